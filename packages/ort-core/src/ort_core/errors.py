@@ -1,0 +1,154 @@
+"""Every error that this project raises, named and numbered as in onnxruntime, under one base class.
+
+A message says what was being done, on which node or input, what was found and expected, and what to do next.
+Classes that onnxruntime raises as Python built-ins (a missing feed is a ``ValueError`` there) inherit from both.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OrtError(Exception):
+    """Base of every error raised by ort-core and by well-behaved plugins."""
+
+    code: ClassVar[int] = 1
+    code_name: ClassVar[str] = "FAIL"
+
+
+class Fail(OrtError):
+    """A step failed for a reason that fits no narrower class (code 1)."""
+
+
+class InvalidArgument(OrtError):
+    """An argument, a feed or an attribute does not fit what the model or the API declares (code 2)."""
+
+    code, code_name = 2, "INVALID_ARGUMENT"
+
+
+class NoSuchFile(OrtError, FileNotFoundError):
+    """A file that was named does not exist (code 3)."""
+
+    code, code_name = 3, "NO_SUCHFILE"
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class NoModel(OrtError):
+    """No model was loaded where one is needed (code 4)."""
+
+    code, code_name = 4, "NO_MODEL"
+
+
+class EngineError(OrtError):
+    """A compiled artefact could not be used (code 5)."""
+
+    code, code_name = 5, "ENGINE_ERROR"
+
+
+class RuntimeException(OrtError):
+    """A node failed while it ran (code 6)."""
+
+    code, code_name = 6, "RUNTIME_EXCEPTION"
+
+
+class InvalidProtobuf(OrtError):
+    """The bytes are not an ONNX protobuf (code 7)."""
+
+    code, code_name = 7, "INVALID_PROTOBUF"
+
+
+class ModelLoaded(OrtError):
+    """A model is already loaded (code 8)."""
+
+    code, code_name = 8, "MODEL_LOADED"
+
+
+class NotImplemented(OrtError):  # noqa: A001 - onnxruntime's own name for it
+    """No kernel, type or feature exists for what the model asks (code 9)."""
+
+    code, code_name = 9, "NOT_IMPLEMENTED"
+
+
+class KernelNotFoundError(NotImplemented):
+    """No provider has a kernel for a node."""
+
+
+class InvalidGraph(OrtError):
+    """The model breaks a rule of ONNX (code 10)."""
+
+    code, code_name = 10, "INVALID_GRAPH"
+
+
+class EPFail(OrtError):
+    """An execution provider failed in compile or run (code 11)."""
+
+    code, code_name = 11, "EP_FAIL"
+
+
+class ModelLoadCanceled(OrtError):
+    """Loading was cancelled by the caller (code 12)."""
+
+    code, code_name = 12, "MODEL_LOAD_CANCELED"
+
+
+class ModelRequiresCompilation(OrtError):
+    """The session forbids compilation and the model is not compiled (code 13)."""
+
+    code, code_name = 13, "MODEL_REQUIRES_COMPILATION"
+
+
+class NotFound(OrtError):
+    """A named thing is not known (code 14)."""
+
+    code, code_name = 14, "NOT_FOUND"
+
+
+class DeviceReset(OrtError):
+    """A device was lost while it ran (code 15)."""
+
+    code, code_name = 15, "DEVICE_RESET"
+
+
+class ProviderUnavailable(OrtError):
+    """None of the asked-for execution providers can run here; the message says why for each."""
+
+    code, code_name = 11, "EP_FAIL"
+
+
+class MissingInput(InvalidArgument, ValueError):
+    """A required input has no feed (onnxruntime raises ``ValueError`` here)."""
+
+
+class InvalidType(InvalidArgument, TypeError):
+    """A value has a Python type that cannot be used here."""
+
+
+class UnknownOption(InvalidArgument):
+    """An option's name is not known; the message lists near names."""
+
+
+class RunTerminated(Fail):
+    """The run was stopped by ``RunOptions.terminate``."""
+
+
+class RunTimeout(Fail, TimeoutError):
+    """The run passed its time limit."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class AllocationLimitExceeded(Fail, MemoryError):
+    """A value would take more bytes than the session allows."""
+
+
+def did_you_mean(unknown: str, known: list[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the closest known names, or an empty string when none is close."""
+    import difflib
+
+    close = difflib.get_close_matches(unknown, known, n=3, cutoff=0.6)
+    if not close:
+        return ""
+    return " Did you mean " + " or ".join(repr(name) for name in close) + "?"

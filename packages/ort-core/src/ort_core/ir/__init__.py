@@ -1,0 +1,1 @@
+"""What a graph is: types, values, attributes, nodes, graphs and models, without any knowledge of operators."""

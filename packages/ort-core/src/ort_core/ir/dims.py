@@ -1,0 +1,346 @@
+"""Symbolic dimensions: exact integer arithmetic over named sizes.
+
+A dimension is a non-negative ``int``, a ``SymbolicDim``, or ``None`` when nothing at all is known of it. A
+``SymbolicDim`` is a polynomial with integer coefficients over atoms; an atom is a named size or a call (floor
+division, remainder, maximum, minimum) of dimensions. The polynomial is kept in canonical form, so two dimensions
+that are equal for every assignment by ring arithmetic compare equal: ``(n + 1) * 2 == 2 * n + 2``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Union
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A named size, at least 0."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of dimensions that is no polynomial: ``floordiv``, ``mod``, ``max`` or ``min``."""
+
+    function: str
+    arguments: tuple[int | SymbolicDim, ...]
+
+    def __str__(self) -> str:
+        if self.function in ("floordiv", "mod"):
+            left, right = (f"({a})" if isinstance(a, SymbolicDim) and not a.is_atom else str(a) for a in self.arguments)
+            return f"{left}{'//' if self.function == 'floordiv' else '%'}{right}"
+        return f"{self.function}({', '.join(map(str, self.arguments))})"
+
+
+Atom = Symbol | Call
+Monomial = tuple[tuple[Atom, int], ...]  # ((atom, power), ...), sorted by text; () is the constant term
+_FUNCTIONS: dict[str, Callable[..., int]] = {
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "max": max,
+    "min": min,
+}
+
+
+class SymbolicDim:
+    """A polynomial over atoms in canonical form; immutable, hashable, compared by value."""
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+
+    @staticmethod
+    def named(name: str) -> SymbolicDim:
+        """Return the dimension that is the named size."""
+        return SymbolicDim(((((Symbol(name), 1),), 1),))
+
+    @property
+    def is_atom(self) -> bool:
+        """Whether this is a single atom with coefficient 1."""
+        return len(self.terms) == 1 and self.terms[0][1] == 1 and len(self.terms[0][0]) == 1 == self.terms[0][0][0][1]
+
+    @property
+    def name(self) -> str | None:
+        """The name when this is just a named size, else ``None``."""
+        if not self.is_atom:
+            return None
+        atom = self.terms[0][0][0][0]
+        return atom.name if isinstance(atom, Symbol) else None
+
+    def symbols(self) -> frozenset[str]:
+        """Return the names of all sizes that occur."""
+        names: set[str] = set()
+        for monomial, _ in self.terms:
+            for atom, _ in monomial:
+                if isinstance(atom, Symbol):
+                    names.add(atom.name)
+                else:
+                    names.update(*(a.symbols() for a in atom.arguments if isinstance(a, SymbolicDim)))
+        return frozenset(names)
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        """Return the value under an assignment of every named size.
+
+        Raises:
+            KeyError: a name has no size.
+            ZeroDivisionError: a divisor is zero under this assignment.
+        """
+        total = 0
+        for monomial, coefficient in self.terms:
+            for atom, power in monomial:
+                coefficient *= _evaluate_atom(atom, sizes) ** power
+            total += coefficient
+        return total
+
+    def substitute(self, replacements: Mapping[str, int | SymbolicDim]) -> int | SymbolicDim:
+        """Return this dimension with named sizes replaced."""
+        if self.symbols().isdisjoint(replacements):
+            return self
+        total: int | SymbolicDim = 0
+        for monomial, coefficient in self.terms:
+            term: int | SymbolicDim = coefficient
+            for atom, power in monomial:
+                factor = _substitute_atom(atom, replacements)
+                for _ in range(power):
+                    term = term * factor
+            total = total + term
+        return total
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SymbolicDim) and self._hash == other._hash and self.terms == other.terms
+
+    def __add__(self, other: int | SymbolicDim) -> int | SymbolicDim:
+        totals = dict(self.terms)
+        for monomial, coefficient in _terms(other):
+            totals[monomial] = totals.get(monomial, 0) + coefficient
+        return _canonical(totals)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> int | SymbolicDim:
+        return _canonical({m: -c for m, c in self.terms})
+
+    def __sub__(self, other: int | SymbolicDim) -> int | SymbolicDim:
+        return self + (-other)
+
+    def __rsub__(self, other: int | SymbolicDim) -> int | SymbolicDim:
+        return (-self) + other
+
+    def __mul__(self, other: int | SymbolicDim) -> int | SymbolicDim:
+        totals: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in _terms(other):
+                product = _multiply(left, right)
+                totals[product] = totals.get(product, 0) + a * b
+        return _canonical(totals)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int | SymbolicDim) -> int | SymbolicDim:
+        return floor_div(self, other)
+
+    def __rfloordiv__(self, other: int) -> int | SymbolicDim:
+        return floor_div(other, self)
+
+    def __mod__(self, other: int | SymbolicDim) -> int | SymbolicDim:
+        return modulo(self, other)
+
+    def __rmod__(self, other: int) -> int | SymbolicDim:
+        return modulo(other, self)
+
+    def __str__(self) -> str:
+        parts = []
+        for monomial, coefficient in self.terms:
+            factors = [str(atom) if power == 1 else f"{atom}**{power}" for atom, power in monomial]
+            if coefficient != 1 or not factors:
+                factors.insert(0, str(coefficient))
+            parts.append("*".join(factors))
+        return " + ".join(parts).replace("+ -", "- ")
+
+    def __repr__(self) -> str:
+        return f"SymbolicDim({str(self)!r})"
+
+
+Dim = Union[int, SymbolicDim, None]  # noqa: UP007 - the operator form fails at run time for a string forward reference
+KnownDim = int | SymbolicDim
+
+
+def floor_div(left: KnownDim, right: KnownDim) -> KnownDim:
+    """Return ``left // right``, cancelling common factors where that is exact."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
+    if right == 1:
+        return left
+    if left == right:
+        return 1
+    quotient, remainder = _divide(left, right)
+    if remainder == 0:
+        return quotient
+    if isinstance(right, int) and right > 0:
+        rest = remainder // right if isinstance(remainder, int) else _call("floordiv", remainder, right)
+        return quotient + rest
+    return _call("floordiv", left, right)
+
+
+def modulo(left: KnownDim, right: KnownDim) -> KnownDim:
+    """Return ``left % right`` with multiples of ``right`` removed."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left % right
+    _, remainder = _divide(left, right)
+    if isinstance(remainder, int) and isinstance(right, int):
+        return remainder % right
+    return 0 if remainder == 0 else _call("mod", remainder, right)
+
+
+def ceil_div(left: KnownDim, right: KnownDim) -> KnownDim:
+    """Return ``left / right`` rounded up, for a positive divisor."""
+    return floor_div(left + right - 1, right)
+
+
+def maximum(left: KnownDim, right: KnownDim) -> KnownDim:
+    """Return the larger dimension; decided at once where the difference is a constant or sizes prove it."""
+    return _extreme("max", left, right)
+
+
+def minimum(left: KnownDim, right: KnownDim) -> KnownDim:
+    """Return the smaller dimension; decided at once where the difference is a constant or sizes prove it."""
+    return _extreme("min", left, right)
+
+
+def evaluate(dim: KnownDim, sizes: Mapping[str, int]) -> int:
+    """Return the value of an int or symbolic dimension under an assignment."""
+    return dim if isinstance(dim, int) else dim.evaluate(sizes)
+
+
+def substitute(dim: Dim, replacements: Mapping[str, KnownDim]) -> Dim:
+    """Return a dimension with named sizes replaced; ints and ``None`` stay."""
+    return dim.substitute(replacements) if isinstance(dim, SymbolicDim) else dim
+
+
+def product(dims: tuple[Dim, ...]) -> Dim:
+    """Return the product of dimensions: 0 if any is 0, ``None`` if any other is unknown."""
+    if any(isinstance(d, int) and d == 0 for d in dims):
+        return 0
+    total: KnownDim = 1
+    for dim in dims:
+        if dim is None:
+            return None
+        total = total * dim
+    return total
+
+
+def _extreme(function: str, left: KnownDim, right: KnownDim) -> KnownDim:
+    if isinstance(left, int) and isinstance(right, int):
+        return _FUNCTIONS[function](left, right)
+    difference = left - right
+    larger = None
+    if isinstance(difference, int):
+        larger = left if difference >= 0 else right
+    elif all(c >= 0 for _, c in difference.terms):
+        larger = left
+    elif all(c <= 0 for _, c in difference.terms):
+        larger = right
+    if larger is None:
+        return _call(function, *sorted((left, right), key=str))
+    if function == "max":
+        return larger
+    return right if larger is left else left
+
+
+def _call(function: str, *arguments: KnownDim) -> SymbolicDim:
+    return SymbolicDim(((((Call(function, arguments), 1),), 1),))
+
+
+def _terms(dim: KnownDim) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(dim, SymbolicDim):
+        return dim.terms
+    return (((), int(dim)),) if dim else ()
+
+
+def _canonical(totals: Mapping[Monomial, int]) -> KnownDim:
+    kept = [(m, c) for m, c in totals.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and kept[0][0] == ():
+        return kept[0][1]
+    kept.sort(key=lambda term: (not term[0], _text(term[0])))
+    return SymbolicDim(tuple(kept))
+
+
+@functools.lru_cache(maxsize=4096)
+def _text(monomial: Monomial) -> str:
+    return "*".join(f"{atom}^{power}" for atom, power in monomial)
+
+
+def _multiply(left: Monomial, right: Monomial) -> Monomial:
+    if not left or not right:
+        return left or right
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+
+
+def _divide(left: KnownDim, right: KnownDim) -> tuple[KnownDim, KnownDim]:
+    """Split ``left`` into ``quotient * right + remainder``, term by term, for a divisor of a single term."""
+    divisor = _terms(right)
+    if len(divisor) != 1:
+        ratio = _exact_ratio(left, right)
+        return (ratio, 0) if ratio is not None else (0, left)
+    quotient: dict[Monomial, int] = {}
+    remainder: dict[Monomial, int] = {}
+    (atoms, scale) = divisor[0]
+    for monomial, coefficient in _terms(left):
+        rest = _cancel(monomial, atoms)
+        if rest is None:
+            remainder[monomial] = coefficient
+            continue
+        whole, part = divmod(coefficient, scale)
+        quotient[rest] = whole
+        remainder[monomial] = part
+    return _canonical(quotient), _canonical(remainder)
+
+
+def _exact_ratio(left: KnownDim, right: KnownDim) -> KnownDim | None:
+    """Return ``left / right`` when it is one term times ``right``, e.g. ``(2*n + 2) / (n + 1) == 2``."""
+    if not isinstance(left, SymbolicDim) or not isinstance(right, SymbolicDim):
+        return None
+    (lead, a), (atoms, b) = left.terms[0], right.terms[0]
+    rest = _cancel(lead, atoms)
+    if rest is None or a % b:
+        return None
+    ratio = _canonical({rest: a // b})
+    return ratio if ratio * right == left else None
+
+
+def _cancel(monomial: Monomial, atoms: Monomial) -> Monomial | None:
+    powers = dict(monomial)
+    for atom, power in atoms:
+        if powers.get(atom, 0) < power:
+            return None
+        powers[atom] -= power
+    return tuple((a, p) for a, p in powers.items() if p)
+
+
+def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        return sizes[atom.name]
+    return _FUNCTIONS[atom.function](*(evaluate(a, sizes) for a in atom.arguments))
+
+
+def _substitute_atom(atom: Atom, replacements: Mapping[str, KnownDim]) -> KnownDim:
+    if isinstance(atom, Symbol):
+        return replacements.get(atom.name, SymbolicDim.named(atom.name))
+    left, right = (a.substitute(replacements) if isinstance(a, SymbolicDim) else a for a in atom.arguments)
+    return {"floordiv": floor_div, "mod": modulo, "max": maximum, "min": minimum}[atom.function](left, right)

@@ -1,0 +1,26 @@
+"""Rejection: a refusal that carries its reason. Whatever may say no returns one instead of ``False`` or ``None``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ort_core.ir.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why something was not done, and for which node (``None`` when it concerns no single node).
+
+    A rejection is falsy, so ``if not found:`` reads well.
+    """
+
+    reason: str
+    node: Node | None = None
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return self.reason

@@ -1,0 +1,1 @@
+"""How one node runs: the kernel marker, the registry and the evaluator, over numpy values."""

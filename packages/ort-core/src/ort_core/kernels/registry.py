@@ -1,0 +1,97 @@
+"""KernelRegistry: which function computes an operator at an opset. An object that someone builds and passes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+
+from ort_core.ir.rejection import Rejection
+from ort_core.kernels.kernel import MARK, KernelFunction, KernelSpec
+
+
+class KernelRegistry:
+    """A lookup from (domain, op_type, opset) to the kernel with the highest fitting since-version."""
+
+    def __init__(self) -> None:
+        self._specs: dict[tuple[str, str], list[KernelSpec]] = {}
+
+    def add(self, spec: KernelSpec) -> None:
+        """Add one kernel.
+
+        Raises:
+            ValueError: another kernel has the same operator and since-version, or the signature breaks the
+                calling convention of ``kernels.kernel``.
+        """
+        _check_signature(spec)
+        known = self._specs.setdefault((spec.domain, spec.op_type), [])
+        for other in known:
+            if other.since_version == spec.since_version:
+                raise ValueError(
+                    f"two kernels for {spec.domain or 'ai.onnx'}::{spec.op_type} since version {spec.since_version}: "
+                    f"{describe(other.function)} and {describe(spec.function)}"
+                )
+        known.append(spec)
+        known.sort(key=lambda item: -item.since_version)
+
+    def collect(self, module: ModuleType) -> KernelRegistry:
+        """Add every marked function defined in ``module`` and return self."""
+        for function in vars(module).values():
+            if getattr(function, "__module__", None) == module.__name__:
+                for spec in getattr(function, MARK, ()):
+                    self.add(spec)
+        return self
+
+    def find(self, domain: str, op_type: str, opset: int) -> KernelSpec | Rejection:
+        """Return the kernel for an operator at ``opset``, or the reason why there is none."""
+        known = self._specs.get((domain, op_type), ())
+        for spec in known:
+            if spec.covers(opset):
+                return spec
+        name = f"{domain or 'ai.onnx'}::{op_type}"
+        if not known:
+            return Rejection(f"no kernel for {name}")
+        ranges = ", ".join(f"{s.since_version}..{s.until_version or ''}" for s in reversed(known))
+        return Rejection(f"no kernel for {name} at opset {opset}; kernels cover {ranges}")
+
+    def operators(self) -> Iterator[tuple[str, str, tuple[KernelSpec, ...]]]:
+        """Yield (domain, op_type, specs) for every operator, sorted by name."""
+        for (domain, op_type), specs in sorted(self._specs.items()):
+            yield domain, op_type, tuple(specs)
+
+    @classmethod
+    def of(cls, modules: Iterable[ModuleType]) -> KernelRegistry:
+        """Build a registry from marked modules."""
+        registry = cls()
+        for module in modules:
+            registry.collect(module)
+        return registry
+
+
+@functools.cache
+def signature(function: KernelFunction) -> inspect.Signature:
+    """Return the (cached) signature of a kernel function."""
+    return inspect.signature(function)
+
+
+def attribute_names(function: KernelFunction) -> frozenset[str]:
+    """Return the names of the attributes that a kernel takes (its keyword-only parameters but ``ctx``)."""
+    parameters = signature(function).parameters.values()
+    return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "ctx")
+
+
+def wants_context(function: KernelFunction) -> bool:
+    """Return whether a kernel takes the ``KernelContext``."""
+    return "ctx" in signature(function).parameters
+
+
+def describe(function: KernelFunction) -> str:
+    """Return ``module.function`` for messages."""
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _check_signature(spec: KernelSpec) -> None:
+    for parameter in signature(spec.function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise ValueError(f"kernel {describe(spec.function)} takes **{parameter.name}: name each attribute instead")

@@ -1,0 +1,1 @@
+"""Where data lives at run time: values, devices, streams, allocation and exchange."""
