@@ -36,28 +36,21 @@ class Windows:
 
     def offsets(self) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
         """Yield (kernel offset, windows, positions) for each offset at which any window lies inside the input."""
-        per_axis = [
-            [_reach(k, *axis) for k in range(kernel)]
-            for kernel, *axis in zip(
-                self.kernel, self.spatial, self.counts, self.strides, self.dilations, self.pads_begin, strict=True
-            )
-        ]
-        for offset in itertools.product(*(range(k) for k in self.kernel)):
-            chosen = [per_axis[axis][k] for axis, k in enumerate(offset)]
-            if all(pair is not None for pair in chosen):
-                pairs = [pair for pair in chosen if pair is not None]
-                yield offset, tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
+        for reaches in itertools.product(*(self.along(axis) for axis in range(len(self.kernel)))):
+            yield tuple(r[0] for r in reaches), tuple(r[1] for r in reaches), tuple(r[2] for r in reaches)
 
-
-def _reach(offset: int, size: int, count: int, stride: int, dilation: int, pad: int) -> tuple[slice, slice] | None:
-    """Return the windows that read inside the input at ``offset``, and where they read; ``None``: no window does."""
-    shift = offset * dilation - pad
-    first = max(0, -(shift // stride)) if shift < 0 else 0
-    last = min(count - 1, (size - 1 - shift) // stride)
-    if first > last:
-        return None
-    start = first * stride + shift
-    return slice(first, last + 1), slice(start, last * stride + shift + 1, stride)
+    def along(self, axis: int) -> list[tuple[int, slice, slice]]:
+        """Return (kernel offset, windows, positions) along one axis, for each offset that any window reads inside."""
+        size, count, stride = self.spatial[axis], self.counts[axis], self.strides[axis]
+        found = []
+        for offset in range(self.kernel[axis]):
+            shift = offset * self.dilations[axis] - self.pads_begin[axis]
+            first = max(0, -(shift // stride)) if shift < 0 else 0
+            last = min(count - 1, (size - 1 - shift) // stride)
+            if first <= last:
+                positions = slice(first * stride + shift, last * stride + shift + 1, stride)
+                found.append((offset, slice(first, last + 1), positions))
+        return found
 
 
 def per_axis(values: Sequence[int], rank: int, default: int, name: str) -> tuple[int, ...]:
