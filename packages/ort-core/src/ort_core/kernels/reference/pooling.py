@@ -100,24 +100,8 @@ def _max_with_indices(x: np.ndarray, windows: Windows, storage_order: int) -> tu
     return best, indices + planes * size
 
 
-@kernel("AveragePool", until=18)
-def average_pool_1(
-    x: np.ndarray,
-    *,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    kernel_shape: tuple[int, ...],
-    pads: tuple[int, ...] = (),
-    strides: tuple[int, ...] = (),
-) -> np.ndarray:
-    """Average each window; with ``count_include_pad`` every window counts as whole, even past the padding."""
-    windows = pool_windows(x, kernel_shape, strides, (), pads, auto_pad, ceil_mode)
-    return _average(x, windows, int(np.prod(windows.kernel)) if count_include_pad else _inside(windows, 0))
-
-
-@kernel("AveragePool", since=19)
-def average_pool_19(
+@kernel("AveragePool")
+def average_pool(
     x: np.ndarray,
     *,
     auto_pad: str = "NOTSET",
@@ -130,14 +114,9 @@ def average_pool_19(
 ) -> np.ndarray:
     """Average each window; with ``count_include_pad`` elements count as far as the padding goes."""
     windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return _average(x, windows, _inside(windows, count_include_pad))
-
-
-def _average(x: np.ndarray, windows: Windows, counts: np.ndarray | int) -> np.ndarray:
-    wide = widen(x)
-    total = fold(wide, windows, np.add, 0)
+    total = fold(widen(x), windows, np.add, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        total /= np.asarray(counts, wide.dtype)
+        total /= _inside(windows, count_include_pad).astype(total.dtype)
     return narrow(total, x.dtype)
 
 
