@@ -28,22 +28,29 @@ def dropout(
 
 
 def _drop(data: np.ndarray, rate: float, seed: int | None, ctx: KernelContext | None) -> tuple[np.ndarray, np.ndarray]:
-    generator = np.random.default_rng(seed) if ctx is None else ctx.generator(seed)
-    mask = generator.random(data.shape, np.float32) >= rate
+    mask = _uniform(data.shape, seed, ctx) >= rate
     wide = widen(data)
     return narrow(np.where(mask, wide * wide.dtype.type(1 / (1 - rate)), wide.dtype.type(0)), data.dtype), mask
 
 
+def _uniform(shape: tuple[int, ...], seed: int | None, ctx: KernelContext | None) -> np.ndarray:
+    """Return numbers in [0, 1); a given seed fixes them to those that the ONNX reference implementation draws."""
+    if seed is not None:
+        return np.random.RandomState(seed & 0xFFFFFFFF).uniform(0, 1, shape)
+    generator = np.random.default_rng() if ctx is None else ctx.generator(None)
+    return generator.random(shape)
+
+
 @kernel("Dropout", since=10, until=11)
 def dropout_10(data: np.ndarray, *, ratio: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
-    """Return the input: these versions know inference only."""
-    return data, np.ones(data.shape, bool)
+    """Return the input: these versions know inference only. The unused mask is filled with zeros, as in onnxruntime."""
+    return data, np.zeros(data.shape, bool)
 
 
 @kernel("Dropout", since=7, until=9)
 def dropout_7(data: np.ndarray, *, ratio: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
-    """Return the input and a mask of the input's type."""
-    return data, np.ones(data.shape, data.dtype)
+    """Return the input and a mask of zeros of the input's type."""
+    return data, np.zeros(data.shape, data.dtype)
 
 
 @kernel("Dropout", since=1, until=6)
