@@ -1,7 +1,7 @@
 """One axis of a resize: where each output stands in the input, and which inputs it mixes with what weights.
 
-Coordinates are float32 throughout, because rounding to the nearest input decides with them: the same formula in
-another width would pick other pixels at exact halves.
+Coordinates are float64 throughout: in float32 a coordinate that lies exactly between two inputs, as 4.5 / 0.3 - 0.5, would
+fall to one side or the other by its rounding error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 
 _Coordinates = np.ndarray
-_F = np.float32
+_F = np.float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,15 @@ class Axis:
     end: float = 1.0
 
     @property
-    def exact_out(self) -> np.float32:
+    def exact_out(self) -> np.float64:
         """The output's size before it was cut down to an integer."""
         return _F(self.scale) * _F(self.size)
 
 
-def coordinates(axis: Axis, mode: str) -> _Coordinates:
+def coordinates(axis: Axis, mode: str, *, fractional: bool = False) -> _Coordinates:
     """Return the position in the input that each output element stands for.
+
+    With ``fractional``, ``align_corners`` goes by the size that the scale asks for, before it is cut to an integer.
 
     Raises:
         InvalidArgument: the coordinate transformation mode is not known.
@@ -50,7 +52,8 @@ def coordinates(axis: Axis, mode: str) -> _Coordinates:
     if mode == "tf_half_pixel_for_nn":
         return (x + half) / scale
     if mode == "align_corners":
-        return x * _F(axis.size - 1) / _F(axis.out - 1) if axis.out > 1 else np.zeros_like(x)
+        length = axis.exact_out if fractional else _F(axis.out)
+        return x * _F(axis.size - 1) / (length - 1) if length != 1 else np.zeros_like(x)
     if mode == "half_pixel_symmetric":
         offset = _F(axis.size / 2) * (1 - _F(axis.out) / axis.exact_out)
         return offset + (x + half) / scale - half

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.interpolation import Axis, Filter, coordinates, mix, nearest
 from ort_core.kernels.reference.widening import narrow, widen
 
@@ -29,6 +29,7 @@ class _Method:
     antialias: bool = False
     exclude_outside: bool = False
     extrapolation_value: float = 0.0
+    fractional: bool = False
 
 
 @kernel("Resize", since=11)
@@ -47,8 +48,12 @@ def resize(
     keep_aspect_ratio_policy: str = "stretch",
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
-    """Resize to ``scales`` times the input, or to ``sizes``; ``axes`` names what those and ``roi`` speak of."""
+    """Resize to ``scales`` times the input, or to ``sizes``; ``axes`` names what those and ``roi`` speak of.
+
+    Since version 19 ``align_corners`` goes by the fractional output size that a scale asks for.
+    """
     named = _named_axes(axes, x.ndim)
     resized = _plan_axes(x.shape, named, _given(scales), _given(sizes), keep_aspect_ratio_policy)
     if coordinate_transformation_mode == "tf_crop_and_resize":
@@ -61,6 +66,7 @@ def resize(
         bool(antialias),
         bool(exclude_outside),
         extrapolation_value,
+        ctx is None or ctx.opset >= 19,
     )
     return _resize(x, resized, method)
 
@@ -135,7 +141,7 @@ def _plan_axes(
         )
     if min(sizes) < 0:
         raise InvalidArgument(f"sizes {tuple(sizes)} must not be negative")
-    factors = [float(np.float32(size) / np.float32(max(shape[axis], 1))) for axis, size in zip(named, sizes, strict=True)]
+    factors = [size / max(shape[axis], 1) for axis, size in zip(named, sizes, strict=True)]
     if policy not in ("stretch", "not_larger", "not_smaller"):
         raise InvalidArgument(f"keep_aspect_ratio_policy {policy!r} is not known to Resize")
     common = None if policy == "stretch" else (min if policy == "not_larger" else max)(factors)
@@ -143,7 +149,7 @@ def _plan_axes(
         if common is None:
             plan[axis] = Axis(shape[axis], int(size), factor)
         else:
-            plan[axis] = Axis(shape[axis], math.floor(np.float32(common) * np.float32(shape[axis]) + 0.5), common)
+            plan[axis] = Axis(shape[axis], math.floor(common * shape[axis] + 0.5), common)
     return plan
 
 
@@ -159,8 +165,10 @@ def _check_scales(scales: Sequence[float], count: int) -> None:
 
 
 def _with_regions(plan: list[Axis], named: tuple[int, ...], roi: np.ndarray | None) -> list[Axis]:
-    """Add the region of interest: all starts, then all ends, of the named axes."""
-    region = [] if roi is None else widen(roi).tolist()
+    """Add the region of interest: all starts, then all ends, of the named axes; without one it is everything."""
+    if roi is None or roi.size == 0:
+        return plan
+    region = widen(roi).tolist()
     if len(region) != 2 * len(named):
         raise InvalidArgument(
             f"roi input length is {len(region)}, expected {2 * len(named)}: a start and an end for each resized axis"
@@ -182,17 +190,20 @@ def _resize(x: np.ndarray, plan: list[Axis], method: _Method) -> np.ndarray:
     crops = method.transformation == "tf_crop_and_resize"
     picked = Filter(method.mode == "cubic", method.cubic_coefficient, method.antialias, method.exclude_outside)
     out = x if method.mode == "nearest" else widen(x)
-    places = [coordinates(axis, method.transformation) for axis in plan]
-    for index, (axis, at) in enumerate(zip(plan, places, strict=True)):
+    places = [coordinates(axis, method.transformation, fractional=method.fractional) for axis in plan]
+    for index in reversed(range(x.ndim)):  # the last axis first: integers are rounded after each
+        axis, at = plan[index], places[index]
         if axis.scale == 1 and axis.out == axis.size and not (crops and (axis.start, axis.end) != (0, 1)):
             continue
         if method.mode == "nearest":
             out = out.take(nearest(at, axis, method.nearest_mode), axis=index)
         else:
             out = mix(out, index, *picked.taps(at, axis))
+            if method.antialias:
+                out = _rounded(out, x.dtype)
     if crops:
         out = _extrapolate(out, plan, places, method.extrapolation_value)
-    return _back(out, x.dtype, antialias=method.antialias)
+    return narrow(_cut(out, x.dtype), x.dtype) if out.dtype != x.dtype else out
 
 
 def _extrapolate(out: np.ndarray, plan: list[Axis], places: list[np.ndarray], value: float) -> np.ndarray:
@@ -204,9 +215,13 @@ def _extrapolate(out: np.ndarray, plan: list[Axis], places: list[np.ndarray], va
     return np.where(outside, np.asarray(value).astype(out.dtype), out) if outside.any() else out
 
 
-def _back(out: np.ndarray, dtype: np.dtype, *, antialias: bool) -> np.ndarray:
-    """Return the input's type; integers are cut off, but rounded by antialiasing, both within their range."""
-    if out.dtype == dtype or dtype.kind not in "iu":
-        return narrow(out, dtype)
-    limits = np.iinfo(dtype)
-    return np.clip(np.rint(out) if antialias else np.trunc(out), limits.min, limits.max).astype(dtype)
+def _cut(out: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Cut off fractions where the result is an integer, within its range."""
+    if dtype.kind not in "iu":
+        return out
+    return np.clip(np.trunc(out), np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def _rounded(out: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Round half up where the result is an integer: antialiasing of images is defined in such passes."""
+    return _cut(np.floor(out + out.dtype.type(0.5)), dtype) if dtype.kind in "iu" else out
