@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext
 
@@ -73,7 +72,7 @@ def check_size(shape: Sequence[int], dtype: np.dtype, op_type: str, ctx: KernelC
 
 def zero_of(dtype: np.dtype) -> object:
     """Return the value that fills new elements of ``dtype``: zero, false, or the empty string."""
-    return "" if dtype == object else np.zeros((), dtype)[()]
+    return "" if dtype.kind == "O" else np.zeros((), dtype)[()]
 
 
 def filled(shape: Sequence[int], value: object, dtype: np.dtype) -> np.ndarray:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import TensorType, ValueType
 from ort_core.kernels.kernel import KernelContext, SubgraphRunner, kernel
@@ -40,7 +39,7 @@ def loop(
     body: SubgraphRunner,
     ctx: KernelContext,
 ) -> tuple[Value, ...]:
-    """Run ``body(i, cond, *carried)`` while i < trip count and cond; Y = the last carried values, the stacked outputs."""
+    """Run ``body(i, cond, *carried)`` while i < trip count and cond; Y = the last carried values, then stacks."""
     limit = None if trip_count is None else int(np.asarray(trip_count).reshape(()))
     go_on = cond is None or _truth(cond, "Loop", "cond")
     carried: tuple[Value, ...] = initial

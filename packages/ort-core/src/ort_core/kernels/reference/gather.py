@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size, filled, resolve_axis, shape_text

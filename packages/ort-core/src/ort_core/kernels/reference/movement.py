@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
-
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import (
@@ -143,7 +143,11 @@ def split_2(
 
 @kernel("Split", since=13)
 def split(
-    data: np.ndarray, split: np.ndarray | None = None, *, axis: int = 0, num_outputs: int | None = None,
+    data: np.ndarray,
+    split: np.ndarray | None = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
     ctx: KernelContext,
 ) -> tuple[np.ndarray, ...]:
     """Cut X along ``axis`` into parts of sizes ``split`` (default: equal parts, the last may be smaller)."""
@@ -173,7 +177,7 @@ def _split(
         raise InvalidArgument(_split_mismatch(data.shape, axis, sizes, outputs))
     stops = np.cumsum([0, *sizes]).tolist()
     before = (slice(None),) * axis
-    return tuple(data[(*before, slice(a, b))] for a, b in zip(stops, stops[1:], strict=False))
+    return tuple(data[(*before, slice(a, b))] for a, b in itertools.pairwise(stops))
 
 
 def _split_mismatch(shape: Sequence[int], axis: int, sizes: Sequence[int], outputs: int) -> str:
@@ -220,8 +224,8 @@ def _slice(
     steps: Sequence[int] | None,
 ) -> np.ndarray:
     # An empty 'axes' stands for "not given", as in onnxruntime.
-    axes = list(range(len(starts))) if not axes else axes
-    steps = [1] * len(starts) if not steps else steps
+    axes = axes or list(range(len(starts)))
+    steps = steps or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise InvalidArgument(
             f"Slice: 'starts', 'ends', 'axes' and 'steps' must have the same length, got {len(starts)}, {len(ends)}, "

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.axes import resolve_axis, shape_text
@@ -42,13 +41,9 @@ def scatter_elements(
         )
     for other, (found, expected) in enumerate(zip(indices.shape, updates.shape, strict=True)):
         if found != expected:
-            raise InvalidArgument(
-                f"Indices vs updates dimensions differs at position={other} {found} vs {expected}"
-            )
+            raise InvalidArgument(f"Indices vs updates dimensions differs at position={other} {found} vs {expected}")
         if other != position and found > data.shape[other]:
-            raise InvalidArgument(
-                f"Indices dim={found} at pos={other} is greater than input dim={data.shape[other]}"
-            )
+            raise InvalidArgument(f"Indices dim={found} at pos={other} is greater than input dim={data.shape[other]}")
     out = data.copy()
     coordinates = element_coordinates(checked_indices(indices, data.shape[position]), position)
     _write(out, np.broadcast_arrays(*coordinates), updates, reduction, "ScatterElements")

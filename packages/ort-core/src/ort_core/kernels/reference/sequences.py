@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
-
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import ValueType
 from ort_core.kernels.kernel import KernelContext, SubgraphRunner, kernel
@@ -70,14 +70,14 @@ def _position(position: np.ndarray, length: int, last: int) -> int:
 def split_to_sequence(
     data: np.ndarray, split: np.ndarray | None = None, *, axis: int = 0, keepdims: int = 1
 ) -> list[np.ndarray]:
-    """Y = X cut along ``axis``: into pieces of size 1 (without the axis unless ``keepdims``), of one size, or of sizes."""
+    """Y = X cut along ``axis``: into single slices (``keepdims``: with the axis), or by size(s)."""
     position = resolve_axis(axis, data.ndim, "SplitToSequence")
     length = data.shape[position]
     before = (slice(None),) * position
     if split is None:
         picks = [slice(i, i + 1) for i in range(length)] if keepdims else list(range(length))
         return [np.asarray(data[(*before, pick, ...)]) for pick in picks]
-    sizes = integers(split, "split", "SplitToSequence")
+    sizes = integers(split.reshape(-1), "split", "SplitToSequence")
     if split.ndim == 0:
         if sizes[0] <= 0:
             raise InvalidArgument(f"SplitToSequence: a scalar 'split' must be positive, got {sizes[0]}")
@@ -88,7 +88,7 @@ def split_to_sequence(
             f"dimension {position} of {shape_text(data.shape)}"
         )
     stops = np.cumsum([0, *sizes]).tolist()
-    return [data[(*before, slice(a, b))] for a, b in zip(stops, stops[1:], strict=False)]
+    return [data[(*before, slice(a, b))] for a, b in itertools.pairwise(stops)]
 
 
 @kernel("ConcatFromSequence", since=11)
@@ -125,7 +125,7 @@ def sequence_map(
 
 
 @kernel("Optional", since=15)
-def optional(value: Value = None, *, type: ValueType | None = None) -> Value:  # noqa: A002 - the attribute's name
+def optional(value: Value = None, *, type: ValueType | None = None) -> Value:
     """Y = the value, or the absence of one of ``type``."""
     return value
 

@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable
 
 import numpy as np
-
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.axes import shape_text, string_array
 from ort_core.kernels.reference.re2_syntax import to_python
 
@@ -47,6 +46,9 @@ def string_split(
 
 
 def _parts(value: str, delimiter: str | None, limit: int) -> list[str]:
+    if delimiter is None:
+        # Python keeps white space at the end of the last part when a limit is reached; onnxruntime does not.
+        return value.strip().split(None, limit)
     # Splitting an empty string by a delimiter gives no part at all here, where Python gives one empty part.
     return value.split(delimiter, limit) if value else []
 
@@ -67,7 +69,30 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     return lambda value: compiled.fullmatch(value) is not None
 
 
-CASE_CHANGES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+class CaseTable(dict[int, str]):
+    """Maps each character to its lower or upper case where that is one character too, as C's towupper does."""
+
+    def __init__(self, change: Callable[[str], str]) -> None:
+        self._change = change
+
+    def __missing__(self, code: int) -> str:
+        found = self._change(chr(code))
+        self[code] = found if len(found) == 1 else chr(code)
+        return self[code]
+
+
+_LOWER, _UPPER = CaseTable(str.lower), CaseTable(str.upper)
+
+
+def _lower(text: str) -> str:
+    return text.translate(_LOWER)
+
+
+def _upper(text: str) -> str:
+    return text.translate(_UPPER)
+
+
+CASE_CHANGES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": _lower, "UPPER": _upper}
 
 
 @kernel("StringNormalizer", since=10)
@@ -78,7 +103,6 @@ def string_normalizer(
     is_case_sensitive: int = 0,
     locale: str | None = None,
     stopwords: tuple[str, ...] = (),
-    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Y = X without the stop words, in lower or upper case; one empty string when nothing is left.
 
@@ -90,7 +114,7 @@ def string_normalizer(
         )
     row = _single_row(text)
     change = CASE_CHANGES[case_change_action]
-    fold: Callable[[str], str] = str if is_case_sensitive else str.lower
+    fold: Callable[[str], str] = str if is_case_sensitive else _lower
     banned = frozenset(fold(word) for word in stopwords)
     kept = [change(value) for value in row if fold(value) not in banned]
     out = string_array(kept or [""])
@@ -99,9 +123,7 @@ def string_normalizer(
 
 def _single_row(text: np.ndarray) -> list[str]:
     if text.ndim not in (1, 2) or (text.ndim == 2 and text.shape[0] != 1):
-        raise InvalidArgument(
-            f"Input dimensions are either[C > 0] or [1][C > 0] allowed, got {shape_text(text.shape)}"
-        )
+        raise InvalidArgument(f"Input dimensions are either[C > 0] or [1][C > 0] allowed, got {shape_text(text.shape)}")
     if text.size == 0:
         raise InvalidArgument(f"Single dimension value must be greater than 0, got {shape_text(text.shape)}")
     return list(text.reshape(-1).tolist())

@@ -7,11 +7,11 @@ over all windows of all rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size, shape_text
@@ -42,7 +42,7 @@ def decode_pool(
     starts = [*ngram_counts, len(pool)]
     grams = []  # (n-grams as token numbers [count, n], their columns)
     used = 0
-    for size, (start, stop) in enumerate(zip(starts, starts[1:], strict=False), 1):
+    for size, (start, stop) in enumerate(itertools.pairwise(starts), 1):
         count, rest = divmod(stop - start, size)
         if start < 0 or stop < start or rest:
             raise InvalidArgument(
@@ -97,7 +97,7 @@ def tfidf_vectorizer(
         entries = pool_strings if pool_strings else pool_int64s or ()
         pool = decode_pool(entries, ngram_counts, ngram_indexes, max_gram_length)
         ctx.state["pool"] = pool
-    rows = data.reshape((-1, data.shape[-1])) if data.ndim == 2 else data.reshape((1, -1))
+    rows = data if data.ndim == 2 else data.reshape((1, data.size))
     check_size((len(rows), pool.width), np.dtype(np.float32), "TfIdfVectorizer", ctx)
     counts = _counts(_token_numbers(rows, pool.tokens), pool, min_gram_length, max_gram_length, max_skip_count)
     out = _weighted(counts, mode, weights, ngram_indexes)
