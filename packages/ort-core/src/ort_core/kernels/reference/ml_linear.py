@@ -65,12 +65,12 @@ def linear_classifier(
     matrix = as_matrix(data, "LinearClassifier")
     features = matrix.shape[1]
     classes = len(intercepts) if intercepts else len(coefficients) // max(features, 1)
-    if classes * features != len(coefficients) or not classes:
+    if classes * features > len(coefficients) or not classes:
         raise InvalidArgument(
-            f"LinearClassifier: coefficients length ({len(coefficients)}) must be classes ({classes}) * features "
-            f"({features})"
+            f"LinearClassifier: coefficients length ({len(coefficients)}) must be at least classes ({classes}) * "
+            f"features ({features})"
         )
-    weights = np.asarray(coefficients, np.float32).reshape(classes, features)
+    weights = np.asarray(coefficients[: classes * features], np.float32).reshape(classes, features)
     scores = _scores(matrix, weights, intercepts)
     labels = class_labels(classlabels_ints, classlabels_strings)
     if classes == 1:

@@ -72,12 +72,12 @@ def two_columns(positive: Array, name: str, mirrored: Array) -> Array:
 
     Args:
         positive: the score of the second class, [rows, 1].
-        name: the post transform. PROBIT gives one column only.
+        name: the post transform.
         mirrored: rows [rows] whose first score is -s; in the others it is 1 - s. LOGISTIC uses -s everywhere.
     """
     function = get_transform(name)
     if name == "PROBIT":
-        return function(positive)
+        return function(np.concatenate([1 - positive, positive], axis=1))
     if name == "LOGISTIC":
         return function(np.concatenate([-positive, positive], axis=1))
     first = np.where(mirrored[:, None], -positive, 1 - positive)

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.ml_scores import as_matrix, class_labels, logistic, transform, two_columns
+from ort_core.kernels.reference.ml_scores import (
+    as_matrix,
+    class_labels,
+    get_transform,
+    logistic,
+    transform,
+    two_columns,
+)
 
 
 def kernel_matrix(left: np.ndarray, right: np.ndarray, kind: str, parameters: Sequence[float]) -> np.ndarray:
@@ -53,11 +60,12 @@ def svm_regressor(
     if weights.size != kernels.shape[1]:
         raise InvalidArgument(f"SVMRegressor: {weights.size} coefficients for {kernels.shape[1]} terms")
     if n_supports <= 0:
-        kernels, weights = kernel_matrix(matrix, weights[None, :], kernel_type, kernel_params), np.ones(1)
+        kernels, weights = matrix @ weights[:, None], np.ones(1)
     scores = (kernels @ weights + np.float32(rho[0])).astype(np.float32)[:, None]
     if one_class:
         return np.where(scores > 0, np.float32(1), np.float32(-1))
-    return transform(scores, post_transform)
+    get_transform(post_transform)  # refuses unknown names; a single score is never transformed, as in onnxruntime
+    return scores
 
 
 def _support_vectors(values: Sequence[float], count: int, features: int, op_type: str) -> np.ndarray:
@@ -110,11 +118,10 @@ def svm_classifier(
                 f"{matrix.shape[1]} features"
             )
         scores = kernel_matrix(matrix, weights.reshape(classes, -1), "LINEAR", ()) + np.float32(rho[0])
-    probable = bool(prob_a) and votes is not None
-    if probable:
+    if prob_a and votes is not None:
         scores = _probabilities(scores, prob_a, prob_b, classes)
     scores = scores.astype(np.float32)
-    return _finish(scores, votes, labels, len(rho), probable, bool((weights >= 0).all()), post_transform)
+    return _finish(scores, votes, labels, bool((weights >= 0).all()), post_transform)
 
 
 def _decisions(
@@ -123,12 +130,13 @@ def _decisions(
     """Return the decision of each pair of classes (positive: the first) and each class's votes."""
     classes = len(counts)
     pairs = list(itertools.combinations(range(classes), 2))
-    if weights.size != max(classes - 1, 1) * kernels.shape[1] or len(rho) < len(pairs):
+    used = max(classes - 1, 1) * kernels.shape[1]
+    if weights.size < used or len(rho) < len(pairs):
         raise InvalidArgument(
-            f"Invalid input for SVMClassifier: {weights.size} coefficients and {len(rho)} rho for {classes} classes and "
-            f"{kernels.shape[1]} support vectors"
+            f"Invalid input for SVMClassifier: {weights.size} coefficients and {len(rho)} rho for {classes} classes "
+            f"and {kernels.shape[1]} support vectors"
         )
-    table = weights.reshape(-1, kernels.shape[1])
+    table = weights[:used].reshape(-1, kernels.shape[1])
     stops = np.cumsum([0, *counts]).tolist()
     parts = [slice(a, b) for a, b in itertools.pairwise(stops)]
     scores = np.empty((len(kernels), len(pairs)))
@@ -185,20 +193,19 @@ def _finish(
     scores: np.ndarray,
     votes: np.ndarray | None,
     labels: np.ndarray | None,
-    decisions: int,
-    probable: bool,
     all_positive: bool,
     post_transform: str,
 ) -> tuple[np.ndarray, np.ndarray]:
     ranking = scores if votes is None else votes
     best = ranking.argmax(axis=1)
     weight = ranking.max(axis=1)
-    binary = decisions == 1 and labels is not None and len(labels) == 2
-    if binary and not probable and all_positive:
-        best = np.where(weight >= 0.5, 1, best)
-    if labels is not None and (decisions > 1 or binary):
+    binary = labels is not None and len(labels) == 2
+    if binary and votes is None:
+        # onnxruntime's rule for two linear scores: the second class as soon as the best one is high enough.
+        best = np.where(weight >= 0.5 if all_positive else weight > 0, 1, best)
+    if labels is not None and len(labels) > 1:
         answer = labels[best]
-    elif decisions > 1:
+    elif scores.shape[1] > 1:
         answer = best
     else:
         answer = (weight > 0).astype(np.int64)

@@ -46,14 +46,14 @@ def decode_nodes(
         InvalidArgument: lists differ in length, or a node refers to one that does not exist.
     """
     _check_lengths(
-        len(featureids),
-        "nodes_featureids",
-        nodes_treeids=treeids,
-        nodes_nodeids=nodeids,
+        len(falseids),
+        "nodes_falsenodeids",
+        nodes_featureids=featureids,
         nodes_modes=modes,
-        nodes_values=values,
+        nodes_nodeids=nodeids,
+        nodes_treeids=treeids,
         nodes_truenodeids=trueids,
-        nodes_falsenodeids=falseids,
+        nodes_values=values,
         **({"nodes_missing_value_tracks_true": missing} if missing else {}),
     )
     _check_lengths(
@@ -95,7 +95,7 @@ def decode_nodes(
         target_count=target_count,
         member_values=np.empty(0, np.float32),
         members=np.empty(0, np.int64),
-    ).check()
+    ).check(shared_nodes=True)
 
 
 def _numbers(values: Floats) -> np.ndarray:
@@ -105,7 +105,7 @@ def _numbers(values: Floats) -> np.ndarray:
 def _check_lengths(expected: int, reference: str, **lists: Sequence[object] | np.ndarray) -> None:
     for name, values in lists.items():
         if len(values) != expected:
-            raise InvalidArgument(f"{name} and {reference} must have the same size, got {len(values)} and {expected}")
+            raise InvalidArgument(f"{reference} and {name} must have the same size, got {expected} and {len(values)}")
 
 
 class _NodeFinder:
@@ -217,7 +217,7 @@ def tree_ensemble_regressor(
     )
     base = _base_values(base_values if base_values_as_tensor is None else base_values_as_tensor, n_targets)
     rows = _features(data, ensemble, "TreeEnsembleRegressor")
-    scores, _ = ensemble.aggregate(rows, aggregate_function, ctx.guard)
+    scores = ensemble.aggregate(rows, aggregate_function, ctx.guard)
     return transform((scores if base is None else scores + base).astype(np.float32), post_transform)
 
 
@@ -274,43 +274,38 @@ def tree_ensemble_classifier(
     given = base_values if base_values_as_tensor is None else base_values_as_tensor
     base = _base_values(given, len(labels), one_is_enough=len(labels) <= 2)
     rows = _features(data, ensemble, "TreeEnsembleClassifier")
-    sums, scored = ensemble.aggregate(rows, "SUM", ctx.guard)
+    sums = ensemble.aggregate(rows, "SUM", ctx.guard)
     if len(labels) > 2:
         totals = (sums if base is None else sums + base).astype(np.float32)
         return labels[totals.argmax(axis=1)], get_transform(post_transform)(totals)
     all_positive = bool((_numbers(weights) >= 0).all())
-    return _classify_binary(sums, scored, base, labels, len(set(class_ids)) == 1, all_positive, post_transform)
+    return _classify_binary(sums, base, labels, frozenset(class_ids), all_positive, post_transform)
 
 
 def _classify_binary(
     sums: np.ndarray,
-    scored: np.ndarray,
     base: np.ndarray | None,
     labels: np.ndarray,
-    single: bool,
+    scored_classes: frozenset[int],
     all_positive: bool,
     post_transform: str,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and scores of one or two classes, where the trees may score one class only (``single``).
+    """Return labels and scores of one or two classes, where the trees may score one class only.
 
-    A single score stands for the second class. It wins above 0.5 where all weights are positive (they are then
-    probabilities), above 0 where not; the other class gets 1 - s, or -s.
+    Such a single score decides for the second class: above 0.5 where all weights are positive (they are then
+    probabilities), above 0 where not. Scored under class 0, it gives the first column 1 - s or -s as well.
     """
-    if len(labels) == 1:
-        score = (sums if base is None else sums + base).astype(np.float32)
-        winner = score[:, 0] > (0.5 if all_positive else 0.0)
-        answer = winner.astype(np.int64) if labels.dtype.kind == "i" else labels[np.zeros(len(score), np.int64)]
-        return answer, two_columns(score, post_transform, np.full(len(score), not all_positive))
-    if single:
-        column = 1 if scored[:, 1].any() else 0
-        score = sums[:, [column]] + (0.0 if base is None else base[-1])
-        score = score.astype(np.float32)
-        winner = score[:, 0] > (0.5 if all_positive else 0.0)
-        return labels[winner.astype(np.int64)], two_columns(
-            score, post_transform, np.full(len(score), not all_positive)
-        )
     totals = (sums if base is None else sums + base).astype(np.float32)
-    return labels[totals.argmax(axis=1)], get_transform(post_transform)(totals)
+    threshold = 0.5 if all_positive else 0.0
+    if len(labels) == 1:
+        winner = (totals[:, 0] > threshold).astype(np.int64)
+        return (winner if labels.dtype.kind == "i" else labels[winner * 0]), transform(totals, post_transform)
+    if scored_classes == {0}:
+        score = (sums[:, [0]] + (0.0 if base is None else base[-1])).astype(np.float32)
+        winner = (score[:, 0] > threshold).astype(np.int64)
+        return labels[winner], two_columns(score, post_transform, np.full(len(score), not all_positive))
+    winner = (totals[:, 1] > threshold).astype(np.int64) if scored_classes == {1} else totals.argmax(axis=1)
+    return labels[winner], get_transform(post_transform)(totals)
 
 
 @kernel("TreeEnsemble", domain="ai.onnx.ml", since=5)
@@ -370,7 +365,7 @@ def tree_ensemble(
 
     ensemble = _cached(ctx, decode)
     rows = _features(data, ensemble, "TreeEnsemble")
-    scores, _ = ensemble.aggregate(rows, AGGREGATES[aggregate_function], ctx.guard)
+    scores = ensemble.aggregate(rows, AGGREGATES[aggregate_function], ctx.guard)
     return transform(scores.astype(rows.dtype), TRANSFORM_NUMBERS[post_transform]).astype(data.dtype)
 
 

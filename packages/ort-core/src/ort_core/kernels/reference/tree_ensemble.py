@@ -60,8 +60,11 @@ class TreeEnsemble:
     member_values: np.ndarray
     members: np.ndarray
 
-    def check(self) -> TreeEnsemble:
+    def check(self, *, shared_nodes: bool = False) -> TreeEnsemble:
         """Return self, or raise when an index leaves its range or a walk could fail to end.
+
+        Args:
+            shared_nodes: an inner node may have several parents (chains of BRANCH_EQ are written that way).
 
         Raises:
             InvalidArgument: the attributes do not describe trees.
@@ -74,14 +77,36 @@ class TreeEnsemble:
         if (self.features < 0).any():
             at = int((self.features < 0).argmax())
             raise InvalidArgument(f"nodes_featureids[{at}]={self.features[at]} must be in [0, number of features)")
+        _check_targets(self.entry_targets, self.target_count)
+        if shared_nodes:
+            self._check_depth()
+        else:
+            self._check_parents(children)
+        return self
+
+    def _check_parents(self, children: np.ndarray) -> None:
         # Where no inner node has two parents, and no root has one, every walk ends.
-        parents = np.bincount(np.concatenate([children, np.unique(self.roots)]), minlength=inner)[:inner]
+        inner = len(self.features)
+        referred = np.concatenate([children, np.unique(self.roots)])
+        parents = np.bincount(referred[referred < inner], minlength=inner)
         if (parents > 1).any():
             raise InvalidArgument(
                 f"tree ensemble contains a cycle or shared internal node at index {int((parents > 1).argmax())}"
             )
-        _check_targets(self.entry_targets, self.target_count)
-        return self
+
+    def _check_depth(self) -> None:
+        # A walk along distinct nodes is shorter than their number: nodes left after that many levels are on a cycle.
+        inner = len(self.features)
+        level = np.unique(self.roots)
+        level = level[level < inner]
+        for _ in range(inner):
+            if not level.size:
+                return
+            level = np.unique(np.concatenate([self.true_children[level], self.false_children[level]]))
+            level = level[level < inner]
+        if level.size:
+            kind = " while folding categorical nodes" if (self.modes[level] == BranchMode.EQ).all() else ""
+            raise InvalidArgument(f"Cycle detected{kind}: tree ensemble node {int(level[0])} leads back to itself")
 
     def leaves(self, rows: np.ndarray, guard: RunGuard) -> np.ndarray:
         """Return the leaf number that each row reaches in each tree, [rows, trees]."""
@@ -120,29 +145,26 @@ class TreeEnsemble:
         key = node * len(self.member_values) + position
         return (self.member_values[position] == value) & np.isin(key, self.members)
 
-    def aggregate(self, rows: np.ndarray, function: str, guard: RunGuard) -> tuple[np.ndarray, np.ndarray]:
-        """Return (scores, whether any leaf gave one), both [rows, targets], scores in double precision."""
+    def aggregate(self, rows: np.ndarray, function: str, guard: RunGuard) -> np.ndarray:
+        """Return scores [rows, targets] in double precision; 0 for a target that no reached leaf scores."""
         if function not in ("SUM", "AVERAGE", "MIN", "MAX"):
             raise InvalidArgument(f"unknown aggregate_function {function!r}; known: SUM, AVERAGE, MIN, MAX")
-        shape = (len(rows), self.target_count)
-        scores, scored = np.zeros(shape), np.zeros(shape, np.bool_)
+        scores = np.zeros((len(rows), self.target_count))
         for block in _blocks(len(rows), len(self.roots)):
-            scores[block], scored[block] = self._aggregate_block(rows[block], function, guard)
-        return scores, scored
+            scores[block] = self._aggregate_block(rows[block], function, guard)
+        return scores
 
-    def _aggregate_block(self, rows: np.ndarray, function: str, guard: RunGuard) -> tuple[np.ndarray, np.ndarray]:
+    def _aggregate_block(self, rows: np.ndarray, function: str, guard: RunGuard) -> np.ndarray:
         cell, weight = self._contributions(self.leaves(rows, guard))
-        shape = (len(rows), self.target_count)
         cells = len(rows) * self.target_count
-        scored = np.bincount(cell, minlength=cells) > 0
         if function in ("SUM", "AVERAGE"):
             total = np.bincount(cell, weights=weight, minlength=cells)
             total = total / max(len(self.roots), 1) if function == "AVERAGE" else total
         else:
             total = np.full(cells, np.inf if function == "MIN" else -np.inf)
             (np.minimum if function == "MIN" else np.maximum).at(total, cell, weight)
-            total[~scored] = 0.0
-        return total.reshape(shape), scored.reshape(shape)
+            total[np.bincount(cell, minlength=cells) == 0] = 0.0
+        return total.reshape(len(rows), self.target_count)
 
     def _contributions(self, leaves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (row * targets + target, weight) of every entry of every reached leaf."""
