@@ -209,7 +209,7 @@ def gather_block_quantized(
 def _check_gather_types(
     data: np.ndarray, indices: np.ndarray, scales: np.ndarray, zero_points: np.ndarray | None
 ) -> None:
-    known = {"uint8", "int4", "uint4", "int8"}
+    known = {"uint8", "int4", "uint4"}
     if data.dtype.name not in known and not data.dtype.name.startswith("float8") and data.dtype.name != "float4_e2m1fn":
         raise errors.InvalidArgument(f"GatherBlockQuantized: data of type {data.dtype} is not a quantised type")
     if indices.dtype.name not in ("int32", "int64"):
