@@ -27,18 +27,22 @@ NF4_VALUES = np.array(
 
 
 def once_per_weight(
-    ctx: KernelContext | None, weights: tuple[np.ndarray | None, ...], build: Callable[[], np.ndarray]
+    ctx: KernelContext | None,
+    weights: tuple[np.ndarray | None, ...],
+    build: Callable[[], np.ndarray],
+    slot: str = "weights",
 ) -> np.ndarray:
     """Return ``build()``, remembered in the node's state for as long as the very same read-only arrays come in.
 
-    A writable array may change between runs, so what is built from it is built anew.
+    A writable array may change between runs, so what is built from it is built anew. A node with several weights
+    names a ``slot`` for each.
     """
     if ctx is None or any(array is not None and array.flags.writeable for array in weights):
         return build()
-    held = ctx.state.get("dequantised")
+    held = ctx.state.get(slot)
     if held is None or any(known is not given for known, given in zip(held[0], weights, strict=True)):
         held = (weights, build())
-        ctx.state["dequantised"] = held
+        ctx.state[slot] = held
     result: np.ndarray = held[1]
     return result
 
@@ -214,8 +218,10 @@ def _check_gather_types(
         raise errors.InvalidArgument(f"GatherBlockQuantized: data of type {data.dtype} is not a quantised type")
     if indices.dtype.name not in ("int32", "int64"):
         raise errors.InvalidArgument(f"GatherBlockQuantized: indices of type {indices.dtype}, expected int32 or int64")
-    if scales.dtype.name not in ("float32", "float16", "bfloat16"):
-        raise errors.InvalidArgument(f"GatherBlockQuantized: scales of type {scales.dtype}, expected a float type")
+    # bfloat16 scales of integers have no meaning in onnxruntime's CPU kernel either.
+    wide = ("float32", "float16") if data.dtype.name in known else ("float32", "float16", "bfloat16")
+    if scales.dtype.name not in wide:
+        raise errors.InvalidArgument(f"GatherBlockQuantized: scales of type {scales.dtype}, expected one of {wide}")
     if zero_points is not None and zero_points.dtype != data.dtype:
         raise errors.InvalidArgument(
             f"GatherBlockQuantized: zero_points of type {zero_points.dtype}, expected {data.dtype} as for data"
