@@ -1,0 +1,1 @@
+"""When values live and where they lie: liveness, aliases and offsets as pure functions over the IR."""

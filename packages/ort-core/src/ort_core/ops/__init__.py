@@ -1,0 +1,1 @@
+"""What operators mean: schemas, shape and type inference, decompositions; nothing about how they run."""

@@ -1,0 +1,1 @@
+"""Who runs what: claims made convex, assigned by policy, and reported."""

@@ -1,0 +1,1 @@
+"""The plugin authors' door: everything that an execution provider may import."""

@@ -1,0 +1,1 @@
+"""The plugin specification: hooks, execution providers, claims, compiled partitions."""

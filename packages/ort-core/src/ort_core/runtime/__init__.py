@@ -1,0 +1,1 @@
+"""Running a plan: schedule, run state, executor, control flow, profiler."""
