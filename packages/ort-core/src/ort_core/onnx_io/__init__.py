@@ -1,1 +1,1 @@
-"""The only importer of onnx: models, tensors, schemas and text in and out of the IR."""
+"""The only importer of ``onnx``: load, save, text, schemas, and adapters to onnx's own interfaces."""

@@ -1,1 +1,1 @@
-"""What operators mean: schemas, shape and type inference, decompositions; nothing about how they run."""
+"""What operators mean: schemas, the registry, shape and type inference, value ranges, decompositions."""
