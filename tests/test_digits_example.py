@@ -84,3 +84,16 @@ def test_latency_is_the_median_of_the_asked_runs(demo) -> None:
     counting = CountingSession()
     assert demo.median_latency_ms(counting, np.zeros((8, 8), np.uint8), runs=20) >= 0
     assert counting.runs == 22
+
+
+def test_the_demo_shows_placement_and_latency_and_recognises_what_onnxruntime_does(demo, session, capsys) -> None:
+    import ort_core
+
+    if not hasattr(ort_core, "InferenceSession"):
+        pytest.skip("ort_core.InferenceSession is not written yet")
+    assert demo.main(["--count", "2", "--runs", "5"]) == 0
+    shown = capsys.readouterr().out
+    accuracy = float(session.get_modelmeta().custom_metadata_map["held_out_accuracy"])
+    assert f"held-out digits recognised ({accuracy:.2%})" in shown
+    assert "CPUExecutionProvider" in shown
+    assert "median of 5 runs" in shown

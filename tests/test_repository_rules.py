@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -102,16 +103,36 @@ def test_every_hook_is_documented() -> None:
     assert not mute, f"a hook's docstring says when it is called, what it returns, and shows an example: {mute}"
 
 
+LINT_IGNORE = re.compile(r"#\s*(noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ignore(\[[\w, -]*\])?)(?P<reason>.*)$")
+
+
+@pytest.mark.parametrize(
+    ("line", "has_reason"),
+    [
+        ("x = 1  # noqa: A001 - onnxruntime's own name for it", True),
+        ("x = 1  # noqa: A001, E501", False),
+        ("x = 1  # type: ignore[arg-type]", False),
+        ("x = 1  # type: ignore[arg-type]  # the kind says that it is a Graph", True),
+    ],
+)
+def test_a_reason_is_recognised_after_an_ignore(line: str, has_reason: bool) -> None:
+    assert bool(re.search(r"[a-z]{2}", LINT_IGNORE.search(line)["reason"])) is has_reason
+
+
 def test_every_lint_ignore_has_a_reason() -> None:
-    ignore = re.compile(r"#\s*(noqa|type: ignore|pragma: no cover)(:|\[)?[\w, -]*\]?(?P<rest>.*)$")
     bare = []
     for path in committed_files():
-        if path.suffix == ".py" and path != Path(__file__):
-            for number, line in enumerate(text_of(path).splitlines(), 1):
-                match = ignore.search(line)
-                if match and not re.search(r"[a-z]{2}", line[match.start() :].split("-", 1)[-1].split("#")[-1]):
-                    bare.append(f"{path.relative_to(ROOT).as_posix()}:{number}: {line.strip()}")
+        for number, line in enumerate(text_of(path).splitlines(), 1) if path.suffix == ".py" else ():
+            match = LINT_IGNORE.search(line)
+            if match and not re.search(r"[a-z]{2}", match["reason"]):
+                bare.append(f"{path.relative_to(ROOT).as_posix()}:{number}: {line.strip()}")
     assert not bare, "an ignore says why on the same line:\n" + "\n".join(bare)
+
+
+def test_every_rule_that_is_switched_off_for_all_has_a_reason() -> None:
+    tooling = text_of(ROOT / "pyproject.toml")
+    switched_off = re.search(r"^ignore = \[\n(.*?)^\]", tooling, re.DOTALL | re.MULTILINE)[1].splitlines()
+    assert all(re.search(r"#.*[a-z]{2}", line) for line in switched_off), switched_off
 
 
 def existing_modules() -> set[str]:
@@ -147,6 +168,20 @@ def test_only_the_standard_library_is_imported_by_the_bootstrap() -> None:
     tree = ast.parse(text_of(ROOT / "tools/bootstrap.py"))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    import sys
-
     assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+
+
+def test_every_development_task_is_described_to_contributors() -> None:
+    sessions = {
+        node.name
+        for node in ast.parse(text_of(ROOT / "noxfile.py")).body
+        if isinstance(node, ast.FunctionDef) and node.decorator_list
+    }
+    described = set(re.findall(r"^\| `(\w+)` \|", text_of(ROOT / "CONTRIBUTING.md"), re.MULTILINE))
+    assert described == sessions
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    first_screen = "\n".join(text_of(ROOT / "README.md").splitlines()[:24])
+    commands = re.findall(r"^    python (\S+) (\w+)", first_screen, re.MULTILINE)
+    assert commands == [("tools/bootstrap.py", "demo"), ("tools/bootstrap.py", "test")]
