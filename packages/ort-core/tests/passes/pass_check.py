@@ -51,7 +51,7 @@ def evaluate_node(opset_imports: Mapping[str, int]) -> object:
         graph.set_outputs(list(copy.present_outputs()))
         try:
             return evaluate_with_onnxruntime(Model(graph, dict(opset_imports)), {})
-        except Exception as error:  # the oracle's errors have no common base; any of them is a refusal here
+        except Exception as error:  # noqa: BLE001 - the oracle's errors have no common base; any of them is a refusal here
             return Rejection(str(error), node)
 
     return evaluate

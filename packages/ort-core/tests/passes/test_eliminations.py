@@ -17,7 +17,8 @@ def stays(name: str, body: str, opset: int = 17, **options: object) -> None:
     model = model_of(body, opset)
     before = op_types(model)
     report = run_pass(name, model, with_dead_code=False, **options)
-    assert name not in report.counts() and op_types(model) == before
+    assert name not in report.counts()
+    assert op_types(model) == before
 
 
 def test_identity_is_removed_and_the_output_keeps_its_name() -> None:
@@ -67,7 +68,8 @@ def test_neutral_arithmetic_stays_when_the_caller_may_override_the_constant() ->
 def test_relu_is_folded_into_clip() -> None:
     fires(
         "FuseReluClip",
-        "g (float[4] x) => (float[4] y) <float low = {-1.0}, float high = {6.0}> { r = Relu(x)  y = Clip(r, low, high) }",
+        "g (float[4] x) => (float[4] y) <float low = {-1.0}, float high = {6.0}>"
+        " { r = Relu(x)  y = Clip(r, low, high) }",
         ["Clip"],
     )
     fires(
@@ -85,4 +87,5 @@ def test_dead_nodes_and_initializers_are_removed() -> None:
         "g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> { d = Add(x, w)  e = Neg(d)  y = Relu(x) }"
     )
     run_pass("DeadCodeElimination", model)
-    assert op_types(model) == ["Relu"] and not model.graph.initializers
+    assert op_types(model) == ["Relu"]
+    assert not model.graph.initializers

@@ -24,7 +24,9 @@ def test_pattern_binds_variables_nodes_and_constants() -> None:
     model = model_of("g (float[2] x) => (float[2] y) <float c = {0.5}> { a = Relu(x)  y = Mul(a, c) }")
     match = find(op("Mul", op("Relu", var("x"), name="relu"), constant("c")), model)
     assert match is not None
-    assert match["x"].name == "x" and match.node("relu").op_type == "Relu" and match["relu"].name == "a"
+    assert match["x"].name == "x"
+    assert match.node("relu").op_type == "Relu"
+    assert match["relu"].name == "a"
     assert match.array("c") == 0.5
     assert match.output.name == "y"
     assert {node.op_type for node in match.nodes} == {"Relu", "Mul"}
@@ -49,7 +51,8 @@ def test_repeated_variable_must_be_the_same_value() -> None:
     same = model_of("g (float[2] x) => (float[2] y) { y = Mul(x, x) }")
     other = model_of("g (float[2] x, float[2] z) => (float[2] y) { y = Mul(x, z) }")
     pattern = op("Mul", var("x"), var("x"))
-    assert find(pattern, same) is not None and find(pattern, other) is None
+    assert find(pattern, same) is not None
+    assert find(pattern, other) is None
 
 
 def test_interior_value_read_outside_blocks_the_match_unless_shared() -> None:
@@ -62,14 +65,17 @@ def test_optional_input_may_be_absent_or_present() -> None:
     pattern = op("Clip", var("x"), optional(constant("low")), optional(constant("high")))
     model = model_of('g (float[2] x) => (float[2] y) <float h = {6.0}> { y = Clip(x, "", h) }')
     match = find(pattern, model)
-    assert match is not None and "low" not in match and match.array("high") == 6.0
+    assert match is not None
+    assert "low" not in match
+    assert match.array("high") == 6.0
     assert find(pattern, model_of("g (float[2] x) => (float[2] y) { y = Clip(x) }")) is not None
 
 
 def test_one_of_binds_whichever_alternative_matched() -> None:
     pattern = op("Neg", one_of(op("Tanh", var("x")), op("Sigmoid", var("x")), name="activation"))
     match = find(pattern, model_of("g (float[2] x) => (float[2] y) { a = Sigmoid(x)  y = Neg(a) }"))
-    assert match is not None and match["activation"].name == "a"
+    assert match is not None
+    assert match["activation"].name == "a"
 
 
 def test_attributes_are_compared_or_given_to_a_predicate() -> None:
@@ -94,7 +100,8 @@ def test_several_outputs_of_one_pattern_are_found_through_shared_inputs() -> Non
     model = model_of("g (float[2] x) => (float[2] y, float[2] z) { a = Relu(x)  y = Neg(a)  z = Tanh(a) }")
     relu = op("Relu", var("x"))
     match = find((op("Neg", relu), op("Tanh", relu)), model)
-    assert match is not None and [value.name for value in match.outputs] == ["y", "z"]
+    assert match is not None
+    assert [value.name for value in match.outputs] == ["y", "z"]
 
 
 def test_second_output_of_a_node_is_its_own_pattern() -> None:

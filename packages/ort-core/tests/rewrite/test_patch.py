@@ -31,7 +31,8 @@ def test_replacement_takes_over_readers_name_and_type(chain: Model) -> None:
     assert patch.apply() is None
     verify(chain)
     assert [node.op_type for node in chain.graph] == ["Relu", "Tanh", "Exp"]
-    assert new.name == "b" and exp.inputs == (new,)
+    assert new.name == "b"
+    assert exp.inputs == (new,)
 
 
 def test_graph_output_keeps_its_name_when_its_producer_is_replaced(chain: Model) -> None:
@@ -41,7 +42,8 @@ def test_graph_output_keeps_its_name_when_its_producer_is_replaced(chain: Model)
     patch.remove(exp)
     assert patch.apply() is None
     verify(chain)
-    assert [value.name for value in chain.graph.outputs] == ["y"] and chain.graph.outputs[0].producer is neg
+    assert [value.name for value in chain.graph.outputs] == ["y"]
+    assert chain.graph.outputs[0].producer is neg
 
 
 @pytest.mark.parametrize("wrong", [TensorType(DataType.DOUBLE, (2,)), TensorType(DataType.FLOAT, (3,))])
@@ -52,9 +54,11 @@ def test_patch_that_changes_a_type_is_refused_and_leaves_no_trace(chain: Model, 
     patch.replace(exp.output, patch.op("Tanh", exp.inputs, type=wrong))
     patch.remove(exp)
     rejection = patch.apply()
-    assert rejection is not None and "the replacement's is" in rejection.reason
+    assert rejection is not None
+    assert "the replacement's is" in rejection.reason
     verify(chain)
-    assert [node.op_type for node in chain.graph] == ["Relu", "Neg", "Exp"] and exp.inputs[0].use_count == 1
+    assert [node.op_type for node in chain.graph] == ["Relu", "Neg", "Exp"]
+    assert exp.inputs[0].use_count == 1
 
 
 def test_overridable_initializer_is_never_replaced() -> None:
@@ -63,7 +67,8 @@ def test_overridable_initializer_is_never_replaced() -> None:
     patch = GraphPatch(model, add)
     patch.replace(add.inputs[1], patch.constant(np.zeros(2, np.float32)))  # type: ignore[arg-type]  # present
     rejection = patch.apply()
-    assert rejection is not None and "override" in rejection.reason
+    assert rejection is not None
+    assert "override" in rejection.reason
 
 
 def test_node_that_is_still_read_stays(chain: Model) -> None:
@@ -96,7 +101,8 @@ def test_domain_of_a_new_node_is_imported(chain: Model) -> None:
     patch = GraphPatch(chain, exp)
     patch.replace(exp.output, patch.op("Gelu", exp.inputs, domain="com.microsoft"))
     patch.remove(exp)
-    assert patch.apply() is None and chain.opset_imports["com.microsoft"] == 1
+    assert patch.apply() is None
+    assert chain.opset_imports["com.microsoft"] == 1
 
 
 def test_fused_body_takes_the_inputs_of_the_fused_node_in_their_order() -> None:
@@ -104,4 +110,5 @@ def test_fused_body_takes_the_inputs_of_the_fused_node_in_their_order() -> None:
     x, z = model.graph.inputs
     body = build_fused_body(model.graph.nodes, [z, None, x], model.graph.outputs)
     assert [v.name for v in body.inputs] == ["z", "unread_1", "x"]
-    assert [node.op_type for node in body] == ["Add", "Mul"] and [v.name for v in body.initializers] == ["c"]
+    assert [node.op_type for node in body] == ["Add", "Mul"]
+    assert [v.name for v in body.initializers] == ["c"]

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -162,13 +162,13 @@ class Pass(ABC):
     ``runs_once`` needs no second round; after one that ``needs_inference`` missing types are filled in at once.
     """
 
-    name: ClassVar[str] | str
-    level: ClassVar[Level] | Level = Level.BASIC
-    after: ClassVar[tuple[str, ...]] | tuple[str, ...] = ()
-    before: ClassVar[tuple[str, ...]] | tuple[str, ...] = ()
-    is_opt_in: ClassVar[bool] | bool = False
-    runs_once: ClassVar[bool] | bool = False
-    needs_inference: ClassVar[bool] | bool = False
+    name: str
+    level: Level = Level.BASIC
+    after: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    is_opt_in: bool = False
+    runs_once: bool = False
+    needs_inference: bool = False
 
     @abstractmethod
     def apply(self, context: PassContext, record: PassRecordState) -> None:

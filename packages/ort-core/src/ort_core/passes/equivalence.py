@@ -50,7 +50,7 @@ class EquivalenceCheck:
 
 
 def random_feeds(model: Model, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
-    """Return random arrays for every tensor input without a default: floats from N(0, 1), small integers, coin flips."""
+    """Return random arrays for every tensor input without a default: N(0, 1) floats, small integers, coin flips."""
     generator = np.random.default_rng(seed)
     feeds = {}
     for value in model.graph.inputs:

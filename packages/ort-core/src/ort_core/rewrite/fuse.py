@@ -59,7 +59,12 @@ def fuse(
     Args:
         patch: receives the node, the replacements and the removals.
         match: where; its nodes and outputs are replaced unless ``nodes`` and ``outputs`` say otherwise.
-        op_type: the fused operator, with ``inputs`` and ``attributes`` as its specification has them.
+        op_type: the fused operator.
+        inputs: its inputs in the order of its specification, ``None`` where absent.
+        attributes: its attributes.
+        domain: its domain.
+        outputs: the values that it replaces, in the order of its outputs.
+        nodes: the nodes that it stands for.
     """
     members = tuple(nodes if nodes is not None else match.nodes)
     made = tuple(outputs if outputs is not None else match.outputs)

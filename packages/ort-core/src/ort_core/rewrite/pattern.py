@@ -145,7 +145,8 @@ def op(
         inputs: one pattern an input. Inputs beyond them must be absent, unless ``more_inputs``.
         name: key of the node in ``Match.node``.
         domain: the operator's domain.
-        since: the lowest opset, ``until`` the highest, at which the pattern holds.
+        since: the lowest opset at which the pattern holds.
+        until: the highest one.
         attributes: name -> the value it must have, or a predicate on the value (``None`` when it is absent).
         where: a predicate on the node.
         commutative: try two inputs in both orders; by default for the operators that are.
