@@ -41,7 +41,8 @@ def ort_providers() -> Sequence[type[ExecutionProvider]]:
     """Return the execution provider classes of this plugin.
 
     Called once per environment, when the first session or command needs it. Must not load the vendor's SDK: that
-    belongs in ``ExecutionProvider.check``. Two plugins with one provider name make both unavailable, each with the reason.
+    belongs in ``ExecutionProvider.check``. Two plugins with one provider name make both unavailable, each
+    with the reason.
     """
     raise NotImplementedError
 
