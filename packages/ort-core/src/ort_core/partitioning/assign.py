@@ -86,7 +86,7 @@ def _checked_claims(
 
     try:
         answers = list(provider.get_capability(view))
-    except Exception as error:  # the border to plugins: a provider that fails to claim leaves everything
+    except Exception as error:  # noqa: BLE001 - the border to plugins: a provider that fails to claim leaves everything
         for node in view.nodes:
             refuse(node, f"get_capability failed: {type(error).__name__}: {error}")
         return []
