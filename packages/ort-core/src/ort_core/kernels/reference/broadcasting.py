@@ -22,7 +22,9 @@ def align(a: np.ndarray, b: np.ndarray, axis: int | None) -> np.ndarray:
     start = axis + a.ndim if axis < 0 else axis
     trailing = a.ndim - start - b.ndim
     if trailing < 0:
-        raise InvalidArgument(f"attribute axis={axis} puts input B of shape {b.shape} outside input A of shape {a.shape}")
+        raise InvalidArgument(
+            f"attribute axis={axis} puts input B of shape {b.shape} outside input A of shape {a.shape}"
+        )
     return b.reshape(b.shape + (1,) * trailing)
 
 

@@ -98,7 +98,8 @@ def _convolve(
     spatial = image.ndim - 2
     if weights.ndim != image.ndim or image.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
         raise InvalidArgument(
-            f"Input channels C is not equal to kernel channels * group: X {image.shape}, W {weights.shape}, group {group}"
+            f"Input channels C is not equal to kernel channels * group: X {image.shape}, W {weights.shape}, "
+            f"group {group}"
         )
     dilations, strides = dilations or (1,) * spatial, strides or (1,) * spatial
     extents = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
