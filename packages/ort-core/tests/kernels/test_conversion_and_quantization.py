@@ -17,14 +17,10 @@ NUMERIC = [t for t in DataType if t.is_float or t.is_integer or t is DataType.BO
 @pytest.mark.parametrize("source", NUMERIC, ids=lambda t: t.text)
 @pytest.mark.parametrize("target", NUMERIC, ids=lambda t: t.text)
 def test_every_type_converts_to_every_type(source, target):
-    ones = (
-        np.ones((2, 3), source.numpy)
-        if source is not DataType.FLOAT8E8M0
-        else np.array([[1.0] * 3] * 2).astype(source.numpy)
-    )
+    ones = np.ones((2, 3), np.float32).astype(source.numpy)
     got = cast.cast(ones, to=target)
     assert got.dtype == target.numpy
-    assert np.all(got.astype(np.float32) == (-1 if False else 1)) or target is DataType.INT2
+    np.testing.assert_array_equal(got.astype(np.float32), np.ones((2, 3), np.float32))
     assert cast.cast(ones[:0], to=target).shape == (0, 3)
 
 

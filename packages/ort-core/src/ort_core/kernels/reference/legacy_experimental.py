@@ -70,7 +70,8 @@ def crop(x: np.ndarray, *, border: tuple[int, ...], scale: tuple[int, ...] = ())
     lower, end = (top + scale[0], left + scale[1]) if scale else (height - bottom, width - right)
     if min(left, top) < 0 or not (top <= lower <= height and left <= end <= width):
         raise InvalidArgument(
-            f"Input's height and width ({height}, {width}) need to hold rows {top} to {lower} and columns {left} to {end}"
+            f"Input's height and width ({height}, {width}) need to hold rows {top} to {lower} and columns {left} "
+            f"to {end}"
         )
     return x[:, :, top:lower, left:end]
 
