@@ -38,6 +38,8 @@ def deform_conv(
     windows = slide(x.shape[2:], w.shape[2:], strides, dilations, pads)
     _check_shapes(x, w, offset, mask, windows, group, offset_group)
     batch, channels = x.shape[:2]
+    if 0 in (batch, *windows.counts):
+        return np.zeros((batch, w.shape[0], *windows.counts), x.dtype)
     reads = int(np.prod(windows.kernel)) * int(np.prod(windows.counts))
     positions = _positions(widen(offset), windows, offset_group).reshape(batch, offset_group, len(windows.kernel), reads)
     columns = _interpolate(widen(x).reshape(batch, offset_group, channels // offset_group, -1), positions, windows)
@@ -68,9 +70,15 @@ def _check_shapes(
     taps = offset_group * int(np.prod(windows.kernel))
     expected = (x.shape[0], taps * len(windows.kernel), *windows.counts)
     if offset.shape != expected:
-        raise InvalidArgument(f"DeformConv: offset has shape {offset.shape}, expected {expected}")
+        raise InvalidArgument(
+            f"Offset channel count must be offset_group * 2 * kH * kW (in general the rank of the kernel instead of 2): "
+            f"offset has shape {offset.shape}, expected {expected}"
+        )
     if mask is not None and mask.shape != (x.shape[0], taps, *windows.counts):
-        raise InvalidArgument(f"DeformConv: mask has shape {mask.shape}, expected {(x.shape[0], taps, *windows.counts)}")
+        raise InvalidArgument(
+            f"Mask channel count must be offset_group * kH * kW: mask has shape {mask.shape}, "
+            f"expected {(x.shape[0], taps, *windows.counts)}"
+        )
 
 
 def _positions(offset: np.ndarray, windows: Windows, offset_group: int) -> np.ndarray:

@@ -164,6 +164,9 @@ def _check_align(x: np.ndarray, rois: np.ndarray, batch_indices: np.ndarray, mod
         raise InvalidArgument(f"RoiAlign: rois have shape {rois.shape}, expected [number, 4]")
     if batch_indices.shape != (rois.shape[0],):
         raise InvalidArgument(f"RoiAlign: batch_indices have shape {batch_indices.shape}, expected {(rois.shape[0],)}")
-    if batch_indices.size and (batch_indices.min() < 0 or batch_indices.max() >= x.shape[0]):
-        raise InvalidArgument(f"batch_indices out of range: {batch_indices.min()}..{batch_indices.max()} "
-                              f"of {x.shape[0]} images")
+    outside = np.flatnonzero((batch_indices < 0) | (batch_indices >= x.shape[0]))
+    if outside.size:
+        first = int(outside[0])
+        raise InvalidArgument(
+            f"batch_indices value {batch_indices[first]} at index {first} is out of range [0, {x.shape[0]})"
+        )
