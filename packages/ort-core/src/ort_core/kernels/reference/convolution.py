@@ -85,9 +85,7 @@ def _add_bias(y: np.ndarray, b: np.ndarray | None) -> np.ndarray:
     return y
 
 
-def _check_conv(
-    x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, kernel_shape: tuple[int, ...]
-) -> None:
+def _check_conv(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, kernel_shape: tuple[int, ...]) -> None:
     if x.ndim < 2:
         raise InvalidArgument(f"X must have at least 2 dimensions [N, C, ...]. X: {_braced(x.shape)}")
     if x.ndim != w.ndim:
@@ -102,9 +100,7 @@ def _check_conv(
     _check_filters(w, b, w.shape[0], kernel_shape)
 
 
-def _check_filters(
-    w: np.ndarray, b: np.ndarray | None, output_channels: int, kernel_shape: tuple[int, ...]
-) -> None:
+def _check_filters(w: np.ndarray, b: np.ndarray | None, output_channels: int, kernel_shape: tuple[int, ...]) -> None:
     if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
         raise InvalidArgument(
             f"kernel_shape is not compatible with W shape. kernel_shape: {_braced(kernel_shape)} W: {_braced(w.shape)}"
@@ -153,9 +149,7 @@ def _check_transpose(
     x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, kernel_shape: tuple[int, ...]
 ) -> None:
     if min(x.ndim, w.ndim) < 3:
-        raise InvalidArgument(
-            f"X and W must have at least 3 dimensions. X: {_braced(x.shape)} W: {_braced(w.shape)}"
-        )
+        raise InvalidArgument(f"X and W must have at least 3 dimensions. X: {_braced(x.shape)} W: {_braced(w.shape)}")
     if x.ndim != w.ndim:
         raise InvalidArgument(f"X num_dims does not match W num_dims. X: {_braced(x.shape)} W: {_braced(w.shape)}")
     if x.shape[1] != w.shape[0]:
@@ -204,7 +198,9 @@ def _transposed_windows(
     if min(sizes, default=1) < 0:
         raise InvalidArgument(f"ConvTranspose would make the spatial shape {sizes}; pads {pads} cut away too much")
     if max(natural, default=0) > _LARGEST:
-        raise InvalidArgument(f"Integer overflow: strides {strides} and dilations {dilations} make a size of {max(natural)}")
+        raise InvalidArgument(
+            f"Integer overflow: strides {strides} and dilations {dilations} make a size of {max(natural)}"
+        )
     return Windows(tuple(sizes), tuple(kernel_shape), strides, dilations, begin, end, tuple(spatial))
 
 

@@ -41,7 +41,9 @@ def deform_conv(
     if 0 in (batch, *windows.counts):
         return np.zeros((batch, w.shape[0], *windows.counts), x.dtype)
     reads = int(np.prod(windows.kernel)) * int(np.prod(windows.counts))
-    positions = _positions(widen(offset), windows, offset_group).reshape(batch, offset_group, len(windows.kernel), reads)
+    positions = _positions(widen(offset), windows, offset_group).reshape(
+        batch, offset_group, len(windows.kernel), reads
+    )
     columns = _interpolate(widen(x).reshape(batch, offset_group, channels // offset_group, -1), positions, windows)
     if mask is not None:
         columns *= widen(mask).reshape(batch, offset_group, 1, reads)

@@ -54,9 +54,9 @@ def grid_sample_16(
 
 def _check(x: np.ndarray, grid: np.ndarray, mode: str, padding_mode: str) -> None:
     if mode not in _MODES:
-        raise InvalidArgument(f"mode \"{mode}\" not supported, expect linear, cubic or nearest")
+        raise InvalidArgument(f'mode "{mode}" not supported, expect linear, cubic or nearest')
     if padding_mode not in ("zeros", "border", "reflection"):
-        raise InvalidArgument(f"padding_mode \"{padding_mode}\" not supported, expect zeros, border or reflection")
+        raise InvalidArgument(f'padding_mode "{padding_mode}" not supported, expect zeros, border or reflection')
     if x.ndim < 3 or grid.ndim != x.ndim or grid.shape[-1] != x.ndim - 2 or grid.shape[0] != x.shape[0]:
         raise InvalidArgument(
             f"GridSample: grid of shape {grid.shape} does not fit X {x.shape}, expected [N, ..., {x.ndim - 2}]"

@@ -59,7 +59,9 @@ def pool_windows(
         InvalidArgument: the input has no spatial axis, or an attribute does not fit it.
     """
     if x.ndim < 3:
-        raise InvalidArgument(f"Input dimension cannot be less than 3; pooling got shape {x.shape}, expected [N, C, ...]")
+        raise InvalidArgument(
+            f"Input dimension cannot be less than 3; pooling got shape {x.shape}, expected [N, C, ...]"
+        )
     windows = slide(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     axes = zip(windows.kernel, windows.dilations, windows.pads_begin, windows.pads_end, strict=True)
     if any(max(before, after) > (k - 1) * d for k, d, before, after in axes):
@@ -206,8 +208,10 @@ def max_unpool(
     if x.ndim < 3:
         raise InvalidArgument(f"Input dimension cannot be less than 3; MaxUnpool got shape {x.shape}")
     if indices.shape != x.shape:
-        raise InvalidArgument(f"Index tensor shape should be same as that of the input data tensor to unpool: "
-                              f"{indices.shape} and {x.shape}")
+        raise InvalidArgument(
+            f"Index tensor shape should be same as that of the input data tensor to unpool: "
+            f"{indices.shape} and {x.shape}"
+        )
     rank = x.ndim - 2
     strides, _ = steps(strides, (), rank)
     sizes, (begin, end) = per_axis(kernel_shape, rank, 1, "kernel_shape"), edges(pads, rank)
@@ -220,7 +224,9 @@ def max_unpool(
     natural = (*x.shape[:2], *spatial)
     shape = natural if output_shape is None else tuple(int(d) for d in output_shape)
     if len(shape) != x.ndim or any(given < need for given, need in zip(shape, natural, strict=False)):
-        raise InvalidArgument(f"output_shape is smaller than minimum required. output_shape: {shape} inferred: {natural}")
+        raise InvalidArgument(
+            f"output_shape is smaller than minimum required. output_shape: {shape} inferred: {natural}"
+        )
     windows = Windows(spatial, sizes, strides, (1,) * rank, begin, end, x.shape[2:])
     return _place(x, indices, shape, natural, windows)
 

@@ -17,7 +17,9 @@ def depth_to_space(x: np.ndarray, *, blocksize: int, mode: str = "DCR") -> np.nd
     """Spread blocks of channels over squares of ``blocksize``."""
     batch, depth, height, width = _check(x, blocksize, mode)
     if depth % blocksize**2:
-        raise InvalidArgument(f"DepthToSpace requires input depth to be a multiple of (block_size * block_size): {depth}")
+        raise InvalidArgument(
+            f"DepthToSpace requires input depth to be a multiple of (block_size * block_size): {depth}"
+        )
     inner = depth // blocksize**2
     split = (blocksize, blocksize, inner) if mode == "DCR" else (inner, blocksize, blocksize)
     blocks = x.reshape(batch, *split, height, width).transpose(_TO_SPACE[mode])

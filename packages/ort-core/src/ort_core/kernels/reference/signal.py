@@ -89,7 +89,9 @@ def stft(
     else:
         size = signal.shape[1] if window is None else window.shape[0]
     if step <= 0 or not 0 < size <= signal.shape[1]:
-        raise InvalidArgument(f"STFT: frame_step {step} and frame_length {size} do not fit a signal of {signal.shape[1]}")
+        raise InvalidArgument(
+            f"STFT: frame_step {step} and frame_length {size} do not fit a signal of {signal.shape[1]}"
+        )
     if window is not None and window.shape != (size,):
         raise InvalidArgument(f"STFT: window has shape {window.shape}, expected ({size},): the frame length")
     if onesided and signal.shape[-1] == 2:

@@ -68,9 +68,7 @@ def per_axis(values: Sequence[int], rank: int, default: int, name: str) -> tuple
     return tuple(int(v) for v in values)
 
 
-def steps(
-    strides: Sequence[int], dilations: Sequence[int], rank: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def steps(strides: Sequence[int], dilations: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return strides and dilations per axis, 1 where they are absent.
 
     Raises:
