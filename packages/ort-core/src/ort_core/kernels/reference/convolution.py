@@ -71,10 +71,12 @@ def _depthwise(x: np.ndarray, w: np.ndarray, windows: Windows) -> np.ndarray:
     multiplier = w.shape[0] // channels
     weights = w.reshape(channels, multiplier, *windows.kernel)
     out = np.zeros((batch, channels, multiplier, *windows.counts), np.result_type(x, w))
-    spread = (slice(None), slice(None)) + (None,) * len(windows.kernel)
+    ones = (1,) * len(windows.kernel)
     for offset, window, position in windows.offsets():
-        factor = weights[(slice(None), slice(None), *offset)][spread]
-        out[(slice(None), slice(None), slice(None), *window)] += factor * x[(slice(None), slice(None), None, *position)]
+        at: tuple[int | slice, ...] = (slice(None), slice(None), *offset)
+        factor = weights[at].reshape(channels, multiplier, *ones)
+        shifted = x[(slice(None), slice(None), *position)][:, :, None]
+        out[(slice(None), slice(None), slice(None), *window)] += factor * shifted
     return out.reshape(batch, w.shape[0], *windows.counts)
 
 

@@ -1,6 +1,7 @@
 """Deformable convolution: windows whose every offset reads at its own displaced, interpolated position.
 
-    Y[n, m, o] = B[m] + sum over c, k of W[m, c, k] * mask[n, k, o] * X[n, c, o * stride + k * dilation - pad + offset[n, k, o]]
+    Y[n, m, o] = B[m] + sum over c, k of W[m, c, k] * mask[n, k, o] * X[n, c, position[n, k, o]]
+    position[n, k, o] = o * stride + k * dilation - pad + offset[n, k, o]
 
 with linear interpolation between elements and zero outside the input.
 """
@@ -73,7 +74,7 @@ def _check_shapes(
     expected = (x.shape[0], taps * len(windows.kernel), *windows.counts)
     if offset.shape != expected:
         raise InvalidArgument(
-            f"Offset channel count must be offset_group * 2 * kH * kW (in general the rank of the kernel instead of 2): "
+            f"Offset channel count must be offset_group * 2 * kH * kW (the kernel's rank instead of 2 in general): "
             f"offset has shape {offset.shape}, expected {expected}"
         )
     if mask is not None and mask.shape != (x.shape[0], taps, *windows.counts):

@@ -88,9 +88,9 @@ def fold(data: np.ndarray, windows: Windows, combine: np.ufunc, initial: float |
 def _max_with_indices(x: np.ndarray, windows: Windows, storage_order: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the maxima and the flat position of the first element that attains each."""
     best = np.full((*x.shape[:2], *windows.counts), lowest(x.dtype), x.dtype)
-    order = "F" if storage_order else "C"
     size = int(np.prod(windows.spatial))
-    places = np.arange(size, dtype=np.int64).reshape(windows.spatial, order=order)
+    numbers = np.arange(size, dtype=np.int64)
+    places = numbers.reshape(windows.spatial[::-1]).T if storage_order else numbers.reshape(windows.spatial)
     indices = np.full(best.shape, -1, np.int64)
     for _, window, position in windows.offsets():
         values = x[(slice(None), slice(None), *position)]
@@ -247,7 +247,8 @@ def _place(
     flat = out.reshape(-1)
     if indices.size and (indices.min() < 0 or indices.max() >= flat.size):
         raise InvalidArgument(
-            f"Index value out of bounds: {int(indices.min())}..{int(indices.max())} for an output of {flat.size} elements"
+            f"Index value out of bounds: {int(indices.min())}..{int(indices.max())} for an output of "
+            f"{flat.size} elements"
         )
     flat[indices.reshape(-1)] = x.reshape(-1)
     return out

@@ -1,8 +1,8 @@
 """Sliding windows over spatial axes: how many there are, and which input each offset of the kernel reads.
 
 One relation carries convolution, pooling and their transposes: along each axis, window ``o`` reads at kernel offset
-``k`` the position ``o * stride + k * dilation - pad_begin``. ``offsets`` yields, per kernel offset, the slice of windows
-whose position lies inside the input and the slice of those positions, so that no padded copy is ever made.
+``k`` the position ``o * stride + k * dilation - pad_begin``. ``offsets`` yields, per kernel offset, the slice of
+windows whose position lies inside the input and the slice of those positions, so that no padded copy is ever made.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 
 Slices = tuple[slice, ...]
+_ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ def per_axis(values: Sequence[int], rank: int, default: int, name: str) -> tuple
         return (default,) * rank
     if len(values) != rank:
         raise InvalidArgument(
-            f"{name.capitalize()} dimensions should match kernel shape: {name} are {tuple(values)}, expected {rank} values"
+            f"{name.capitalize()} dimensions should match kernel shape: {name} are {tuple(values)}, "
+            f"expected {rank} values"
         )
     return tuple(int(v) for v in values)
 
@@ -159,7 +161,8 @@ def im2col(data: np.ndarray, windows: Windows) -> np.ndarray:
     """Return what every window reads, [N, C, *kernel, *counts], zero where it reads padding."""
     columns = np.zeros((*data.shape[:2], *windows.kernel, *windows.counts), data.dtype)
     for offset, window, position in windows.offsets():
-        columns[(slice(None), slice(None), *offset, *window)] = data[(slice(None), slice(None), *position)]
+        into: tuple[int | slice, ...] = (_ALL, _ALL, *offset, *window)
+        columns[into] = data[(_ALL, _ALL, *position)]
     return columns
 
 
@@ -167,5 +170,6 @@ def col2im(columns: np.ndarray, windows: Windows) -> np.ndarray:
     """Add [N, C, *kernel, *counts] back to where each window reads: the transpose of ``im2col``."""
     image = np.zeros((*columns.shape[:2], *windows.spatial), columns.dtype)
     for offset, window, position in windows.offsets():
-        image[(slice(None), slice(None), *position)] += columns[(slice(None), slice(None), *offset, *window)]
+        source: tuple[int | slice, ...] = (_ALL, _ALL, *offset, *window)
+        image[(_ALL, _ALL, *position)] += columns[source]
     return image
