@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import (
@@ -343,5 +344,5 @@ def center_crop_pad(
             placed[axis] = slice((wanted - present) // 2, (wanted - present) // 2 + present)
     check_size(target, data.dtype, "CenterCropPad", ctx)
     out = filled(target, zero_of(data.dtype), data.dtype)
-    out[(*placed, ...)] = data[tuple(taken)]
+    np.copyto(out[(*placed, ...)], data[tuple(taken)])
     return out

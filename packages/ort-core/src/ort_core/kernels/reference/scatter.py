@@ -6,8 +6,10 @@ Without a reduction the last of several writes to one place stays; with one, all
 from __future__ import annotations
 
 import math
+from types import EllipsisType
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.axes import resolve_axis, shape_text
@@ -16,12 +18,16 @@ from ort_core.kernels.reference.gather import checked_coordinates, checked_indic
 REDUCTIONS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _write(out: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray, reduction: str, op_type: str) -> None:
+Where = tuple[np.ndarray | EllipsisType, ...]
+
+
+def _write(out: np.ndarray, where: Where, updates: np.ndarray, reduction: str, op_type: str) -> None:
     if reduction == "none":
         # A 0-d object array would be stored as an object; its one string is what is meant.
         out[where] = updates if updates.ndim else updates[()]
     elif reduction in REDUCTIONS:
-        REDUCTIONS[reduction].at(out, where, updates)
+        with np.errstate(all="ignore"):  # overflow and NaN are results here, not news
+            REDUCTIONS[reduction].at(out, where, updates)
     else:
         known = ", ".join(["none", *REDUCTIONS])
         raise InvalidArgument(f"{op_type}: unknown reduction {reduction!r}; known: {known}")
