@@ -1,0 +1,1 @@
+"""The mechanism of change: pattern matcher, rules and checked graph patches."""
