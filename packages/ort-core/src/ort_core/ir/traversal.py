@@ -1,0 +1,104 @@
+"""Walks over graphs: nested graphs, captured values, topological order, reachability."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from ort_core.ir.graph import Graph
+from ort_core.ir.nodes import Node
+from ort_core.ir.values import Value
+
+
+def walk(graph: Graph) -> Iterator[Node]:
+    """Yield every node of a graph and of the graphs nested in it, outer before inner."""
+    for node in graph:
+        yield node
+        for nested in node.subgraphs():
+            yield from walk(nested)
+
+
+def graphs_of(graph: Graph) -> Iterator[Graph]:
+    """Yield a graph and every graph nested in it, outer before inner."""
+    yield graph
+    for node in graph:
+        for nested in node.subgraphs():
+            yield from graphs_of(nested)
+
+
+def captured_values(node: Node) -> tuple[Value, ...]:
+    """Return the values of enclosing graphs that the bodies of a node read, each once, in order of first use."""
+    nested = node.subgraphs()
+    if not nested:
+        return ()
+    inner = {id(graph) for body in nested for graph in graphs_of(body)}
+    found: dict[Value, None] = {}
+    for body in nested:
+        for graph in graphs_of(body):
+            reads = (value for reader in graph for value in reader.present_inputs())
+            for value in (*reads, *graph.outputs):
+                if value.graph is not None and id(value.graph) not in inner:
+                    found[value] = None
+    return tuple(found)
+
+
+def reads_of(node: Node) -> tuple[Value, ...]:
+    """Return all values that a node reads: its inputs and what its bodies capture, each once."""
+    return tuple(dict.fromkeys((*node.present_inputs(), *captured_values(node))))
+
+
+def predecessors(node: Node) -> tuple[Node, ...]:
+    """Return the nodes of the same graph whose outputs a node reads."""
+    found = (v.producer for v in reads_of(node) if v.producer is not None and v.producer.graph is node.graph)
+    return tuple(dict.fromkeys(p for p in found if p is not None))
+
+
+def topological_order(graph: Graph) -> list[Node]:
+    """Return the nodes so that producers come first, keeping the present order where it is free.
+
+    Raises:
+        ValueError: the graph has a cycle; the message names a node on it.
+    """
+    position = {node: index for index, node in enumerate(graph)}
+    waiting = {node: len(predecessors(node)) for node in position}
+    successors: dict[Node, list[Node]] = {node: [] for node in position}
+    for node in position:
+        for before in predecessors(node):
+            successors[before].append(node)
+    ready = [(position[node], id(node), node) for node, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    order: list[Node] = []
+    while ready:
+        _, _, node = heapq.heappop(ready)
+        order.append(node)
+        for after in successors[node]:
+            waiting[after] -= 1
+            if waiting[after] == 0:
+                heapq.heappush(ready, (position[after], id(after), after))
+    if len(order) != len(position):
+        stuck = next(node for node, count in waiting.items() if count)
+        raise ValueError(f"the graph has a cycle through {stuck.describe()}")
+    return order
+
+
+def is_topologically_sorted(graph: Graph) -> bool:
+    """Return whether every node stands behind the nodes of the same graph that it reads from."""
+    seen: set[Node] = set()
+    for node in graph:
+        if any(before not in seen for before in predecessors(node)):
+            return False
+        seen.add(node)
+    return True
+
+
+def ancestors(values: Iterable[Value], graph: Graph) -> set[Node]:
+    """Return the nodes of ``graph`` that ``values`` depend on."""
+    found: set[Node] = set()
+    stack = [v.producer for v in values if v.producer is not None and v.producer.graph is graph]
+    while stack:
+        node = stack.pop()
+        if node is None or node in found:
+            continue
+        found.add(node)
+        stack.extend(predecessors(node))
+    return found

@@ -1,0 +1,1 @@
+"""The only importer of ``onnx``: load, save, text, schemas, and adapters to onnx's own interfaces."""

@@ -1,0 +1,381 @@
+"""load_model(): from a path, bytes, a file object or a ModelProto to a ``Model``, with every reference checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, InvalidType, NoSuchFile
+from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
+from ort_core.ir.constants import Constant
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Function, Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.traversal import is_topologically_sorted, topological_order
+from ort_core.ir.types import TensorType
+from ort_core.ir.values import Value
+from ort_core.onnx_io.external_data import ExternalFiles
+from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
+from ort_core.onnx_io.type_proto import load_type
+
+ModelSource = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | onnx.ModelProto
+
+MIN_IR_VERSION, MAX_IR_VERSION = 1, 14
+MAX_NESTING = 64  # graphs within graphs; exporters nest a handful, and Python's own stack is the limit far above
+
+
+def load_model(
+    source: ModelSource,
+    *,
+    folder: str | os.PathLike | None = None,
+    in_memory_files: Mapping[str, memoryview] | None = None,
+) -> Model:
+    """Load a model.
+
+    Args:
+        source: a path, the bytes of a model, a binary file object, or a ``ModelProto`` (not kept, not changed).
+        folder: where external data lies; by default the folder of the path, for other sources nowhere.
+        in_memory_files: contents of external files by the names that the model uses.
+
+    Raises:
+        NoSuchFile: the path does not exist.
+        InvalidProtobuf: the bytes are no ONNX protobuf.
+        InvalidGraph: the model breaks a rule of ONNX.
+        Fail: external data may not or cannot be read.
+    """
+    proto, found_folder = _read_proto(source)
+    base = Path(folder) if folder is not None else found_folder
+    files = ExternalFiles(base, dict(in_memory_files or {}))
+    return model_from_proto(proto, files)
+
+
+def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None) -> Model:
+    """Build a model from a ModelProto. Raises as ``load_model``."""
+    if not proto.HasField("graph"):
+        raise InvalidArgument("No graph was found in the protobuf.")
+    if proto.ir_version > MAX_IR_VERSION:
+        raise Fail(
+            f"Unsupported model IR version: {proto.ir_version}, max supported IR version: {MAX_IR_VERSION}. "
+            "Install a newer ort-core, or save the model with an older IR version."
+        )
+    imports = _imports(proto.opset_import, "the model")
+    if not imports and proto.ir_version >= 3:
+        raise InvalidGraph("Missing opset in the model. All ModelProtos MUST have at least one entry that specifies "
+                           "which version of the ONNX OperatorSet is being imported.")  # fmt: skip
+    imports.setdefault("", 1)
+    loader = _GraphLoader(files)
+    functions = {}
+    for function_proto in proto.functions:
+        function = loader.function(function_proto)
+        if function.key in functions:
+            raise InvalidGraph(f"function {function.domain}::{function.name} is defined twice")
+        functions[function.key] = function
+    graph = loader.graph(proto.graph, {}, 0)
+    _check_no_recursion(functions)
+    return Model(
+        graph, imports, functions, proto.ir_version, proto.producer_name, proto.producer_version, proto.domain,
+        proto.model_version, proto.doc_string, {p.key: p.value for p in proto.metadata_props},
+    )  # fmt: skip
+
+
+def _read_proto(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
+    if isinstance(source, onnx.ModelProto):
+        return source, None
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _parse(bytes(source), "the given bytes"), None
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        try:
+            if not path.is_file():
+                raise NoSuchFile(f"Load model from {path} failed:Load model {path} failed. File doesn't exist")
+            content = path.read_bytes()
+        except (OSError, ValueError) as error:
+            if isinstance(error, NoSuchFile):
+                raise
+            raise Fail(f"Load model from {str(source)!r} failed: {error}") from error
+        return _parse(content, str(path)), path.parent
+    if hasattr(source, "read"):
+        name = getattr(source, "name", None)
+        folder = Path(name).parent if isinstance(name, str) and os.path.exists(name) else None
+        content = source.read()
+        if not isinstance(content, bytes):
+            raise InvalidType("a model's file object must be opened in binary mode ('rb')")
+        return _parse(content, repr(source)), folder
+    raise InvalidType(f"Unable to load from type '{type(source)}'")
+
+
+def _parse(content: bytes, origin: str) -> onnx.ModelProto:
+    if not content:
+        raise InvalidArgument(f"Load model from {origin} failed: No graph was found in the protobuf.")
+    try:
+        return onnx.ModelProto.FromString(content)
+    except (DecodeError, RecursionError) as error:
+        raise InvalidProtobuf(f"Load model from {origin} failed:Protobuf parsing failed.") from error
+
+
+def _imports(entries: object, what: str) -> dict[str, int]:
+    imports: dict[str, int] = {}
+    for entry in entries:  # type: ignore[attr-defined]  # a repeated protobuf field has no useful static type
+        domain = "" if entry.domain == "ai.onnx" else entry.domain
+        if entry.version < 1:
+            raise InvalidGraph(f"{what} imports version {entry.version} of domain {domain or 'ai.onnx'!r}")
+        if imports.get(domain, entry.version) != entry.version:
+            raise InvalidGraph(f"{what} imports two versions of domain {domain or 'ai.onnx'!r}")
+        imports[domain] = entry.version
+    return imports
+
+
+class _GraphLoader:
+    """Builds graphs from protos; ``scope`` maps the names visible at a point to their values."""
+
+    def __init__(self, files: ExternalFiles | None) -> None:
+        self._files = files
+
+    def graph(self, proto: onnx.GraphProto, scope: Mapping[str, Value], depth: int) -> Graph:
+        if depth > MAX_NESTING:
+            raise InvalidGraph(f"graphs are nested more than {MAX_NESTING} deep at {proto.name!r}")
+        graph = Graph(proto.name)
+        graph.doc = proto.doc_string
+        graph.metadata = {p.key: p.value for p in proto.metadata_props}
+        names: dict[str, Value] = {}
+        for info in proto.input:
+            value = Value(info.name, load_type(info.type, info.name))
+            value.doc = info.doc_string
+            self._define(names, value, f"graph {proto.name!r}", scope)
+            graph.add_input(value)
+        self._initializers(proto, graph, names, scope)
+        types = {info.name: info for info in (*proto.value_info, *proto.output)}
+        visible = _ChainedScope(names, scope)
+        self._nodes(proto.node, graph, names, visible, types, depth)
+        for info in proto.output:
+            found = visible.get(info.name)
+            if found is None:
+                raise InvalidGraph(f"graph {proto.name!r} returns {info.name!r}, which no node produces")
+            if found.type is None:
+                found.type = load_type(info.type, info.name)
+            graph.add_output(found)
+        return graph
+
+    def function(self, proto: onnx.FunctionProto) -> Function:
+        what = f"function {proto.domain}::{proto.name}"
+        graph = Graph(proto.name)
+        names: dict[str, Value] = {}
+        for name in proto.input:
+            value = Value(name)
+            self._define(names, value, what, {})
+            graph.add_input(value)
+        types = {info.name: info for info in proto.value_info}
+        self._nodes(proto.node, graph, names, names, types, 0)
+        for name in proto.output:
+            if name not in names:
+                raise InvalidGraph(f"{what} returns {name!r}, which no node in it produces")
+            graph.add_output(names[name])
+        defaults = {a.name: self._attribute(a, names, 0) for a in proto.attribute_proto}
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        return Function(
+            domain, proto.name, proto.overload, graph, tuple(proto.attribute), defaults,
+            _imports(proto.opset_import, what), proto.doc_string, {p.key: p.value for p in proto.metadata_props},
+        )  # fmt: skip
+
+    def _initializers(
+        self, proto: onnx.GraphProto, graph: Graph, names: dict[str, Value], scope: Mapping[str, Value]
+    ) -> None:
+        for tensor in proto.initializer:
+            if not tensor.name:
+                raise InvalidGraph(f"graph {proto.name!r} has an initializer without a name")
+            self._initializer(graph, names, scope, tensor.name, load_constant(tensor, self._files))
+        for sparse in proto.sparse_initializer:
+            name = sparse.values.name
+            if not name:
+                raise InvalidGraph(f"graph {proto.name!r} has a sparse initializer without a name")
+            constant = load_sparse(sparse)
+            dense = Constant(constant.dtype, constant.shape, _densify(constant))
+            self._initializer(graph, names, scope, name, dense)
+
+    def _initializer(
+        self, graph: Graph, names: dict[str, Value], scope: Mapping[str, Value], name: str, constant: Constant
+    ) -> None:
+        value = names.get(name)
+        if value is None:
+            value = Value(name, constant=constant)
+            self._define(names, value, f"graph {graph.name!r}", scope)
+        elif value.constant is not None:
+            raise InvalidGraph(
+                f"Duplicate initializer (dense, sparse or ConstantNode): '{name}' in graph {graph.name!r}"
+            )
+        else:
+            self._check_default(value, constant)
+            value.constant = constant
+        graph.add_initializer(value)
+
+    def _check_default(self, value: Value, constant: Constant) -> None:
+        declared = value.type
+        if isinstance(declared, TensorType) and declared.dtype != constant.dtype:
+            raise InvalidGraph(
+                f"Type Error: input {value.name!r} is declared as {declared}, its initializer is "
+                f"tensor({constant.dtype.text})"
+            )
+
+    def _nodes(
+        self,
+        protos: object,
+        graph: Graph,
+        names: dict[str, Value],
+        visible: Mapping[str, Value],
+        types: Mapping[str, onnx.ValueInfoProto],
+        depth: int,
+    ) -> None:
+        made: list[tuple[onnx.NodeProto, list[Value | None]]] = []
+        for proto in protos:  # type: ignore[attr-defined]  # a repeated protobuf field has no useful static type
+            made.append((proto, self._outputs(proto, names, types)))
+        for proto, outputs in made:
+            graph.append(self._node(proto, outputs, visible, depth))
+        if not is_topologically_sorted(graph):
+            try:
+                graph.reorder(topological_order(graph))
+            except ValueError as error:
+                raise InvalidGraph(f"graph {graph.name!r}: {error}") from error
+
+    def _outputs(
+        self, proto: onnx.NodeProto, names: dict[str, Value], types: Mapping[str, onnx.ValueInfoProto]
+    ) -> list[Value | None]:
+        outputs: list[Value | None] = []
+        for name in proto.output:
+            if not name:
+                outputs.append(None)
+                continue
+            info = types.get(name)
+            value = Value(name, load_type(info.type, name) if info is not None else None)
+            self._define(names, value, f"node {proto.name!r} ({proto.op_type})", {})
+            outputs.append(value)
+        return outputs
+
+    def _node(
+        self, proto: onnx.NodeProto, outputs: list[Value | None], visible: Mapping[str, Value], depth: int
+    ) -> Node:
+        inputs: list[Value | None] = []
+        for name in proto.input:
+            value = visible.get(name) if name else None
+            if name and value is None:
+                raise InvalidGraph(
+                    f"Node input '{name}' of node {proto.name!r} ({proto.op_type}) is not a graph input, initializer, "
+                    "or output of a previous node."
+                )
+            inputs.append(value)
+        if not proto.op_type:
+            raise InvalidGraph(f"node {proto.name!r} names no operator")
+        attributes: dict[str, Attribute] = {}
+        for attribute_proto in proto.attribute:
+            attribute = self._attribute(attribute_proto, visible, depth)
+            if attribute.name in attributes:
+                raise InvalidGraph(f"node {proto.name!r} ({proto.op_type}) has attribute {attribute.name!r} twice")
+            attributes[attribute.name] = attribute
+        node = Node(
+            proto.op_type, inputs, outputs, attributes.values(), name=proto.name, overload=proto.overload,
+            domain="" if proto.domain == "ai.onnx" else proto.domain,
+        )  # fmt: skip
+        node.doc = proto.doc_string
+        node.metadata = {p.key: p.value for p in proto.metadata_props}
+        return node
+
+    def _attribute(self, proto: onnx.AttributeProto, visible: Mapping[str, Value], depth: int) -> Attribute:
+        try:
+            kind = AttributeKind(proto.type)
+        except ValueError as error:
+            raise InvalidGraph(f"attribute {proto.name!r} has the unknown kind {proto.type}") from error
+        if kind is AttributeKind.UNDEFINED:
+            kind = _guess_kind(proto)
+        if proto.ref_attr_name:
+            return Attribute(proto.name, kind, None, proto.ref_attr_name)
+        return Attribute(proto.name, kind, self._attribute_value(proto, kind, visible, depth))
+
+    def _attribute_value(
+        self, proto: onnx.AttributeProto, kind: AttributeKind, visible: Mapping[str, Value], depth: int
+    ) -> object:
+        files = self._files
+        if kind is AttributeKind.GRAPH:
+            return self.graph(proto.g, visible, depth + 1)
+        if kind is AttributeKind.GRAPHS:
+            return tuple(self.graph(g, visible, depth + 1) for g in proto.graphs)
+        if kind is AttributeKind.TENSOR:
+            return load_constant(proto.t, files)
+        if kind is AttributeKind.TENSORS:
+            return tuple(load_constant(t, files) for t in proto.tensors)
+        if kind is AttributeKind.SPARSE_TENSOR:
+            return load_sparse(proto.sparse_tensor)
+        if kind is AttributeKind.SPARSE_TENSORS:
+            return tuple(load_sparse(t) for t in proto.sparse_tensors)
+        if kind is AttributeKind.TYPE_PROTO:
+            return load_type(proto.tp, proto.name)
+        if kind is AttributeKind.TYPE_PROTOS:
+            return tuple(load_type(t, proto.name) for t in proto.type_protos)
+        return _PLAIN[kind](proto)
+
+    def _define(self, names: dict[str, Value], value: Value, where: str, scope: Mapping[str, Value]) -> None:
+        if not value.name:
+            raise InvalidGraph(f"{where} has an input without a name")
+        if value.name in names:
+            raise InvalidGraph(f"Duplicate definition of name ({value.name}) by {where}.")
+        names[value.name] = value
+
+
+class _ChainedScope(dict):
+    """Names of this graph over the names of the enclosing ones."""
+
+    def __init__(self, inner: dict[str, Value], outer: Mapping[str, Value]) -> None:
+        super().__init__()
+        self._inner, self._outer = inner, outer
+
+    def get(self, name: str, default: Value | None = None) -> Value | None:  # type: ignore[override]  # narrower on purpose
+        found = self._inner.get(name)
+        return found if found is not None else self._outer.get(name, default)
+
+
+_PLAIN: dict[AttributeKind, Callable[[onnx.AttributeProto], Any]] = {  # Any: what the kind says
+    AttributeKind.FLOAT: lambda p: float(p.f),
+    AttributeKind.INT: lambda p: int(p.i),
+    AttributeKind.STRING: lambda p: p.s.decode("utf-8", "surrogateescape"),
+    AttributeKind.FLOATS: lambda p: tuple(float(x) for x in p.floats),
+    AttributeKind.INTS: lambda p: tuple(p.ints),
+    AttributeKind.STRINGS: lambda p: tuple(s.decode("utf-8", "surrogateescape") for s in p.strings),
+}
+_FIELD_KINDS = {
+    "f": AttributeKind.FLOAT, "i": AttributeKind.INT, "s": AttributeKind.STRING, "t": AttributeKind.TENSOR,
+    "g": AttributeKind.GRAPH, "floats": AttributeKind.FLOATS, "ints": AttributeKind.INTS,
+    "strings": AttributeKind.STRINGS, "tensors": AttributeKind.TENSORS, "graphs": AttributeKind.GRAPHS,
+}  # fmt: skip
+
+
+def _guess_kind(proto: onnx.AttributeProto) -> AttributeKind:
+    """Files older than IR version 2 do not say the kind of an attribute; the field that is set tells it."""
+    for field, _ in proto.ListFields():
+        if field.name in _FIELD_KINDS:
+            return _FIELD_KINDS[field.name]
+    raise InvalidGraph(f"attribute {proto.name!r} has neither a kind nor a value")
+
+
+def _densify(constant: SparseConstant) -> Callable[[], np.ndarray]:
+    from ort_core.tensors.sparse import SparseArray
+
+    return lambda: SparseArray(constant.values.array(), constant.indices.array(), constant.shape).dense()
+
+
+def _check_no_recursion(functions: Mapping[tuple[str, str, str], Function]) -> None:
+    from ort_core.ir.traversal import walk
+
+    calls = {
+        key: {(n.domain, n.op_type, n.overload) for n in walk(f.graph)} & functions.keys()
+        for key, f in functions.items()
+    }
+    while calls:
+        leaves = {key for key, called in calls.items() if not called}
+        if not leaves:
+            domain, name, _ = next(iter(calls))
+            raise InvalidGraph(f"function {domain}::{name} calls itself, directly or through others")
+        calls = {key: called - leaves for key, called in calls.items() if key not in leaves}

@@ -1,0 +1,225 @@
+"""save_model(): a ``Model`` back to ONNX, with large weights inside the file or beside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from ort_core.errors import Fail
+from ort_core.ir.attributes import Attribute, AttributeKind
+from ort_core.ir.constants import Constant
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Function, Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.types import DataType, ValueType
+from ort_core.ir.values import Value
+from ort_core.onnx_io.tensor_proto import save_constant, save_sparse, to_bytes
+from ort_core.onnx_io.type_proto import save_type
+
+MAX_PROTOBUF_NBYTES = (1 << 31) - 1
+_ALIGNMENT = 64  # of each tensor in an external file: a cache line, so that mapped weights need no copy
+
+
+class ExternalWriter:
+    """Writes large constants to one file beside the model and remembers where each lies."""
+
+    def __init__(self, path: Path, threshold: int) -> None:
+        self._path = path
+        self._threshold = threshold
+        self._file = path.open("wb")
+
+    def save(self, constant: Constant, name: str) -> onnx.TensorProto:
+        """Return a TensorProto that refers to the file, or holds the data when it is small."""
+        if constant.dtype is DataType.STRING or constant.nbytes < self._threshold:
+            return save_constant(constant, name)
+        content = to_bytes(constant.array(), constant.dtype)
+        offset = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
+        self._file.seek(offset)
+        self._file.write(content)
+        proto = onnx.TensorProto(name=name, data_type=int(constant.dtype), dims=constant.shape)
+        proto.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", self._path.name), ("offset", offset), ("length", len(content))):
+            proto.external_data.add(key=key, value=str(value))
+        return proto
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()
+
+
+def save_model(
+    model: Model, path: str | os.PathLike, *, external_file: str | None = None, external_threshold: int = 1024
+) -> None:
+    """Write a model to ``path``.
+
+    Args:
+        model: the model.
+        path: the file to write; replaced only once the new one is complete.
+        external_file: name of a file in the same folder for tensors of at least ``external_threshold`` bytes.
+        external_threshold: in bytes.
+
+    Raises:
+        Fail: the model is above protobuf's 2 GiB and no ``external_file`` was given, or the file cannot be written.
+    """
+    target = Path(path)
+    try:
+        writer = ExternalWriter(target.parent / external_file, external_threshold) if external_file else None
+        try:
+            proto = model_to_proto(model, writer)
+        finally:
+            if writer is not None:
+                writer.close()
+        content = _serialize(proto)
+        partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
+        partial.write_bytes(content)
+        partial.replace(target)
+    except OSError as error:
+        raise Fail(f"cannot write the model to {str(target)!r}: {error}") from error
+
+
+def model_to_bytes(model: Model) -> bytes:
+    """Return the serialised model with all weights inside. Raises ``Fail`` above 2 GiB."""
+    return _serialize(model_to_proto(model))
+
+
+def model_to_proto(model: Model, writer: ExternalWriter | None = None) -> onnx.ModelProto:
+    """Return the ModelProto of a model."""
+    proto = onnx.ModelProto(
+        ir_version=model.ir_version, producer_name=model.producer_name, producer_version=model.producer_version,
+        domain=model.domain, model_version=model.model_version, doc_string=model.doc,
+    )  # fmt: skip
+    for domain, version in model.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    for key, text in model.metadata.items():
+        proto.metadata_props.add(key=key, value=text)
+    proto.graph.CopyFrom(graph_to_proto(model.graph, writer))
+    for function in model.functions.values():
+        proto.functions.append(_function(function))
+    return proto
+
+
+def graph_to_proto(graph: Graph, writer: ExternalWriter | None = None) -> onnx.GraphProto:
+    """Return the GraphProto of a graph; values keep their names."""
+    proto = onnx.GraphProto(name=graph.name or "graph", doc_string=graph.doc)
+    for key, text in graph.metadata.items():
+        proto.metadata_props.add(key=key, value=text)
+    for value in graph.inputs:
+        proto.input.append(_value_info(value))
+    outputs = {id(value) for value in graph.outputs}
+    for value in graph.outputs:
+        proto.output.append(_value_info(value))
+    for value in graph.initializers:
+        assert value.constant is not None
+        save = writer.save if writer is not None else save_constant
+        proto.initializer.append(save(value.constant, value.name))
+    for node in graph:
+        proto.node.append(node_to_proto(node, writer))
+        for value in node.present_outputs():
+            if value.type is not None and id(value) not in outputs:
+                proto.value_info.append(_value_info(value))
+    return proto
+
+
+def node_to_proto(node: Node, writer: ExternalWriter | None = None) -> onnx.NodeProto:
+    """Return the NodeProto of a node."""
+    proto = onnx.NodeProto(
+        op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload, doc_string=node.doc,
+        input=_names(node.inputs), output=_names(node.outputs),
+    )  # fmt: skip
+    for key, text in node.metadata.items():
+        proto.metadata_props.add(key=key, value=text)
+    for attribute in node.attributes.values():
+        proto.attribute.append(attribute_to_proto(attribute, writer))
+    return proto
+
+
+def attribute_to_proto(attribute: Attribute, writer: ExternalWriter | None = None) -> onnx.AttributeProto:
+    """Return the AttributeProto of an attribute."""
+    proto = onnx.AttributeProto(name=attribute.name, type=onnx.AttributeProto.AttributeType.Name(attribute.kind))
+    if attribute.reference is not None:
+        proto.ref_attr_name = attribute.reference
+        return proto
+    field, convert = _FIELDS[attribute.kind]
+    value = attribute.value
+    items = value if isinstance(value, tuple) else (value,)
+    if attribute.kind in (AttributeKind.GRAPH, AttributeKind.GRAPHS):
+        converted: list[object] = [graph_to_proto(graph, writer) for graph in attribute.graphs()]
+    else:
+        converted = [convert(item) for item in items]
+    target = getattr(proto, field)
+    if attribute.kind in _REPEATED:
+        target.extend(converted)
+    elif hasattr(target, "CopyFrom"):
+        target.CopyFrom(converted[0])
+    else:
+        setattr(proto, field, converted[0])
+    return proto
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+_FIELDS: dict[AttributeKind, tuple[str, Callable[[Any], object]]] = {  # Any: what the kind says
+    AttributeKind.FLOAT: ("f", float),
+    AttributeKind.INT: ("i", int),
+    AttributeKind.STRING: ("s", _encode),
+    AttributeKind.TENSOR: ("t", lambda c: save_constant(c, "")),
+    AttributeKind.GRAPH: ("g", graph_to_proto),
+    AttributeKind.FLOATS: ("floats", float),
+    AttributeKind.INTS: ("ints", int),
+    AttributeKind.STRINGS: ("strings", _encode),
+    AttributeKind.TENSORS: ("tensors", lambda c: save_constant(c, "")),
+    AttributeKind.GRAPHS: ("graphs", graph_to_proto),
+    AttributeKind.SPARSE_TENSOR: ("sparse_tensor", lambda c: save_sparse(c, "")),
+    AttributeKind.SPARSE_TENSORS: ("sparse_tensors", lambda c: save_sparse(c, "")),
+    AttributeKind.TYPE_PROTO: ("tp", save_type),
+    AttributeKind.TYPE_PROTOS: ("type_protos", save_type),
+}
+_REPEATED = frozenset(
+    {AttributeKind.FLOATS, AttributeKind.INTS, AttributeKind.STRINGS, AttributeKind.TENSORS, AttributeKind.GRAPHS,
+     AttributeKind.SPARSE_TENSORS, AttributeKind.TYPE_PROTOS}
+)  # fmt: skip
+
+
+def _function(function: Function) -> onnx.FunctionProto:
+    graph = graph_to_proto(function.graph)
+    proto = onnx.FunctionProto(
+        domain=function.domain, name=function.name, overload=function.overload, doc_string=function.doc,
+        input=_names(function.graph.inputs), output=_names(function.graph.outputs), attribute=function.attribute_names,
+    )  # fmt: skip
+    for value in function.graph.initializers:  # functions have no initializers: a Constant node says the same
+        assert value.constant is not None
+        constant = proto.node.add(op_type="Constant", output=[value.name])
+        constant.attribute.append(attribute_to_proto(Attribute("value", AttributeKind.TENSOR, value.constant)))
+    proto.node.extend(graph.node)
+    proto.value_info.extend(graph.value_info)
+    for attribute in function.attribute_defaults.values():
+        proto.attribute_proto.append(attribute_to_proto(attribute))
+    for domain, version in function.opset_imports.items():
+        proto.opset_import.add(domain=domain, version=version)
+    for key, text in function.metadata.items():
+        proto.metadata_props.add(key=key, value=text)
+    return proto
+
+
+def _value_info(value: Value) -> onnx.ValueInfoProto:
+    proto = onnx.ValueInfoProto(name=value.name, doc_string=value.doc)
+    value_type: ValueType | None = value.type
+    if value_type is not None:
+        proto.type.CopyFrom(save_type(value_type))
+    return proto
+
+
+def _names(values: tuple[Value | None, ...]) -> Iterator[str]:
+    return ("" if value is None else value.name for value in values)
+
+
+def _serialize(proto: onnx.ModelProto) -> bytes:
+    if proto.ByteSize() > MAX_PROTOBUF_NBYTES:
+        raise Fail("the model is above protobuf's limit of 2 GiB; give external_file to keep its weights beside it")
+    return proto.SerializeToString()
