@@ -16,13 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ort_core.cache.key import CacheKey
-from ort_core.settings import cache_directory
+from ort_core.settings import environment_value
 
 log = logging.getLogger(__name__)
 
 _MAGIC = b"ort-core-artefact-1"
 DEFAULT_MAX_NBYTES = 4 << 30
 _SUFFIX = ".artefact"
+
+
+def cache_directory() -> Path:
+    """Return the folder of the cache: ``ORT_CACHE_DIR``, or the platform's cache folder of this user."""
+    given = environment_value("ORT_CACHE_DIR")
+    if given:
+        return Path(str(given)).expanduser()
+    import platformdirs  # only asked where the variable is not set
+
+    return Path(platformdirs.user_cache_dir("ort-core"))
 
 
 @dataclass(frozen=True, slots=True)
