@@ -83,7 +83,7 @@ def infer_linear_attention(ctx: InferenceContext) -> None:
     """Packed heads come out with the values' head size; the state is [batch, groups, key size, value size]."""
     output, state = linear_attention_shapes(ctx)
     ctx.set_shape(0, output)
-    ctx.set_shape(1, state)
+    ctx.set_output(1, ctx.dtype(3) or ctx.dtype(0), state)
 
 
 @infer_rule("CausalConvWithState")

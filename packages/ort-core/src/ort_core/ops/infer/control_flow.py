@@ -23,7 +23,10 @@ def infer_if(ctx: InferenceContext) -> None:
     results: list[tuple[list[ValueType | None], list[SymbolicValue | None]]] = []
     for name in ("then_branch", "else_branch"):
         branch = ctx.graph_of(name)
+        mark = ctx.notes_mark()
         types = ctx.infer_body(branch, ())
+        if decided is not None and bool(decided) != (name == "then_branch"):
+            ctx.restore_notes(mark)  # a branch that is never taken may be impossible
         if len(types) != ctx.output_count:
             ctx.refuse(f"'{name}' has {len(types)} outputs, the node has {ctx.output_count}")
         results.append((types, ctx.body_values(branch)))
