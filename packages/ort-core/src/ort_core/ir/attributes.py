@@ -90,7 +90,7 @@ class Attribute:
         if self.kind is AttributeKind.GRAPH:
             return (self.value,)  # type: ignore[return-value]  # the kind says that it is a Graph
         if self.kind is AttributeKind.GRAPHS:
-            return tuple(self.value)  # type: ignore[call-overload]  # the kind says that it is a tuple of Graphs
+            return tuple(self.value)  # type: ignore[arg-type]  # the kind says that it is a tuple of Graphs
         return ()
 
 

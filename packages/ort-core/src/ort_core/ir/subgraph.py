@@ -58,7 +58,7 @@ def copy_node(node: Node, values: ValueMap, attribute_map: AttributeMap | None =
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What crosses the border of a set of nodes: values read from outside, and values made inside and needed outside."""
+    """What crosses the border of a set of nodes: values read from outside, values made inside and needed there."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]

@@ -45,6 +45,8 @@ class DataType(enum.IntEnum):
     FLOAT8E8M0 = 24
     UINT2 = 25
     INT2 = 26
+    FLOAT6E2M3 = 27
+    FLOAT6E3M2 = 28
 
     @property
     def numpy(self) -> np.dtype:
@@ -86,7 +88,7 @@ class DataType(enum.IntEnum):
 
 _FLOATS = frozenset(
     {DataType.FLOAT, DataType.FLOAT16, DataType.DOUBLE, DataType.BFLOAT16}
-    | {DataType(n) for n in (17, 18, 19, 20, 23, 24)}
+    | {DataType(n) for n in (17, 18, 19, 20, 23, 24, 27, 28)}
 )
 _INTEGERS = frozenset(DataType(n) for n in (2, 3, 4, 5, 6, 7, 12, 13, 21, 22, 25, 26))
 _BITS = {
@@ -98,6 +100,7 @@ _BITS = {
     DataType.COMPLEX128: 128,
     **{DataType(n): 4 for n in (21, 22, 23)},
     **{DataType(n): 2 for n in (25, 26)},
+    **{DataType(n): 6 for n in (27, 28)},
 }
 _TEXT = {t: t.name.lower() for t in DataType}
 _NATIVE = {
@@ -129,6 +132,8 @@ _ML_DTYPES = {
     DataType.FLOAT8E8M0: "float8_e8m0fnu",
     DataType.UINT2: "uint2",
     DataType.INT2: "int2",
+    DataType.FLOAT6E2M3: "float6_e2m3fn",
+    DataType.FLOAT6E3M2: "float6_e3m2fn",
 }
 _BY_NAME = {name: t for t, name in {**_NATIVE, **_ML_DTYPES}.items()}
 

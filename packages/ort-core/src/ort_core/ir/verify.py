@@ -1,4 +1,4 @@
-"""verify(): the invariants that every pass must leave true. Returns nothing, raises ``InvalidGraph`` at the first breach."""
+"""verify(): the invariants that every pass must leave true; raises ``InvalidGraph`` at the first breach."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def _verify_graph(graph: Graph, scope: dict[str, Value]) -> None:
     for node in graph:
         if node.graph is not graph:
             raise InvalidGraph(f"{node.describe()} stands in graph {graph.name!r} but says it belongs elsewhere")
-        for index, value in enumerate(node.inputs):
-            _check_read(graph, visible, node, index, value)
+        for index, used in enumerate(node.inputs):
+            _check_read(graph, visible, node, index, used)
         for nested in node.subgraphs():
             if nested.owner is not node:
                 raise InvalidGraph(f"a body of {node.describe()} does not name it as its owner")
             _verify_graph(nested, visible)
-        for index, value in enumerate(node.outputs):
-            if value is None:
+        for index, made in enumerate(node.outputs):
+            if made is None:
                 continue
-            if value.producer is not node or value.output_index != index:
-                raise InvalidGraph(f"output {value.name!r} of {node.describe()} names another producer")
-            _declare(graph, visible, scope, value, node)
+            if made.producer is not node or made.output_index != index:
+                raise InvalidGraph(f"output {made.name!r} of {node.describe()} names another producer")
+            _declare(graph, visible, scope, made, node)
     for value in graph.outputs:
         if visible.get(value.name) is not value:
             raise InvalidGraph(f"graph {graph.name!r} returns {value.name!r}, which nothing in it defines")

@@ -81,8 +81,8 @@ class ExternalFiles:
         prefix = f"External data path validation failed for initializer: {tensor_name}. "
         if self.folder is None:
             raise Fail(
-                f"{prefix}External data path {location!r} has no folder to start from: the model came as bytes. Load it "
-                "from a path, or give the file's contents with "
+                f"{prefix}External data path {location!r} has no folder to start from: the model came as bytes. Load "
+                "it from a path, or give the file's contents with "
                 "SessionOptions.add_external_initializers_from_files_in_memory."
             )
         if not location or "\0" in location or os.path.isabs(location) or Path(location).drive:

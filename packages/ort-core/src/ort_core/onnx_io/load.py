@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
 from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, InvalidType, NoSuchFile
-from ort_core.ir.attributes import Attribute, AttributeKind
+from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
@@ -205,7 +206,9 @@ class _GraphLoader:
             value = Value(name, constant=constant)
             self._define(names, value, f"graph {graph.name!r}", scope)
         elif value.constant is not None:
-            raise InvalidGraph(f"Duplicate initializer (dense, sparse or ConstantNode): '{name}' in graph {graph.name!r}")
+            raise InvalidGraph(
+                f"Duplicate initializer (dense, sparse or ConstantNode): '{name}' in graph {graph.name!r}"
+            )
         else:
             self._check_default(value, constant)
             value.constant = constant
@@ -261,8 +264,8 @@ class _GraphLoader:
             value = visible.get(name) if name else None
             if name and value is None:
                 raise InvalidGraph(
-                    f"Node input '{name}' of node {proto.name!r} ({proto.op_type}) is not a graph input, initializer, or "
-                    "output of a previous node."
+                    f"Node input '{name}' of node {proto.name!r} ({proto.op_type}) is not a graph input, initializer, "
+                    "or output of a previous node."
                 )
             inputs.append(value)
         if not proto.op_type:
@@ -334,7 +337,7 @@ class _ChainedScope(dict):
         return found if found is not None else self._outer.get(name, default)
 
 
-_PLAIN = {
+_PLAIN: dict[AttributeKind, Callable[[onnx.AttributeProto], Any]] = {  # Any: what the kind says
     AttributeKind.FLOAT: lambda p: float(p.f),
     AttributeKind.INT: lambda p: int(p.i),
     AttributeKind.STRING: lambda p: p.s.decode("utf-8", "surrogateescape"),
@@ -357,11 +360,9 @@ def _guess_kind(proto: onnx.AttributeProto) -> AttributeKind:
     raise InvalidGraph(f"attribute {proto.name!r} has neither a kind nor a value")
 
 
-def _densify(constant: object) -> object:
-    from ort_core.ir.attributes import SparseConstant
+def _densify(constant: SparseConstant) -> Callable[[], np.ndarray]:
     from ort_core.tensors.sparse import SparseArray
 
-    assert isinstance(constant, SparseConstant)
     return lambda: SparseArray(constant.values.array(), constant.indices.array(), constant.shape).dense()
 
 
@@ -378,5 +379,3 @@ def _check_no_recursion(functions: Mapping[tuple[str, str, str], Function]) -> N
             domain, name, _ = next(iter(calls))
             raise InvalidGraph(f"function {domain}::{name} calls itself, directly or through others")
         calls = {key: called - leaves for key, called in calls.items() if key not in leaves}
-
-

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -138,7 +139,7 @@ def node_to_proto(node: Node, writer: ExternalWriter | None = None) -> onnx.Node
 
 def attribute_to_proto(attribute: Attribute, writer: ExternalWriter | None = None) -> onnx.AttributeProto:
     """Return the AttributeProto of an attribute."""
-    proto = onnx.AttributeProto(name=attribute.name, type=int(attribute.kind))
+    proto = onnx.AttributeProto(name=attribute.name, type=onnx.AttributeProto.AttributeType.Name(attribute.kind))
     if attribute.reference is not None:
         proto.ref_attr_name = attribute.reference
         return proto
@@ -146,7 +147,7 @@ def attribute_to_proto(attribute: Attribute, writer: ExternalWriter | None = Non
     value = attribute.value
     items = value if isinstance(value, tuple) else (value,)
     if attribute.kind in (AttributeKind.GRAPH, AttributeKind.GRAPHS):
-        converted = [graph_to_proto(graph, writer) for graph in attribute.graphs()]
+        converted: list[object] = [graph_to_proto(graph, writer) for graph in attribute.graphs()]
     else:
         converted = [convert(item) for item in items]
     target = getattr(proto, field)
@@ -163,17 +164,17 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-_FIELDS = {
+_FIELDS: dict[AttributeKind, tuple[str, Callable[[Any], object]]] = {  # Any: what the kind says
     AttributeKind.FLOAT: ("f", float),
     AttributeKind.INT: ("i", int),
     AttributeKind.STRING: ("s", _encode),
     AttributeKind.TENSOR: ("t", lambda c: save_constant(c, "")),
-    AttributeKind.GRAPH: ("g", None),
+    AttributeKind.GRAPH: ("g", graph_to_proto),
     AttributeKind.FLOATS: ("floats", float),
     AttributeKind.INTS: ("ints", int),
     AttributeKind.STRINGS: ("strings", _encode),
     AttributeKind.TENSORS: ("tensors", lambda c: save_constant(c, "")),
-    AttributeKind.GRAPHS: ("graphs", None),
+    AttributeKind.GRAPHS: ("graphs", graph_to_proto),
     AttributeKind.SPARSE_TENSOR: ("sparse_tensor", lambda c: save_sparse(c, "")),
     AttributeKind.SPARSE_TENSORS: ("sparse_tensors", lambda c: save_sparse(c, "")),
     AttributeKind.TYPE_PROTO: ("tp", save_type),

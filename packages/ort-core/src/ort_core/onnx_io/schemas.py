@@ -9,7 +9,7 @@ import onnx
 import onnx.defs
 
 from ort_core.errors import InvalidGraph
-from ort_core.ir.attributes import Attribute, AttributeKind
+from ort_core.ir.attributes import AttributeKind
 from ort_core.ir.model import Function
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
@@ -17,7 +17,7 @@ from ort_core.ir.types import ValueType
 from ort_core.onnx_io.load import _GraphLoader
 from ort_core.onnx_io.save import node_to_proto
 from ort_core.onnx_io.type_proto import save_type
-from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
+from ort_core.ops.schema import AttributeSchema, BodyBuilder, OpSchema, Parameter, ParameterOption
 
 MAX_OPSET = 28
 ONNX_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.preview")
@@ -71,7 +71,7 @@ def _attribute(attribute: onnx.defs.OpSchema.Attribute) -> AttributeSchema:
     return AttributeSchema(attribute.name, AttributeKind(attribute.type.value), attribute.required, default)
 
 
-def _body_builder(schema: onnx.defs.OpSchema) -> object:
+def _body_builder(schema: onnx.defs.OpSchema) -> BodyBuilder:
     def build(node: Node, input_types: Sequence[ValueType | None], opset: int) -> Function | Rejection:
         proto = _function_proto(schema, node, input_types, opset)
         if isinstance(proto, Rejection):
@@ -90,9 +90,8 @@ def _function_proto(
     proto = onnx.FunctionProto()
     if schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= opset]
-        proto.ParseFromString(
-            schema.get_function_with_opset_version(max(versions)) if versions else schema.function_body.SerializeToString()
-        )
+        built = schema.get_function_with_opset_version(max(versions)) if versions else None
+        proto.ParseFromString(schema.function_body.SerializeToString() if built is None else built)
         return proto
     types = [onnx.TypeProto() if t is None else save_type(t) for t in input_types]
     versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]

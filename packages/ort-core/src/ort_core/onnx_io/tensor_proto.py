@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -62,8 +63,8 @@ def load_sparse(proto: onnx.SparseTensorProto) -> SparseConstant:
     fits = indices.shape == (count,) or indices.shape == (count, len(shape))
     if len(values.shape) != 1 or indices.dtype is not DataType.INT64 or not fits or any(d <= 0 for d in shape):
         raise InvalidGraph(
-            f"sparse tensor {proto.values.name!r}: values {list(values.shape)}, indices {list(indices.shape)} and dense "
-            f"shape {list(shape)} do not fit together"
+            f"sparse tensor {proto.values.name!r}: values {list(values.shape)}, indices {list(indices.shape)} and "
+            f"dense shape {list(shape)} do not fit together"
         )
     if math.prod(shape) > _MAX_ELEMENTS:
         raise InvalidGraph(f"sparse tensor {proto.values.name!r} has the impossible shape {list(shape)}")
@@ -159,7 +160,7 @@ def _field_length(dtype: DataType, size: int) -> int:
     return size * 2 if dtype in (DataType.COMPLEX64, DataType.COMPLEX128) else size
 
 
-def _field(proto: onnx.TensorProto, dtype: DataType) -> object:
+def _field(proto: onnx.TensorProto, dtype: DataType) -> Sequence[object]:
     if dtype is DataType.STRING:
         return proto.string_data
     if dtype in _INT32_TYPES:

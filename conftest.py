@@ -1,0 +1,31 @@
+"""What every test of the repository shares: where external test data lies, and a header that says when it is absent."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ABSENT = "ORT_TEST_DATA is not set to a folder: tests on external models and cases are skipped"
+
+
+def find_test_data() -> Path | None:
+    """Return the folder of external test data, or ``None`` when there is none."""
+    folder = os.environ.get("ORT_TEST_DATA", "")
+    return Path(folder) if folder and Path(folder).is_dir() else None
+
+
+def pytest_report_header() -> str:
+    """State once, at the top, whether external test data is used."""
+    folder = find_test_data()
+    return f"external test data: {folder}" if folder else ABSENT
+
+
+@pytest.fixture(scope="session")
+def external_test_data() -> Path:
+    """Return the folder of external test data; a test that asks for it is skipped when there is none."""
+    folder = find_test_data()
+    if folder is None:
+        pytest.skip(ABSENT)
+    return folder

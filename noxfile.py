@@ -1,0 +1,78 @@
+"""The development tasks: each session is one command, the same on every machine and in CI.
+
+``nox`` makes an environment for each session; ``nox --no-venv`` runs in the environment that is active, which
+``tools/bootstrap.py`` has prepared. What a session needs is a dependency group of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import nox
+from nox.virtualenv import PassthroughEnv
+
+nox.needs_version = ">=2025.2"
+nox.options.sessions = ["lint", "types", "layers", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+CORE = "packages/ort-core"
+GROUPS = nox.project.load_toml("pyproject.toml")
+
+
+def prepare(session: nox.Session, *groups: str, core: bool = True) -> None:
+    """Install dependency groups, and ort-core itself, unless the environment was prepared by someone else."""
+    if isinstance(session.virtualenv, PassthroughEnv):
+        return
+    requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
+    session.install(*(["-e", CORE] if core else []), *requirements)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests on two workers; arguments after ``--`` go to pytest."""
+    prepare(session, "test")
+    session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check rules and format with ruff."""
+    prepare(session, "lint", core=False)
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy."""
+    prepare(session, "types")
+    session.run("mypy")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Check the layer contract with import-linter."""
+    prepare(session, "layers")
+    session.run("lint-imports")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Recognise held-out handwritten digits with the committed network."""
+    prepare(session)
+    session.run("python", "examples/digits/demo.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation into site/; a warning is an error."""
+    prepare(session, "docs")
+    session.run("mkdocs", "build", "--strict", *session.posargs)
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build sdist and wheel into dist/, and import the package from the wheel alone."""
+    prepare(session, "build", core=False)
+    root = session.invoked_from
+    with session.chdir(CORE):
+        session.run("hatchling", "build", "-d", f"{root}/dist", "--clean")
+    session.run("python", "tools/check_wheel.py", f"{root}/dist")

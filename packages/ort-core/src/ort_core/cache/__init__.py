@@ -1,0 +1,1 @@
+"""The content-addressed artefact cache: typed keys, atomic writes, checked digests."""

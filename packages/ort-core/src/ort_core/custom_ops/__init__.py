@@ -1,0 +1,1 @@
+"""Custom operators: schema, shape rule and kernels in one place."""

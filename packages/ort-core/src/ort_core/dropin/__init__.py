@@ -1,0 +1,1 @@
+"""onnxruntime's module names for unchanged programs."""

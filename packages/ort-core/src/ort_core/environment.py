@@ -1,0 +1,136 @@
+"""Environment: what outlives a session. Plugins, operator registries, shared weights, and which providers can run here.
+
+``default_environment()`` is the one global; a forked child gets a new one. Tests and servers may build their own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from ort_core.errors import NotFound, did_you_mean
+from ort_core.kernels.reference_registry import reference_kernels
+from ort_core.kernels.registry import KernelRegistry
+from ort_core.onnx_io.schemas import find_onnx_schema
+from ort_core.ops.contrib_schemas import find_contrib_schema
+from ort_core.ops.registry import SchemaRegistry
+from ort_core.passes.base import Pass
+from ort_core.providers.discovery import PluginRegistry, PluginSource, check_provider, discover, entry_point_sources
+from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+from ort_core.tensors.weight_store import WeightStore
+
+FindSources = Callable[[], Sequence[PluginSource]]
+
+
+class Environment:
+    """Everything that sessions share. Thread-safe; discovers plugins at the first question about them.
+
+    Args:
+        find_sources: gives the plugins; by default those of installed distributions.
+    """
+
+    def __init__(self, find_sources: FindSources = entry_point_sources) -> None:
+        self._find_sources = find_sources
+        self._lock = threading.RLock()
+        self._checks: dict[str, Available | Unavailable] = {}
+        self.weights = WeightStore()
+        self.process_id = os.getpid()
+
+    @cached_property
+    def plugins(self) -> PluginRegistry:
+        """All plugins, discovered once."""
+        with self._lock:
+            return discover(self._find_sources())
+
+    @cached_property
+    def schemas(self) -> SchemaRegistry:
+        """The operators of ONNX, onnxruntime's own, and those of plugins."""
+        registry = SchemaRegistry(find_onnx_schema, find_contrib_schema)
+        for _, offered in self.plugins.call("ort_custom_ops"):
+            for schema, _ in offered:  # type: ignore[attr-defined]  # the hook's result is as hookspecs says
+                registry.add(schema)
+        return registry
+
+    @cached_property
+    def kernels(self) -> KernelRegistry:
+        """The reference kernels and those of plugins' operators."""
+        offers = self.plugins.call("ort_custom_ops")
+        if not offers:
+            return reference_kernels()
+        registry = KernelRegistry()
+        sources = [reference_kernels(), *(kernels for _, offered in offers for _, kernels in offered)]  # type: ignore[attr-defined]  # as above
+        for source in sources:
+            for _, _, specs in source.operators():
+                for spec in specs:
+                    registry.add(spec)
+        return registry
+
+    @cached_property
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes that plugins bring."""
+        return tuple(p for _, passes in self.plugins.call("ort_passes") for p in passes)  # type: ignore[attr-defined]  # as hookspecs says
+
+    def provider_classes(self) -> dict[str, type[ExecutionProvider]]:
+        """Return all usable provider classes by name, highest priority first."""
+        classes = self.plugins.providers.values()
+        return {cls.name: cls for cls in sorted(classes, key=lambda cls: (-cls.priority, cls.name))}
+
+    def check(self, name: str) -> Available | Unavailable:
+        """Return whether a provider can run here; the answer of each is kept."""
+        with self._lock:
+            if name not in self._checks:
+                self._checks[name] = self._check(name)
+            return self._checks[name]
+
+    def available_providers(self) -> list[str]:
+        """Return the names of listed providers that can run here, highest priority first."""
+        return [name for name, cls in self.provider_classes().items() if cls.is_listed and self.check(name)]
+
+    def get_provider(self, name: str) -> type[ExecutionProvider]:
+        """Return a provider class.
+
+        Raises:
+            NotFound: no installed plugin has a provider of that name; the message says what is installed.
+        """
+        classes = self.provider_classes()
+        if name in classes:
+            return classes[name]
+        known = list(classes)
+        raise NotFound(
+            f"Unknown Provider Type: {name}.{did_you_mean(name, known)} Installed providers: {', '.join(known)}. "
+            f"Providers come from packages: {PACKAGES.get(name, 'pip install ort-ep-…')}."
+        )
+
+    def _check(self, name: str) -> Available | Unavailable:
+        cls = self.plugins.providers.get(name)
+        if cls is not None:
+            return check_provider(cls)
+        if name in self.plugins.unusable:
+            return self.plugins.unusable[name]
+        remedy = PACKAGES.get(name, "")
+        return Unavailable(f"no installed package provides {name}", remedy)
+
+
+PACKAGES = {
+    "CUDAExecutionProvider": "pip install ort-ep-cuda",
+    "TensorrtExecutionProvider": "pip install ort-ep-tensorrt",
+    "NvTensorRTRTXExecutionProvider": "pip install ort-ep-tensorrt",
+    "OpenVINOExecutionProvider": "pip install ort-ep-openvino",
+    "CoreMLExecutionProvider": "pip install ort-ep-coreml",
+    "DmlExecutionProvider": "pip install ort-ep-directml",
+}
+"""Which package brings a provider: advice in messages only, nothing depends on it."""
+
+_default: Environment | None = None
+_default_lock = threading.Lock()
+
+
+def default_environment() -> Environment:
+    """Return the environment of this process; built at the first call, and anew in a forked child."""
+    global _default  # noqa: PLW0603 - the one allowed global
+    with _default_lock:
+        if _default is None or _default.process_id != os.getpid():
+            _default = Environment()
+        return _default

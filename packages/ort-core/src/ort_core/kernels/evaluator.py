@@ -1,0 +1,419 @@
+"""The evaluator: binds nodes to kernels once, and runs them over numpy values.
+
+``bind_node`` resolves everything that does not depend on the inputs (kernel, attributes, context), so that running
+a node is one Python call. ``BoundGraph`` does so for a whole graph: it runs function bodies, nested graphs and
+constant folding, and is the oracle that providers are compared with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ort_core.errors import InvalidGraph, KernelNotFoundError, OrtError, RuntimeException
+from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
+from ort_core.ir.constants import Constant
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Function
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.subgraph import clone_graph
+from ort_core.ir.traversal import captured_values
+from ort_core.ir.types import ValueType
+from ort_core.ir.values import Value
+from ort_core.kernels.kernel import KernelContext, RunGuard, Unguarded
+from ort_core.kernels.registry import KernelRegistry, attribute_names, wants_context
+from ort_core.ops.registry import SchemaRegistry
+from ort_core.tensors.sparse import SparseArray
+
+RuntimeValue = Any  # np.ndarray, list, dict, SparseArray or None: what ONNX values are at run time
+Scope = Mapping[Value, RuntimeValue]
+MAX_FUNCTION_DEPTH = 100  # functions within functions; a body that contains itself would never end
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationContext:
+    """What binding needs to know of the model and of the session around it."""
+
+    kernels: KernelRegistry
+    schemas: SchemaRegistry
+    opset_imports: Mapping[str, int]
+    functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
+    seed: int | None = None
+
+    def opset_of(self, node: Node) -> int:
+        """Return the version of the node's domain that applies to it.
+
+        Raises:
+            InvalidGraph: the model does not import the domain.
+        """
+        version = node.opset if node.opset is not None else self.opset_imports.get(node.domain)
+        if version is None:
+            if node.domain in ("com.microsoft", "com.microsoft.nchwc"):
+                return 1  # onnxruntime's own operators; its tools leave the import out
+            raise InvalidGraph(
+                f"{node.describe()}: the model imports no version of domain {node.domain!r}; "
+                f"it imports {dict(self.opset_imports)}"
+            )
+        return version
+
+    def inside(self, function: Function) -> EvaluationContext:
+        """Return the context of a function's body."""
+        imports = {**self.opset_imports, **function.opset_imports}
+        return EvaluationContext(self.kernels, self.schemas, imports, self.functions, self.seed)
+
+
+RunNode = Callable[[Sequence[RuntimeValue], Scope, RunGuard], tuple[RuntimeValue, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNode:
+    """A node ready to run: ``run(inputs, scope, guard)``; ``scope`` holds the captured values of nested graphs."""
+
+    node: Node
+    run: RunNode
+
+
+def find_implementation(node: Node, context: EvaluationContext) -> str | Rejection:
+    """Return how a node would run (``kernel``, ``function``), without building anything, or why it cannot."""
+    if (node.domain, node.op_type, node.overload) in context.functions:
+        return "function"
+    opset = context.opset_of(node)
+    spec = context.kernels.find(node.domain, node.op_type, opset)
+    if spec:
+        unknown = node.attributes.keys() - attribute_names(spec.function)
+        if not unknown:
+            return "kernel"
+        return Rejection(f"Unrecognized attribute: {sorted(unknown)[0]} for operator {node.op_type}", node)
+    schema = context.schemas.find(node.domain, node.op_type, opset)
+    if node.body is not None or (schema and schema.build_body is not None):
+        return "function"
+    return Rejection(str(spec), node)
+
+
+def bind_node(node: Node, context: EvaluationContext, depth: int = 0) -> BoundNode | Rejection:
+    """Resolve a node to something that runs: a model function, a kernel, or the operator's function body.
+
+    Returns:
+        The bound node, or a Rejection that says why nothing can run it.
+    """
+    function = context.functions.get((node.domain, node.op_type, node.overload))
+    if function is not None:
+        return _bind_function(node, function, context, depth)
+    opset = context.opset_of(node)
+    spec = context.kernels.find(node.domain, node.op_type, opset)
+    if spec:
+        return _bind_kernel(node, spec.function, opset, context, depth)
+    if node.body is not None:
+        return _bind_body(node, node.body, context, depth)
+    schema = context.schemas.find(node.domain, node.op_type, opset)
+    if schema and schema.build_body is not None:
+        body = schema.build_body(node, [None if v is None else v.type for v in node.inputs], opset)
+        if body:
+            assert isinstance(body, Function)
+            return _bind_function(node, body, context, depth)
+        return Rejection(f"{spec}; {body}", node)
+    return Rejection(str(spec), node)
+
+
+def _bind_kernel(
+    node: Node, function: Callable[..., Any], opset: int, context: EvaluationContext, depth: int
+) -> BoundNode | Rejection:
+    unknown = node.attributes.keys() - attribute_names(function)
+    if unknown:
+        known = ", ".join(sorted(attribute_names(function))) or "none"
+        return Rejection(
+            f"Unrecognized attribute: {sorted(unknown)[0]} for operator {node.op_type} (opset {opset} knows: {known})", node
+        )
+    fixed: dict[str, Any] = {}
+    bodies: dict[str, BoundGraph] = {}
+    for attribute in node.attributes.values():
+        if attribute.kind is AttributeKind.GRAPH:
+            assert isinstance(attribute.value, Graph)
+            bodies[attribute.name] = BoundGraph(attribute.value, context, depth + 1)
+        else:
+            fixed[attribute.name] = runtime_attribute(attribute)
+    state: dict[str, Any] = {}
+    facts = (
+        node.op_type, node.domain, opset, node.name, tuple(v is not None for v in node.outputs),
+        tuple(None if v is None else v.type for v in node.outputs), state,
+    )  # fmt: skip
+    with_context = wants_context(function)
+    unguarded = KernelContext(*facts, guard=Unguarded(), seed=context.seed)
+
+    def run(inputs: Sequence[RuntimeValue], scope: Scope, guard: RunGuard) -> tuple[RuntimeValue, ...]:
+        arguments = fixed
+        if bodies or with_context:
+            arguments = dict(fixed)
+            for name, body in bodies.items():
+                arguments[name] = BoundSubgraph(body, scope, guard)
+            if with_context:
+                same = guard is unguarded.guard
+                arguments["ctx"] = unguarded if same else KernelContext(*facts, guard=guard, seed=context.seed)
+        try:
+            return normalise(function(*inputs, **arguments))
+        except OrtError as error:
+            raise _located(error, node) from error
+        except RecursionError:
+            raise
+        except Exception as error:  # the border to kernels, users' own included: any exception becomes the node's
+            raise failed(node, inputs, error) from error
+
+    return BoundNode(node, run)
+
+
+def _bind_function(
+    node: Node, function: Function, context: EvaluationContext, depth: int
+) -> BoundNode | Rejection:
+    if depth > MAX_FUNCTION_DEPTH:
+        return Rejection(f"functions are nested more than {MAX_FUNCTION_DEPTH} deep at {node.describe()}", node)
+    graph = instantiate(function, node)
+    try:
+        body = BoundGraph(graph, context.inside(function), depth + 1)
+    except KernelNotFoundError as error:
+        return Rejection(f"in the function body of {node.qualified_name}: {error}", node)
+    count = len(graph.inputs)
+    if len(node.inputs) > count or len(node.outputs) > len(graph.outputs):
+        return Rejection(
+            f"{node.describe()} passes {len(node.inputs)} inputs and takes {len(node.outputs)} outputs; the function has "
+            f"{count} and {len(graph.outputs)}",
+            node,
+        )
+
+    def run(inputs: Sequence[RuntimeValue], scope: Scope, guard: RunGuard) -> tuple[RuntimeValue, ...]:
+        padded = [*inputs, *[None] * (count - len(inputs))]
+        return body.run(padded, {}, guard)
+
+    return BoundNode(node, run)
+
+
+def _bind_body(node: Node, graph: Graph, context: EvaluationContext, depth: int) -> BoundNode | Rejection:
+    try:
+        body = BoundGraph(graph, context, depth + 1)
+    except KernelNotFoundError as error:
+        return Rejection(f"in the body of {node.qualified_name}: {error}", node)
+    return BoundNode(node, lambda inputs, scope, guard: body.run(inputs, {}, guard))
+
+
+def instantiate(function: Function, node: Node) -> Graph:
+    """Return a copy of a function's graph with the calling node's attributes in place of the references."""
+
+    def resolve(attribute: Attribute) -> Attribute | None:
+        if attribute.reference is None:
+            return attribute
+        given = node.attributes.get(attribute.reference, function.attribute_defaults.get(attribute.reference))
+        if given is None:
+            return None
+        return Attribute(attribute.name, given.kind, given.value, given.reference)
+
+    return clone_graph(function.graph, {}, resolve)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One bound node with the slots that it reads, fills and frees."""
+
+    run: RunNode
+    node: Node
+    reads: tuple[int, ...]
+    captures: tuple[tuple[Value, int], ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+
+
+Observer = Callable[[Node, int, Sequence[RuntimeValue], tuple[RuntimeValue, ...]], None]
+_ABSENT = 0  # slot of an absent optional input: always None
+
+
+class BoundGraph:
+    """A graph whose nodes are all bound; runs any number of times and from any number of threads.
+
+    Every value has a numbered slot, so that a run copies one list and indexes it.
+
+    Raises:
+        KernelNotFoundError: no implementation exists for a node; the message says why.
+    """
+
+    def __init__(self, graph: Graph, context: EvaluationContext, depth: int = 0) -> None:
+        self.graph = graph
+        self._template: list[RuntimeValue] = [None]
+        self._outer: list[tuple[Value, int]] = []
+        slots: dict[Value, int] = {}
+        self._first_input = 1
+        for value in graph.inputs:
+            self._new_slot(slots, value)
+        bound_nodes = []
+        for node in graph:
+            bound = bind_node(node, context, depth)
+            if isinstance(bound, Rejection):
+                raise KernelNotFoundError(f"{node.describe()}: {bound.reason}")
+            bound_nodes.append(bound)
+        frees = self._plan_release([bound.node for bound in bound_nodes])
+        self._steps = [self._step(bound, slots, freed) for bound, freed in zip(bound_nodes, frees, strict=True)]
+        self._outputs = tuple(self._slot(slots, value) for value in graph.outputs)
+
+    def run(
+        self, inputs: Sequence[RuntimeValue], outer: Scope, guard: RunGuard, observe: Observer | None = None
+    ) -> tuple[RuntimeValue, ...]:
+        """Return the graph's outputs for its formal inputs.
+
+        Args:
+            inputs: one value per formal input; ``None`` leaves a default (or an absent optional) in place.
+            outer: the values of enclosing graphs that this one captures.
+            guard: asked before every node.
+            observe: called behind every node with its start in ns, its inputs and its results.
+        """
+        values = self._template.copy()
+        for slot, value in enumerate(inputs, self._first_input):
+            if value is not None:
+                values[slot] = value
+        for outer_value, slot in self._outer:
+            values[slot] = outer[outer_value]
+        check = guard.check
+        for step in self._steps:
+            check()
+            arguments = [values[slot] for slot in step.reads]
+            scope = {value: values[slot] for value, slot in step.captures} if step.captures else _NO_SCOPE
+            start = time.perf_counter_ns() if observe is not None else 0
+            results = step.run(arguments, scope, guard)
+            if len(results) < len(step.writes):
+                raise _too_few_outputs(step.node, len(results))
+            for slot, result in zip(step.writes, results, strict=False):
+                if slot:
+                    values[slot] = result
+            if observe is not None:
+                observe(step.node, start, arguments, results)
+            for slot in step.frees:
+                values[slot] = None
+        return tuple([values[slot] for slot in self._outputs])
+
+    def _step(self, bound: BoundNode, slots: dict[Value, int], freed: tuple[Value, ...]) -> _Step:
+        node = bound.node
+        reads = tuple(_ABSENT if v is None else self._slot(slots, v) for v in node.inputs)
+        captures = tuple((v, self._slot(slots, v)) for v in captured_values(node))
+        writes = tuple(_ABSENT if v is None else self._new_slot(slots, v) for v in node.outputs)
+        return _Step(bound.run, node, reads, captures, writes, tuple(slots[v] for v in freed))
+
+    def _slot(self, slots: dict[Value, int], value: Value) -> int:
+        if value in slots:
+            return slots[value]
+        slot = self._new_slot(slots, value)
+        if value.constant is None or value.graph is not self.graph:
+            self._outer.append((value, slot))
+        return slot
+
+    def _new_slot(self, slots: dict[Value, int], value: Value) -> int:
+        slots[value] = len(self._template)
+        own = value.constant is not None and value.graph is self.graph
+        self._template.append(value.constant.array() if own and value.constant is not None else None)
+        return slots[value]
+
+    def _plan_release(self, nodes: list[Node]) -> list[tuple[Value, ...]]:
+        kept = set(self.graph.outputs)
+        last: dict[Value, int] = {}
+        for index, node in enumerate(nodes):
+            for value in (*node.present_inputs(), *captured_values(node), *node.present_outputs()):
+                last[value] = index
+        released: list[list[Value]] = [[] for _ in nodes]
+        for value, index in last.items():
+            if value not in kept and value.constant is None and value.graph is self.graph:
+                released[index].append(value)
+        return [tuple(values) for values in released]
+
+
+_NO_SCOPE: Scope = {}
+
+
+class BoundSubgraph:
+    """The body of a control-flow node, with its captured values bound: a ``SubgraphRunner``."""
+
+    __slots__ = ("_body", "_guard", "_scope")
+
+    def __init__(self, body: BoundGraph, scope: Scope, guard: RunGuard) -> None:
+        self._body, self._scope, self._guard = body, scope, guard
+
+    @property
+    def input_count(self) -> int:
+        """Number of formal inputs of the body."""
+        return len(self._body.graph.inputs)
+
+    @property
+    def output_types(self) -> tuple[ValueType | None, ...]:
+        """Types of the body's outputs."""
+        return tuple(value.type for value in self._body.graph.outputs)
+
+    def __call__(self, *inputs: RuntimeValue) -> tuple[RuntimeValue, ...]:
+        """Run the body once."""
+        return self._body.run(inputs, self._scope, self._guard)
+
+
+def evaluate_node(
+    node: Node, inputs: Sequence[RuntimeValue], context: EvaluationContext
+) -> tuple[RuntimeValue, ...] | Rejection:
+    """Run one node on given inputs, for constant folding and checks; a failure is a Rejection with the reason."""
+    bound = bind_node(node, context)
+    if isinstance(bound, Rejection):
+        return bound
+    try:
+        return bound.run(inputs, {}, Unguarded())
+    except (OrtError, MemoryError) as error:
+        return Rejection(str(error), node)
+
+
+def _too_few_outputs(node: Node, count: int) -> OrtError:
+    return RuntimeException(
+        f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' "
+        f"the kernel returned {count} outputs, the node has {len(node.outputs)}"
+    )
+
+
+def normalise(result: object) -> tuple[RuntimeValue, ...]:
+    """Return a kernel's result as a tuple of run-time values; numpy scalars become 0-d arrays."""
+    results = result if isinstance(result, tuple) else (result,)
+    return tuple(np.asarray(r) if isinstance(r, np.generic) else r for r in results)
+
+
+def runtime_attribute(attribute: Attribute) -> RuntimeValue:
+    """Return an attribute's value in the form that kernels take."""
+    value = attribute.value
+    if isinstance(value, tuple):
+        return tuple(_runtime_scalar(item) for item in value)
+    return _runtime_scalar(value)
+
+
+def _runtime_scalar(value: object) -> RuntimeValue:
+    if isinstance(value, Constant):
+        return value.array()
+    if isinstance(value, SparseConstant):
+        return SparseArray(value.values.array(), value.indices.array(), value.shape)
+    return value
+
+
+def failed(node: Node, inputs: Sequence[RuntimeValue], error: BaseException) -> OrtError:
+    """Return the error for an exception that a kernel let out."""
+    found = ", ".join(_summary(value) for value in inputs)
+    return RuntimeException(
+        f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' "
+        f"(domain {node.domain or 'ai.onnx'!r}) with inputs ({found}): {type(error).__name__}: {error}"
+    )
+
+
+def _located(error: OrtError, node: Node) -> OrtError:
+    if getattr(error, "located", False):
+        return error
+    message = (
+        f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' Status Message: {error}"
+    )
+    located = type(error)(message)
+    located.located = True  # type: ignore[attr-defined]  # marks that the innermost node is named already
+    return located
+
+
+def _summary(value: RuntimeValue) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return type(value).__name__

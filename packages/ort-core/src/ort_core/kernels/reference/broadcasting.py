@@ -1,0 +1,41 @@
+"""How two inputs of an elementwise operator are brought to one shape.
+
+Since opset 7 shapes broadcast as in numpy. Before it, ``broadcast=1`` let B stand for a contiguous run of A's
+dimensions: the last ones, or those from ``axis`` on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core.errors import InvalidArgument
+
+
+def align(a: np.ndarray, b: np.ndarray, axis: int | None) -> np.ndarray:
+    """Return ``b`` with ones appended so that its first dimension meets dimension ``axis`` of ``a``.
+
+    Raises:
+        InvalidArgument: ``b`` does not fit into ``a`` at ``axis``.
+    """
+    if axis is None:
+        return b
+    start = axis + a.ndim if axis < 0 else axis
+    trailing = a.ndim - start - b.ndim
+    if trailing < 0:
+        raise InvalidArgument(f"attribute axis={axis} puts input B of shape {b.shape} outside input A of shape {a.shape}")
+    return b.reshape(b.shape + (1,) * trailing)
+
+
+def check_broadcast(op_type: str, *arrays: np.ndarray) -> tuple[int, ...]:
+    """Return the common shape of ``arrays``.
+
+    Raises:
+        InvalidArgument: the shapes do not broadcast.
+    """
+    try:
+        return np.broadcast_shapes(*(a.shape for a in arrays))
+    except ValueError as error:
+        shapes = " and ".join(str(a.shape) for a in arrays)
+        raise InvalidArgument(
+            f"{op_type}: shapes {shapes} cannot be broadcast; dimensions must be equal or 1, counted from the last"
+        ) from error

@@ -1,0 +1,66 @@
+"""Key/value caches of grouped-query attention: which rows are past, which are new, what stays resident."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayout:
+    """Row counts per batch entry, each an int array (batch,).
+
+    ``resident`` rows of the past buffer are valid and hold the positions just before ``total - fresh``; after the
+    step ``kept`` rows are valid and hold the positions just before ``total``.
+    """
+
+    total: np.ndarray
+    fresh: int
+    resident: np.ndarray
+    kept: np.ndarray
+
+    @property
+    def staged(self) -> int:
+        """Rows of the staging array: the longest run of resident and new rows."""
+        return int((self.resident + self.fresh).max(initial=0))
+
+    @property
+    def first_position(self) -> np.ndarray:
+        """The absolute position of staged row 0, per batch entry."""
+        return self.total - self.fresh - self.resident
+
+
+def lay_out(total: np.ndarray, fresh: int, capacity: int, window: int) -> CacheLayout:
+    """Return the layout for caches that hold everything (``window`` 0) or only a window of positions."""
+    # A prompt that is padded on the right has fewer valid rows than new rows; its past is empty.
+    past = np.maximum(total - fresh, 0)
+    if not window:
+        return CacheLayout(past + fresh, fresh, past, past + fresh)
+    return CacheLayout(past + fresh, fresh, _resident(past, capacity, window), _resident(past + fresh, capacity, window))
+
+
+def _resident(total: np.ndarray, capacity: int, window: int) -> np.ndarray:
+    """Rows that stay: all that fit, and after an overflow as many fewer as one compaction frees at once."""
+    freed = capacity - window + 1
+    over = np.maximum(total - capacity, 0)
+    return total - freed * -(-over // freed)
+
+
+def stage(past: np.ndarray | None, new: np.ndarray, layout: CacheLayout) -> np.ndarray:
+    """Return (B, N, staged, H): each entry's resident rows, then its new rows; what follows is unspecified."""
+    if past is None or past.shape[2] == 0:
+        return new
+    rows = np.arange(layout.staged)[None, :]
+    from_past = rows < layout.resident[:, None]
+    source = np.where(from_past, rows, past.shape[2] + rows - layout.resident[:, None])
+    joined = np.concatenate([past, new], axis=2)
+    return np.take_along_axis(joined, np.minimum(source, joined.shape[2] - 1)[:, None, :, None], axis=2)
+
+
+def keep(staged: np.ndarray, layout: CacheLayout, capacity: int) -> np.ndarray:
+    """Return the present buffer (B, N, capacity, H): the kept rows from row 0 on, then zeros."""
+    rows = np.arange(capacity)[None, :]
+    source = (layout.resident + layout.fresh - layout.kept)[:, None] + rows
+    taken = np.take_along_axis(staged, np.minimum(source, staged.shape[2] - 1)[:, None, :, None], axis=2)
+    return np.where((rows < layout.kept[:, None])[:, None, :, None], taken, np.zeros((), staged.dtype))

@@ -1,0 +1,111 @@
+"""SparseAttention: causal attention of which each head sees only some blocks of the past."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core import errors
+from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.cache_windows import keep, lay_out, stage
+from ort_core.kernels.reference.contrib_group_query_attention import (
+    rotary_positions,
+    rotate_new,
+    split_query_key_value,
+)
+from ort_core.kernels.reference.float_widening import narrow
+from ort_core.kernels.reference.float_widening import widen as to_float
+from ort_core.kernels.reference.head_attention import attend, merge_heads
+
+Optional = np.ndarray | None
+
+
+def block_table(rows: np.ndarray, columns: np.ndarray, heads: int) -> np.ndarray:
+    """Return the bool (layouts, blocks, blocks) of compressed sparse rows, once they are checked."""
+    if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] < 2 or heads % rows.shape[0]:
+        raise errors.InvalidArgument(
+            "block_row_indices must have shape (num_layout, max_blocks + 1) where num_heads is divisible by "
+            f"num_layout. Found {rows.shape} and {heads} heads"
+        )
+    layouts, blocks = rows.shape[0], rows.shape[1] - 1
+    if columns.ndim != 2 or columns.shape[0] != layouts:
+        raise errors.InvalidArgument(f"block_col_indices must have shape ({layouts}, max_nnz); found {columns.shape}")
+    if (rows[:, 0] != 0).any() or (np.diff(rows, axis=1) < 0).any() or (rows[:, -1] > columns.shape[1]).any():
+        raise errors.InvalidArgument(
+            "block_row_indices values are not monotonically non-decreasing from 0 to at most the number of columns"
+        )
+    entry = np.arange(columns.shape[1])
+    used = entry < rows[:, -1:]
+    wrong = np.argwhere(used & ((columns < 0) | (columns >= blocks)))
+    if wrong.size:
+        layout, index = wrong[0]
+        raise errors.InvalidArgument(
+            f"block_col_indices[{layout}][{index}]={columns[layout, index]} is out of valid range [0, {blocks})"
+        )
+    # The row of an entry is the number of row ends at or before it.
+    row_of = (rows[:, 1:, None] <= entry).sum(axis=1)
+    table = np.zeros((layouts, blocks, blocks), bool)
+    layout_of = np.broadcast_to(np.arange(layouts)[:, None], used.shape)
+    table[layout_of[used], row_of[used], columns[used]] = True
+    return table
+
+
+def _check_lengths(lengths: np.ndarray, batch: int, fresh: int, total: int) -> np.ndarray:
+    if lengths.shape != (batch,):
+        raise errors.InvalidArgument(
+            f"key_total_sequence_lengths must have shape (batch_size); found {lengths.shape}, batch {batch}"
+        )
+    least = 1 if fresh == total else fresh
+    for index in np.flatnonzero((lengths < least) | (lengths > total))[:1]:
+        raise errors.InvalidArgument(
+            f"key_total_sequence_lengths value {int(lengths[index])} at batch index {index} is out of range "
+            f"[{least}, {total}]"
+        )
+    return lengths.astype(np.int64)
+
+
+@kernel("SparseAttention", domain="com.microsoft")
+def sparse_attention(
+    query: np.ndarray,
+    key: Optional,
+    value: Optional,
+    past_key: np.ndarray,
+    past_value: np.ndarray,
+    block_row_indices: np.ndarray,
+    block_col_indices: np.ndarray,
+    total_sequence_length: np.ndarray,
+    key_total_sequence_lengths: np.ndarray,
+    cos_cache: Optional = None,
+    sin_cache: Optional = None,
+    *,
+    kv_num_heads: int,
+    num_heads: int,
+    sparse_block_size: int,
+    do_rotary: int = 0,
+    rotary_interleaved: int = 0,
+    scale: float | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Attend causally within the blocks that each head's layout names; layouts are used cyclically over heads."""
+    queries, keys, values = split_query_key_value(query, key, value, num_heads, kv_num_heads)
+    fresh, total = queries.shape[2], int(total_sequence_length.reshape(()))
+    table = block_table(block_row_indices, block_col_indices, num_heads)
+    lengths = _check_lengths(key_total_sequence_lengths, query.shape[0], fresh, total)
+    if do_rotary:
+        positions = rotary_positions(lengths, fresh, None)
+        queries = rotate_new(queries, positions, cos_cache, sin_cache, rotary_interleaved)
+        keys = rotate_new(keys, positions, cos_cache, sin_cache, rotary_interleaved)
+    layout = lay_out(lengths, fresh, past_key.shape[2], 0)
+    stored = [
+        stage(past, narrow(new, past.dtype), layout) for past, new in ((past_key, keys), (past_value, values))
+    ]
+    own = layout.resident[:, None] + np.arange(fresh)
+    column = np.arange(stored[0].shape[2])
+    last = table.shape[1] - 1
+    blocks = table[:, np.minimum(own // sparse_block_size, last)][..., np.minimum(column // sparse_block_size, last)]
+    by_head = np.tile(blocks, (num_heads // table.shape[0], 1, 1, 1)).transpose(1, 0, 2, 3)
+    allowed = by_head & (column <= own[:, None, :, None])
+    result = attend(queries, to_float(stored[0]), to_float(stored[1]), scale=scale, allowed=allowed)
+    capacity = past_key.shape[2]
+    presents = [
+        np.concatenate([keep(rows, layout, capacity)], axis=0) if capacity else rows for rows in stored
+    ]
+    return narrow(merge_heads(result.output), query.dtype), presents[0], presents[1]

@@ -1,0 +1,239 @@
+"""Convolution: every form is one matrix product per group over the columns that sliding windows read.
+
+    Y[n, m, o] = B[m] + sum over c, k of W[m, c, k] * X[n, c, o * stride + k * dilation - pad]
+
+Pointwise kernels multiply the input itself, depthwise ones accumulate shifted products; the transposed form multiplies
+first and adds the columns back to where they came from.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core.errors import InvalidArgument
+from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.widening import narrow, widen
+from ort_core.kernels.reference.windows import Windows, col2im, im2col, per_axis, share_padding, slide
+
+# Columns are made for as many images at a time as fit here: far more falls out of the last-level cache, far less
+# makes the Python loop over images visible.
+_COLUMN_BYTES = 32 << 20
+
+
+@kernel("Conv")
+def conv(
+    x: np.ndarray,
+    w: np.ndarray,
+    b: np.ndarray | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: tuple[int, ...] = (),
+    group: int = 1,
+    kernel_shape: tuple[int, ...] = (),
+    pads: tuple[int, ...] = (),
+    strides: tuple[int, ...] = (),
+) -> np.ndarray:
+    """Convolve [N, C, *spatial] with [M, C / group, *kernel]."""
+    _check_conv(x, w, group, kernel_shape)
+    windows = slide(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    y = convolve(widen(x), widen(w), windows, group)
+    return narrow(_add_bias(y, b), x.dtype)
+
+
+def convolve(x: np.ndarray, w: np.ndarray, windows: Windows, group: int) -> np.ndarray:
+    """Convolve float32 or float64 arrays (integers work too, exactly) over given windows, without bias."""
+    batch, channels = x.shape[:2]
+    filters = w.shape[0]
+    if w.shape[1] == 1 and group == channels and group > 1 and not windows.is_pointwise():
+        return _depthwise(x, w, windows)
+    weights = w.reshape(group, filters // group, -1)
+    out = np.empty((batch, filters, *windows.counts), np.result_type(x, w))
+    flat = out.reshape(batch, group, filters // group, -1)
+    if windows.is_pointwise():
+        steps = tuple(slice(None, None, s) for s in windows.strides)
+        picked = x[(slice(None), slice(None), *steps)]
+        np.matmul(weights, picked.reshape(batch, group, channels // group, flat.shape[-1]), out=flat)
+        return out
+    rows = weights.shape[-1]
+    per_image = max(1, rows * group * flat.shape[-1] * x.dtype.itemsize)
+    images = max(1, _COLUMN_BYTES // per_image)
+    for start in range(0, batch, images):
+        part = slice(start, start + images)
+        columns = im2col(x[part], windows)
+        np.matmul(weights, columns.reshape(columns.shape[0], group, rows, flat.shape[-1]), out=flat[part])
+    return out
+
+
+def _depthwise(x: np.ndarray, w: np.ndarray, windows: Windows) -> np.ndarray:
+    """Convolve each channel with its own filters: accumulate one shifted product per kernel offset."""
+    batch, channels = x.shape[:2]
+    multiplier = w.shape[0] // channels
+    weights = w.reshape(channels, multiplier, *windows.kernel)
+    out = np.zeros((batch, channels, multiplier, *windows.counts), np.result_type(x, w))
+    spread = (slice(None), slice(None)) + (None,) * len(windows.kernel)
+    for offset, window, position in windows.offsets():
+        factor = weights[(slice(None), slice(None), *offset)][spread]
+        out[(slice(None), slice(None), slice(None), *window)] += factor * x[(slice(None), slice(None), None, *position)]
+    return out.reshape(batch, w.shape[0], *windows.counts)
+
+
+def _add_bias(y: np.ndarray, b: np.ndarray | None) -> np.ndarray:
+    """Add one value per channel, in place: ``y`` was made by the caller."""
+    if b is not None:
+        y += widen(b).reshape(-1, *(1,) * (y.ndim - 2))
+    return y
+
+
+def _check_conv(x: np.ndarray, w: np.ndarray, group: int, kernel_shape: tuple[int, ...]) -> None:
+    if x.ndim != w.ndim:
+        raise InvalidArgument(f"X num_dims does not match W num_dims. X: {_braced(x.shape)} W: {_braced(w.shape)}")
+    if x.shape[1] != w.shape[1] * group:
+        raise InvalidArgument(
+            f"Input channels C is not equal to kernel channels * group. C: {x.shape[1]} "
+            f"kernel channels: {w.shape[1]} group: {group}"
+        )
+    if w.shape[0] % group:
+        raise InvalidArgument(f"Output channels M is not divisible by group. M: {w.shape[0]} group: {group}")
+    if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
+        raise InvalidArgument(
+            f"kernel_shape is not compatible with W shape. kernel_shape: {_braced(kernel_shape)} W: {_braced(w.shape)}"
+        )
+
+
+def _braced(shape: tuple[int, ...]) -> str:
+    return "{" + ",".join(str(d) for d in shape) + "}"
+
+
+@kernel("ConvTranspose")
+def conv_transpose(
+    x: np.ndarray,
+    w: np.ndarray,
+    b: np.ndarray | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: tuple[int, ...] = (),
+    group: int = 1,
+    kernel_shape: tuple[int, ...] = (),
+    output_padding: tuple[int, ...] = (),
+    output_shape: tuple[int, ...] = (),
+    pads: tuple[int, ...] = (),
+    strides: tuple[int, ...] = (),
+) -> np.ndarray:
+    """Scatter [N, C, *spatial] through [C, M / group, *kernel]: the gradient of ``Conv`` with respect to its input."""
+    _check_transpose(x, w, b, group, kernel_shape)
+    windows = _transposed_windows(
+        x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad, output_padding, output_shape
+    )
+    batch, channels = x.shape[:2]
+    per_group = w.shape[1]
+    weights = widen(w).reshape(group, channels // group, -1).swapaxes(1, 2)
+    positions = int(np.prod(x.shape[2:], dtype=np.int64))
+    columns = np.matmul(weights, widen(x).reshape(batch, group, channels // group, positions))
+    y = col2im(columns.reshape(batch, group * per_group, *w.shape[2:], *x.shape[2:]), windows)
+    return narrow(_add_bias(y, b), x.dtype)
+
+
+def _check_transpose(
+    x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, kernel_shape: tuple[int, ...]
+) -> None:
+    if x.ndim != w.ndim:
+        raise InvalidArgument(f"X num_dims does not match W num_dims. X: {_braced(x.shape)} W: {_braced(w.shape)}")
+    if x.shape[1] != w.shape[0]:
+        raise InvalidArgument(
+            f"filter number not equal to input channel number. filter_number: {w.shape[0]} num_input_channels: {x.shape[1]}"
+        )
+    if group <= 0 or x.shape[1] % group:
+        raise InvalidArgument(f"Input channels is not divisible by group. num_input_channels: {x.shape[1]} group: {group}")
+    if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
+        raise InvalidArgument(
+            f"kernel_shape is not compatible with W shape. kernel_shape: {_braced(kernel_shape)} W: {_braced(w.shape)}"
+        )
+    if b is not None and b.shape != (w.shape[1] * group,):
+        raise InvalidArgument(f"bias has shape {_braced(b.shape)}, expected one value per output channel")
+
+
+def _transposed_windows(
+    spatial: tuple[int, ...],
+    kernel_shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    pads: tuple[int, ...],
+    auto_pad: str,
+    output_padding: tuple[int, ...],
+    output_shape: tuple[int, ...],
+) -> Windows:
+    """Return the windows over the *output* of which the input holds one value each."""
+    rank = len(spatial)
+    strides = per_axis(strides, rank, 1, "strides")
+    dilations = per_axis(dilations, rank, 1, "dilations")
+    extra = per_axis(output_padding, rank, 0, "output_padding")
+    if len(output_shape) == rank + 2:  # some exporters name batch and channels too
+        output_shape = output_shape[2:]
+    natural = [
+        stride * (size - 1) + more + (k - 1) * dilation + 1
+        for size, stride, more, k, dilation in zip(spatial, strides, extra, kernel_shape, dilations, strict=True)
+    ]
+    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    if output_shape or same:
+        sizes = per_axis(output_shape, rank, 0, "output_shape")
+        if not output_shape:
+            sizes = tuple(size * stride for size, stride in zip(spatial, strides, strict=True))
+        totals = [max(0, n - size) for n, size in zip(natural, sizes, strict=True)]
+        begin, end = share_padding(totals, upper=auto_pad == "SAME_UPPER")
+    else:
+        given = per_axis(pads, 2 * rank, 0, "pads") if auto_pad != "VALID" else (0,) * (2 * rank)
+        begin, end = given[:rank], given[rank:]
+        sizes = tuple(n - before - after for n, before, after in zip(natural, begin, end, strict=True))
+    if min(sizes, default=1) < 0:
+        raise InvalidArgument(f"ConvTranspose would make the spatial shape {sizes}; pads {pads} cut away too much")
+    return Windows(tuple(sizes), tuple(kernel_shape), strides, dilations, begin, end, tuple(spatial))
+
+
+@kernel("Col2Im", since=18)
+def col2im_kernel(
+    data: np.ndarray,
+    image_shape: np.ndarray,
+    block_shape: np.ndarray,
+    *,
+    dilations: tuple[int, ...] = (),
+    pads: tuple[int, ...] = (),
+    strides: tuple[int, ...] = (),
+) -> np.ndarray:
+    """Add the columns [N, C * prod(block), L] back into images [N, C, *image_shape]."""
+    image, block = tuple(int(d) for d in image_shape), tuple(int(d) for d in block_shape)
+    windows = slide(image, block, strides, dilations, pads)
+    batch = data.shape[0]
+    channels = data.shape[1] // max(1, int(np.prod(block, dtype=np.int64)))
+    expected = (batch, channels * int(np.prod(block)), int(np.prod(windows.counts)))
+    if data.shape != expected:
+        raise InvalidArgument(
+            f"Col2Im got input shape {data.shape}; image {image}, block {block} and the attributes make {expected}"
+        )
+    columns = data.reshape(batch, channels, *block, *windows.counts)
+    if data.dtype.kind not in "fV":
+        return col2im(columns, windows)
+    return narrow(col2im(widen(columns), windows), data.dtype)
+
+
+@kernel("CausalConvWithState", since=27)
+def causal_conv_with_state(
+    data: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    past_state: np.ndarray | None = None,
+    *,
+    activation: str = "none",
+) -> tuple[np.ndarray, np.ndarray]:
+    """Convolve each channel over current and past positions; the last ``k - 1`` inputs become the next state."""
+    if activation not in ("none", "silu", "swish"):
+        raise InvalidArgument(f"CausalConvWithState: activation is {activation!r}, expected none, silu or swish")
+    carried = weight.shape[-1] - 1
+    if past_state is None:
+        past_state = np.zeros((*data.shape[:2], carried), data.dtype)
+    whole = np.concatenate([past_state, data], axis=2)
+    windows = slide(whole.shape[2:], weight.shape[2:])
+    y = _add_bias(convolve(widen(whole), widen(weight), windows, data.shape[1]), bias)
+    if activation != "none":
+        with np.errstate(over="ignore"):
+            y = y / (1 + np.exp(-y))
+    return narrow(y, data.dtype), whole[:, :, whole.shape[2] - carried :]

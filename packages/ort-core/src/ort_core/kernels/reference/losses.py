@@ -1,0 +1,61 @@
+"""Losses over class scores: negative log likelihood, and cross entropy after softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core.errors import InvalidArgument
+from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.narrow_floats import narrow, widen
+from ort_core.kernels.reference.softmax import log_softmax_of
+
+
+@kernel("NegativeLogLikelihoodLoss", since=12)
+def negative_log_likelihood_loss(
+    scores: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> np.ndarray:
+    """Return the loss of log-probabilities ``scores`` [N, C, ...] against classes ``target`` [N, ...]."""
+    return narrow(_loss(widen(scores), target, weight, ignore_index, reduction), scores.dtype)
+
+
+@kernel("SoftmaxCrossEntropyLoss", since=12)
+def softmax_cross_entropy_loss(
+    scores: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the loss of ``scores`` [N, C, ...] against ``labels`` [N, ...], and the log-probabilities."""
+    log_prob = np.moveaxis(log_softmax_of(np.moveaxis(widen(scores), 1, -1)), -1, 1)
+    loss = _loss(log_prob, labels, weights, ignore_index, reduction)
+    return narrow(loss, scores.dtype), narrow(log_prob, scores.dtype)
+
+
+@np.errstate(all="ignore")
+def _loss(
+    log_prob: np.ndarray, target: np.ndarray, weight: np.ndarray | None, ignore_index: int | None, reduction: str
+) -> np.ndarray:
+    if reduction not in ("none", "mean", "sum"):
+        raise InvalidArgument(f"attribute reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    if log_prob.ndim < 2 or target.shape != (log_prob.shape[0], *log_prob.shape[2:]):
+        raise InvalidArgument(f"classes of shape {target.shape} do not fit scores of shape {log_prob.shape}")
+    counted = np.ones(target.shape, np.bool_) if ignore_index is None else target != ignore_index
+    classes = np.where(counted, target, 0)
+    if np.any((classes < 0) | (classes >= log_prob.shape[1])):
+        raise InvalidArgument(f"a class is outside [0, {log_prob.shape[1] - 1}] and is not ignore_index={ignore_index}")
+    share = counted.astype(log_prob.dtype)
+    if weight is not None:
+        share = np.where(counted, widen(weight)[classes], 0)
+    picked = np.take_along_axis(log_prob, np.expand_dims(classes, 1), axis=1).squeeze(1)
+    loss = np.where(counted, -picked * share, 0)
+    if reduction == "none":
+        return loss
+    total = np.sum(loss, dtype=np.float64)
+    return total / np.sum(share, dtype=np.float64) if reduction == "mean" else total

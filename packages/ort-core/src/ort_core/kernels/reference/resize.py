@@ -1,0 +1,227 @@
+"""Resize and Upsample: every axis by itself, because both nearest picks and filters are separable.
+
+The first versions are the last one with fixed attributes: asymmetric coordinates, and a nearest that truncates where it
+grows and rounds up where it shrinks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.errors import InvalidArgument
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.interpolation import Axis, Filter, coordinates, mix, nearest
+from ort_core.kernels.reference.widening import narrow, widen
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    """How to resize: the attributes that do not depend on sizes."""
+
+    mode: str = "nearest"
+    transformation: str = "half_pixel"
+    nearest_mode: str = "round_prefer_floor"
+    cubic_coefficient: float = -0.75
+    antialias: bool = False
+    exclude_outside: bool = False
+    extrapolation_value: float = 0.0
+    fractional: bool = False
+
+
+@kernel("Resize", since=11)
+def resize(
+    x: np.ndarray,
+    roi: np.ndarray | None = None,
+    scales: np.ndarray | None = None,
+    sizes: np.ndarray | None = None,
+    *,
+    antialias: int = 0,
+    axes: tuple[int, ...] = (),
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+    ctx: KernelContext | None = None,
+) -> np.ndarray:
+    """Resize to ``scales`` times the input, or to ``sizes``; ``axes`` names what those and ``roi`` speak of.
+
+    Since version 19 ``align_corners`` goes by the fractional output size that a scale asks for.
+    """
+    named = _named_axes(axes, x.ndim)
+    resized = _plan_axes(x.shape, named, _given(scales), _given(sizes), keep_aspect_ratio_policy)
+    if coordinate_transformation_mode == "tf_crop_and_resize":
+        resized = _with_regions(resized, named, roi)
+    method = _Method(
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        bool(antialias),
+        bool(exclude_outside),
+        extrapolation_value,
+        ctx is None or ctx.opset >= 19,
+    )
+    return _resize(x, resized, method)
+
+
+@kernel("Resize", since=10, until=10)
+@kernel("Upsample", since=9)
+def resize_10(x: np.ndarray, scales: np.ndarray, *, mode: str = "nearest") -> np.ndarray:
+    """Resize to ``scales`` times the input, by asymmetric coordinates."""
+    return _simple(x, scales.tolist(), mode)
+
+
+@kernel("Upsample", since=7, until=8)
+def upsample_7(x: np.ndarray, *, mode: str = "nearest", scales: tuple[float, ...]) -> np.ndarray:
+    """Resize to ``scales`` times the input, by asymmetric coordinates."""
+    return _simple(x, scales, mode)
+
+
+@kernel("Upsample", since=1, until=6)
+def upsample_1(x: np.ndarray, *, height_scale: float, mode: str = "nearest", width_scale: float) -> np.ndarray:
+    """Resize the last two of four axes."""
+    if x.ndim != 4:
+        raise InvalidArgument(f"Upsample before version 7 takes [N, C, H, W], found shape {x.shape}")
+    return _simple(x, (1.0, 1.0, height_scale, width_scale), mode)
+
+
+def _simple(x: np.ndarray, scales: Sequence[float], mode: str) -> np.ndarray:
+    if mode not in ("nearest", "linear", "bilinear"):
+        raise InvalidArgument(f"mode {mode!r} is not known to this version, expected nearest or linear")
+    resized = _plan_axes(x.shape, tuple(range(x.ndim)), list(scales), None, "stretch")
+    method = _Method("nearest" if mode == "nearest" else "linear", "asymmetric", "simple")
+    return _resize(x, resized, method)
+
+
+def _given(values: np.ndarray | None) -> list[float] | None:
+    """Return an input's values; an empty tensor stands for an absent input."""
+    return None if values is None or values.size == 0 else values.tolist()
+
+
+def _named_axes(axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    if not axes:
+        return tuple(range(rank))
+    named: list[int] = []
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise InvalidArgument(f"axes attribute has {axis}, which is outside of the input's rank {rank}")
+        if axis % rank in named:
+            raise InvalidArgument(f"axes attribute contains duplicate axis {axis % rank}")
+        named.append(axis % rank)
+    return tuple(named)
+
+
+def _plan_axes(
+    shape: tuple[int, ...],
+    named: tuple[int, ...],
+    scales: Sequence[float] | None,
+    sizes: Sequence[float] | None,
+    policy: str,
+) -> list[Axis]:
+    """Return every axis of the input with its output size and scale."""
+    plan = [Axis(size, size, 1.0) for size in shape]
+    if (scales is None) == (sizes is None):
+        raise InvalidArgument("Resize needs either scales or sizes, and not both")
+    if scales is not None:
+        _check_scales(scales, len(named))
+        for axis, scale in zip(named, scales, strict=True):
+            plan[axis] = Axis(shape[axis], math.floor(np.float32(scale) * np.float32(shape[axis])), scale)
+        return plan
+    assert sizes is not None
+    if len(sizes) != len(named):
+        raise InvalidArgument(
+            f"Number of elements in sizes should be equal to number of axes. Found {len(sizes)} for {len(named)} axes"
+        )
+    if min(sizes) < 0:
+        raise InvalidArgument(f"sizes {tuple(sizes)} must not be negative")
+    factors = [size / max(shape[axis], 1) for axis, size in zip(named, sizes, strict=True)]
+    if policy not in ("stretch", "not_larger", "not_smaller"):
+        raise InvalidArgument(f"keep_aspect_ratio_policy {policy!r} is not known to Resize")
+    common = None if policy == "stretch" else (min if policy == "not_larger" else max)(factors)
+    for axis, size, factor in zip(named, sizes, factors, strict=True):
+        if common is None:
+            plan[axis] = Axis(shape[axis], int(size), factor)
+        else:
+            plan[axis] = Axis(shape[axis], math.floor(common * shape[axis] + 0.5), common)
+    return plan
+
+
+def _check_scales(scales: Sequence[float], count: int) -> None:
+    if len(scales) != count:
+        raise InvalidArgument(
+            f"Number of elements in scales should be equal to number of axes. Found {len(scales)} for {count} axes"
+        )
+    if not all(math.isfinite(scale) for scale in scales):
+        raise InvalidArgument(f"Scale value must be finite. Found {tuple(scales)}")
+    if min(scales, default=1) <= 0:
+        raise InvalidArgument(f"Scale value should be greater than 0. Found {tuple(scales)}")
+
+
+def _with_regions(plan: list[Axis], named: tuple[int, ...], roi: np.ndarray | None) -> list[Axis]:
+    """Add the region of interest: all starts, then all ends, of the named axes; without one it is everything."""
+    if roi is None or roi.size == 0:
+        return plan
+    region = widen(roi).tolist()
+    if len(region) != 2 * len(named):
+        raise InvalidArgument(
+            f"roi input length is {len(region)}, expected {2 * len(named)}: a start and an end for each resized axis"
+        )
+    for index, axis in enumerate(named):
+        old = plan[axis]
+        plan[axis] = Axis(old.size, old.out, old.scale, region[index], region[len(named) + index])
+    return plan
+
+
+def _resize(x: np.ndarray, plan: list[Axis], method: _Method) -> np.ndarray:
+    """Resize axis by axis; outputs whose coordinates leave the input take the extrapolation value where one counts."""
+    if 0 in x.shape or any(axis.out == 0 for axis in plan):
+        if any(axis.size == 0 and axis.out for axis in plan):
+            raise InvalidArgument(f"Resize cannot make {tuple(a.out for a in plan)} out of the empty shape {x.shape}")
+        return np.zeros([axis.out for axis in plan], x.dtype)
+    if method.mode not in ("nearest", "linear", "cubic"):
+        raise InvalidArgument(f"mode {method.mode!r} is not known to Resize, expected nearest, linear or cubic")
+    crops = method.transformation == "tf_crop_and_resize"
+    picked = Filter(method.mode == "cubic", method.cubic_coefficient, method.antialias, method.exclude_outside)
+    out = x if method.mode == "nearest" else widen(x)
+    places = [coordinates(axis, method.transformation, fractional=method.fractional) for axis in plan]
+    for index in reversed(range(x.ndim)):  # the last axis first: integers are rounded after each
+        axis, at = plan[index], places[index]
+        if axis.scale == 1 and axis.out == axis.size and not (crops and (axis.start, axis.end) != (0, 1)):
+            continue
+        if method.mode == "nearest":
+            out = out.take(nearest(at, axis, method.nearest_mode), axis=index)
+        else:
+            out = mix(out, index, *picked.taps(at, axis))
+            if method.antialias:
+                out = _rounded(out, x.dtype)
+    if crops:
+        out = _extrapolate(out, plan, places, method.extrapolation_value)
+    return narrow(_cut(out, x.dtype), x.dtype) if out.dtype != x.dtype else out
+
+
+def _extrapolate(out: np.ndarray, plan: list[Axis], places: list[np.ndarray], value: float) -> np.ndarray:
+    outside = np.zeros(out.shape, bool)
+    for index, (axis, at) in enumerate(zip(plan, places, strict=True)):
+        shape = [1] * out.ndim
+        shape[index] = axis.out
+        outside |= ((at < 0) | (at > axis.size - 1)).reshape(shape)
+    return np.where(outside, np.asarray(value).astype(out.dtype), out) if outside.any() else out
+
+
+def _cut(out: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Cut off fractions where the result is an integer, within its range."""
+    if dtype.kind not in "iu":
+        return out
+    return np.clip(np.trunc(out), np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def _rounded(out: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Round half up where the result is an integer: antialiasing of images is defined in such passes."""
+    return _cut(np.floor(out + out.dtype.type(0.5)), dtype) if dtype.kind in "iu" else out

@@ -1,0 +1,90 @@
+"""Integer sums, products and means over axes that stop at the type's limits instead of wrapping, as onnxruntime's do.
+
+The exact result modulo 2**64 is compared with a float64 estimate: where they lie more than 2**62 apart the integer
+has wrapped, and the estimate's sign says at which end it belongs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+Axes = tuple[int, ...]
+_WRAPPED = 2.0**62
+
+
+@np.errstate(all="ignore")
+def sum_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+    """Return sums over ``axes``, limited to the range of ``x``'s dtype."""
+    wide = x.astype(_widest(x.dtype))
+    return _limited(
+        np.sum(wide, axis=axes, dtype=wide.dtype, keepdims=keepdims),
+        np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims),
+        x.dtype,
+    )
+
+
+@np.errstate(all="ignore")
+def multiply_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+    """Return products over ``axes``, limited to the range of ``x``'s dtype."""
+    wide = x.astype(_widest(x.dtype))
+    return _limited(
+        np.prod(wide, axis=axes, dtype=wide.dtype, keepdims=keepdims),
+        np.prod(x, axis=axes, dtype=np.float64, keepdims=keepdims),
+        x.dtype,
+    )
+
+
+@np.errstate(all="ignore")
+def sum_absolute_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+    """Return sums of magnitudes over ``axes``, limited to the range of ``x``'s dtype."""
+    magnitude = np.abs(x.astype(_widest(x.dtype)))
+    estimate = np.abs(x.astype(np.float64))
+    return _limited(
+        np.sum(magnitude, axis=axes, dtype=magnitude.dtype, keepdims=keepdims),
+        np.sum(estimate, axis=axes, keepdims=keepdims),
+        x.dtype,
+    )
+
+
+@np.errstate(all="ignore")
+def sum_square_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+    """Return sums of squares over ``axes``, limited to the range of ``x``'s dtype."""
+    wide = x.astype(_widest(x.dtype))
+    real = x.astype(np.float64)
+    return _limited(
+        np.sum(wide * wide, axis=axes, dtype=wide.dtype, keepdims=keepdims),
+        np.sum(real * real, axis=axes, keepdims=keepdims),
+        x.dtype,
+    )
+
+
+def mean_integers(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+    """Return means over ``axes`` truncated towards zero, exact even where the sum would not fit."""
+    count = max(int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64)), 1)
+    wide = x.astype(_widest(x.dtype))
+    quotients, remainders = np.divmod(wide, wide.dtype.type(count))
+    rest = np.sum(remainders, axis=axes, dtype=wide.dtype, keepdims=keepdims)
+    whole = np.sum(quotients, axis=axes, dtype=wide.dtype, keepdims=keepdims) + rest // wide.dtype.type(count)
+    if x.dtype.kind == "u":
+        return whole.astype(x.dtype)
+    return (whole + ((whole < 0) & (rest % count != 0))).astype(x.dtype)
+
+
+def saturate_to_integer(real: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return real numbers truncated to integers of ``dtype``, limited to its range; NaN becomes 0."""
+    limits = np.iinfo(dtype)
+    with np.errstate(all="ignore"):
+        inside = np.where((real > limits.min) & (real < limits.max), real, 0).astype(dtype)
+    return np.where(real >= limits.max, limits.max, np.where(real <= limits.min, limits.min, inside)).astype(dtype)
+
+
+def _widest(dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
+
+
+def _limited(exact: np.ndarray, estimate: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    wide = np.iinfo(exact.dtype)
+    wrapped = np.abs(estimate - exact) > _WRAPPED
+    ends = np.where(estimate > 0, exact.dtype.type(wide.max), exact.dtype.type(wide.min))
+    limits = np.iinfo(dtype)
+    return np.clip(np.where(wrapped, ends, exact), limits.min, limits.max).astype(dtype)

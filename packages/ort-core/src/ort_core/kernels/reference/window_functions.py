@@ -1,0 +1,29 @@
+"""Window functions: sums of cosines over one period."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core.errors import InvalidArgument
+from ort_core.kernels.kernel import KernelFunction, kernel
+from ort_core.kernels.reference.cast import element_type
+from ort_core.kernels.reference.element_conversion import convert
+
+
+def _cosine_sum(op_type: str, coefficients: tuple[float, ...]) -> KernelFunction:
+    @kernel(op_type, since=17)
+    def run(size: np.ndarray, *, output_datatype: int = 1, periodic: int = 1) -> np.ndarray:
+        count = int(size.reshape(()))
+        if count < 0:
+            raise InvalidArgument(f"{op_type}: input size is {count}; expected a length of at least 0")
+        period = count if periodic else count - 1
+        angle = np.arange(count) * (2 * np.pi / period) if period > 0 else np.zeros(count)
+        signed = [(-1) ** order * weight * np.cos(order * angle) for order, weight in enumerate(coefficients)]
+        return convert(np.sum(signed, axis=0), element_type(op_type, output_datatype))
+
+    return run
+
+
+hann_window = _cosine_sum("HannWindow", (0.5, 0.5))
+hamming_window = _cosine_sum("HammingWindow", (25 / 46, 21 / 46))
+blackman_window = _cosine_sum("BlackmanWindow", (0.42, 0.5, 0.08))

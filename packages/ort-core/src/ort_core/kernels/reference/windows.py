@@ -1,0 +1,142 @@
+"""Sliding windows over spatial axes: how many there are, and which input each offset of the kernel reads.
+
+One relation carries convolution, pooling and their transposes: along each axis, window ``o`` reads at kernel offset
+``k`` the position ``o * stride + k * dilation - pad_begin``. ``offsets`` yields, per kernel offset, the slice of windows
+whose position lies inside the input and the slice of those positions, so that no padded copy is ever made.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.errors import InvalidArgument
+
+Slices = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The geometry of sliding windows: one entry per spatial axis in every tuple."""
+
+    spatial: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads_begin: tuple[int, ...]
+    pads_end: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    def is_pointwise(self) -> bool:
+        """Return whether every window is one element, unpadded and undilated (strides may skip elements)."""
+        return all(k == 1 for k in self.kernel) and not any(self.pads_begin) and not any(self.pads_end)
+
+    def offsets(self) -> Iterator[tuple[tuple[int, ...], Slices, Slices]]:
+        """Yield (kernel offset, windows, positions) for each offset at which any window lies inside the input."""
+        for reaches in itertools.product(*(self.along(axis) for axis in range(len(self.kernel)))):
+            yield tuple(r[0] for r in reaches), tuple(r[1] for r in reaches), tuple(r[2] for r in reaches)
+
+    def along(self, axis: int) -> list[tuple[int, slice, slice]]:
+        """Return (kernel offset, windows, positions) along one axis, for each offset that any window reads inside."""
+        size, count, stride = self.spatial[axis], self.counts[axis], self.strides[axis]
+        found = []
+        for offset in range(self.kernel[axis]):
+            shift = offset * self.dilations[axis] - self.pads_begin[axis]
+            first = max(0, -(shift // stride)) if shift < 0 else 0
+            last = min(count - 1, (size - 1 - shift) // stride)
+            if first <= last:
+                positions = slice(first * stride + shift, last * stride + shift + 1, stride)
+                found.append((offset, slice(first, last + 1), positions))
+        return found
+
+
+def per_axis(values: Sequence[int], rank: int, default: int, name: str) -> tuple[int, ...]:
+    """Return an attribute with one value per spatial axis, or the default for each axis where it is absent.
+
+    Raises:
+        InvalidArgument: the attribute has another number of values.
+    """
+    if not values:
+        return (default,) * rank
+    if len(values) != rank:
+        raise InvalidArgument(f"{name} has {len(values)} values {tuple(values)}, expected {rank}: one per spatial axis")
+    return tuple(int(v) for v in values)
+
+
+def slide(
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+) -> Windows:
+    """Work out padding and the number of windows per axis.
+
+    With ``ceil_mode`` a last window may hang over the end, unless it would start inside the end padding.
+
+    Raises:
+        InvalidArgument: an attribute does not fit the input, or a stride or dilation is not positive.
+    """
+    rank = len(spatial)
+    kernel = per_axis(kernel, rank, 1, "kernel_shape")
+    strides = per_axis(strides, rank, 1, "strides")
+    dilations = per_axis(dilations, rank, 1, "dilations")
+    if min(strides, default=1) <= 0 or min(dilations, default=1) <= 0:
+        raise InvalidArgument(f"strides {strides} and dilations {dilations} must be positive")
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    begin, end = padding(spatial, reach, strides, pads, auto_pad)
+    counts = []
+    for size, width, stride, before, after in zip(spatial, reach, strides, begin, end, strict=True):
+        room = size + before + after - width
+        count = -(-room // stride) + 1 if ceil_mode else room // stride + 1
+        if ceil_mode and (count - 1) * stride >= size + before:
+            count -= 1
+        counts.append(count if room >= 0 or count > 0 else 0)
+    return Windows(tuple(spatial), kernel, strides, dilations, begin, end, tuple(max(c, 0) for c in counts))
+
+
+def padding(
+    spatial: Sequence[int], reach: Sequence[int], strides: Sequence[int], pads: Sequence[int], auto_pad: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the padding before and after each axis that ``pads`` or ``auto_pad`` means."""
+    rank = len(spatial)
+    if auto_pad == "NOTSET" or not auto_pad:
+        given = per_axis(pads, 2 * rank, 0, "pads")
+        return given[:rank], given[rank:]
+    if auto_pad == "VALID":
+        return (0,) * rank, (0,) * rank
+    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+        raise InvalidArgument(f"auto_pad is {auto_pad!r}, expected NOTSET, VALID, SAME_UPPER or SAME_LOWER")
+    totals = [
+        max(0, (-(-size // stride) - 1) * stride + width - size)
+        for size, width, stride in zip(spatial, reach, strides, strict=True)
+    ]
+    return share_padding(totals, upper=auto_pad == "SAME_UPPER")
+
+
+def share_padding(totals: Sequence[int], *, upper: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split total padding into before and after; an odd one goes after when ``upper``, else before."""
+    small = tuple(t // 2 for t in totals)
+    large = tuple(t - t // 2 for t in totals)
+    return (small, large) if upper else (large, small)
+
+
+def im2col(data: np.ndarray, windows: Windows) -> np.ndarray:
+    """Return what every window reads, [N, C, *kernel, *counts], zero where it reads padding."""
+    columns = np.zeros((*data.shape[:2], *windows.kernel, *windows.counts), data.dtype)
+    for offset, window, position in windows.offsets():
+        columns[(slice(None), slice(None), *offset, *window)] = data[(slice(None), slice(None), *position)]
+    return columns
+
+
+def col2im(columns: np.ndarray, windows: Windows) -> np.ndarray:
+    """Add [N, C, *kernel, *counts] back to where each window reads: the transpose of ``im2col``."""
+    image = np.zeros((*columns.shape[:2], *windows.spatial), columns.dtype)
+    for offset, window, position in windows.offsets():
+        image[(slice(None), slice(None), *position)] += columns[(slice(None), slice(None), *offset, *window)]
+    return image

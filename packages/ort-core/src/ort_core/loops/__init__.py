@@ -1,0 +1,1 @@
+"""Target-neutral fused loop nests: each elementwise and reduction operator's scalar meaning, once."""

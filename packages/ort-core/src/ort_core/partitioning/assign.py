@@ -1,0 +1,171 @@
+"""Assignment by priority, onnxruntime's rule: each provider in turn takes what it claims of what is left.
+
+Claims are checked before they count: nodes on offer, disjoint, convex, and without a cycle between partitions. A claim
+that breaks a rule is refused with the reason, which the report shows; the nodes go to the next provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.traversal import predecessors
+from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.partitioning.report import Refusal
+from ort_core.providers.capability import Claim, GraphView
+from ort_core.providers.grouping import is_convex
+from ort_core.providers.provider import ExecutionProvider
+
+
+Exclusions = Mapping[tuple[str, Node], str]
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedClaim:
+    """Nodes of one graph that one provider will run."""
+
+    nodes: tuple[Node, ...]
+    provider: ExecutionProvider
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The accepted claims of one graph in an order in which they can run, and all refusals by node."""
+
+    claims: tuple[AcceptedClaim, ...]
+    refusals: Mapping[Node, tuple[Refusal, ...]]
+    unassigned: tuple[Node, ...]
+
+
+def assign_by_priority(
+    model: Model,
+    graph: Graph,
+    providers: Sequence[ExecutionProvider],
+    context: EvaluationContext,
+    exclusions: Exclusions = MappingProxyType({}),
+) -> Assignment:
+    """Assign the nodes of one graph (nested graphs excluded: a control-flow node is claimed whole or not).
+
+    ``exclusions`` gives, by (provider name, node), reasons why a provider is not offered a node any more.
+    """
+    order = graph.nodes
+    left = dict.fromkeys(order)
+    accepted: list[AcceptedClaim] = []
+    refusals: dict[Node, list[Refusal]] = {}
+    for provider in providers:
+        if not left:
+            break
+        offered = [node for node in left if (provider.name, node) not in exclusions]
+        for node in left:
+            if (provider.name, node) in exclusions:
+                refusals.setdefault(node, []).append(Refusal(provider.name, exclusions[provider.name, node]))
+        view = GraphView(model, graph, tuple(offered), context)
+        for claim in _checked_claims(provider, view, order, accepted, refusals):
+            accepted.append(claim)
+            for node in claim.nodes:
+                del left[node]
+    ordered = order_claims(accepted, order)
+    assert ordered is not None, "claims were checked one by one"
+    return Assignment(tuple(ordered), {n: tuple(r) for n, r in refusals.items()}, tuple(left))
+
+
+def _checked_claims(
+    provider: ExecutionProvider,
+    view: GraphView,
+    order: Sequence[Node],
+    earlier: Sequence[AcceptedClaim],
+    refusals: dict[Node, list[Refusal]],
+) -> list[AcceptedClaim]:
+    def refuse(node: Node, reason: str) -> None:
+        refusals.setdefault(node, []).append(Refusal(provider.name, reason))
+
+    try:
+        answers = list(provider.get_capability(view))
+    except Exception as error:  # noqa: BLE001 - the border to plugins: a provider that fails to claim leaves everything
+        for node in view.nodes:
+            refuse(node, f"get_capability failed: {type(error).__name__}: {error}")
+        return []
+    position = {node: index for index, node in enumerate(order)}
+    good: list[AcceptedClaim] = []
+    taken: set[Node] = set()
+    offered = set(view.nodes)
+    for answer in answers:
+        if isinstance(answer, Rejection):
+            if answer.node is not None and answer.node in offered:
+                refuse(answer.node, answer.reason)
+            continue
+        problem = _problem(answer, offered, taken, order)
+        if problem is None and len(answer.nodes) > 1:
+            candidate = AcceptedClaim(answer.nodes, provider)
+            if order_claims([*earlier, *good, candidate], order) is None:
+                problem = "the claim would form a cycle with another partition"
+        if problem is not None:
+            for node in answer.nodes:
+                if node in offered:
+                    refuse(node, f"its claim was refused: {problem}")
+            continue
+        taken.update(answer.nodes)
+        good.append(AcceptedClaim(tuple(sorted(answer.nodes, key=position.__getitem__)), provider))
+    silent = [n for n in view.nodes if n not in taken and not _has_spoken(refusals.get(n, ()), provider.name)]
+    for node in silent:
+        refuse(node, "left without a reason")
+    return good
+
+
+def _has_spoken(refusals: Sequence[Refusal], provider: str) -> bool:
+    return any(refusal.provider == provider for refusal in refusals)
+
+
+def _problem(claim: Claim, offered: set[Node], taken: set[Node], order: Sequence[Node]) -> str | None:
+    if not isinstance(claim, Claim):
+        return f"get_capability returned a {type(claim).__name__}, which is neither a Claim nor a Rejection"
+    members = set(claim.nodes)
+    if not members:
+        return "it holds no nodes"
+    if len(members) != len(claim.nodes):
+        return "it holds a node twice"
+    if not members <= offered:
+        return "it holds nodes that were not on offer"
+    if members & taken:
+        return "it overlaps an earlier claim of the same provider"
+    if len(members) > 1 and not is_convex(order, members):
+        return "it is not convex: a path leaves it and comes back"
+    return None
+
+
+def order_claims(claims: Sequence[AcceptedClaim], others: Sequence[Node]) -> list[AcceptedClaim] | None:
+    """Return the claims so that each stands behind those it reads from, or ``None`` when they form a cycle.
+
+    ``others`` are nodes in no claim; dependences through them count.
+    """
+    groups: list[tuple[Node, ...]] = [claim.nodes for claim in claims]
+    member: dict[Node, int] = {node: index for index, nodes in enumerate(groups) for node in nodes}
+    for node in others:
+        if node not in member:
+            member[node] = len(groups)
+            groups.append((node,))
+    after: list[set[int]] = [set() for _ in groups]
+    waiting = [0] * len(groups)
+    for node, index in member.items():
+        for before in predecessors(node):
+            source = member.get(before)
+            if source is not None and source != index and index not in after[source]:
+                after[source].add(index)
+                waiting[index] += 1
+    ready = [index for index in range(len(groups) - 1, -1, -1) if waiting[index] == 0]
+    ordered: list[int] = []
+    while ready:
+        index = ready.pop()
+        ordered.append(index)
+        for following in sorted(after[index], reverse=True):
+            waiting[following] -= 1
+            if waiting[following] == 0:
+                ready.append(following)
+    if len(ordered) != len(groups):
+        return None
+    return [claims[index] for index in ordered if index < len(claims)]

@@ -1,0 +1,170 @@
+"""Partitions: assigned claims with their border, and control-flow nodes whose bodies are partitioned themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ort_core.errors import KernelNotFoundError
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.subgraph import Border, border_of
+from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, assign_by_priority
+from ort_core.partitioning.report import NodePlacement, Refusal
+from ort_core.providers.provider import ExecutionProvider
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A set of nodes for one provider, with what crosses its border."""
+
+    name: str
+    provider: ExecutionProvider
+    nodes: tuple[Node, ...]
+    border: Border
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFlow:
+    """A control-flow node that the runtime runs itself, because its bodies hold partitions of other providers."""
+
+    name: str
+    node: Node
+    bodies: dict[str, PartitionedGraph]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedGraph:
+    """A graph as a list of steps in running order."""
+
+    graph: Graph
+    steps: tuple[Partition | ControlFlow, ...]
+    placements: tuple[NodePlacement, ...]
+
+
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+
+def partition_graph(
+    model: Model,
+    graph: Graph,
+    providers: Sequence[ExecutionProvider],
+    context: EvaluationContext,
+    exclusions: Exclusions = MappingProxyType({}),
+    prefix: str = "",
+) -> PartitionedGraph:
+    """Partition a graph and, where it pays, the bodies of its control-flow nodes.
+
+    A control-flow node goes whole to a provider that claims it; bodies are partitioned on their own when the claiming
+    provider is the last resort and another provider wants nodes inside.
+
+    Raises:
+        KernelNotFoundError: nobody takes a node; the message gives every provider's reason.
+    """
+    assignment = assign_by_priority(model, graph, providers, context, exclusions)
+    if assignment.unassigned:
+        raise unplaced(assignment.unassigned[0], assignment.refusals.get(assignment.unassigned[0], ()), context)
+    names = _Names(prefix)
+    steps: list[Partition | ControlFlow] = []
+    placements: list[NodePlacement] = []
+    for claim in _split_control_flow(assignment, model, providers, context):
+        if isinstance(claim, AcceptedClaim):
+            name = names.next(claim.provider.name)
+            steps.append(Partition(name, claim.provider, claim.nodes, border_of(claim.nodes)))
+            placements.extend(
+                NodePlacement.of(node, claim.provider.name, name, assignment.refusals.get(node, ()))
+                for node in claim.nodes
+            )
+            continue
+        node, provider = claim
+        name = names.next("control-flow")
+        bodies = {
+            attribute.name: partition_graph(model, body, providers, context, exclusions, f"{name}/{attribute.name}/")
+            for attribute in node.attributes.values()
+            for body in attribute.graphs()
+        }
+        steps.append(ControlFlow(name, node, bodies))
+        placements.append(NodePlacement.of(node, provider.name, name, assignment.refusals.get(node, ())))
+        for body in bodies.values():
+            placements.extend(body.placements)
+    return PartitionedGraph(graph, tuple(steps), tuple(placements))
+
+
+def unplaced(node: Node, refusals: Sequence[Refusal], context: EvaluationContext) -> KernelNotFoundError:
+    """Return the error for a node that nobody runs."""
+    opset = context.opset_of(node)
+    types = ", ".join("-" if v is None else str(v.type) if v.type else "?" for v in node.inputs)
+    reasons = "; ".join(f"{r.provider}: {r.reason}" for r in refusals) or "no provider was asked"
+    known = context.kernels.find(node.domain, node.op_type, opset)
+    what = "is not a registered function/op" if not known else "has no provider"
+    return KernelNotFoundError(
+        f"Could not find an implementation for {node.op_type}({opset}) node with name '{node.name}' "
+        f"(domain {node.domain or 'ai.onnx'!r}, input types: {types}): {node.qualified_name}({opset}) {what}. "
+        f"Providers asked: {reasons}."
+    )
+
+
+class _Names:
+    def __init__(self, prefix: str) -> None:
+        self._prefix, self._count = prefix, 0
+
+    def next(self, kind: str) -> str:
+        name = f"{self._prefix}{kind.removesuffix('ExecutionProvider').lower()}-{self._count}"
+        self._count += 1
+        return name
+
+
+_Step = AcceptedClaim | tuple[Node, ExecutionProvider]
+
+
+def _split_control_flow(
+    assignment: Assignment, model: Model, providers: Sequence[ExecutionProvider], context: EvaluationContext
+) -> list[_Step]:
+    """Take control-flow nodes out of last-resort claims when another provider wants nodes of their bodies."""
+    steps: list[_Step] = []
+    for claim in assignment.claims:
+        if not claim.provider.is_last_resort:
+            steps.append(claim)
+            continue
+        wanted = {
+            node for node in claim.nodes
+            if node.op_type in CONTROL_FLOW and not node.domain and _others_want(node, claim.provider, model, providers, context)
+        }  # fmt: skip
+        if not wanted:
+            steps.append(claim)
+            continue
+        for group in _runs(claim.nodes, wanted):
+            steps.append((group[0], claim.provider) if group[0] in wanted else AcceptedClaim(group, claim.provider))
+    return steps
+
+
+def _runs(nodes: Sequence[Node], single: set[Node]) -> list[tuple[Node, ...]]:
+    """Cut a sequence of nodes in topological order so that each node of ``single`` stands alone."""
+    runs: list[list[Node]] = []
+    for node in nodes:
+        if node in single or not runs or runs[-1][0] in single:
+            runs.append([node])
+        else:
+            runs[-1].append(node)
+    return [tuple(run) for run in runs]
+
+
+def _others_want(
+    node: Node,
+    provider: ExecutionProvider,
+    model: Model,
+    providers: Sequence[ExecutionProvider],
+    context: EvaluationContext,
+) -> bool:
+    others = [p for p in providers if p is not provider and not p.is_last_resort]
+    if not others:
+        return False
+    for body in node.subgraphs():
+        if assign_by_priority(model, body, others, context).claims:
+            return True
+        if any(_others_want(inner, provider, model, providers, context) for inner in body if inner.subgraphs()):
+            return True
+    return False

@@ -1,0 +1,102 @@
+"""PlacementReport: for each node its provider, and every provider's reason for leaving it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ort_core.ir.nodes import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One provider's reason for not taking a node."""
+
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlacement:
+    """Where one node runs. ``path`` names the control-flow bodies around it, outermost first."""
+
+    name: str
+    op_type: str
+    domain: str
+    provider: str
+    partition: str
+    refusals: tuple[Refusal, ...] = ()
+    path: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, node: Node, provider: str, partition: str, refusals: tuple[Refusal, ...]) -> NodePlacement:
+        """Describe a node's placement."""
+        path = []
+        graph = node.graph
+        while graph is not None and graph.owner is not None:
+            path.append(graph.owner.name or graph.owner.op_type)
+            graph = graph.owner.graph
+        return cls(node.name, node.op_type, node.domain, provider, partition, refusals, tuple(reversed(path)))
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementReport:
+    """The placement of a whole model.
+
+    ``providers`` are those asked for, in order; ``unavailable`` are those that were asked for and cannot run, with
+    the reason; ``fallbacks`` say in a sentence each what was run elsewhere than asked.
+    """
+
+    nodes: tuple[NodePlacement, ...]
+    providers: tuple[str, ...]
+    unavailable: tuple[tuple[str, str], ...] = ()
+    fallbacks: tuple[str, ...] = ()
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of nodes by provider."""
+        return dict(Counter(node.provider for node in self.nodes))
+
+    def partitions(self) -> dict[str, tuple[NodePlacement, ...]]:
+        """Return the nodes by partition name."""
+        found: dict[str, list[NodePlacement]] = {}
+        for node in self.nodes:
+            found.setdefault(node.partition, []).append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    def on(self, provider: str) -> tuple[NodePlacement, ...]:
+        """Return the nodes that a provider runs."""
+        return tuple(node for node in self.nodes if node.provider == provider)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return plain data for JSON."""
+        return {
+            "providers": list(self.providers),
+            "unavailable": dict(self.unavailable),
+            "fallbacks": list(self.fallbacks),
+            "counts": self.counts(),
+            "nodes": [
+                {
+                    "name": n.name, "op_type": n.op_type, "domain": n.domain, "provider": n.provider,
+                    "partition": n.partition, "path": list(n.path), "refusals": {r.provider: r.reason for r in n.refusals},
+                }
+                for n in self.nodes
+            ],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [f"Placement: {len(self.nodes)} nodes on {', '.join(self.providers)}"]
+        lines.extend(f"  not available: {name}: {reason}" for name, reason in self.unavailable)
+        for name, nodes in self.partitions().items():
+            operators = Counter(node.op_type for node in nodes)
+            listed = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in operators.most_common(8))
+            more = f", and {len(operators) - 8} more kinds" if len(operators) > 8 else ""
+            lines.append(f"  {name}: {len(nodes)} nodes on {nodes[0].provider}: {listed}{more}")
+        reasons: Counter[tuple[str, str, str]] = Counter()
+        for node in self.nodes:
+            reasons.update((r.provider, node.op_type, r.reason) for r in node.refusals)
+        if reasons:
+            lines.append("  left by a provider with higher priority:")
+            for (provider, op_type, reason), count in reasons.most_common():
+                lines.append(f"    {provider} left {op_type} x{count}: {reason}")
+        lines.extend(f"  fallback: {text}" for text in self.fallbacks)
+        return "\n".join(lines)

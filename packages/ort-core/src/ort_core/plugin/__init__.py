@@ -1,0 +1,43 @@
+"""The authors' door: everything that an execution provider, a pass or an operator package may import.
+
+Stable from version 1.0 of the plugin API on: names here keep their meaning within a major version. ``plugin.ir``,
+``plugin.rewrite``, ``plugin.memory``, ``plugin.kernels`` and ``plugin.devices`` are versioned with the same number but
+provisional: they may gain and change names between minor versions.
+"""
+
+from __future__ import annotations
+
+from ort_core.errors import EPFail, InvalidArgument, NotImplemented, OrtError
+from ort_core.ir.rejection import Rejection
+from ort_core.passes.base import Pass
+from ort_core.providers.capability import Capability, Claim, GraphView
+from ort_core.providers.compiled import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
+from ort_core.providers.grouping import convex_groups
+from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
+from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
+from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+
+__all__ = [
+    "PLUGIN_API",
+    "Available",
+    "Capability",
+    "Claim",
+    "CompileRequest",
+    "CompiledPartition",
+    "EPFail",
+    "ExecutionProvider",
+    "GraphView",
+    "InvalidArgument",
+    "KernelPartition",
+    "KernelProvider",
+    "NotImplemented",
+    "OrtError",
+    "OutputPlan",
+    "PartitionPlan",
+    "Pass",
+    "Rejection",
+    "RunState",
+    "Unavailable",
+    "convex_groups",
+    "hookimpl",
+]

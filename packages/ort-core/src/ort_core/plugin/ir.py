@@ -1,0 +1,51 @@
+"""The IR for plugin authors (provisional): types, values, nodes, graphs, models and walks over them."""
+
+from __future__ import annotations
+
+from ort_core.ir.attributes import Attribute, AttributeKind
+from ort_core.ir.constants import Constant
+from ort_core.ir.dims import Dim, SymbolicDim
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Function, Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.subgraph import border_of, clone_graph, extract
+from ort_core.ir.traversal import captured_values, predecessors, topological_order, walk
+from ort_core.ir.types import (
+    DataType,
+    MapType,
+    OptionalType,
+    SequenceType,
+    Shape,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+)
+from ort_core.ir.values import Value
+
+__all__ = [
+    "Attribute",
+    "AttributeKind",
+    "Constant",
+    "DataType",
+    "Dim",
+    "Function",
+    "Graph",
+    "MapType",
+    "Model",
+    "Node",
+    "OptionalType",
+    "SequenceType",
+    "Shape",
+    "SparseTensorType",
+    "SymbolicDim",
+    "TensorType",
+    "Value",
+    "ValueType",
+    "border_of",
+    "captured_values",
+    "clone_graph",
+    "extract",
+    "predecessors",
+    "topological_order",
+    "walk",
+]

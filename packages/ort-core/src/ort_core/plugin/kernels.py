@@ -1,0 +1,20 @@
+"""Kernels for plugin authors (provisional): the marker, the registry, and running a graph by kernels."""
+
+from __future__ import annotations
+
+from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
+from ort_core.kernels.kernel import KernelContext, KernelSpec, SubgraphRunner, kernel
+from ort_core.kernels.reference_registry import reference_kernels
+from ort_core.kernels.registry import KernelRegistry
+
+__all__ = [
+    "BoundGraph",
+    "EvaluationContext",
+    "KernelContext",
+    "KernelRegistry",
+    "KernelSpec",
+    "RuntimeValue",
+    "SubgraphRunner",
+    "kernel",
+    "reference_kernels",
+]

@@ -1,0 +1,120 @@
+"""Claims: what a provider offers to run, over a read-only view of the graph that answers what it needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ort_core.ir.constants import Constant
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Function, Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.subgraph import extract
+from ort_core.ir.types import TensorType
+from ort_core.ir.values import Value
+from ort_core.kernels.evaluator import EvaluationContext
+
+QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A convex set of nodes of one graph that a provider offers to compile and run as one partition.
+
+    ``name`` is for reports; ``cost`` is the provider's estimate in nanoseconds where it has one.
+    """
+
+    nodes: tuple[Node, ...]
+    name: str = ""
+    cost_ns: float | None = None
+
+
+Capability = list["Claim | Rejection"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphView:
+    """One graph (the main one or a body) as a provider sees it while it decides what to claim.
+
+    ``nodes`` are those that nobody with a higher priority has taken, in topological order. Nothing here may be changed:
+    the graph is frozen.
+    """
+
+    model: Model
+    graph: Graph
+    nodes: tuple[Node, ...]
+    context: EvaluationContext
+    ranges: Callable[[Value], tuple[int, int] | None] = field(default=lambda value: None)
+
+    def opset(self, node: Node) -> int:
+        """Return the version of the node's domain that applies to it."""
+        return self.context.opset_of(node)
+
+    def constant(self, value: Value | None) -> Constant | None:
+        """Return the constant of an initializer that no caller may override, or ``None``."""
+        return None if value is None or value.graph is None else value.graph.fixed_constant(value)
+
+    def value_range(self, value: Value) -> tuple[int, int] | None:
+        """Return bounds (inclusive) of the elements of an integer value, or ``None`` when nothing is proven."""
+        return self.ranges(value)
+
+    def shape_origin(self, value: Value) -> Value | None:
+        """Return the value whose shape this one holds (an output of Shape, through Cast and Identity), or ``None``."""
+        producer = value.producer
+        while producer is not None and producer.op_type in ("Cast", "Identity"):
+            source = producer.input(0)
+            producer = source.producer if source is not None else None
+        return producer.input(0) if producer is not None and producer.op_type == "Shape" else None
+
+    def units(self) -> tuple[tuple[Node, ...], ...]:
+        """Return groups that should be claimed whole: DequantizeLinear -> operator -> QuantizeLinear, or one node."""
+        offered = set(self.nodes)
+        grouped: set[Node] = set()
+        units: list[tuple[Node, ...]] = []
+        for node in self.nodes:
+            if node.op_type in (QUANTIZE, DEQUANTIZE) or node in grouped:
+                continue
+            before = [v.producer for v in node.present_inputs() if v.producer in offered and v.use_count == 1]
+            quantized = [n for n in before if n is not None and n.op_type == DEQUANTIZE and n not in grouped]
+            after = [n for v in node.present_outputs() for n in v.consumers() if n in offered and n.op_type == QUANTIZE]
+            unit = (*quantized, node, *after) if quantized else (node,)
+            grouped.update(unit)
+            units.append(unit)
+        units.extend((node,) for node in self.nodes if node not in grouped)
+        return tuple(units)
+
+    def to_onnx(self, nodes: Iterable[Node], *, weights: str = "inline") -> bytes:
+        """Return the nodes as a serialised ONNX model of their own, for SDKs that read ONNX.
+
+        Args:
+            nodes: nodes of this graph.
+            weights: ``"inline"`` keeps constants inside, ``"inputs"`` makes them inputs of the model.
+        """
+        from ort_core.onnx_io.save import model_to_bytes  # the serialiser is only loaded by providers that need it
+
+        return model_to_bytes(subgraph_model(self.model, nodes, weights=weights))
+
+
+def subgraph_model(model: Model, nodes: Iterable[Node], *, weights: str = "inline") -> Model:
+    """Return a model of its own that computes the given nodes of one graph of ``model``."""
+    graph, border = extract(nodes)
+    if weights == "inputs":
+        for constant in border.constants:
+            initializer = graph.find_initializer(constant.name)
+            assert initializer is not None
+            graph.remove_initializer(initializer)
+            graph.add_input(initializer)
+    functions: Mapping[tuple[str, str, str], Function] = model.functions
+    return Model(graph, dict(model.opset_imports), dict(functions), model.ir_version, "ort-core")
+
+
+def element_types(node: Node) -> tuple[str, ...]:
+    """Return the texts of a node's input types, for reasons in rejections."""
+    return tuple("?" if v is None or v.type is None else str(v.type) for v in node.inputs)
+
+
+def has_dense_types(node: Node) -> bool:
+    """Return whether all inputs and outputs of a node are dense tensors (no sequences, maps, optionals)."""
+    values = (*node.present_inputs(), *node.present_outputs())
+    return all(isinstance(v.type, TensorType) for v in values)

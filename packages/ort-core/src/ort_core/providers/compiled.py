@@ -1,0 +1,115 @@
+"""What a provider is given to compile, and what it gives back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from ort_core.ir.graph import Graph
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.types import DataType
+from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
+from ort_core.kernels.kernel import RunGuard
+
+
+@dataclass(frozen=True, slots=True)
+class CompileRequest:
+    """A partition to compile.
+
+    ``graph`` is the partition's own copy: its inputs, outputs and constants are the border, its nodes the claim after
+    the provider's fusions. ``services`` are what the environment offers by name (weight store, cache, devices).
+    """
+
+    name: str
+    graph: Graph
+    context: EvaluationContext
+    num_threads: int = 0
+    seed: int | None = None
+    services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type, named in plugin
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPlan:
+    """What is known of one output before the run: ``shape`` or ``None``, and the dead input whose buffer it may take."""
+
+    dtype: DataType | None = None
+    shape: tuple[int, ...] | None = None
+    device: str = "cpu"
+    reuses_input: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """The decisions for one signature of input shapes; immutable, kept and shared by threads."""
+
+    outputs: tuple[OutputPlan, ...]
+    workspace_nbytes: Mapping[str, int] = field(default_factory=dict)
+
+
+class RunState(Protocol):
+    """What belongs to one run: guard, allocation, streams. Handed to ``CompiledPartition.run``."""
+
+    @property
+    def guard(self) -> RunGuard:
+        """Asked at region borders: raises when the run must stop."""
+
+    @property
+    def observer(self) -> Observer | None:
+        """Called behind each node when profiling, else ``None``."""
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return a new buffer for an output whose shape was unknown; checked against the allocation limit."""
+
+    def stream(self, device: str) -> object | None:
+        """Return the stream to enqueue on, ``None`` for devices without streams."""
+
+
+class CompiledPartition(ABC):
+    """A partition ready to run. Immutable: what changes during a run is in the RunState.
+
+    ``runs_at_once`` limits concurrent runs (``None``: any number); the runtime pools when it is set.
+    """
+
+    runs_at_once: int | None = None
+    plans_by_shape: bool = True
+    """Whether ``plan`` depends on the input shapes; one plan serves all runs otherwise."""
+    value_inputs: tuple[int, ...] = ()
+    """Inputs (small integer tensors) whose values, not only shapes, decide the plan."""
+
+    @abstractmethod
+    def plan(
+        self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]
+    ) -> PartitionPlan:
+        """Return the plan for a signature: one shape per input (``None``: no dense tensor)."""
+
+    @abstractmethod
+    def run(
+        self,
+        plan: PartitionPlan,
+        inputs: Sequence[RuntimeValue],
+        outputs: list[RuntimeValue],
+        workspace: Mapping[str, object],
+        run_state: RunState,
+    ) -> None:
+        """Compute the outputs.
+
+        ``outputs`` has one entry per output: a buffer of the planned shape to fill, or ``None`` to replace by the result.
+        May return before a device is done when it enqueued on ``run_state.stream``.
+        """
+
+    def serialize(self) -> bytes | Rejection:
+        """Return bytes from which ``ExecutionProvider.load`` restores this, or why there are none."""
+        return Rejection("this provider does not store compiled partitions")
+
+    def update_constants(self, constants: Mapping[str, np.ndarray]) -> Rejection | None:
+        """Replace constants by name, or say why that is impossible."""
+        return Rejection("this provider cannot change constants of a compiled partition")
+
+    def close(self) -> None:
+        """Give back what this holds; called once, when no run is under way."""
+
+

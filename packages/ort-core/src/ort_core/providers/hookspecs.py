@@ -1,0 +1,86 @@
+"""The whole extension surface: every hook that a plugin module may implement, documented, in one file.
+
+A plugin is a module named in the entry-point group ``ort.plugins``. It states ``ORT_PLUGIN_API = (major, minor)``,
+imports nothing heavy, and implements any of these hooks with ``ort_core.plugin.hookimpl``:
+
+    from ort_core.plugin import hookimpl
+
+    ORT_PLUGIN_API = (1, 0)
+
+    @hookimpl
+    def ort_providers():
+        from ort_ep_example.provider import ExampleExecutionProvider
+
+        return [ExampleExecutionProvider]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from ort_core.kernels.registry import KernelRegistry
+    from ort_core.ops.schema import OpSchema
+    from ort_core.passes.base import Pass
+    from ort_core.providers.provider import ExecutionProvider
+
+PROJECT = "ort"
+ENTRY_POINT_GROUP = "ort.plugins"
+PLUGIN_API = (1, 0)
+"""The version of this specification: plugins of another major version, or a newer minor one, are not loaded."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def ort_providers() -> Sequence[type[ExecutionProvider]]:
+    """Return the execution provider classes of this plugin.
+
+    Called once per environment, when the first session or command needs it. Must not load the vendor's SDK: that
+    belongs in ``ExecutionProvider.check``. Two plugins with one provider name make both unavailable, each
+    with the reason.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def ort_devices() -> Mapping[str, object]:
+    """Return device APIs by device name, such as ``{"cuda": CudaDeviceApi}``: factories that are called on first use.
+
+    The session hands one instance per device to every provider on it, so that providers of several packages share
+    streams and memory.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def ort_custom_ops() -> Sequence[tuple[OpSchema, KernelRegistry]]:
+    """Return operators of this plugin: each a schema and a registry that holds its kernels.
+
+    They are known to every session of an environment that discovered the plugin.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def ort_passes() -> Sequence[Pass]:
+    """Return graph passes of this plugin, run with the basic passes at the places that their constraints name.
+
+    Called once per environment, when the first session optimises a model. A pass may introduce standard operators and
+    operators of its own plugin only: it runs before any provider has claimed a node.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def ort_cli_commands() -> Mapping[str, object]:
+    """Return subcommands for ``ort`` by name: each a typer application or a function with typer annotations.
+
+    Called when the command line starts, for every command: import what a subcommand needs inside its function, when it
+    runs.
+    """
+    raise NotImplementedError

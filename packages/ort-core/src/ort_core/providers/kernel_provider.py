@@ -1,0 +1,86 @@
+"""A provider that runs node by node from a KernelRegistry: the base for CPU-like providers and for the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.traversal import walk
+from ort_core.kernels.evaluator import BoundGraph, RuntimeValue, find_implementation
+from ort_core.kernels.registry import KernelRegistry
+from ort_core.providers.capability import Capability, Claim, GraphView
+from ort_core.providers.compiled import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
+from ort_core.providers.grouping import convex_groups
+from ort_core.providers.provider import ExecutionProvider
+
+
+class KernelProvider(ExecutionProvider):
+    """Claims every node that its kernels (or a function body over them) can run, in convex groups.
+
+    A subclass gives ``kernels``. Control-flow nodes are claimed whole when everything in their bodies is covered.
+    """
+
+    name: ClassVar[str]
+
+    def kernels(self) -> KernelRegistry | None:
+        """Return the registry; the evaluation context's own when ``None``."""
+        return None
+
+    def get_capability(self, view: GraphView) -> Capability:
+        """Return groups of covered nodes, and the kernel registry's reason for each other node."""
+        offered = set(view.nodes)
+        refusals: dict[Node, Rejection] = {}
+        for node in view.nodes:
+            refusal = self._refusal(view, node)
+            if refusal is not None:
+                refusals[node] = refusal
+        groups = convex_groups(view.graph.nodes, lambda n: n in offered and n not in refusals)
+        return [*(Claim(group) for group in groups), *refusals.values()]
+
+    def compile(self, request: CompileRequest) -> CompiledPartition:
+        """Bind every node of the partition to its kernel."""
+        return KernelPartition(BoundGraph(request.graph, request.context))
+
+    def _refusal(self, view: GraphView, node: Node) -> Rejection | None:
+        for inner in (node, *(n for body in node.subgraphs() for n in walk(body))):
+            found = find_implementation(inner, view.context)
+            if isinstance(found, Rejection):
+                return Rejection(found.reason, node)
+        return None
+
+
+class KernelPartition(CompiledPartition):
+    """A partition whose nodes run one after the other, each result allocated by its kernel."""
+
+    plans_by_shape = False
+
+    def __init__(self, bound: BoundGraph) -> None:
+        self._bound = bound
+        self._plan = PartitionPlan(tuple(OutputPlan() for _ in bound.graph.outputs))
+
+    def plan(
+        self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]
+    ) -> PartitionPlan:
+        """Return the one plan: kernels decide shapes while they run."""
+        return self._plan
+
+    def run(
+        self,
+        plan: PartitionPlan,
+        inputs: Sequence[RuntimeValue],
+        outputs: list[RuntimeValue],
+        workspace: Mapping[str, object],
+        run_state: RunState,
+    ) -> None:
+        """Run every node in order."""
+        results = self._bound.run(inputs, {}, run_state.guard, run_state.observer)
+        for index, result in enumerate(results):
+            buffer = outputs[index]
+            if isinstance(buffer, np.ndarray) and isinstance(result, np.ndarray) and buffer.shape == result.shape:
+                np.copyto(buffer, result, casting="no")
+            else:
+                outputs[index] = result

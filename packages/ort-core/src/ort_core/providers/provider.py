@@ -1,0 +1,111 @@
+"""ExecutionProvider: the one contract between the core and any hardware."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ort_core.ir.rejection import Rejection
+from ort_core.kernels.registry import KernelRegistry
+from ort_core.providers.capability import Capability, Claim, GraphView
+from ort_core.providers.compiled import CompiledPartition, CompileRequest
+from ort_core.providers.options import NoOptions, parse_options
+
+if TYPE_CHECKING:
+    from ort_core.passes.base import Pass
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """The provider can run here; ``detail`` says on what, for ``ort doctor``."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The provider cannot run here, why, and what would change that (``remedy``: a pip line, a driver). Falsy."""
+
+    reason: str
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.remedy})" if self.remedy else self.reason
+
+
+class ExecutionProvider(ABC):
+    """Runs parts of models on some hardware.
+
+    An instance is one provider with its options for one session: identity is (name, options, device). Instances are
+    made by the class, ``cls(options)``, when a session asks; ``check`` and ``name`` need no instance. All methods
+    may be called from any thread; none may change the graph.
+    """
+
+    name: ClassVar[str]
+    """The public name, as in onnxruntime where it has one: ``"CPUExecutionProvider"``."""
+
+    options_type: ClassVar[type] = NoOptions
+    """A frozen dataclass: field names are option names, defaults are the defaults."""
+
+    is_last_resort: ClassVar[bool] = False
+    """Whether what nobody else took may be given to this provider (the built-in CPU provider says so)."""
+
+    is_listed: ClassVar[bool] = True
+    """Whether the provider is used when a session names none. An oracle is not."""
+
+    priority: ClassVar[int] = 100
+    """Where the provider stands when a session names none: higher first. The CPU stands at 0."""
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self.options = parse_options(self.options_type, options or {}, self.name)
+
+    @classmethod
+    def check(cls) -> Available | Unavailable:
+        """Return whether this provider can run on this machine, and why not. Imports its SDK if it must; never raises."""
+        return Available()
+
+    @classmethod
+    def device_text(cls) -> str:
+        """Return the device in a word or two (``cpu``, ``cuda``), as onnxruntime names it."""
+        return "cpu"
+
+    @property
+    def fusions(self) -> Sequence[Pass]:
+        """The passes that this provider wants inside its own partitions, in order."""
+        return ()
+
+    @abstractmethod
+    def get_capability(self, view: GraphView) -> Capability:
+        """Return a claim for what this provider would run, and a Rejection with a reason for each node it leaves.
+
+        Deterministic, without side effects; claims are convex and disjoint.
+        """
+
+    @abstractmethod
+    def compile(self, request: CompileRequest) -> CompiledPartition:
+        """Compile a partition that this provider claimed.
+
+        Raises:
+            Exception: anything; the core turns it into ``EPFail`` with the provider and the partition named.
+        """
+
+    def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
+        """Restore what ``CompiledPartition.serialize`` wrote, or say why not."""
+        return Rejection(f"{self.name} does not store compiled partitions")
+
+    def kernels(self) -> KernelRegistry | None:
+        """Return the kernels of a provider that runs node by node, for reports; ``None`` for a compiling one."""
+        return None
+
+    def cost(self, claim: Claim) -> float | None:
+        """Return the estimated time of a claim in nanoseconds, or ``None`` when unknown."""
+        return claim.cost_ns
+
+    def cache_key(self) -> str:
+        """Return what compiled artefacts depend on beyond the graph: SDK, driver and device versions, options."""
+        return f"{self.name}|{self.options!r}"

@@ -1,0 +1,1 @@
+"""The mechanism of change: patterns over operators, their matcher, rules, and checked patches of a graph."""

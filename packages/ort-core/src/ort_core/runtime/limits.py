@@ -1,0 +1,76 @@
+"""Limits of a run: cancelling, a deadline, and how large one value may be."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ort_core.errors import AllocationLimitExceeded, RunTerminated, RunTimeout
+from ort_core.kernels.evaluator import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What the caller asks of one run.
+
+    ``terminate`` is polled; ``deadline_ns`` is on the clock of ``time.monotonic_ns``; ``max_allocation_nbytes`` bounds
+    a single value (``None``: the machine's default); ``observer`` is called behind every node.
+    """
+
+    terminate: Callable[[], bool] | None = None
+    deadline_ns: int | None = None
+    max_allocation_nbytes: int | None = None
+    observer: Observer | None = None
+
+
+DEFAULT_RUN = RunSettings()
+
+
+class LimitGuard:
+    """The guard of one run: raises when the caller cancelled it, its time is over, or a value would be too large."""
+
+    __slots__ = ("_deadline_ns", "_limit", "_terminate")
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._terminate = settings.terminate
+        self._deadline_ns = settings.deadline_ns
+        self._limit = settings.max_allocation_nbytes
+
+    def check(self) -> None:
+        """Raise ``RunTerminated`` or ``RunTimeout`` when the run must stop."""
+        if self._terminate is not None and self._terminate():
+            raise RunTerminated("Exiting due to terminate flag being set to true.")
+        if self._deadline_ns is not None and time.monotonic_ns() > self._deadline_ns:
+            raise RunTimeout("the run passed its time limit (RunOptions.time_limit_s); raise the limit or make the input smaller")
+
+    def check_allocation(self, nbytes: int, what: str) -> None:
+        """Raise ``AllocationLimitExceeded`` when a value of ``nbytes`` bytes may not be made."""
+        limit = default_max_allocation() if self._limit is None else self._limit
+        if nbytes > limit:
+            raise AllocationLimitExceeded(
+                f"{what} would take {nbytes} bytes, above the limit of {limit} bytes for one value; "
+                "check the model's shapes, or raise max_allocation_bytes"
+            )
+
+
+@functools.cache
+def default_max_allocation() -> int:
+    """Return half of the memory of this machine or of the container around this process, in bytes."""
+    return min(psutil.virtual_memory().total, _container_limit()) // 2
+
+
+def _container_limit() -> int:
+    """Linux control groups bound a container's memory; elsewhere there is no such file and no such bound."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(path).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():
+            return int(text)
+    return 1 << 62

@@ -1,0 +1,218 @@
+"""ExecutionPlan: compiled partitions in order, over numbered slots. Immutable, shared by any number of threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ort_core.errors import EPFail, InvalidArgument, OrtError, did_you_mean
+from ort_core.ir.graph import Graph
+from ort_core.ir.types import ValueType
+from ort_core.ir.values import Value
+from ort_core.kernels.evaluator import RuntimeValue, Scope
+from ort_core.providers.compiled import CompiledPartition, PartitionPlan
+from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
+from ort_core.runtime.state import PlanRunState
+
+Signature = tuple[object, ...]
+MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end
+
+
+class Step(Protocol):
+    """One thing that the plan does, in order."""
+
+    @property
+    def name(self) -> str:
+        """The step's name in reports and errors."""
+
+    def execute(self, arguments: list[RuntimeValue], run_state: PlanRunState) -> Sequence[RuntimeValue]:
+        """Return the step's outputs."""
+
+    def close(self) -> None:
+        """Give back what the step holds."""
+
+
+class PartitionStep:
+    """Runs one compiled partition; plans for known signatures are kept, least recently used ones dropped."""
+
+    def __init__(self, name: str, provider: str, compiled: CompiledPartition, output_count: int) -> None:
+        self.name = name
+        self.provider = provider
+        self.compiled = compiled
+        self._output_count = output_count
+        self._plans: OrderedDict[Signature, PartitionPlan] = OrderedDict()
+        self._lock = threading.Lock()
+        limit = compiled.runs_at_once
+        self._turns = threading.BoundedSemaphore(limit) if limit is not None else None
+
+    def execute(self, arguments: list[RuntimeValue], run_state: PlanRunState) -> Sequence[RuntimeValue]:
+        """Run the partition once.
+
+        Raises:
+            EPFail: the provider raised something that is no ``OrtError``.
+        """
+        outputs: list[RuntimeValue] = [None] * self._output_count
+        try:
+            plan = self._plan_for(arguments)
+            if self._turns is None:
+                self.compiled.run(plan, arguments, outputs, {}, run_state)
+            else:
+                with self._turns:
+                    self.compiled.run(plan, arguments, outputs, {}, run_state)
+        except (OrtError, RecursionError):
+            raise
+        except Exception as error:  # the border to providers
+            raise EPFail(f"{self.provider} failed while running partition {self.name!r}: {type(error).__name__}: {error}") from error
+        return outputs
+
+    def close(self) -> None:
+        """Close the compiled partition."""
+        self.compiled.close()
+
+    def _plan_for(self, arguments: Sequence[RuntimeValue]) -> PartitionPlan:
+        compiled = self.compiled
+        shapes = [v.shape if isinstance(v, np.ndarray) else None for v in arguments] if compiled.plans_by_shape else []
+        known = {i: arguments[i] for i in compiled.value_inputs}
+        signature = (*shapes, *(v.tobytes() for v in known.values()))
+        plan = self._plans.get(signature)
+        if plan is None:
+            plan = compiled.plan(shapes, known)
+            with self._lock:
+                self._plans[signature] = plan
+                if len(self._plans) > MAX_PLANS:
+                    self._plans.popitem(last=False)
+        return plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step with the slots that it reads, writes and frees."""
+
+    step: Step
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+
+
+class ExecutionPlan:
+    """All steps of one graph. Build with ``runtime.schedule.build_plan``.
+
+    ``template`` holds what every run starts with: constants, ``None`` elsewhere. ``captures`` are the outer values that a
+    nested plan reads, by slot.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        steps: tuple[PlannedStep, ...],
+        template: list[RuntimeValue],
+        input_slots: Mapping[str, int],
+        output_slots: Mapping[str, int],
+        captures: tuple[tuple[Value, int], ...],
+    ) -> None:
+        self.graph = graph
+        self.steps = steps
+        self._template = template
+        self._input_slots = input_slots
+        self._output_slots = output_slots
+        self._captures = captures
+        self._all_outputs = tuple(output_slots.values())
+        self._formal_slots = tuple(input_slots[value.name] for value in graph.inputs)
+
+    def run(
+        self,
+        feeds: Mapping[str, RuntimeValue],
+        output_names: Sequence[str] | None = None,
+        settings: RunSettings = DEFAULT_RUN,
+    ) -> list[RuntimeValue]:
+        """Run once.
+
+        Args:
+            feeds: values by input name, checked already (``runtime.feeds``); inputs with a default may be left out.
+            output_names: which outputs to return, in this order; all when ``None`` or empty.
+            settings: cancelling, limits, profiling.
+
+        Returns:
+            One value per output name. No array shares memory with a feed or with a constant of the model.
+
+        Raises:
+            OrtError: the run failed, was cancelled, or ran out of its limits.
+        """
+        slots = self._wanted(output_names)
+        values = self._template.copy()
+        for name, value in feeds.items():
+            values[self._input_slots[name]] = value
+        self._execute(values, PlanRunState(settings))
+        return _detached([values[slot] for slot in slots], feeds)
+
+    def run_nested(self, inputs: Sequence[RuntimeValue], scope: Scope, run_state: PlanRunState) -> tuple[RuntimeValue, ...]:
+        """Run as the body of a control-flow node, with captured values from ``scope``."""
+        values = self._template.copy()
+        for slot, value in zip(self._formal_slots, inputs, strict=False):
+            values[slot] = value
+        for outer, slot in self._captures:
+            values[slot] = scope[outer]
+        self._execute(values, run_state)
+        return tuple(values[slot] for slot in self._all_outputs)
+
+    @property
+    def input_count(self) -> int:
+        """Number of formal inputs."""
+        return len(self._formal_slots)
+
+    @property
+    def output_types(self) -> tuple[ValueType | None, ...]:
+        """Types of the outputs."""
+        return tuple(value.type for value in self.graph.outputs)
+
+    @property
+    def captures(self) -> tuple[Value, ...]:
+        """Outer values that this plan reads."""
+        return tuple(value for value, _ in self._captures)
+
+    def close(self) -> None:
+        """Give back everything that compiled partitions hold."""
+        for planned in self.steps:
+            planned.step.close()
+
+    def _execute(self, values: list[RuntimeValue], run_state: PlanRunState) -> None:
+        check = run_state.guard.check
+        for planned in self.steps:
+            check()
+            results = planned.step.execute([values[slot] for slot in planned.reads], run_state)
+            for slot, result in zip(planned.writes, results, strict=True):
+                values[slot] = result
+            for slot in planned.frees:
+                values[slot] = None
+
+    def _wanted(self, output_names: Sequence[str] | None) -> tuple[int, ...]:
+        if not output_names:
+            return self._all_outputs
+        try:
+            return tuple([self._output_slots[name] for name in output_names])
+        except KeyError as error:
+            known = list(self._output_slots)
+            name = error.args[0]
+            raise InvalidArgument(
+                f"Invalid output name:{name}.{did_you_mean(str(name), known)} The model's outputs: {', '.join(known)}."
+            ) from None
+
+
+def _detached(results: list[RuntimeValue], feeds: Mapping[str, RuntimeValue]) -> list[RuntimeValue]:
+    """Copy results that share memory with a feed, with a constant (those are read-only) or with one another."""
+    given = [value for value in feeds.values() if isinstance(value, np.ndarray)]
+    for index, result in enumerate(results):
+        if isinstance(result, np.ndarray):
+            if not result.flags.writeable or any(np.may_share_memory(result, other) for other in given):
+                result = results[index] = result.copy()
+            elif not result.flags.c_contiguous:
+                result = results[index] = np.ascontiguousarray(result)
+            given.append(result)
+        elif isinstance(result, list):
+            results[index] = _detached(list(result), dict(enumerate(given)))  # type: ignore[arg-type]  # keys do not matter
+    return results

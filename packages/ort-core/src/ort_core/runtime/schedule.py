@@ -1,0 +1,123 @@
+"""build_plan(): from a partitioned graph to an ExecutionPlan, every partition compiled by its provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ort_core.errors import EPFail, OrtError
+from ort_core.ir.graph import Graph
+from ort_core.ir.nodes import Node
+from ort_core.ir.subgraph import extract
+from ort_core.ir.traversal import reads_of
+from ort_core.ir.values import Value
+from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.memory.liveness import StepUse, last_readers
+from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph
+from ort_core.providers.compiled import CompiledPartition, CompileRequest
+from ort_core.runtime.control_flow import ControlFlowStep
+from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, Step
+
+Fuse = Callable[[Partition, Graph], None]  # applies a provider's fusions to the partition's own graph
+
+
+class CompileFailed(EPFail):
+    """A provider failed to compile a partition; ``partition`` says which, so that its nodes can go elsewhere."""
+
+    def __init__(self, message: str, partition: Partition | None = None) -> None:
+        super().__init__(message)
+        self.partition = partition
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSettings:
+    """What compilation needs beyond the graph."""
+
+    context: EvaluationContext
+    num_threads: int = 0
+    services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type
+    fuse: Fuse | None = None
+
+
+def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> ExecutionPlan:
+    """Compile every partition and lay out the slots.
+
+    Raises:
+        CompileFailed: a provider failed on a partition that it had claimed.
+    """
+    graph = partitioned.graph
+    slots = _Slots(graph)
+    uses: list[StepUse[Value]] = []
+    steps: list[Step] = []
+    for part in partitioned.steps:
+        if isinstance(part, Partition):
+            reads, writes = part.border.inputs, part.border.outputs
+            compiled = _compile(part, settings)
+            steps.append(PartitionStep(part.name, part.provider.name, compiled, len(writes)))
+        else:
+            reads, writes = reads_of(part.node), tuple(part.node.present_outputs())
+            steps.append(_control_flow(part, reads, settings))
+        uses.append(StepUse(reads, writes))
+    frees = last_readers(uses, graph.outputs)
+    planned = tuple(
+        PlannedStep(step, slots.of(use.reads), slots.of(use.writes), slots.of(freed))
+        for step, use, freed in zip(steps, uses, frees, strict=True)
+    )
+    outputs = {value.name: slots.of((value,))[0] for value in graph.outputs}
+    inputs = {value.name: slots.of((value,))[0] for value in graph.inputs}
+    return ExecutionPlan(graph, planned, slots.template, inputs, outputs, tuple(slots.captures))
+
+
+class _Slots:
+    """Numbers values as they are met; constants are put into the template, outer values are noted as captured."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.template: list[Any] = []
+        self.captures: list[tuple[Value, int]] = []
+        self._graph = graph
+        self._made: set[Value] = {v for node in graph for v in node.present_outputs()}
+        self._numbers: dict[Value, int] = {}
+
+    def of(self, values: tuple[Value, ...]) -> tuple[int, ...]:
+        return tuple(self._number(value) for value in values)
+
+    def _number(self, value: Value) -> int:
+        if value not in self._numbers:
+            slot = self._numbers[value] = len(self.template)
+            own = value.graph is self._graph
+            self.template.append(value.constant.array() if own and value.constant is not None else None)
+            if not own and value not in self._made:
+                self.captures.append((value, slot))
+        return self._numbers[value]
+
+
+def _compile(part: Partition, settings: BuildSettings) -> CompiledPartition:
+    graph, _ = extract(part.nodes, part.name)
+    if settings.fuse is not None:
+        settings.fuse(part, graph)
+    request = CompileRequest(part.name, graph, settings.context, settings.num_threads, settings.context.seed, settings.services)
+    try:
+        compiled = part.provider.compile(request)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except Exception as error:  # the border to providers
+        reason = str(error) if isinstance(error, OrtError) else f"{type(error).__name__}: {error}"
+        raise CompileFailed(f"{part.provider.name} failed to compile partition {part.name!r} ({_first(part.nodes)}): {reason}", part) from error
+    if not isinstance(compiled, CompiledPartition):
+        raise CompileFailed(
+            f"{part.provider.name}.compile returned a {type(compiled).__name__} for partition {part.name!r}, "
+            "not a CompiledPartition",
+            part,
+        )
+    return compiled
+
+
+def _control_flow(part: ControlFlow, reads: tuple[Value, ...], settings: BuildSettings) -> ControlFlowStep:
+    plans = {name: build_plan(body, settings) for name, body in part.bodies.items()}
+    return ControlFlowStep(part.name, part.node, plans, reads, settings.context)
+
+
+def _first(nodes: tuple[Node, ...]) -> str:
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return f"{nodes[0].describe()}{more}"
