@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.reference.attention import attention, flex_attention, join_heads, split_heads
 from ort_core.kernels.reference.position_and_cache import linear_attention, rotary_embedding

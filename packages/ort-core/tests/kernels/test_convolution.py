@@ -5,6 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.reference.convolution import causal_conv_with_state, col2im_kernel, conv, conv_transpose
 from ort_core.kernels.reference.deformable import deform_conv

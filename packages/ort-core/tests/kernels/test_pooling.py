@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.kernels.reference.pooling import (

@@ -3,6 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.reference.recurrent import gru, lstm, rnn
 
@@ -64,7 +65,7 @@ def test_lstm_couples_forget_to_input(by_onnxruntime):
         (["HardSigmoid", "Softsign", "Elu"], [0.3, 0.7], [0.4]),
         (["sigmoid", "LeakyRelu", "ScaledTanh"], [0.2, 1.5], [0.8]),
         (["Affine", "ThresholdedRelu", "Tanh"], [0.1, 0.2], [0.3]),
-        (["Sigmoid", "Relu", "Softplus"], [], []),
+        (["HardSigmoid", "Relu", "Softplus"], [0.3], [0.4]),
     ],
 )
 def test_lstm_takes_parameters_of_its_activations_in_order(activations, alphas, betas, by_onnxruntime):

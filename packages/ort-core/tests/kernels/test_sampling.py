@@ -5,6 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.kernels.reference.grid_sample import affine_grid, grid_sample
@@ -117,7 +118,7 @@ def test_resize_refuses_scales_that_do_not_fit():
 
 @pytest.mark.parametrize(
     ("mode", "padding_mode", "align_corners"),
-    itertools.product(["linear", "nearest", "cubic"], ["zeros", "border", "reflection"], [0, 1]),
+    list(itertools.product(["linear", "nearest", "cubic"], ["zeros", "border", "reflection"], [0, 1])),
 )
 @pytest.mark.parametrize("rank", [2, 3])
 def test_grid_sample_agrees_with_onnxruntime(mode, padding_mode, align_corners, rank, by_onnxruntime):

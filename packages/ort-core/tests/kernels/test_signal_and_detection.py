@@ -5,6 +5,7 @@ import io
 import ml_dtypes
 import numpy as np
 import pytest
+
 from ort_core.errors import Fail, InvalidArgument
 from ort_core.kernels.reference.detection import non_max_suppression
 from ort_core.kernels.reference.image_decoder import image_decoder
