@@ -19,6 +19,7 @@ FAMILIES = [
     "normalization",
     "pooling",
     "position_and_cache",
+    "rearrangement",
     "recurrent",
     "regions",
     "resize",
@@ -85,6 +86,10 @@ def test_kernels_cover_every_operator_of_the_families():
         "Resize",
         "RoiAlign",
         "RotaryEmbedding",
+        "TensorScatter",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "CenterCropPad",
         "STFT",
         "Upsample",
     ]
