@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ort_core.errors import InvalidArgument
+from ort_core.errors import AllocationLimitExceeded, InvalidArgument
 from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.kernels.reference.grid_sample import affine_grid, grid_sample
 from ort_core.kernels.reference.resize import resize, resize_10, upsample_1, upsample_7
@@ -104,6 +104,18 @@ def test_first_versions_agree_with_onnxruntime(mode, scale, by_onnxruntime):
     old = "bilinear" if mode == "linear" else mode
     y = upsample_1(x, height_scale=scale, width_scale=scale, mode=old)
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+class SmallMemory(Unguarded):
+    def check_allocation(self, nbytes, what):
+        if nbytes > 1000:
+            raise AllocationLimitExceeded(f"{what}: {nbytes} bytes")
+
+
+def test_resize_asks_before_it_makes_a_large_output():
+    ctx = KernelContext("Resize", "", 19, "", (True,), (None,), {}, SmallMemory())
+    with pytest.raises(AllocationLimitExceeded, match="output of Resize with shape"):
+        resize(np.zeros((1, 1), np.float32), None, np.array([1e6, 1e6], np.float32), ctx=ctx)
 
 
 def test_resize_refuses_scales_that_do_not_fit():

@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
 from ort_core.kernels.reference.windows import Windows, col2im, edges, im2col, per_axis, share_padding, slide, steps
 
@@ -35,10 +36,12 @@ def conv(
     kernel_shape: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Convolve [N, C, *spatial] with [M, C / group, *kernel]."""
     _check_conv(x, w, b, group, kernel_shape)
     windows = slide(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    check_size((x.shape[0], w.shape[0], *windows.counts), x.dtype, "Conv", ctx)
     y = convolve(widen(x), widen(w), windows, group)
     return narrow(_add_bias(y, b), x.dtype)
 
@@ -134,6 +137,7 @@ def conv_transpose(
     output_shape: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Scatter [N, C, *spatial] through [C, M / group, *kernel]: the gradient of ``Conv`` with respect to its input."""
     _check_transpose(x, w, b, group, kernel_shape)
@@ -142,6 +146,7 @@ def conv_transpose(
     )
     batch, channels = x.shape[:2]
     per_group = w.shape[1]
+    check_size((batch, group * per_group, *windows.spatial), x.dtype, "ConvTranspose", ctx)
     weights = widen(w).reshape(group, channels // group, math.prod(w.shape[1:])).swapaxes(1, 2)
     positions = math.prod(x.shape[2:])
     columns = np.matmul(weights, widen(x).reshape(batch, group, channels // group, positions))
@@ -229,6 +234,7 @@ def col2im_kernel(
     dilations: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Add the columns [N, C * prod(block), L] back into images [N, C, *image_shape]."""
     image, block = tuple(int(d) for d in image_shape), tuple(int(d) for d in block_shape)
@@ -247,6 +253,7 @@ def col2im_kernel(
         raise InvalidArgument(
             f"Col2Im got input shape {data.shape}; image {image}, block {block} and the attributes make {expected}"
         )
+    check_size((batch, channels, *image), data.dtype, "Col2Im", ctx)
     columns = data.reshape(batch, channels, *block, *windows.counts)
     if data.dtype.kind not in "fV":
         return col2im(columns, windows)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.attention import join_heads, split_heads
 from ort_core.kernels.reference.widening import narrow, widen
 
@@ -104,6 +104,7 @@ def linear_attention(
     q_num_heads: int,
     scale: float = 0.0,
     update_rule: str = "gated_delta",
+    ctx: KernelContext | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Attend through a state matrix per head that each token decays, corrects and adds to, one token after another.
 
@@ -125,6 +126,8 @@ def linear_attention(
     grouped = q.reshape(batch, kv_num_heads, q_num_heads // kv_num_heads, length, key_size)
     out = np.empty((batch, kv_num_heads, grouped.shape[2], length, v.shape[3]), q.dtype)
     for time in range(length):
+        if ctx is not None:
+            ctx.guard.check()
         if retained is not None:
             state = state * retained[:, :, time, :, None]
         write = v[:, :, time]
