@@ -141,9 +141,10 @@ def one_hot(
     check_size(shape, values.dtype, "OneHot", ctx)
     out = filled(shape, values[0], values.dtype)
     rows = np.moveaxis(out, position, -1)
-    with np.errstate(invalid="ignore"):  # a NaN index becomes a number outside, so it marks nothing
-        wanted = indices.astype(np.int64)
+    # Compared before the cast: an index may be of any type, and 2.5 or NaN marks nothing.
+    inside = (indices >= -count) & (indices < count) & (indices == np.trunc(indices))
+    wanted = np.where(inside, indices, 0).astype(np.int64)
     wanted = np.where(wanted < 0, wanted + count, wanted)
-    hits = np.nonzero((wanted >= 0) & (wanted < count))
+    hits = np.nonzero(inside)
     rows[(*hits, wanted[hits])] = values[1]
     return out

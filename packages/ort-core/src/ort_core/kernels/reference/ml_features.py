@@ -78,8 +78,8 @@ def imputer(
         attribute = "imputed_value_floats" if is_float else "imputed_value_int64s"
         raise InvalidArgument(f"Imputer: an input of type {data.dtype} needs the attribute {attribute}")
     columns = data.shape[-1] if data.ndim else 1
-    if len(values) not in (1, columns):
-        raise InvalidArgument(f"Imputer: {len(values)} imputed values for {columns} columns; expected 1 or {columns}")
+    if len(values) != columns:
+        values = values[:1]  # one value for all columns; onnxruntime takes any other number for that, too
     missing = np.isnan(data) if is_float and np.isnan(replaced) else data == replaced
     return np.where(missing, np.array(values, np.float32 if is_float else np.int64).astype(data.dtype), data)
 
@@ -132,7 +132,7 @@ def one_hot_encoder(
     with np.errstate(invalid="ignore"):  # NaN becomes a number that no category has
         values = data if data.dtype.kind == "O" else data.astype(np.int64)
     check_size((*data.shape, len(categories)), np.dtype(np.float32), "OneHotEncoder", ctx)
-    place = {category: index for index, category in reversed(list(enumerate(categories)))}
+    place = {category: index for index, category in enumerate(categories)}  # of equal ones the last counts
     distinct, inverse = np.unique(values.reshape(-1), return_inverse=True)
     column = np.array([place.get(value, -1) for value in distinct.tolist()], np.int64)[inverse]
     if not zeros and (column < 0).any():

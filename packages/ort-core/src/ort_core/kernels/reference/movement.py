@@ -222,9 +222,8 @@ def _slice(
     axes: Sequence[int] | None,
     steps: Sequence[int] | None,
 ) -> np.ndarray:
-    # An empty 'axes' stands for "not given", as in onnxruntime.
-    axes = axes or list(range(len(starts)))
-    steps = steps or [1] * len(starts)
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise InvalidArgument(
             f"Slice: 'starts', 'ends', 'axes' and 'steps' must have the same length, got {len(starts)}, {len(ends)}, "

@@ -65,7 +65,7 @@ def regex_full_match(text: np.ndarray, *, pattern: str = "") -> np.ndarray:
 @functools.lru_cache(maxsize=64)
 def _matcher(pattern: str) -> Callable[[str], bool]:
     try:
-        compiled = re.compile(to_python(pattern), re.ASCII)  # RE2's \\d, \\w, \\s and \\b know ASCII only
+        compiled = re.compile(to_python(pattern))
     except (re.error, ValueError) as error:
         raise InvalidArgument(f"Invalid regex pattern: {pattern} ({error}); RE2 syntax is expected") from error
     return lambda value: compiled.fullmatch(value) is not None
