@@ -37,15 +37,23 @@ def binarizer(data: np.ndarray, *, threshold: float = 0.0) -> np.ndarray:
 
 
 @kernel("FeatureVectorizer", domain="ai.onnx.ml")
-def feature_vectorizer(*inputs: np.ndarray, inputdimensions: tuple[int, ...] | None = None) -> np.ndarray:
+def feature_vectorizer(
+    *inputs: np.ndarray, inputdimensions: tuple[int, ...] | None = None, ctx: KernelContext | None = None
+) -> np.ndarray:
     """Y = the inputs side by side, each cut or filled up with zeros to its entry of ``inputdimensions``."""
     matrices = [_rows_of_features(value) for value in inputs]
     widths = [matrix.shape[1] for matrix in matrices] if inputdimensions is None else list(inputdimensions)
-    if len(widths) != len(matrices) or len({len(matrix) for matrix in matrices}) > 1:
+    if (
+        not matrices
+        or min(widths, default=0) < 0
+        or len(widths) != len(matrices)
+        or len({len(matrix) for matrix in matrices}) > 1
+    ):
         raise InvalidArgument(
             f"FeatureVectorizer: {len(matrices)} inputs of shapes "
             f"{', '.join(shape_text(value.shape) for value in inputs)} do not fit inputdimensions {widths}"
         )
+    check_size((len(matrices[0]), sum(widths)), np.dtype(np.float32), "FeatureVectorizer", ctx)
     out = np.zeros((len(matrices[0]), sum(widths)), np.float32)
     start = 0
     for matrix, width in zip(matrices, widths, strict=True):

@@ -87,18 +87,18 @@ def _tile(data: np.ndarray, repeats: Sequence[int], ctx: KernelContext | None) -
 
 
 @kernel("Concat", since=1, until=3)
-def concat_1(*inputs: np.ndarray, axis: int = 1) -> np.ndarray:
+def concat_1(*inputs: np.ndarray, axis: int = 1, ctx: KernelContext | None = None) -> np.ndarray:
     """Y = the inputs one after the other along ``axis``."""
-    return join(inputs, axis, "Concat")
+    return join(inputs, axis, "Concat", ctx)
 
 
 @kernel("Concat", since=4)
-def concat(*inputs: np.ndarray, axis: int) -> np.ndarray:
+def concat(*inputs: np.ndarray, axis: int, ctx: KernelContext | None = None) -> np.ndarray:
     """Y = the inputs one after the other along ``axis``."""
-    return join(inputs, axis, "Concat")
+    return join(inputs, axis, "Concat", ctx)
 
 
-def join(inputs: Sequence[np.ndarray], axis: int, op_type: str) -> np.ndarray:
+def join(inputs: Sequence[np.ndarray], axis: int, op_type: str, ctx: KernelContext | None) -> np.ndarray:
     """Concatenate; empty inputs of another shape are left out, as onnxruntime does."""
     if not inputs:
         raise InvalidArgument(f"{op_type}: must have 1 or more inputs")
@@ -115,6 +115,8 @@ def join(inputs: Sequence[np.ndarray], axis: int, op_type: str) -> np.ndarray:
                 f"{op_type}: non concat axis dimensions must match: shapes {shape_text(reference.shape)} and "
                 f"{shape_text(value.shape)} cannot be joined along axis {position}"
             )
+    total = sum(value.shape[position] for value in kept)
+    check_size((*expected[:position], total, *expected[position:]), reference.dtype, op_type, ctx)
     return np.concatenate(kept, axis=position)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 LAST_CODE = 0x10FFFF
+MAX_REPEAT = 1000  # RE2's own limit
 _SETS = {
     "alnum": "09AZaz",
     "alpha": "AZaz",
@@ -87,6 +88,8 @@ def _next_piece(state: _TranslationState) -> str:
         following = _REPEAT.match(state.pattern, repeat.end())
         if following:
             raise ValueError(f"bad repetition operator: {repeat[0]}{following[0]}")
+        if any(int(number) > MAX_REPEAT for number in re.findall(r"\d+", repeat[0])):
+            raise ValueError(f"bad repetition operator: {repeat[0]} (at most {MAX_REPEAT} times)")
         return state.take(len(repeat[0]))
     if symbol == "$":
         state.take(1)

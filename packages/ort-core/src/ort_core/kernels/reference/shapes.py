@@ -77,8 +77,13 @@ def _missing_dimension(found: Sequence[int], known: Sequence[int]) -> int:
     """Return what -1 stands for; with zeros on both sides the other dimensions decide, as in onnxruntime."""
     if 0 in known and 0 in found:
         found, known = [dim for dim in found if dim], [dim for dim in known if dim]
-    divisor = math.prod(known)
-    return math.prod(found) // divisor if divisor else 0
+    whole, rest = divmod(math.prod(found), math.prod(known) or 1)
+    if rest:
+        raise InvalidArgument(
+            f"The input tensor cannot be reshaped to the requested shape: -1 cannot stand for "
+            f"{math.prod(found)} / {math.prod(known)} elements"
+        )
+    return whole if 0 not in known else 0
 
 
 @kernel("Flatten")

@@ -52,6 +52,8 @@ def decode_pool(
             )
         grams.append((numbers[start:stop].reshape(count, size), np.array(ngram_indexes[used : used + count], np.int64)))
         used += count
+    if min(ngram_indexes, default=0) < 0:
+        raise InvalidArgument(f"TfIdfVectorizer: negative ngram_indexes are not allowed, got {min(ngram_indexes)}")
     if used != len(ngram_indexes):
         raise InvalidArgument(f"TfIdfVectorizer: {len(ngram_indexes)} ngram_indexes for {used} n-grams in the pool")
     pairs, columns = _trie(grams, max(len(tokens), 1), min(longest, len(grams)))
