@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -66,7 +67,7 @@ def feature_vectorizer(
 def _rows_of_features(value: np.ndarray) -> np.ndarray:
     if value.ndim == 0:
         return value.reshape((1, 1))
-    return value.reshape((1, -1)) if value.ndim == 1 else value.reshape((value.shape[0], -1))
+    return value.reshape((1, -1)) if value.ndim == 1 else value.reshape((len(value), math.prod(value.shape[1:])))
 
 
 @kernel("Imputer", domain="ai.onnx.ml")
@@ -123,7 +124,8 @@ def normalizer(data: np.ndarray, *, norm: str = "MAX") -> np.ndarray:
         divisor = np.sqrt(np.square(wide).sum(axis=axis, keepdims=True))
     else:
         raise InvalidArgument(f"Normalizer: unknown norm {norm!r}; known: MAX, L1, L2")
-    return (wide / np.where(divisor == 0, 1.0, divisor)).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # infinite / infinite is NaN, in C++ too
+        return (wide / np.where(divisor == 0, 1.0, divisor)).astype(np.float32)
 
 
 @kernel("OneHotEncoder", domain="ai.onnx.ml")

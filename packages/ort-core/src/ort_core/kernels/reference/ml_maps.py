@@ -56,6 +56,8 @@ def label_encoder(
     values = _encoder_list(values_tensor, values_floats, values_int64s, values_strings, "values")
     if len(keys) != len(values):
         raise InvalidArgument(f"LabelEncoder: {len(keys)} keys for {len(values)} values; expected as many")
+    if default_tensor is not None and default_tensor.size == 0:
+        raise InvalidArgument("LabelEncoder: default_tensor must hold one value, it is empty")
     if default_tensor is not None:
         default = default_tensor.reshape(-1)[:1].reshape(())
     else:

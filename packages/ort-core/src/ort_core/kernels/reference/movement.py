@@ -27,7 +27,8 @@ def transpose(data: np.ndarray, *, perm: tuple[int, ...] | None = None) -> np.nd
     """Y's dimension i is X's dimension ``perm[i]`` (default: reversed)."""
     if perm is None:
         return data.transpose()
-    if sorted(axis % max(data.ndim, 1) for axis in perm) != list(range(data.ndim)):
+    in_range = all(-data.ndim <= axis < data.ndim for axis in perm)
+    if not in_range or sorted(axis % data.ndim for axis in perm) != list(range(data.ndim)):
         raise InvalidArgument(
             f"Transpose: perm {list(perm)} is not a permutation of the {data.ndim} axes of an input of shape "
             f"{shape_text(data.shape)}"
@@ -153,7 +154,9 @@ def split(
 ) -> tuple[np.ndarray, ...]:
     """Cut X along ``axis`` into parts of sizes ``split`` (default: equal parts, the last may be smaller)."""
     sizes = None if split is None else integers(split, "split", "Split")
-    outputs = num_outputs if num_outputs is not None else len(ctx.output_present)
+    outputs = len(ctx.output_present)
+    if num_outputs is not None and num_outputs != outputs:
+        raise InvalidArgument(f"Split: num_outputs is {num_outputs} and the node has {outputs} outputs")
     return _split(data, axis, sizes, outputs, even=ctx.opset < 18)
 
 

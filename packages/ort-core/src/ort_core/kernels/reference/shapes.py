@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.axes import integers, resolve_axes, resolve_axis, shape_text
+from ort_core.kernels.reference.axes import check_size, integers, resolve_axes, resolve_axis, shape_text
 
 
 @kernel("Identity")
@@ -70,6 +70,7 @@ def target_shape(found: Sequence[int], requested: Sequence[int], *, allowzero: b
             f"The input tensor cannot be reshaped to the requested shape. Input shape:{shape_text(found)}, "
             f"requested shape:{shape_text(requested)}"
         )
+    check_size([max(dim, 1) for dim in dims], np.dtype(np.int8), "Reshape", None)
     return tuple(dims)
 
 
