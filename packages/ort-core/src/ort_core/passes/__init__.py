@@ -1,1 +1,1 @@
-"""The policy of change: which rewrites run, in which order, at which level."""
+"""The policy of change: passes over a whole model, their order, and how they are run and checked."""

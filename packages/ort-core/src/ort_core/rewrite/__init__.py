@@ -1,1 +1,1 @@
-"""The mechanism of change: pattern matcher, rules and checked graph patches."""
+"""The mechanism of change: patterns over operators, their matcher, rules, and checked patches of a graph."""

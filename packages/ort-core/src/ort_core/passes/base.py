@@ -1,0 +1,247 @@
+"""Pass: one change of policy over a whole model, run by name, which says truthfully what it did."""
+
+from __future__ import annotations
+
+import enum
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.traversal import graphs_of, walk
+from ort_core.ops.registry import SchemaRegistry
+from ort_core.passes.normalise import normalise
+from ort_core.rewrite.rule import RewriteRule
+
+MAX_REJECTIONS = 32  # kept per pass with their reasons; a real model has thousands of near misses, people read a few
+MAX_SWEEPS = 10  # of a rule over a graph; chains shorten by at least half a sweep, so real graphs need 2 or 3
+
+NodeEvaluator = Callable[
+    [Node, Sequence[Any]], "Sequence[Any] | Rejection"
+]  # Any: kernels take and return RuntimeValues
+TypeInference = Callable[[Model], object]
+SupportsOp = Callable[[str, str], bool]  # (domain, op_type) -> whether the target has it
+
+
+class Level(enum.IntEnum):
+    """How far the result may be from standard ONNX, numbered as onnxruntime's transformer levels."""
+
+    REQUIRED = 0
+    BASIC = 1
+    EXTENDED = 2
+    LAYOUT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PassLimits:
+    """Bounds of what passes may do.
+
+    ``max_folded_nbytes``: the greatest constant that folding may make; ``max_fold_growth_nbytes``: how much larger
+    than its inputs it may be (a ConstantOfShape of a gigabyte is better run than stored).
+    """
+
+    max_folded_nbytes: int = 1 << 30
+    max_fold_growth_nbytes: int = 1 << 20
+
+
+def _everything(domain: str, op_type: str) -> bool:
+    return True
+
+
+@dataclass(slots=True)
+class PassContext:
+    """What a pass works on and with.
+
+    ``model`` is editable. ``evaluate_node`` runs one node on arrays and returns its outputs or why it cannot;
+    without it nothing is folded. ``infer`` fills in missing types. ``supports`` tells which operators the target of
+    the extended passes has. ``free_dimensions`` gives sizes to named dimensions.
+    """
+
+    model: Model
+    schemas: SchemaRegistry = field(default_factory=SchemaRegistry)
+    evaluate_node: NodeEvaluator | None = None
+    infer: TypeInference | None = None
+    limits: PassLimits = PassLimits()
+    supports: SupportsOp = _everything
+    free_dimensions: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        normalise(self.model)
+
+    def opset(self, node: Node) -> int:
+        """Return the opset by which a node is to be understood."""
+        return node.opset if node.opset is not None else self.model.opset_imports.get(node.domain, 1)
+
+    def graphs(self) -> tuple[Graph, ...]:
+        """Return the main graph and all nested ones, outer before inner."""
+        return tuple(graphs_of(self.model.graph))
+
+    def is_deterministic(self, node: Node) -> bool:
+        """Return whether equal inputs give equal outputs, as far as the operator's schema is known; bodies count."""
+        schema = self.schemas.find(node.domain, node.op_type, self.opset(node))
+        if isinstance(schema, Rejection) or not schema.is_deterministic or node.op_type in NON_DETERMINISTIC:
+            return False
+        return all(self.is_deterministic(inner) for body in node.subgraphs() for inner in body)
+
+
+NON_DETERMINISTIC = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRejection:
+    """A rewrite that was refused: by which rule, at which node, why."""
+
+    rule: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What a pass did. ``counts`` has the number of rewrites of each rule (or kind of change)."""
+
+    name: str
+    counts: dict[str, int]
+    rejections: tuple[RecordedRejection, ...]
+    num_rejections: int
+    nodes_before: int
+    nodes_after: int
+    duration_ns: int
+
+    @property
+    def num_rewrites(self) -> int:
+        """How many changes were made."""
+        return sum(self.counts.values())
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the model differs from what it was."""
+        return self.num_rewrites > 0
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{rule} {count}" for rule, count in self.counts.items()) or "nothing"
+        return (
+            f"{self.name}: {counts}; nodes {self.nodes_before} -> {self.nodes_after}; {self.duration_ns / 1e6:.2f} ms"
+        )
+
+
+class PassRecordState:
+    """Collects what a pass does while it runs."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.rejections: dict[RecordedRejection, None] = {}
+        self.num_rejections = 0
+
+    def changed(self, rule: str, count: int = 1) -> None:
+        """Note that a rule (or kind of change) was applied."""
+        if count:
+            self.counts[rule] = self.counts.get(rule, 0) + count
+
+    def refused(self, rule: str, rejection: Rejection, node: Node | None = None) -> None:
+        """Note that a change was refused, and why."""
+        self.num_rejections += 1
+        if len(self.rejections) < MAX_REJECTIONS:
+            place = rejection.node or node
+            found = RecordedRejection(rule, place.describe() if place is not None else "", rejection.reason)
+            self.rejections[found] = None
+
+
+class Pass(ABC):
+    """A change over a whole model.
+
+    ``name`` is onnxruntime's where it has such a pass. ``after`` and ``before`` name passes of the same pipeline that
+    this one must follow or precede. ``is_opt_in`` passes run only when they are enabled by name; one that
+    ``runs_once`` needs no second round; after one that ``needs_inference`` missing types are filled in at once.
+    """
+
+    name: str
+    level: Level = Level.BASIC
+    after: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    is_opt_in: bool = False
+    runs_once: bool = False
+    needs_inference: bool = False
+
+    @abstractmethod
+    def apply(self, context: PassContext, record: PassRecordState) -> None:
+        """Change ``context.model`` and tell ``record`` each change."""
+
+    def run(self, context: PassContext) -> PassReport:
+        """Run the pass and return what it did."""
+        nodes_before = count_nodes(context.model)
+        record = PassRecordState()
+        start = time.perf_counter_ns()
+        self.apply(context, record)
+        duration = time.perf_counter_ns() - start
+        return PassReport(
+            self.name, record.counts, tuple(record.rejections), record.num_rejections, nodes_before,
+            count_nodes(context.model), duration,
+        )  # fmt: skip
+
+
+class RulePass(Pass):
+    """A pass that applies rewrite rules wherever they fit, until none does."""
+
+    def __init__(
+        self,
+        name: str,
+        rules: Iterable[RewriteRule[Any]],  # Any: each rule has its own kind of bindings
+        level: Level = Level.BASIC,
+        *,
+        after: tuple[str, ...] = (),
+        before: tuple[str, ...] = (),
+        is_opt_in: bool = False,
+    ) -> None:
+        self.name = name
+        self.rules = tuple(rules)
+        self.level = level
+        self.after = after
+        self.before = before
+        self.is_opt_in = is_opt_in
+
+    def apply(self, context: PassContext, record: PassRecordState) -> None:
+        """Sweep over every graph until no rule fits any more."""
+        index: dict[str, list[RewriteRule[Any]]] = {}  # Any: as in __init__
+        for rule in self.rules:
+            if all(context.supports(domain, op_type) for domain, op_type in rule.emits):
+                for op_type in rule.op_types:
+                    index.setdefault(op_type, []).append(rule)
+        for _ in range(MAX_SWEEPS):
+            refused = PassRecordState()
+            if not sum(self._sweep(context, graph, index, record, refused) for graph in context.graphs()):
+                record.rejections, record.num_rejections = refused.rejections, refused.num_rejections
+                return
+
+    def _sweep(
+        self,
+        context: PassContext,
+        graph: Graph,
+        index: dict[str, list[RewriteRule[Any]]],  # Any: as in __init__
+        record: PassRecordState,
+        refused: PassRecordState,
+    ) -> int:
+        count = 0
+        for node in graph.nodes:
+            for rule in index.get(node.op_type, ()):
+                if node.graph is not graph:  # an earlier rewrite took it away
+                    break
+                done = rule.apply_at(context.model, node)
+                if isinstance(done, Rejection):
+                    refused.refused(rule.name, done, node)
+                elif done:
+                    record.changed(rule.name)
+                    count += 1
+        return count
+
+
+def count_nodes(model: Model) -> int:
+    """Return the number of nodes in the main graph and all nested ones."""
+    return sum(1 for _ in walk(model.graph))

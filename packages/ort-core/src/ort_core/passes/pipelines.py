@@ -1,0 +1,124 @@
+"""The passes of each level, in the order in which they run, and how they are chosen by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ort_core.errors import InvalidArgument, did_you_mean
+from ort_core.passes.base import Level, Pass, RulePass
+from ort_core.passes.eliminate_identity import EliminateIdentity
+from ort_core.passes.eliminate_noop import NoopElimination
+from ort_core.passes.fuse_relu_clip import FuseReluClip
+from ort_core.passes.remove_dead_code import DeadCodeElimination
+
+
+def build_basic_passes() -> list[Pass]:
+    """Return the passes that keep to standard operators, whatever will run them."""
+    return [
+        RulePass("EliminateIdentity", [EliminateIdentity()]),
+        RulePass("NoopElimination", [NoopElimination()]),
+        RulePass("FuseReluClip", [FuseReluClip()]),
+        DeadCodeElimination(),
+    ]
+
+
+def build_extended_passes() -> list[Pass]:
+    """Return the fusions to operators beyond the standard, for targets that have them."""
+    return []
+
+
+def build_layout_passes() -> list[Pass]:
+    """Return the passes that change the layout of data, for targets that prefer another."""
+    return []
+
+
+_BUILDERS = {
+    Level.BASIC: build_basic_passes,
+    Level.EXTENDED: build_extended_passes,
+    Level.LAYOUT: build_layout_passes,
+}
+RULE_GROUPS = {
+    "Level1_RuleBasedTransformer": (
+        "EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout", "ExpandElimination",
+        "CastElimination", "CastChainElimination", "PreShapeNodeElimination", "NoopElimination", "DivMulFusion",
+        "FuseReluClip", "GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion",
+        "ConvBNFusion", "Pad_Fusion", "MatMul_BatchNormalization_Fusion", "LabelEncoderFusion",
+    ),
+    "Level2_RuleBasedTransformer": ("ClipQuantRewrite", "ReluQuantRewrite", "GemmTransposeFusion"),
+}  # fmt: skip
+NOTHING_TO_DISABLE = frozenset(
+    {
+        "Avx2WeightS8ToU8Transformer", "BiasDropoutFusion", "CastFloat16Transformer", "ConvAddActivationFusion",
+        "DQMatMulNBitsFusion", "FuseFp16InitializerToFp32NodeTransformer", "GqaValueLayoutTransformer",
+        "GroupQueryAttentionPreNormFusion", "InsertCastTransformer", "MatMulActivationFusion", "MatMulNBitsMlpFusion",
+        "MatMulNBitsQkvFusion", "MemcpyTransformer", "NchwcTransformer", "NhwcTransformer",
+        "QDQS8ToU8Transformer", "RemoveDuplicateCastTransformer", "TransposeOptimizer_CPUExecutionProvider",
+    }
+)  # fmt: skip  # onnxruntime's names for what has no counterpart here: programs may name them, to no effect
+
+
+def pipeline_for(
+    level: Level,
+    *,
+    disabled: Iterable[str] = (),
+    enabled: Iterable[str] = (),
+    extra: Sequence[Pass] = (),
+) -> tuple[Pass, ...]:
+    """Return the passes of one level in order.
+
+    Args:
+        level: which list; a caller that wants several levels runs one pipeline after the other.
+        disabled: names of passes, or of onnxruntime's groups of rules, to leave out at any level.
+        enabled: names of opt-in passes to run.
+        extra: a user's passes; those of this level take part, placed by their ``after`` and ``before``, else last.
+
+    Raises:
+        InvalidArgument: a name is not known, or the constraints of passes contradict each other.
+    """
+    names = set(known_names(extra))
+    for name in (*disabled, *enabled):
+        if name not in names and name not in NOTHING_TO_DISABLE:
+            raise InvalidArgument(
+                f"no optimizer pass is called {name!r}.{did_you_mean(name, sorted(names))} "
+                f"Known are: {', '.join(sorted(names))}."
+            )
+    off = {member for name in disabled for member in RULE_GROUPS.get(name, (name,))}
+    builder = _BUILDERS.get(level)
+    passes = [*(builder() if builder else ()), *(each for each in extra if each.level == level)]
+    asked = set(enabled)
+    chosen = [p for p in passes if p.name not in off and (not p.is_opt_in or p.name in asked)]
+    return order_passes(chosen)
+
+
+def known_names(extra: Sequence[Pass] = ()) -> tuple[str, ...]:
+    """Return the names of all passes of all levels and of the groups that stand for several."""
+    own = [each.name for builder in _BUILDERS.values() for each in builder()]
+    return tuple(dict.fromkeys([*own, *(each.name for each in extra), *RULE_GROUPS]))
+
+
+def order_passes(passes: Sequence[Pass]) -> tuple[Pass, ...]:
+    """Return passes so that ``after`` and ``before`` hold, keeping the given order where it is free.
+
+    Raises:
+        InvalidArgument: the constraints form a cycle.
+    """
+    position = {id(each): index for index, each in enumerate(passes)}
+    needs: dict[int, set[int]] = {id(each): set() for each in passes}
+    for each in passes:
+        for other in passes:
+            if other.name in each.after:
+                needs[id(each)].add(id(other))
+            if other.name in each.before:
+                needs[id(other)].add(id(each))
+    ordered: list[Pass] = []
+    done: set[int] = set()
+    waiting = list(passes)
+    while waiting:
+        ready = next((each for each in waiting if needs[id(each)] <= done), None)
+        if ready is None:
+            stuck = ", ".join(each.name for each in sorted(waiting, key=lambda p: position[id(p)]))
+            raise InvalidArgument(f"the ordering constraints (after, before) of these passes form a cycle: {stuck}")
+        waiting.remove(ready)
+        done.add(id(ready))
+        ordered.append(ready)
+    return tuple(ordered)

@@ -1,0 +1,288 @@
+"""The stages between a loaded model and an execution plan, each a function from values to values.
+
+``prepare`` calls them in order; sessions, the model compiler and the command line use it or single stages.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from ort_core.environment import Environment
+from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Model
+from ort_core.ir.nodes import Node
+from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.ops.shape_inference import infer_types
+from ort_core.options import GraphOptimizationLevel, SessionOptions
+from ort_core.partitioning.partition import Partition
+from ort_core.passes.base import Level, Pass, PassContext
+from ort_core.passes.pipelines import pipeline_for
+from ort_core.passes.runner import PipelineReport, run_pipeline
+from ort_core.partitioning.partition import PartitionedGraph, partition_graph
+from ort_core.partitioning.report import PlacementReport
+from ort_core.providers.options import options_as_strings
+from ort_core.providers.provider import ExecutionProvider
+from ort_core.runtime.plan import ExecutionPlan
+from ort_core.runtime.schedule import BuildSettings, CompileFailed, build_plan
+
+log = logging.getLogger(__name__)
+
+ProviderRequest = Sequence[tuple[str, Mapping[str, object]]]
+
+
+class PlacementWarning(UserWarning):
+    """Something runs elsewhere than the caller asked first; the text says what and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareSettings:
+    """What decides how a model is prepared.
+
+    ``strict``: anything that does not run on the first provider asked for is an error. ``allow_last_resort``: what
+    nobody else took may go to the last resort (the CPU) although it was not asked for.
+    """
+
+    strict: bool = False
+    allow_last_resort: bool = True
+    level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
+    disabled_passes: frozenset[str] = frozenset()
+    extra_passes: tuple[Pass, ...] = ()
+    num_threads: int = 0
+    seed: int | None = None
+
+    @classmethod
+    def of(cls, options: SessionOptions, disabled_passes: Iterable[str] = ()) -> PrepareSettings:
+        """Read the settings out of a session's options."""
+        named = str(options.setting("optimization.disable_specified_optimizers"))
+        disabled = {name.strip() for name in named.split(";") if name.strip()} | set(disabled_passes)
+        return cls(
+            options.strict_placement,
+            not options.setting("session.disable_cpu_ep_fallback"),
+            options.graph_optimization_level,
+            frozenset(disabled),
+            tuple(cast("Iterable[Pass]", options.custom_passes)),
+            options.intra_op_num_threads,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSelection:
+    """The providers of a session, in order, and those that were asked for and cannot run."""
+
+    providers: tuple[ExecutionProvider, ...]
+    unavailable: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The providers' names, in order."""
+        return tuple(provider.name for provider in self.providers)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model that can run."""
+
+    model: Model
+    plan: ExecutionPlan
+    report: PlacementReport
+    selection: ProviderSelection
+    provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    optimization: PipelineReport | None = None
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The names of the session's providers, in order."""
+        return self.selection.names
+
+
+def prepare(
+    model: Model,
+    options: SessionOptions,
+    environment: Environment,
+    providers: ProviderRequest | None = None,
+    disabled_passes: Iterable[str] = (),
+) -> PreparedModel:
+    """Take a loaded model through all stages. The model is optimised in place and frozen.
+
+    Args:
+        model: an editable model.
+        options: the session's options.
+        environment: plugins, registries and what sessions share.
+        providers: (name, options) in order of preference; ``None`` for all that are available.
+        disabled_passes: names of optimizer passes to leave out.
+
+    Raises:
+        OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
+    """
+    settings = PrepareSettings.of(options, disabled_passes)
+    selection = select_providers(providers, environment, settings)
+    report = optimize(model, environment, settings)
+    model.freeze()
+    return plan_model(model, selection, environment, settings, report)
+
+
+def optimize(model: Model, environment: Environment, settings: PrepareSettings) -> PipelineReport | None:
+    """Infer types and run the basic passes on an editable model; ``None`` when optimisation is off.
+
+    Raises:
+        InvalidGraph: types contradict each other.
+    """
+    infer_types(model, environment.schemas, environment.inference_rules)
+    if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
+        return None
+    extra = (*environment.passes, *settings.extra_passes)
+    passes = pipeline_for(Level.BASIC, disabled=settings.disabled_passes, extra=extra)
+    return run_pipeline(passes, pass_context(model, environment, settings))
+
+
+def pass_context(model: Model, environment: Environment, settings: PrepareSettings) -> PassContext:
+    """Return what passes need: schemas, folding by the reference kernels, and inference."""
+    context = evaluation_context(model, environment, settings.seed)
+    return PassContext(
+        model,
+        environment.schemas,
+        lambda node, inputs: evaluate_node(node, inputs, context),
+        lambda changed: infer_types(changed, environment.schemas, environment.inference_rules),
+    )
+
+
+def fuse_partition(
+    part: Partition, graph: Graph, model: Model, environment: Environment, settings: PrepareSettings
+) -> None:
+    """Run the passes that a partition's provider asks for on the partition's own graph."""
+    if settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
+        return
+    off = settings.disabled_passes
+    passes = [each for each in part.provider.fusions if each.name not in off]
+    if passes:
+        inner = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)
+        run_pipeline(passes, pass_context(inner, environment, settings))
+
+
+def select_providers(
+    request: ProviderRequest | None, environment: Environment, settings: PrepareSettings
+) -> ProviderSelection:
+    """Instantiate the providers asked for (all listed and available ones when ``None``), the last resort appended.
+
+    Raises:
+        ProviderUnavailable: none of those asked for can run here, or one cannot and ``strict`` is set.
+        NotFound: a name is neither installed nor known.
+        InvalidArgument: an option is not known to its provider or does not parse.
+    """
+    if request is None:
+        request = [(name, {}) for name in environment.available_providers()]
+    chosen: list[ExecutionProvider] = []
+    unavailable: list[tuple[str, str]] = []
+    for name, options in request:
+        if any(provider.name == name for provider in chosen):
+            log.warning("Duplicate provider %r encountered, ignoring.", name)
+            continue
+        state = environment.check(name)
+        if not state:
+            _check_known(name, environment)
+            unavailable.append((name, str(state)))
+            continue
+        chosen.append(environment.get_provider(name)(options))
+    if request and (not chosen or (settings.strict and unavailable)):
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in unavailable)
+        raise ProviderUnavailable(
+            f"None of the asked-for execution providers can run here ({reasons}). "
+            f"Available: {', '.join(environment.available_providers()) or 'none'}."
+            if not chosen
+            else f"strict placement: an execution provider that was asked for cannot run here ({reasons})."
+        )
+    for name, reason in unavailable:
+        rest = ", ".join(provider.name for provider in chosen)
+        warnings.warn(f"{name} is not available and {rest} is used instead: {reason}", PlacementWarning, stacklevel=4)
+    if settings.allow_last_resort and not any(provider.is_last_resort for provider in chosen):
+        chosen.extend(
+            cls({}) for cls in environment.provider_classes().values() if cls.is_last_resort and environment.check(cls.name)
+        )
+    return ProviderSelection(tuple(chosen), tuple(unavailable))
+
+
+def evaluation_context(model: Model, environment: Environment, seed: int | None = None) -> EvaluationContext:
+    """Return what kernels need to know of a model."""
+    return EvaluationContext(environment.kernels, environment.schemas, model.opset_imports, model.functions, seed)
+
+
+def plan_model(
+    model: Model,
+    selection: ProviderSelection,
+    environment: Environment,
+    settings: PrepareSettings,
+    optimization: PipelineReport | None = None,
+) -> PreparedModel:
+    """Partition a frozen model, compile every partition and build the plan.
+
+    A provider that fails to compile loses the nodes of that partition to the next one in the list, with a warning;
+    without a next one, or with ``strict``, the failure is raised.
+
+    Raises:
+        KernelNotFoundError: nobody runs a node.
+        EPFail: a provider failed to compile and nobody else was asked for.
+    """
+    context = evaluation_context(model, environment, settings.seed)
+    exclusions: dict[tuple[str, Node], str] = {}
+    fallbacks: list[str] = []
+    while True:
+        partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions)
+        if settings.strict:
+            _check_strict(partitioned, selection)
+        build = BuildSettings(
+            context,
+            settings.num_threads,
+            {"weights": environment.weights},
+            lambda part, graph: fuse_partition(part, graph, model, environment, settings),
+        )
+        try:
+            plan = build_plan(partitioned, build)
+            break
+        except CompileFailed as error:
+            _exclude(error, selection, settings, exclusions, fallbacks)
+    report = PlacementReport(partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks))
+    options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
+    return PreparedModel(model, plan, report, selection, options, optimization)
+
+
+def _exclude(
+    error: CompileFailed,
+    selection: ProviderSelection,
+    settings: PrepareSettings,
+    exclusions: dict[tuple[str, Node], str],
+    fallbacks: list[str],
+) -> None:
+    part = error.partition
+    if part is None or settings.strict or part.provider is selection.providers[-1]:
+        raise error
+    text = f"{error}; its {len(part.nodes)} nodes go to the next provider"
+    warnings.warn(text, PlacementWarning, stacklevel=5)
+    fallbacks.append(text)
+    for node in part.nodes:
+        exclusions[part.provider.name, node] = f"compile failed: {error}"
+
+
+def _check_strict(partitioned: PartitionedGraph, selection: ProviderSelection) -> None:
+    first = selection.providers[0].name
+    for placement in partitioned.placements:
+        if placement.provider != first:
+            reason = "; ".join(r.reason for r in placement.refusals if r.provider == first) or "no reason given"
+            raise ProviderUnavailable(
+                f"strict placement: node {placement.name!r} ({placement.domain or 'ai.onnx'}::{placement.op_type}) would run "
+                f"on {placement.provider}, not on {first}: {reason}"
+            )
+
+
+def _check_known(name: str, environment: Environment) -> None:
+    from ort_core.environment import PACKAGES
+
+    if name not in PACKAGES and name not in environment.plugins.unusable:
+        try:
+            environment.get_provider(name)
+        except NotFound as error:
+            raise InvalidArgument(str(error)) from None
