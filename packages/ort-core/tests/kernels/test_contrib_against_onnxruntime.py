@@ -48,7 +48,9 @@ def grouped_query_cases() -> Iterator[Case]:
     module, rotary = "contrib_group_query_attention", [np.cos(floats(16, 8)), np.sin(floats(16, 8))]
     heads = {"num_heads": 4, "kv_num_heads": 2}
 
-    def case(note: str, steps: int, past: int, lengths: list[int], extra: list[np.ndarray | None], **more: object) -> Case:
+    def case(
+        note: str, steps: int, past: int, lengths: list[int], extra: list[np.ndarray | None], **more: object
+    ) -> Case:
         batch = len(lengths)
         cache = [floats(batch, 2, past, 16), floats(batch, 2, past, 16)] if past else [None, None]
         total = scalar(max(lengths) + 1, np.int32)
@@ -176,7 +178,16 @@ def convolution_cases() -> Iterator[Case]:
 
 
 def other_cases() -> Iterator[Case]:
-    yield Case("contrib_image", "CropAndResize", [floats(2, 3, 6, 5), np.array([[0, 0, 1, 1], [0.2, 0.9, 0.7, 0.1], [-0.1, 0, 0.5, 2]], np.float32), np.array([0, 1, 1], np.int32), np.array([4, 3], np.int32)])
+    yield Case(
+        "contrib_image",
+        "CropAndResize",
+        [
+            floats(2, 3, 6, 5),
+            np.array([[0, 0, 1, 1], [0.2, 0.9, 0.7, 0.1], [-0.1, 0, 0.5, 2]], np.float32),
+            np.array([0, 1, 1], np.int32),
+            np.array([4, 3], np.int32),
+        ],
+    )
     for mode in ("bilinear", "nearest", "bicubic"):
         for padding in ("zeros", "border", "reflection"):
             for corners in (0, 1):
@@ -194,7 +205,9 @@ def other_cases() -> Iterator[Case]:
     yield Case("contrib_tensor", "DynamicTimeWarping", [np.abs(floats(7, 9))])
     yield Case("contrib_tensor", "Unique", [RNG.integers(0, 4, 20).astype(np.float32)], {}, 3)
     for dtype in (np.int32, np.int64, np.float32, np.float64, np.uint32):
-        yield Case("contrib_hashing", "MurmurHash3", [(floats(9) * 100).astype(dtype)], {"seed": 3}, 1, np.dtype(dtype).name)
+        yield Case(
+            "contrib_hashing", "MurmurHash3", [(floats(9) * 100).astype(dtype)], {"seed": 3}, 1, np.dtype(dtype).name
+        )
     tokens = RNG.integers(0, 6, (2, 9)).astype(np.int64)
     hashing = [tokens, np.array([3, 5, 7], np.int64), np.array([11, 13, 17, 19], np.int64)]
     sizes = {"max_ngram_size": 3, "n_head_per_ngram": 2, "pad_id": 1}
@@ -216,7 +229,11 @@ def other_cases() -> Iterator[Case]:
     conv = [floats(2, 3, 6), floats(3, 1, 3), floats(3), floats(2, 3, 4)]
     yield Case("contrib_linear_attention", "CausalConvWithState", conv, {"dilation": 2, "activation": "silu"}, 2)
     for rule in ("linear", "gated", "delta", "gated_delta"):
-        gates = [None, -np.abs(floats(1, 5, 2)) if "gated" in rule else None, np.abs(floats(1, 5, 2)) / 4 if "delta" in rule else None]
+        gates = [
+            None,
+            -np.abs(floats(1, 5, 2)) if "gated" in rule else None,
+            np.abs(floats(1, 5, 2)) / 4 if "delta" in rule else None,
+        ]
         while gates[-1] is None and len(gates) > 1:
             gates.pop()
         rows = [floats(1, 5, 16) / 4, floats(1, 5, 8) / 4, floats(1, 5, 12)]
@@ -231,7 +248,14 @@ def other_cases() -> Iterator[Case]:
     yield Case("contrib_mixture_of_experts", "MoE", gated, swiglu, 1, "swiglu")
     rotary = [floats(2, 3, 24), np.array([[0, 3, 2], [5, 1, 1]]), floats(8, 3), floats(8, 3)]
     yield Case("contrib_rotary", "RotaryEmbedding", rotary, {"num_heads": 3, "rotary_embedding_dim": 6})
-    yield Case("contrib_rotary", "RotaryEmbedding", [floats(2, 3, 5, 8), np.array([2]), floats(9, 4), floats(9, 4)], {"interleaved": 1}, 1, "4-d")
+    yield Case(
+        "contrib_rotary",
+        "RotaryEmbedding",
+        [floats(2, 3, 5, 8), np.array([2]), floats(9, 4), floats(9, 4)],
+        {"interleaved": 1},
+        1,
+        "4-d",
+    )
     positions = RNG.integers(0, 9, (3, 2, 4))
     for layout in (0, 1):
         inputs = [floats(2, 4, 36), positions, floats(9, 6), floats(9, 6)]

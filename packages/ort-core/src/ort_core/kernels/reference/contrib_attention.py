@@ -129,7 +129,8 @@ def _heads_of(
         key, value = (_flat_heads(key[:, :, :, i]) for i in range(2))
     elif key is None or value is None:
         raise errors.InvalidArgument("key and value may be omitted only when query packs QKV or key packs KV")
-    assert key is not None and value is not None
+    assert key is not None
+    assert value is not None
     if bias is not None:
         width, parts = query.shape[-1], widen(bias)
         query = query + parts[:width]

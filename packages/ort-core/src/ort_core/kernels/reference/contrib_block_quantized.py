@@ -149,7 +149,7 @@ def matmul_bnb4(
     transB: int = 1,
     ctx: KernelContext | None = None,
 ) -> np.ndarray:
-    """Y = A @ W.T (A @ W.T.T without transB), W (N, K) of 4-bit codes, high half first, scaled by block over all of W."""
+    """Y = A @ W.T (A @ W without transB), W (N, K) of 4-bit codes, high half first, scaled by block over all of W."""
     count = N * K
     if b.size < (count + 1) // 2:
         raise errors.InvalidArgument(f"b_quant tensor size {b.size} is too small: expected {(count + 1) // 2} bytes")

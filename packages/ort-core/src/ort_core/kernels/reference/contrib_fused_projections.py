@@ -17,9 +17,7 @@ Optional = np.ndarray | None
 _GATES = {"silu": silu, "swish": silu, "gelu": gelu, "fastgelu": fast_gelu}
 
 
-def _normalised(
-    a: np.ndarray, skip: Optional, scale: Optional, epsilon: float
-) -> tuple[np.ndarray, np.ndarray | None]:
+def _normalised(a: np.ndarray, skip: Optional, scale: Optional, epsilon: float) -> tuple[np.ndarray, np.ndarray | None]:
     """Return (input of the projections, sum of input and skip if there is one), the first rounded to A's type."""
     total = widen(a) if skip is None else widen(a) + widen(skip)
     result = total
@@ -59,8 +57,8 @@ def matmul_n_bits_mlp(
     up_scales: np.ndarray,
     up_bias: Optional = None,
     *,
-    K: int,  # noqa: N803 - the attribute's name
-    N: int,  # noqa: N803 - the attribute's name
+    K: int,
+    N: int,
     activation: str,
     block_size: int,
     accuracy_level: int = 0,
@@ -92,9 +90,9 @@ def matmul_n_bits_qkv(
     v_scales: np.ndarray,
     v_bias: Optional = None,
     *,
-    K: int,  # noqa: N803 - the attribute's name
-    Nkv: int,  # noqa: N803 - the attribute's name
-    Nq: int,  # noqa: N803 - the attribute's name
+    K: int,
+    Nkv: int,
+    Nq: int,
     block_size: int,
     accuracy_level: int = 0,
     bits: int = 4,

@@ -198,7 +198,8 @@ def _one_by_one(
     end_token, pad_token = tokens
     sequences, logits = model.start, model.first()
     ended = np.zeros(sequences.shape[0], bool)
-    rows, history = np.arange(sequences.shape[0]), []
+    rows = np.arange(sequences.shape[0])
+    history: list[np.ndarray] = []
     while sequences.shape[1] < longest:
         ctx.guard.check()
         scores = rules.apply(logits, sequences, first=not history)

@@ -226,7 +226,7 @@ def quantized_mixture_of_experts(
         (fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_expert_weight_bits),
         (fc3_experts_weights, fc3_scales, fc3_zero_points, fc3_expert_weight_bits),
     )
-    weights = []
+    weights: list[Optional] = []
     for slot, (packed, scales, zeros, bits) in enumerate(sources):
         if packed is None:
             weights.append(None)
@@ -242,7 +242,8 @@ def quantized_mixture_of_experts(
 
         weights.append(once_per_weight(ctx, (packed, scales, zeros), build, slot=f"fc{slot + 1}"))
     routed = route(widen(router_probs), k, normalize_routing_weights, use_sparse_mixer, widen_optional(router_weights))
-    assert weights[0] is not None and weights[1] is not None
+    assert weights[0] is not None
+    assert weights[1] is not None
     result = mix_experts(
         widen(x).reshape(-1, x.shape[-1]),
         routed,

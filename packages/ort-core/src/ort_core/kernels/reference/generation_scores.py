@@ -25,7 +25,7 @@ class ScoreRules:
 
     def apply(self, scores: np.ndarray, sequences: np.ndarray, *, first: bool) -> np.ndarray:
         """Return the scores (rows, vocabulary) after the rules, given the sequences (rows, length) so far."""
-        result = scores.astype(np.float32)
+        result: np.ndarray = scores.astype(np.float32)
         rows = np.arange(result.shape[0])[:, None]
         if self.repetition_penalty != 1.0:
             seen = result[rows, sequences]
