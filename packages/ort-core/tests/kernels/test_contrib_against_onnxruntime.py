@@ -156,6 +156,13 @@ def product_cases() -> Iterator[Case]:
         inputs = [floats(2, 32), bytes_of(6 * 16), np.abs(floats(6 * 2))]
         attributes = {"K": 32, "N": 6, "block_size": 16, "quant_type": kind}
         yield Case("contrib_block_quantized", "MatMulBnb4", inputs, attributes, 1, "NF4" if kind else "FP4")
+    for zero_bytes in (0, 1):
+        blob = bytes_of(3, 2, 20 + zero_bytes)
+        blob[..., :4] = floats(3, 2, 1).view(np.uint8)
+        blob[..., 4 : 4 + zero_bytes] &= 15
+        inputs = [floats(2, 64), blob.reshape(-1), np.array([64, 3], np.int64)]
+        note = "zero point" if zero_bytes else "symmetric"
+        yield Case("contrib_block_quantized", "MatMulFpQ4", inputs, {"blk_quant_type": zero_bytes}, 1, note)
     attention = [bytes_of(2, 3, 8), bytes_of(8, 24, dtype=np.int8), floats(24), scalar(0.02), scalar(0.02)]
     attention += [None, scalar(128, np.uint8), scalar(1, np.int8)]
     yield Case("contrib_quantized_attention", "QAttention", attention, {"num_heads": 2, "unidirectional": 1})

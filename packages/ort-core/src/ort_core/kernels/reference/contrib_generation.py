@@ -326,3 +326,74 @@ def sampling(
     longest = int(_number(max_length, 0))
     sequences, history = _one_by_one(model, rules, longest, (eos_token_id, pad_token_id), pick, ctx)
     return sequences, np.stack(history) if history else np.zeros((0, *input_ids.shape[:1], 0), np.float32)
+
+
+@kernel("WhisperBeamSearch", domain="com.microsoft")
+def whisper_beam_search(
+    input_ids: np.ndarray,
+    max_length: np.ndarray,
+    min_length: Optional,
+    num_beams: np.ndarray,
+    num_return_sequences: np.ndarray,
+    length_penalty: Optional = None,
+    repetition_penalty: Optional = None,
+    vocab_mask: Optional = None,
+    prefix_vocab_mask: Optional = None,
+    attention_mask: Optional = None,
+    decoder_input_ids: Optional = None,
+    logits_processor: Optional = None,
+    cross_qk_layer_head: Optional = None,
+    extra_decoding_ids: Optional = None,
+    temperature: Optional = None,
+    *,
+    decoder: SubgraphRunner,
+    eos_token_id: int,
+    pad_token_id: int,
+    beginning_timestamp_token_id: int | None = None,
+    decoder_output_cross_qk: int = 0,
+    decoder_start_token_id: int = -1,
+    early_stopping: int = 0,
+    encoder: SubgraphRunner | None = None,
+    init_decoder: SubgraphRunner | None = None,
+    model_type: int = 2,
+    no_repeat_ngram_size: int = 0,
+    no_speech_token_id: int | None = None,
+    no_timestamps_token_id: int | None = None,
+    start_of_lm_token_id: int | None = None,
+    transcribe_token_id: int | None = None,
+    translate_token_id: int | None = None,
+    vocab_size: int = -1,
+    ctx: KernelContext,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Beam search over speech features; the outputs of cross attention and of speech detection are not computed."""
+    if decoder_output_cross_qk or any(ctx.output_present[3:]) or extra_decoding_ids is not None:
+        raise errors.NotImplemented(
+            "WhisperBeamSearch: cross attention, speech probabilities and extra decoding ids are not supported"
+        )
+    if temperature is not None and _number(temperature, 1.0) != 1.0:
+        raise errors.NotImplemented("WhisperBeamSearch: only the temperature 1 is supported")
+    return beam_search(
+        input_ids,
+        max_length,
+        min_length,
+        num_beams,
+        num_return_sequences,
+        length_penalty,
+        repetition_penalty,
+        vocab_mask,
+        prefix_vocab_mask,
+        attention_mask,
+        decoder_input_ids,
+        logits_processor,
+        decoder=decoder,
+        eos_token_id=eos_token_id,
+        pad_token_id=pad_token_id,
+        decoder_start_token_id=decoder_start_token_id,
+        early_stopping=early_stopping,
+        encoder=encoder,
+        init_decoder=init_decoder,
+        model_type=model_type,
+        no_repeat_ngram_size=no_repeat_ngram_size,
+        vocab_size=vocab_size,
+        ctx=ctx,
+    )
