@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.ir.constants import Constant
-from ort_core.ir.dims import Dim, SymbolicDim
+from ort_core.ir.dims import Dim, KnownDim, SymbolicDim
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
@@ -30,6 +30,7 @@ __all__ = [
     "Dim",
     "Function",
     "Graph",
+    "KnownDim",
     "MapType",
     "Model",
     "Node",
