@@ -238,7 +238,8 @@ class Inference:
 
     def _infer_unknown(self, node: Node, scope: Scope) -> None:
         if node.body is not None:
-            context = InferenceContext(self, scope, node, 0, None, [None] * len(node.inputs), [None] * len(node.outputs))
+            types = [None if value is None else self._types.get(value) for value in node.inputs]
+            context = InferenceContext(self, scope, node, 0, None, types, [None] * len(node.outputs))
             self._call_into(context, node.body, self._inner(scope, node, {}, scope.opset_imports))
             self._keep(context, scope)
             return

@@ -54,10 +54,7 @@ class Signature:
                 return
             text = _text_of(value_type)
             allowed = self._allowed.get(parameter.type_text)
-            if allowed is None:
-                is_allowed = text == parameter.type_text.replace(" ", "")
-            else:
-                is_allowed = text in allowed
+            is_allowed = text in (allowed or (parameter.type_text.replace(" ", ""),))
             if not is_allowed and not (isinstance(value_type, TensorType) and value_type.dtype is DataType.UNDEFINED):
                 yield (
                     f"Type Error: Type '{value_type}' of input parameter ({_value_name(node, index)}) of operator "

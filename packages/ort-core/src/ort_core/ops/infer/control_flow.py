@@ -207,7 +207,8 @@ def _outside(ctx: InferenceContext, value_type: ValueType | None) -> ValueType |
     if not isinstance(value_type, TensorType) or value_type.shape is None:
         return value_type
     known = _visible_sizes(ctx)
-    shape: Shape = tuple(d if not isinstance(d, SymbolicDim) or _is_visible(d, known) else None for d in value_type.shape)
+    hidden = (isinstance(d, SymbolicDim) and not _is_visible(d, known) for d in value_type.shape)
+    shape: Shape = tuple(None if h else d for h, d in zip(hidden, value_type.shape, strict=True))
     return TensorType(value_type.dtype, shape)
 
 
@@ -236,4 +237,3 @@ def infer_sequence_map(ctx: InferenceContext) -> None:
         if value_type is not None:
             outside = _outside(ctx, value_type)
             ctx.set_type(index, SequenceType(value_type if outside is None else outside))
-
