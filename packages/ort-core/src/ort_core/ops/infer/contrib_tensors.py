@@ -268,7 +268,7 @@ def infer_tokenizer(ctx: InferenceContext) -> None:
     """A new last axis for the tokens, as long as the longest text."""
     shape = ctx.shape_of_rank(0, 1, 2)
     if shape is not None:
-        ctx.set_shape(0, shape if 0 in shape else (*shape, None))  # as onnxruntime leaves an empty input as it is
+        ctx.set_shape(0, (None,) * len(shape) if 0 in shape else (*shape, None))  # no texts: no axis for tokens
 
 
 @infer_rule("NGramRepeatBlock", domain=MS)

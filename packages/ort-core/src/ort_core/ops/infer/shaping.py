@@ -119,7 +119,7 @@ def _fill_free(ctx: InferenceContext, source: Shape, result: list[Dim], free: li
     if isinstance(rest, int) and isinstance(total, int):
         if rest and total % rest:
             ctx.refuse(f"Dimension could not be inferred: {total} elements do not divide by {rest}")
-        result[free[0]] = total // rest if rest else 0
+        result[free[0]] = total // rest if rest else None
         return
     result[free[0]] = quotient_of_products(source, numbers)
 
