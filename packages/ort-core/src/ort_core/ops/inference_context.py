@@ -259,6 +259,11 @@ class InferenceContext:
 
     # ---- nested graphs
 
+    @property
+    def depth(self) -> int:
+        """How many bodies and function calls are around the node."""
+        return self._scope.depth
+
     def infer_body(
         self, graph: Graph, types: Sequence[ValueType | None], values: Sequence[SymbolicValue | None] = ()
     ) -> list[ValueType | None]:

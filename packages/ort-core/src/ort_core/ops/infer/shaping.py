@@ -369,7 +369,7 @@ def infer_slice(ctx: InferenceContext) -> None:
     if count is None:
         lengths = ctx.shape(1)
         count = lengths[0] if lengths is not None and len(lengths) == 1 else None  # type: ignore[assignment]  # narrowed below
-    if not isinstance(count, int):
+    if not isinstance(count, int) or count > MAX_RANK:
         ctx.set_shape(0, (None,) * len(shape))
         return
     axes = tuple(range(count)) if axes is None else axes
@@ -395,7 +395,7 @@ def _slice_arguments(ctx: InferenceContext) -> tuple[Shape | None, Shape | None,
 
 def _slice_value(ctx: InferenceContext, places: list[int], starts: Shape, ends: Shape, steps: Shape) -> None:
     value = ctx.value(0)
-    if value is None or not all(isinstance(i, int) for i in (*starts, *ends, *steps)):
+    if value is None or value.ndim == 0 or not all(isinstance(i, int) for i in (*starts, *ends, *steps)):
         return
     index: list[slice] = [slice(None)] * value.ndim
     for place, start, end, step in zip(places, starts, ends, steps, strict=True):
