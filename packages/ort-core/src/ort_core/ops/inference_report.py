@@ -13,7 +13,6 @@ from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.ops.symbolic_values import SymbolicValue
 
-
 _FAILURES = ("does not match expected type", "bound to different types")  # code 1 in onnxruntime, others code 10
 
 

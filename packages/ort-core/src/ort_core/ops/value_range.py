@@ -15,6 +15,7 @@ from ort_core.ir.dims import Call, KnownDim, Symbol
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
+from ort_core.ops.constant_node import constant_of_node
 from ort_core.ops.symbolic_values import SymbolicValue
 
 Interval = tuple[int, int]
@@ -86,7 +87,10 @@ class ValueRanges:
             if element is None or isinstance(element, float):
                 return None
             bounds.append(self.size_range(element))
-        return (min(b[0] for b in bounds), max(b[1] for b in bounds)) if bounds else None
+        if not bounds:
+            return None
+        # Sizes of tensors that exist do not overflow, however large their factors might be.
+        return max(min(b[0] for b in bounds), -MAX_SIZE), min(max(b[1] for b in bounds), MAX_SIZE)
 
     def size_range(self, size: KnownDim) -> Interval:
         """Return the interval of a symbolic size."""
@@ -296,6 +300,11 @@ def _modulo(node: Node, read: Read) -> Interval | None:
     return _remainder(left, right)
 
 
+def _constant(node: Node, read: Read) -> Interval | None:
+    constant = constant_of_node(node)
+    return None if constant is None or constant.size > _MAX_CONSTANT else _of_array(constant.array())
+
+
 def _reduced(node: Node, read: Read) -> Interval | None:
     """The extreme of nothing is the limit of the type, so no size may be 0."""
     shape = None if node.input(0) is None else node.inputs[0].shape  # type: ignore[union-attr]  # just checked
@@ -356,6 +365,6 @@ _RULES: dict[str, RangeRule] = {
     "Shape": _sizes, "Size": _count, "ArgMax": _index, "ArgMin": _index, "NonZero": _index,
     "ScatterElements": _data_and_updates, "ScatterND": _data_and_updates, "Scatter": _data_and_updates,
     "Pad": _padded, "OneHot": _one_hot, "Range": _range, "SequenceLength": _count, "EyeLike": _zero_or_one,
-    "ReduceMax": _reduced, "ReduceMin": _reduced, "ConstantOfShape": _filled,
+    "Constant": _constant, "ReduceMax": _reduced, "ReduceMin": _reduced, "ConstantOfShape": _filled,
      "NonMaxSuppression": _count,
 }  # fmt: skip

@@ -13,9 +13,9 @@ from ort_core.ops.symbolic_values import Element
 
 SAME_SHAPE = (
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Cosh", "CumSum",
-    "CumProd", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Hardmax", "IsInf", "IsNaN", "LRN",
-    "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "Reciprocal",
-    "ReverseSequence", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "SwiGLU",
+    "CumProd", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LRN",
+    "LeakyRelu", "Log", "MeanVarianceNormalization", "Mish", "Reciprocal",
+    "ReverseSequence", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "SwiGLU",
     "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "Affine", "ImageScaler", "ParametricSoftplus", "Scale",
     "ScaledTanh", "MemcpyFromHost", "MemcpyToHost",
 )  # fmt: skip
@@ -25,6 +25,16 @@ SAME_SHAPE = (
 def infer_same_shape(ctx: InferenceContext) -> None:
     """Every output element comes from the input element at its place."""
     ctx.set_shape(0, ctx.shape(0))
+
+
+@infer_rule("Hardmax", "LogSoftmax", "LpNormalization", "Softmax")
+def infer_along_axis(ctx: InferenceContext) -> None:
+    """The shape of the input, whose axis must exist."""
+    shape = ctx.shape(0)
+    ctx.set_shape(0, shape)
+    axis = ctx.optional_int_of("axis")
+    if shape and axis is not None and not -len(shape) <= axis < len(shape):
+        ctx.refuse(f"'axis' must be in [{-len(shape)} , {len(shape) - 1}]. Its actual value is: {axis}")
 
 
 _UNARY: dict[str, Callable[[Element], Element]] = {

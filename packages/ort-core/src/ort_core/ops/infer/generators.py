@@ -11,6 +11,7 @@ from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim
 from ort_core.ir.types import DataType, Shape
 from ort_core.ops import symbolic_values as sym
+from ort_core.ops.constant_node import constant_from_attribute
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.shape_arithmetic import MAX_RANK, fixed_sizes
@@ -24,7 +25,7 @@ def infer_constant(ctx: InferenceContext) -> None:
         if isinstance(value, SparseConstant):
             ctx.set_output(0, value.dtype, value.shape)
             return
-        constant = value if isinstance(value, Constant) else _from_attribute(name, value)
+        constant = constant_from_attribute(name, value)
         if constant is not None:
             ctx.set_output(0, constant.dtype, constant.shape)
             ctx.set_constant(0, constant)
@@ -32,14 +33,6 @@ def infer_constant(ctx: InferenceContext) -> None:
         if found.reference is not None:
             return
     ctx.refuse("Constant needs an attribute value, sparse_value, value_float(s), value_int(s) or value_string(s)")
-
-
-def _from_attribute(name: str, value: object) -> Constant | None:
-    dtypes = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
-    dtype = dtypes.get(name.removesuffix("s"))
-    if dtype is None or value is None:
-        return None
-    return Constant.of(np.array(value, dtype), DataType.STRING if dtype is object else None)
 
 
 def shape_from_input(ctx: InferenceContext, index: int) -> Shape | None:
