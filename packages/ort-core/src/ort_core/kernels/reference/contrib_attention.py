@@ -21,6 +21,11 @@ def append(past: Optional, new: np.ndarray, past_length: Optional, shared: bool)
     """
     if past is None:
         return new, new
+    if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
+        raise errors.InvalidArgument(
+            f"a past of shape {past.shape} does not go on with new keys or values of shape {new.shape}: batch, heads "
+            "and head size must be equal"
+        )
     if not shared:
         joined = np.concatenate([past, new], axis=2)
         return joined, joined
@@ -86,6 +91,10 @@ def attention(
     unidirectional: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Project the input to queries, keys and values with one matrix, then attend."""
+    if x.ndim != 3 or weights.ndim != 2 or x.shape[2] != weights.shape[0]:
+        raise errors.InvalidArgument(
+            f"input must be (batch, sequence, width) and weights (width, 3 * hidden); found {x.shape}, {weights.shape}"
+        )
     projected = np.matmul(widen(x), widen(weights))
     if bias is not None:
         projected = projected + widen(bias)
