@@ -73,6 +73,14 @@ def grouped_query_cases() -> Iterator[Case]:
     yield case("attention bias and softcap", 5, 0, [4], [None, None, None, floats(1, 1, 5, 5)], softcap=1.5)
     yield case("scale", 5, 0, [4], [], scale=0.3)
     yield case("bidirectional", 5, 0, [4], [], causal=0)
+    for bits, dtype, width in ((8, np.int8, 16), (4, np.uint8, 8)):
+        for kind, shape in (("PER_TENSOR", (1,)), ("PER_CHANNEL", (1, 2, 1, 16))):
+            steps = [np.abs(floats(*shape)) * 0.1 + 0.2 for _ in range(2)]
+            inputs = [floats(1, 3, 64), floats(1, 3, 32), floats(1, 3, 32)]
+            inputs += [bytes_of(1, 2, 4, width, dtype=dtype), bytes_of(1, 2, 4, width, dtype=dtype)]
+            inputs += [np.array([6], np.int32), scalar(7, np.int32), None, None, None, None, None, *steps]
+            more = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
+            yield Case(module, "GroupQueryAttention", inputs, {**heads, **more}, 3, f"{bits}-bit cache {kind}")
     packed = [floats(2, 4, 128), None, None, None, None, np.array([3, 3], np.int32), scalar(4, np.int32), *rotary]
     yield Case(module, "GroupQueryAttention", packed, {**heads, "do_rotary": 1}, 3, "packed")
 
