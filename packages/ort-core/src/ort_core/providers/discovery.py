@@ -61,7 +61,7 @@ class PluginRegistry:
                 continue
             try:
                 results.append((plugin.name, function()))
-            except Exception as error:  # the border to plugins: a broken one must not break the others
+            except Exception as error:  # noqa: BLE001 - the border to plugins: a broken one must not break the others
                 log.warning("plugin %s failed in %s: %s: %s", plugin.name, hook, type(error).__name__, error)
         return results
 
@@ -109,7 +109,7 @@ def _load(source: PluginSource, manager: pluggy.PluginManager) -> DiscoveredPlug
         if refusal is None:
             manager.register(module, name=source.name)
             manager.check_pending()
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # the border to plugins: even an import that exits must not end the program
         log.debug("plugin %s cannot be used", source.name, exc_info=True)
@@ -143,7 +143,7 @@ def _providers_of(plugin: DiscoveredPlugin) -> Sequence[type[ExecutionProvider]]
         return ()
     try:
         classes = list(hook())
-    except Exception as error:  # the border to plugins
+    except Exception as error:  # noqa: BLE001 - the border to plugins
         return Unavailable(f"plugin {plugin.name!r} failed in ort_providers: {type(error).__name__}: {error}")
     for cls in classes:
         if not (isinstance(cls, type) and issubclass(cls, ExecutionProvider)):
@@ -157,5 +157,5 @@ def check_provider(cls: type[ExecutionProvider]) -> Available | Unavailable:
     """Call ``check`` of a provider; an exception, which the contract forbids, becomes ``Unavailable``."""
     try:
         return cls.check()
-    except Exception as error:  # the border to plugins
+    except Exception as error:  # noqa: BLE001 - the border to plugins
         return Unavailable(f"{cls.name}.check raised {type(error).__name__}: {error} (a bug of that provider)")

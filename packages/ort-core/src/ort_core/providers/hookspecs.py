@@ -40,8 +40,9 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def ort_providers() -> Sequence[type[ExecutionProvider]]:
     """Return the execution provider classes of this plugin.
 
-    Called once per environment, when the first session or command needs it. Must not load the vendor's SDK: that belongs
-    in ``ExecutionProvider.check``. Two plugins with one provider name make both unavailable, each with the reason.
+    Called once per environment, when the first session or command needs it. Must not load the vendor's SDK: that
+    belongs in ``ExecutionProvider.check``. Two plugins with one provider name make both unavailable, each
+    with the reason.
     """
     raise NotImplementedError
 
@@ -67,11 +68,19 @@ def ort_custom_ops() -> Sequence[tuple[OpSchema, KernelRegistry]]:
 
 @hookspec
 def ort_passes() -> Sequence[Pass]:
-    """Return graph passes of this plugin, run with the basic passes at the places that their constraints name."""
+    """Return graph passes of this plugin, run with the basic passes at the places that their constraints name.
+
+    Called once per environment, when the first session optimises a model. A pass may introduce standard operators and
+    operators of its own plugin only: it runs before any provider has claimed a node.
+    """
     raise NotImplementedError
 
 
 @hookspec
 def ort_cli_commands() -> Mapping[str, object]:
-    """Return subcommands for ``ort`` by name: each a typer application or a function with typer annotations."""
+    """Return subcommands for ``ort`` by name: each a typer application or a function with typer annotations.
+
+    Called when the command line starts, for every command: import what a subcommand needs inside its function, when it
+    runs.
+    """
     raise NotImplementedError

@@ -1,1 +1,1 @@
-"""What tests of plugins need: models from ONNX text, comparison by named tolerances, fake providers."""
+"""What tests of this project and of plugin packages share: models from text, comparisons, and fake providers."""

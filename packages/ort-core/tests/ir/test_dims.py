@@ -1,0 +1,55 @@
+"""Symbolic dimensions: the algebra agrees with integers for every assignment."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ort_core.ir.dims import KnownDim, SymbolicDim, ceil_div, evaluate, floor_div, maximum, minimum, modulo, substitute
+
+N, M = SymbolicDim.named("n"), SymbolicDim.named("m")
+
+
+def test_equal_polynomials_compare_equal_whatever_way_they_were_built() -> None:
+    assert (N + 1) * 2 == 2 * N + 2
+    assert hash((N + 1) * (M + 1)) == hash(N * M + M + N + 1)
+    assert N - N == 0
+    assert (N * M * 4) // (2 * N) == 2 * M
+    assert (4 * N + 7) // 4 == N + 1
+    assert ((N + 1) * 2) // (N + 1) == 2
+
+
+def test_extremes_are_decided_when_sizes_prove_them() -> None:
+    assert maximum(N, N + 3) == N + 3
+    assert minimum(N + M, N) == N
+    assert str(maximum(N, M)) == "max(m, n)"
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[KnownDim, object]:
+    """A dimension and the same computation over plain integers."""
+    if depth == 0 or draw(st.booleans()):
+        leaf = draw(st.sampled_from(["n", "m", 0, 1, 2, 5]))
+        return (SymbolicDim.named(leaf), lambda s: s[leaf]) if isinstance(leaf, str) else (leaf, lambda s: leaf)
+    left, f = draw(expressions(depth - 1))
+    right, g = draw(expressions(depth - 1))
+    operation = draw(st.sampled_from(["+", "-", "*", "//", "%", "max", "min", "ceil"]))
+    divisor = draw(st.integers(1, 6))
+    return {
+        "+": (left + right, lambda s: f(s) + g(s)),
+        "-": (left - right, lambda s: f(s) - g(s)),
+        "*": (left * right, lambda s: f(s) * g(s)),
+        "//": (floor_div(left, divisor), lambda s: f(s) // divisor),
+        "%": (modulo(left, divisor), lambda s: f(s) % divisor),
+        "max": (maximum(left, right), lambda s: max(f(s), g(s))),
+        "min": (minimum(left, right), lambda s: min(f(s), g(s))),
+        "ceil": (ceil_div(left, divisor), lambda s: -(-f(s) // divisor)),
+    }[operation]
+
+
+@given(expressions(), st.integers(0, 9), st.integers(0, 9))
+def test_arithmetic_agrees_with_integers(drawn: tuple[KnownDim, object], n: int, m: int) -> None:
+    dim, compute = drawn
+    sizes = {"n": n, "m": m}
+    assert evaluate(dim, sizes) == compute(sizes)  # type: ignore[operator]  # a function of the sizes
+    assert substitute(dim, sizes) == compute(sizes)  # type: ignore[operator]  # as above
