@@ -50,7 +50,7 @@ def self_attention(
     mask_filter_value: float | None,
     unidirectional: int,
     shared: bool,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Attend with projected heads (B, N, S, H); return (output (B, S, N*V), present (2, B, N, T, H))."""
     query, key, value = projected
     seen_key, present_key = append(None if past is None else past[0], key, past_length, shared)
@@ -66,9 +66,10 @@ def self_attention(
     if attention_bias is not None:
         bias = attention_bias if bias is None else bias + attention_bias
     result = attend(query, seen_key, seen_value, scale=scale, bias=bias)
-    same_width = present_key.shape == present_value.shape
-    present = np.stack([present_key, present_value]) if same_width else np.zeros(0, query.dtype)
-    return merge_heads(result.output), present
+    if present_key.shape != present_value.shape:
+        # One tensor cannot hold keys and values of different widths: there is no present then.
+        return merge_heads(result.output), None
+    return merge_heads(result.output), np.stack([present_key, present_value])
 
 
 @kernel("Attention", domain="com.microsoft")
@@ -89,7 +90,7 @@ def attention(
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
     unidirectional: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Project the input to queries, keys and values with one matrix, then attend."""
     if x.ndim != 3 or weights.ndim != 2 or x.shape[2] != weights.shape[0]:
         raise errors.InvalidArgument(
@@ -121,7 +122,7 @@ def attention(
         unidirectional=unidirectional,
         shared=bool(past_present_share_buffer),
     )
-    return narrow(output, x.dtype), narrow(present, x.dtype)
+    return narrow(output, x.dtype), None if present is None else narrow(present, x.dtype)
 
 
 def _flat_heads(x: np.ndarray) -> np.ndarray:
