@@ -26,30 +26,39 @@ class CommonSubexpressionElimination(Pass):
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Look at each graph by itself."""
         for graph in context.graphs():
-            first_of: dict[object, Node] = {}
+            known: dict[object, list[Node]] = {}
             for node in graph.nodes:
                 if node.subgraphs() or not node.inputs:
                     continue
-                first = first_of.setdefault(_key(node), node)
-                if first is node or not context.is_deterministic(node):
-                    continue
-                patch = GraphPatch(context.model, node)
-                for old, new in zip(node.outputs, first.outputs, strict=True):
-                    if old is not None and new is not None:
-                        patch.replace(old, new)
-                patch.remove(node)
-                objection = patch.apply()
-                if objection is None:
-                    record.changed("repeated node")
-                else:
-                    record.refused("repeated node", objection, node)
+                alike = known.setdefault(_key(node), [])
+                first = next((other for other in alike if _attributes_of(other) == _attributes_of(node)), None)
+                if first is None:
+                    alike.append(node)
+                elif context.is_deterministic(node):
+                    _merge(context, node, first, record)
+
+
+def _merge(context: PassContext, node: Node, first: Node, record: PassRecordState) -> None:
+    patch = GraphPatch(context.model, node)
+    for old, new in zip(node.outputs, first.outputs):
+        if old is not None and new is not None:
+            patch.replace(old, new)
+    patch.remove(node)
+    objection = patch.apply()
+    if objection is None:
+        record.changed("repeated node")
+    else:
+        record.refused("repeated node", objection, node)
 
 
 def _key(node: Node) -> object:
     inputs = tuple(_value_key(value) for value in node.inputs)
     present = tuple(value is not None for value in node.outputs)
-    attributes = tuple(sorted((_attribute_key(a) for a in node.attributes.values()), key=lambda key: key[0]))
-    return (node.op_type, node.domain, node.overload, node.opset, inputs, present, attributes)
+    return (node.op_type, node.domain, node.overload, node.opset, inputs, present)
+
+
+def _attributes_of(node: Node) -> dict[str, object]:
+    return {attribute.name: _attribute_key(attribute) for attribute in node.attributes.values()}
 
 
 def _value_key(value: Value | None) -> object:
@@ -63,8 +72,6 @@ def _constant_key(constant: Constant) -> object:
     return (constant.dtype, constant.shape, constant.digest())
 
 
-def _attribute_key(attribute: Attribute) -> tuple[str, int, str]:
+def _attribute_key(attribute: Attribute) -> object:
     value = attribute.value
-    if isinstance(value, Constant):
-        return (attribute.name, int(attribute.kind), repr(_constant_key(value)))
-    return (attribute.name, int(attribute.kind), repr(value))
+    return (attribute.kind, attribute.reference, _constant_key(value) if isinstance(value, Constant) else value)

@@ -101,8 +101,8 @@ def _constant_shape(node: Node, context: PassContext) -> np.ndarray | Rejection:
     if known is None or known.ndim != 1 or source is None:
         return Rejection("nothing is known of the shape", node)
     elements = list(known)
-    if node.int_attribute("allowzero", 0):
-        return Rejection("with allowzero no size can be copied from the input", node)
+    if node.int_attribute("allowzero", 0) and any(isinstance(e, int) and e == 0 for e in elements):
+        return Rejection("a zero means an empty dimension here, not a copied size", node)
     own = source.shape or ()
     sizes = [
         0 if isinstance(e, SymbolicDim) and axis < len(own) and own[axis] == e else e for axis, e in enumerate(elements)
@@ -119,3 +119,4 @@ def _constant_shape(node: Node, context: PassContext) -> np.ndarray | Rejection:
 def _set_shape(graph: Graph, node: Node, shape: np.ndarray) -> None:
     value: Value = graph.new_constant(Constant.of(shape), "shape")
     node.set_input(1, value)
+    node.attributes.pop("allowzero", None)  # the zeros of the new shape are copied sizes
