@@ -223,9 +223,8 @@ def test_nodes_that_differ_or_draw_random_numbers_stay() -> None:
 
 
 def test_repeated_outputs_of_the_graph_both_stay() -> None:
-    assert_stays(
-        "CommonSubexpressionElimination", "g (float[2] x) => (float[2] y, float[2] z) { y = Exp(x)  z = Exp(x) }"
-    )
+    body = "g (float[2] x) => (float[2] y, float[2] z) { y = Exp(x)  z = Exp(x) }"
+    assert_stays("CommonSubexpressionElimination", body)
 
 
 def test_equal_small_constants_become_one() -> None:

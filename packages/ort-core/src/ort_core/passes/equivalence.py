@@ -66,9 +66,9 @@ def _random_array(value: Value, generator: np.random.Generator, sizes: Mapping[s
     if dtype is DataType.STRING:
         return generator.choice(np.array(["a", "b", "c"], object), shape)
     if dtype is DataType.BOOL:
-        return generator.random(shape) < 0.5
+        return np.asarray(generator.random(shape) < 0.5)
     if dtype.is_integer:
-        return generator.integers(0, _MAX_INTEGER, shape).astype(dtype.numpy)
+        return np.asarray(generator.integers(0, _MAX_INTEGER, shape)).astype(dtype.numpy)
     return np.asarray(generator.standard_normal(shape)).astype(dtype.numpy)
 
 

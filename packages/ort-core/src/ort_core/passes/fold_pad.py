@@ -46,7 +46,8 @@ class PadFusion(RewriteRule[list[int]]):
         own = list(node.ints_attribute("pads") or [0] * (2 * (rank - 2)))
         spatial = pads[2:rank] + pads[rank + 2 :]
         total = [a + b for a, b in zip(own, spatial, strict=True)]
-        return self._check_value(match, own, total) or total
+        objection = self._check_value(match, own, total)
+        return total if objection is None else objection
 
     @staticmethod
     def _check_value(match: Match, own: list[int], total: list[int]) -> Rejection | None:
