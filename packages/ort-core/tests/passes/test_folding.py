@@ -70,7 +70,8 @@ def test_if_that_depends_on_an_input_stays() -> None:
     assert_stays(
         "ConstantFolding",
         "g (float[2] x, bool c) => (float[2] y) {"
-        " y = If(c)<then_branch = t () => (float[2] p) { p = Neg(x) }, else_branch = e () => (float[2] q) { q = Exp(x) }>"
+        " y = If(c)<then_branch = t () => (float[2] p) { p = Neg(x) }, else_branch = e () => (float[2] q) {"
+        " q = Exp(x) }>"
         " }",
     )
 
@@ -124,7 +125,8 @@ def test_reshape_with_allowzero_gives_up_the_flag_when_sizes_are_copied() -> Non
 def test_one_open_size_becomes_minus_one() -> None:
     model = assert_fires(
         "ReshapeFusion",
-        "g (float[N,6] x) => (float[] y) <int64 zero = {0}, int64[1] axis = {0}, int64[1] two = {2}, int64[1] three = {3}>"
+        "g (float[N,6] x) => (float[] y) <int64 zero = {0}, int64[1] axis = {0}, int64[1] two = {2},"
+        " int64[1] three = {3}>"
         " { s = Shape(x)  n = Gather(s, zero)  u = Unsqueeze(n, axis)  m = Mul(u, two)"
         " shape = Concat<axis=0>(m, three)  y = Reshape(x, shape) }",
         ["Reshape"],

@@ -8,9 +8,11 @@ from pass_check import assert_fires, assert_stays, op_types
 
 _LOOSE = (1e-4, 1e-5)  # relative, absolute: folded weights round once more than the chain did
 _CONV = (
-    "g (float[1,2,4,4] x) => (float[] y) <float[3,2,1,1] w = {1.0, -2.0, 0.5, 3.0, -1.0, 0.25}, float[3] b = {1.0, 2.0, 3.0},"
+    "g (float[1,2,4,4] x) => (float[] y) <float[3,2,1,1] w = {1.0, -2.0, 0.5, 3.0, -1.0, 0.25}, float[3]"
+    " b = {1.0, 2.0, 3.0},"
     " float[3] s = {0.5, 1.5, 2.0}, float[3] t = {1.0, -1.0, 0.0}, float[3] m = {0.1, 0.2, 0.3},"
-    " float[3] v = {1.0, 2.0, 0.5}, float[3,1,1] c = {2.0, -3.0, 0.5}, float k = {2.0}, float[4] row = {1.0, 2.0, 3.0, 4.0},"
+    " float[3] v = {1.0, 2.0, 0.5}, float[3,1,1] c = {2.0, -3.0, 0.5}, float k = {2.0}, float[4] row ="
+    " {1.0, 2.0, 3.0, 4.0},"
     " float[1,1,3,1,1] five = {1.0, 2.0, 3.0}> { %s }"
 )
 
@@ -24,7 +26,8 @@ def test_batch_normalisation_goes_into_the_convolution(conv: str) -> None:
 def test_batch_normalisation_goes_into_grouped_transposed_convolution() -> None:
     assert_fires(
         "ConvBNFusion",
-        "g (float[1,2,3,3] x) => (float[] y) <float[2,2,1,1] w = {1.0, -2.0, 0.5, 3.0}, float[4] s = {0.5, 1.5, 2.0, -1.0},"
+        "g (float[1,2,3,3] x) => (float[] y) <float[2,2,1,1] w = {1.0, -2.0, 0.5, 3.0}, float[4] s = {0.5,"
+        " 1.5, 2.0, -1.0},"
         " float[4] t = {1.0, -1.0, 0.0, 2.0}, float[4] m = {0.1, 0.2, 0.3, 0.4}, float[4] v = {1.0, 2.0, 0.5, 3.0}>"
         " { a = ConvTranspose<group=2>(x, w)  y = BatchNormalization(a, s, t, m, v) }",
         ["ConvTranspose"],
@@ -54,7 +57,8 @@ def test_constants_along_other_axes_stay(name: str, op: str, operand: str) -> No
 
 
 _GEMM = (
-    "g (float[3,4] x, float[3,4,4] z, float[5] d) => (float[] y) <float[4,5] w = {{{}}}, float[5] b = {{1.0, 2.0, 3.0, 4.0, 5.0}},"
+    "g (float[3,4] x, float[3,4,4] z, float[5] d) => (float[] y) <float[4,5] w = {{{}}}, float[5] b ="
+    " {{1.0, 2.0, 3.0, 4.0, 5.0}},"
     " float[1,1,5] wide = {{1.0, 2.0, 3.0, 4.0, 5.0}}, float[5] v = {{1.0, 2.0, 0.5, 3.0, 0.25}}> {{ %s }}".format(
         ", ".join(str(i / 7 - 1) for i in range(20))
     )
@@ -111,7 +115,8 @@ def test_batch_normalisation_goes_into_the_matrix_product(product: str) -> None:
 
 
 _PAD = (
-    "g (float[1,1,4,4] x) => (float[] y) <int64[8] p = {0, 0, 1, 2, 0, 0, 0, 1}, int64[8] deep = {0, 1, 0, 0, 0, 0, 0, 0},"
+    "g (float[1,1,4,4] x) => (float[] y) <int64[8] p = {0, 0, 1, 2, 0, 0, 0, 1}, int64[8] deep = {0, 1,"
+    " 0, 0, 0, 0, 0, 0},"
     " float one = {1.0}, float low = {-inf}, float[1,1,3,3] w = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0}> { %s }"
 ).replace("{-inf}", "{-3.4028234663852886e+38}")
 
@@ -183,7 +188,8 @@ def test_label_encoders_in_a_row_become_one() -> None:
 _FOCUS = (
     "g (float[1,2,4,4] x) => (float[1,8,2,2] y) <int64[2] o00 = {0, 0}, int64[2] o01 = {0, 1}, int64[2] o10 = {1, 0},"
     " int64[2] o11 = {1, 1}, int64[2] e = {9223372036854775807, 9223372036854775807}, int64[2] a = {2, 3},"
-    " int64[2] s = {2, 2}, int64[1] h = {2}, int64[1] v = {3}, int64[1] z = {0}, int64[1] u = {1}, int64[1] f = {9223372036854775807}>"
+    " int64[2] s = {2, 2}, int64[1] h = {2}, int64[1] v = {3}, int64[1] z = {0}, int64[1] u = {1},"
+    " int64[1] f = {9223372036854775807}>"
     " { %s }"
 )
 

@@ -14,7 +14,8 @@ from ort_core.passes.transposable import compose, inverse, is_identity
 _TO = "t = Transpose<perm=[0,3,1,2]>(x)"  # of a channels-last image
 _BACK = "Transpose<perm=[0,2,3,1]>"
 _HEAD = (
-    "g (float[2,3,4,5] x, float[2,3,4,5] w) => (float[] y) <float[5,1,1] c = {1.0, 2.0, 3.0, 4.0, 5.0}, float k = {2.0},"
+    "g (float[2,3,4,5] x, float[2,3,4,5] w) => (float[] y) <float[5,1,1] c = {1.0, 2.0, 3.0, 4.0, 5.0},"
+    " float k = {2.0},"
     " int64[8] p = {0, 1, 2, 0, 0, 0, 1, 3}, int64[1] a1 = {1}, int64[2] hw = {2, 3}, int64[1] ends = {2},"
     " int64[1] zero = {0}, float[5] s = {0.5, 0.25, 1.0, 2.0, 4.0}, int64[2] parts = {1, 2}> { %s }"
 )
@@ -121,7 +122,8 @@ def test_value_read_inside_a_branch_is_given_back_as_it_was() -> None:
     body = (
         "g (float[2,3,4,5] x, bool c) => (float[] y, float[] z) { t = Transpose<perm=[0,3,1,2]>(x)  r = Relu(t)"
         " q = Transpose<perm=[0,2,3,1]>(r)  y = Neg(q)"
-        " z = If(c)<then_branch = a () => (float[] p) { p = Neg(r) }, else_branch = b () => (float[] o) { o = Exp(r) }> }"
+        " z = If(c)<then_branch = a () => (float[] p) { p = Neg(r) }, else_branch = b () => (float[] o) { o"
+        " = Exp(r) }> }"
     )
     model = model_of(body)
     run_pass("TransposeOptimizer", model)
