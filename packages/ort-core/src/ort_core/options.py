@@ -108,7 +108,7 @@ class Option(Generic[_T]):
         default: _T,
         doc: str,
         *,
-        range: tuple[float, float] | None = None,  # noqa: A002 - the word for it
+        range: tuple[float, float] | None = None,
         optional: bool = False,
     ) -> None:
         self._kind, self._default, self._range, self._optional = kind, default, range, optional

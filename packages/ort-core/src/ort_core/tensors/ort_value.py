@@ -20,7 +20,6 @@ from ort_core.tensors.device import (
     Device,
     DeviceApi,
     DeviceBuffer,
-    OrtDevice,
     OrtMemoryInfo,
     directory_in_use,
     find_device,
@@ -107,7 +106,7 @@ class OrtValue:
         The array's shape is the tensor's; its item size must be the type's (uint16 for bfloat16). Types of less than a
         byte are read packed from the array's first bytes (and copied), unless the array has that very type.
         """
-        data_type = _element_type(onnx_element_type)
+        data_type = element_type_of(onnx_element_type)
         array = _tensor(np.asarray(data))
         if array.dtype == data_type.numpy:
             return cls(array)
@@ -133,7 +132,7 @@ class OrtValue:
         memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
         """Return a tensor of zeros (empty strings). ``element_type``: a numpy type or an ONNX number."""
-        data_type = _element_type(element_type)
+        data_type = element_type_of(element_type)
         sizes = tuple(int(size) for size in shape)
         if any(size < 0 for size in sizes):
             raise InvalidValue(f"the shape {list(sizes)} has a negative size; every size must be known")
@@ -367,7 +366,8 @@ def _text(item: object) -> str:
     return item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else str(item)
 
 
-def _element_type(element_type: ElementType) -> DataType:
+def element_type_of(element_type: ElementType) -> DataType:
+    """Return the element type that a numpy type or an ONNX number names (``InvalidValue`` when none does)."""
     try:
         if isinstance(element_type, int):
             return DataType(element_type)
