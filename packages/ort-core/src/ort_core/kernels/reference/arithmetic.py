@@ -136,6 +136,7 @@ def mean(*inputs: np.ndarray, consumed_inputs: tuple[int, ...] = ()) -> np.ndarr
 
 
 @kernel("Clip", until=10)
+@np.errstate(all="ignore")
 def clip_by_attributes(
     x: np.ndarray,
     *,
@@ -144,12 +145,12 @@ def clip_by_attributes(
     consumed_inputs: tuple[int, ...] = (),
 ) -> np.ndarray:
     """Return ``x`` limited to the interval that the attributes give."""
-    with np.errstate(all="ignore"):
-        low, high = np.asarray(min).astype(x.dtype), np.asarray(max).astype(x.dtype)
+    low, high = np.asarray(min).astype(x.dtype), np.asarray(max).astype(x.dtype)
     return clip(x, low, high)
 
 
 @kernel("Clip", since=11)
+@np.errstate(all="ignore")
 def clip(x: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None) -> np.ndarray:
     """Return ``x`` limited to [low, high]; where low exceeds high the result is high everywhere."""
     y = widen(x)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from types import EllipsisType
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext
 
@@ -87,3 +89,9 @@ def string_array(values: Sequence[str], shape: Sequence[int] | None = None) -> n
     out = np.empty(len(values), object)
     out[:] = values
     return out if shape is None else out.reshape(tuple(shape))
+
+
+def view_at(array: np.ndarray, cuts: Sequence[slice]) -> np.ndarray:
+    """Return ``array[cuts]`` as a view, of a scalar too (where numpy would hand out the element)."""
+    index: tuple[slice | EllipsisType, ...] = (*cuts, ...)
+    return array[index]

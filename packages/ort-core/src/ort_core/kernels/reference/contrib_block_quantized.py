@@ -67,7 +67,13 @@ def dequantise_blocks(
 
 
 def _dequantise_groups(
-    packed: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, groups: np.ndarray, bits: int, rows: int, width: int
+    packed: np.ndarray,
+    scales: np.ndarray,
+    zeros: np.ndarray | None,
+    groups: np.ndarray,
+    bits: int,
+    rows: int,
+    width: int,
 ) -> np.ndarray:
     """Like ``dequantise_blocks``, the block of each column given by ``groups`` (width,)."""
     blocks = scales.size // rows

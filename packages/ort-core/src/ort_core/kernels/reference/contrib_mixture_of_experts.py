@@ -241,9 +241,7 @@ def quantized_mixture_of_experts(
             return dequantise_experts(packed, scales, zeros, bits, block_size)
 
         weights.append(once_per_weight(ctx, (packed, scales, zeros), build, slot=f"fc{slot + 1}"))
-    routed = route(
-        widen(router_probs), k, normalize_routing_weights, use_sparse_mixer, widen_optional(router_weights)
-    )
+    routed = route(widen(router_probs), k, normalize_routing_weights, use_sparse_mixer, widen_optional(router_weights))
     assert weights[0] is not None and weights[1] is not None
     result = mix_experts(
         widen(x).reshape(-1, x.shape[-1]),

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import TensorType, ValueType
 from ort_core.kernels.kernel import KernelContext, SubgraphRunner, kernel

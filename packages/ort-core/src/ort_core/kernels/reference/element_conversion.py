@@ -14,9 +14,7 @@ from ort_core.kernels.reference.narrow_floats import widen
 from ort_core.kernels.reference.number_text import read_floats, read_integers, write_floats, write_integers
 
 _SMALL_INTEGERS = frozenset({DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2})
-_FLOAT8 = frozenset(
-    {DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ}
-)
+_FLOAT8 = frozenset({DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ})
 _E8M0_BIAS, _E8M0_MAX, _E8M0_NAN = 127, 254, 255
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size, filled, resolve_axis, shape_text
@@ -140,7 +141,8 @@ def one_hot(
     check_size(shape, values.dtype, "OneHot", ctx)
     out = filled(shape, values[0], values.dtype)
     rows = np.moveaxis(out, position, -1)
-    wanted = indices.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # a NaN index becomes a number outside, so it marks nothing
+        wanted = indices.astype(np.int64)
     wanted = np.where(wanted < 0, wanted + count, wanted)
     hits = np.nonzero((wanted >= 0) & (wanted < count))
     rows[(*hits, wanted[hits])] = values[1]

@@ -16,6 +16,8 @@ from ort_core.kernels.reference.widening import narrow, widen
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
 _CUBIC = -0.75  # the coefficient of the cubic filter, fixed by the operator
+# What is no number, or too far out to be an index, stands at the low edge: so onnxruntime samples it.
+_FARTHEST = 2.0**63
 _Taps = list[tuple[np.ndarray, np.ndarray | None]]
 
 
@@ -52,9 +54,9 @@ def grid_sample_16(
 
 def _check(x: np.ndarray, grid: np.ndarray, mode: str, padding_mode: str) -> None:
     if mode not in _MODES:
-        raise InvalidArgument(f"mode \"{mode}\" not supported, expect linear, cubic or nearest")
+        raise InvalidArgument(f'mode "{mode}" not supported, expect linear, cubic or nearest')
     if padding_mode not in ("zeros", "border", "reflection"):
-        raise InvalidArgument(f"padding_mode \"{padding_mode}\" not supported, expect zeros, border or reflection")
+        raise InvalidArgument(f'padding_mode "{padding_mode}" not supported, expect zeros, border or reflection')
     if x.ndim < 3 or grid.ndim != x.ndim or grid.shape[-1] != x.ndim - 2 or grid.shape[0] != x.shape[0]:
         raise InvalidArgument(
             f"GridSample: grid of shape {grid.shape} does not fit X {x.shape}, expected [N, ..., {x.ndim - 2}]"
@@ -69,7 +71,7 @@ def _taps(points: np.ndarray, size: int, mode: str, padding_mode: str, aligned: 
     half = number(0.5)
     low, high = (number(0), number(size - 1)) if aligned else (-half, number(size) - half)
     at = (points + 1) * half * number(size - 1) if aligned else ((points + 1) * number(size) - 1) * half
-    at = np.nan_to_num(at, nan=-1.0, posinf=1e9, neginf=-1e9)
+    at = np.where(np.abs(at) < _FARTHEST, at, low)  # false for NaN as well
     if mode == "nearest":
         at = np.rint(at)
     if mode != "cubic":

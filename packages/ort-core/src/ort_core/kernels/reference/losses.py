@@ -11,6 +11,7 @@ from ort_core.kernels.reference.softmax import log_softmax_of
 
 
 @kernel("NegativeLogLikelihoodLoss", since=12)
+@np.errstate(all="ignore")
 def negative_log_likelihood_loss(
     scores: np.ndarray,
     target: np.ndarray,
@@ -24,6 +25,7 @@ def negative_log_likelihood_loss(
 
 
 @kernel("SoftmaxCrossEntropyLoss", since=12)
+@np.errstate(all="ignore")
 def softmax_cross_entropy_loss(
     scores: np.ndarray,
     labels: np.ndarray,
@@ -41,7 +43,7 @@ def softmax_cross_entropy_loss(
 @np.errstate(all="ignore")
 def _loss(
     log_prob: np.ndarray, target: np.ndarray, weight: np.ndarray | None, ignore_index: int | None, reduction: str
-) -> np.ndarray:
+) -> np.ndarray | np.float64:
     if reduction not in ("none", "mean", "sum"):
         raise InvalidArgument(f"attribute reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
     if log_prob.ndim < 2 or target.shape != (log_prob.shape[0], *log_prob.shape[2:]):

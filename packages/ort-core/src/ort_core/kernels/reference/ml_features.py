@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size, shape_text
@@ -128,7 +129,8 @@ def one_hot_encoder(
 ) -> np.ndarray:
     """Y[..., c] = 1 where X is category c; a value of no category is all zeros, or an error without ``zeros``."""
     categories: Sequence[object] = (cats_strings if data.dtype.kind == "O" else cats_int64s) or ()
-    values = data if data.dtype.kind == "O" else data.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # NaN becomes a number that no category has
+        values = data if data.dtype.kind == "O" else data.astype(np.int64)
     check_size((*data.shape, len(categories)), np.dtype(np.float32), "OneHotEncoder", ctx)
     place = {category: index for index, category in reversed(list(enumerate(categories)))}
     distinct, inverse = np.unique(values.reshape(-1), return_inverse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.axes import MAX_ELEMENTS, shape_text

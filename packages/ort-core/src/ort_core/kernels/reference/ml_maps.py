@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import TensorType
 from ort_core.kernels.kernel import KernelContext, kernel
@@ -96,7 +98,7 @@ def look_up(
 
 
 def _same_nan(key: object) -> object:
-    return "NaN" if isinstance(key, float) and key != key else key
+    return "NaN" if isinstance(key, float) and math.isnan(key) else key
 
 
 @kernel("CategoryMapper", domain="ai.onnx.ml")

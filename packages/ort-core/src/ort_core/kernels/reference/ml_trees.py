@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
-from ort_core.kernels.reference.ml_scores import as_matrix, class_labels, get_transform, transform, two_columns
+from ort_core.kernels.reference.ml_scores import as_matrix, class_labels, transform, two_columns
 from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
 
 MODE_NAMES = {f"BRANCH_{mode.name}": mode for mode in BranchMode if mode is not BranchMode.MEMBER}
@@ -277,7 +278,7 @@ def tree_ensemble_classifier(
     sums = ensemble.aggregate(rows, "SUM", ctx.guard)
     if len(labels) > 2:
         totals = (sums if base is None else sums + base).astype(np.float32)
-        return labels[totals.argmax(axis=1)], get_transform(post_transform)(totals)
+        return labels[totals.argmax(axis=1)], transform(totals, post_transform)
     all_positive = bool((_numbers(weights) >= 0).all())
     return _classify_binary(sums, base, labels, frozenset(class_ids), all_positive, post_transform)
 
@@ -305,7 +306,7 @@ def _classify_binary(
         winner = (score[:, 0] > threshold).astype(np.int64)
         return labels[winner], two_columns(score, post_transform, np.full(len(score), not all_positive))
     winner = (totals[:, 1] > threshold).astype(np.int64) if scored_classes == {1} else totals.argmax(axis=1)
-    return labels[winner], get_transform(post_transform)(totals)
+    return labels[winner], transform(totals, post_transform)
 
 
 @kernel("TreeEnsemble", domain="ai.onnx.ml", since=5)
@@ -339,7 +340,11 @@ def tree_ensemble(
 
     def decode() -> TreeEnsemble:
         inner = len(nodes_featureids)
-        lists = {"nodes_modes": nodes_modes, "nodes_splits": nodes_splits, "nodes_trueleafs": nodes_trueleafs}
+        lists: dict[str, Sequence[object] | np.ndarray] = {
+            "nodes_modes": nodes_modes,
+            "nodes_splits": nodes_splits,
+            "nodes_trueleafs": nodes_trueleafs,
+        }
         lists |= {"nodes_truenodeids": nodes_truenodeids, "nodes_falsenodeids": nodes_falsenodeids}
         _check_lengths(inner, "nodes_featureids", nodes_falseleafs=nodes_falseleafs, **lists)
         _check_lengths(len(leaf_targetids), "leaf_targetids", leaf_weights=leaf_weights)

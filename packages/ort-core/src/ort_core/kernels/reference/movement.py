@@ -7,13 +7,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import (
     check_size,
-    filled,
     integers,
-    resolve_axes,
     resolve_axis,
     shape_text,
     single_integer,
@@ -290,58 +289,3 @@ def reverse_sequence(
     source = np.where(moment < sequence_lens, sequence_lens - 1 - moment, moment)
     front = np.moveaxis(data, (time, batch), (0, 1))
     return np.moveaxis(front[source, np.arange(data.shape[batch])], (0, 1), (time, batch))
-
-
-@kernel("DepthToSpace")
-def depth_to_space(data: np.ndarray, *, blocksize: int, mode: str = "DCR") -> np.ndarray:
-    """Move channels into ``blocksize`` x ``blocksize`` spatial blocks (DCR: depth is the outer factor)."""
-    batch, channels, height, width = _image_shape(data, "DepthToSpace")
-    depth, rest = divmod(channels, blocksize * blocksize)
-    if rest:
-        raise InvalidArgument(f"DepthToSpace: {channels} channels are no multiple of {blocksize}*{blocksize}")
-    if mode == "DCR":
-        blocks = data.reshape(batch, blocksize, blocksize, depth, height, width).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        blocks = data.reshape(batch, depth, blocksize, blocksize, height, width).transpose(0, 1, 4, 2, 5, 3)
-    return blocks.reshape(batch, depth, height * blocksize, width * blocksize)
-
-
-@kernel("SpaceToDepth")
-def space_to_depth(data: np.ndarray, *, blocksize: int, mode: str = "DCR") -> np.ndarray:
-    """Move ``blocksize`` x ``blocksize`` spatial blocks into channels (DCR: depth is the inner factor)."""
-    batch, channels, height, width = _image_shape(data, "SpaceToDepth")
-    if height % blocksize or width % blocksize:
-        raise InvalidArgument(f"SpaceToDepth: {height} x {width} is no multiple of the block size {blocksize}")
-    rows, columns = height // blocksize, width // blocksize
-    blocks = data.reshape(batch, channels, rows, blocksize, columns, blocksize)
-    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    return blocks.transpose(order).reshape(batch, channels * blocksize * blocksize, rows, columns)
-
-
-def _image_shape(data: np.ndarray, op_type: str) -> tuple[int, int, int, int]:
-    if data.ndim != 4:
-        raise InvalidArgument(f"{op_type}: the input must have 4 dimensions, got shape {shape_text(data.shape)}")
-    return data.shape
-
-
-@kernel("CenterCropPad", since=18)
-def center_crop_pad(
-    data: np.ndarray, shape: np.ndarray, *, axes: tuple[int, ...] | None = None, ctx: KernelContext | None = None
-) -> np.ndarray:
-    """Y = X cropped or zero-padded around its centre to ``shape`` along ``axes`` (default: all)."""
-    sizes = integers(shape, "shape", "CenterCropPad")
-    chosen = tuple(range(data.ndim)) if axes is None else resolve_axes(axes, data.ndim, "CenterCropPad")
-    if len(sizes) != len(chosen):
-        raise InvalidArgument(f"CenterCropPad: {len(sizes)} sizes in 'shape' for {len(chosen)} axes")
-    target, taken, placed = list(data.shape), [slice(None)] * data.ndim, [slice(None)] * data.ndim
-    for axis, wanted in zip(chosen, sizes, strict=True):
-        present = data.shape[axis]
-        target[axis] = wanted
-        if wanted < present:
-            taken[axis] = slice((present - wanted) // 2, (present - wanted) // 2 + wanted)
-        else:
-            placed[axis] = slice((wanted - present) // 2, (wanted - present) // 2 + present)
-    check_size(target, data.dtype, "CenterCropPad", ctx)
-    out = filled(target, zero_of(data.dtype), data.dtype)
-    out[(*placed, ...)] = data[tuple(taken)]
-    return out

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
-from ort_core.kernels.reference.axes import check_size, filled, integers, resolve_axes, shape_text, zero_of
+from ort_core.kernels.reference.axes import check_size, filled, integers, resolve_axes, shape_text, view_at, zero_of
 
 MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -90,7 +91,8 @@ def pad_array(
     if mode == "constant":
         out = filled(target, zero_of(data.dtype) if fill is None else fill, data.dtype)
         if cropped.size:
-            out[(*(slice(b, b + dim) for (b, _), dim in zip(grow, cropped.shape, strict=True)), ...)] = cropped
+            inside = tuple(slice(b, b + dim) for (b, _), dim in zip(grow, cropped.shape, strict=True))
+            view_at(out, inside)[...] = cropped
         return out
     for axis, (b, a) in enumerate(grow):
         if b or a:

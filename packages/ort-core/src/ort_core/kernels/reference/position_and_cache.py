@@ -76,8 +76,7 @@ def linear_attention(
     if q_num_heads <= 0 or kv_num_heads <= 0 or q_num_heads % kv_num_heads:
         raise InvalidArgument(f"q_num_heads {q_num_heads} must be a positive multiple of kv_num_heads {kv_num_heads}")
     q, k, v = (
-        widen(split_heads(x, heads))
-        for x, heads in ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads))
+        widen(split_heads(x, heads)) for x, heads in ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads))
     )
     batch, _, length, key_size = q.shape
     state_shape = (batch, kv_num_heads, key_size, v.shape[3])

@@ -98,14 +98,22 @@ def _convolve(
     spatial = image.ndim - 2
     if weights.ndim != image.ndim or image.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
         raise InvalidArgument(
-            f"Input channels C is not equal to kernel channels * group: X {image.shape}, W {weights.shape}, group {group}"
+            f"Input channels C is not equal to kernel channels * group: X {image.shape}, W {weights.shape}, "
+            f"group {group}"
         )
-    dilations, strides = dilations or (1,) * spatial, strides or (1,) * spatial
+    dilations, strides = _steps("dilations", dilations, spatial), _steps("strides", strides, spatial)
     extents = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
     padding = _padding(auto_pad, image.shape[2:], extents, pads, strides)
     padded = np.pad(image, [(0, 0), (0, 0), *padding])
     patches = _patches(padded, extents, dilations, strides)
     return _grouped_product(patches, weights, group)
+
+
+def _steps(name: str, steps: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    chosen = steps or (1,) * rank
+    if len(chosen) != rank or min(chosen) < 1:
+        raise InvalidArgument(f"attribute {name} is {steps}; expected {rank} positive numbers, one for each axis")
+    return chosen
 
 
 def _padding(
@@ -117,6 +125,8 @@ def _padding(
         return [(0, 0)] * rank
     if auto_pad in ("NOTSET", ""):
         pads = pads or (0,) * (2 * rank)
+        if len(pads) != 2 * rank or min(pads) < 0:
+            raise InvalidArgument(f"attribute pads is {pads}; expected {2 * rank} numbers of at least 0")
         return [(pads[axis], pads[axis + rank]) for axis in range(rank)]
     totals = [
         max((-(-length // stride) - 1) * stride + extent - length, 0)
@@ -148,7 +158,8 @@ def _grouped_product(patches: np.ndarray, weights: np.ndarray, group: int) -> np
     split = patches.reshape(count, group, channels // group, *patches.shape[2:])
     # [N, group, *output, C / group, *kernel]: the last axes become one long row per output element
     moved = np.moveaxis(split, 2, 2 + spatial)
-    rows = moved.reshape(count, group, int(np.prod(output)), -1)
-    columns = weights.reshape(group, weights.shape[0] // group, -1).swapaxes(1, 2)
+    length = int(np.prod(weights.shape[1:]))
+    rows = moved.reshape(count, group, int(np.prod(output)), length)
+    columns = weights.reshape(group, weights.shape[0] // group, length).swapaxes(1, 2)
     product = np.matmul(rows, columns)  # [N, group, positions, M / group]
     return product.swapaxes(2, 3).reshape(count, weights.shape[0], *output)

@@ -77,6 +77,7 @@ def _uniform(
 
 
 @kernel("RandomNormal")
+@np.errstate(all="ignore")
 def random_normal(
     *,
     shape: tuple[int, ...],
@@ -91,6 +92,7 @@ def random_normal(
 
 
 @kernel("RandomNormalLike")
+@np.errstate(all="ignore")
 def random_normal_like(
     x: np.ndarray,
     *,
@@ -105,6 +107,7 @@ def random_normal_like(
 
 
 @kernel("RandomUniform")
+@np.errstate(all="ignore")
 def random_uniform(
     *,
     shape: tuple[int, ...],
@@ -119,6 +122,7 @@ def random_uniform(
 
 
 @kernel("RandomUniformLike")
+@np.errstate(all="ignore")
 def random_uniform_like(
     x: np.ndarray,
     *,
@@ -133,9 +137,8 @@ def random_uniform_like(
 
 
 @kernel("Bernoulli", since=15)
-def bernoulli(
-    x: np.ndarray, *, dtype: int | None = None, seed: float | None = None, ctx: KernelContext
-) -> np.ndarray:
+@np.errstate(all="ignore")
+def bernoulli(x: np.ndarray, *, dtype: int | None = None, seed: float | None = None, ctx: KernelContext) -> np.ndarray:
     """Return 1 with the probability that ``x`` gives, else 0."""
     probability = widen(x)
     drawn = _uniforms(_count(x.shape, ctx), probability.dtype, seed, ctx).reshape(x.shape)
@@ -150,7 +153,8 @@ def multinomial(
     """Return ``sample_size`` class numbers for each row of unnormalised log-probabilities [batch, classes]."""
     if x.ndim != 2 or x.shape[1] < 1 or sample_size < 1:
         raise InvalidArgument(
-            f"Multinomial: input of shape {x.shape} and sample_size {sample_size}; expected [batch, classes >= 1] and >= 1"
+            f"Multinomial: input of shape {x.shape} and sample_size {sample_size}; expected [batch, classes] with at "
+            "least one class, and at least one sample"
         )
     if dtype not in (DataType.INT32, DataType.INT64):
         raise InvalidArgument(f"Output type not supported in Multinomial: {dtype}; expected int32 (6) or int64 (7)")

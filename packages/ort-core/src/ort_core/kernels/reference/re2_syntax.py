@@ -1,10 +1,12 @@
-"""RE2's regular expressions in Python's ``re``: the syntax that differs, rewritten; what RE2 lacks, refused.
+r"""RE2's regular expressions in Python's ``re``: the syntax that differs, rewritten; what RE2 lacks, refused.
 
 RE2 has no look-around and no back-references (it matches in linear time), knows POSIX classes such as
-``[[:alpha:]]``, ``\\z`` for the end of the text, ``\\Q...\\E`` for literal text and ``\\pL`` for Unicode classes.
+``[[:alpha:]]``, ``\z`` for the end of the text, ``\Q...\E`` for literal text and ``\pL`` for Unicode classes.
 """
 
 from __future__ import annotations
+
+import re
 
 POSIX_CLASSES = {
     "alnum": "0-9A-Za-z",
@@ -90,8 +92,6 @@ def _escape(pattern: str, at: int, in_class: bool) -> tuple[str, int]:
     if following == "Q":
         end = pattern.find("\\E", at)
         literal = pattern[at + 2 : end if end >= 0 else len(pattern)]
-        import re
-
         return re.escape(literal), (end + 2 if end >= 0 else len(pattern))
     if following in "pP":
         raise ValueError("Unicode classes (\\p) need the google-re2 package")

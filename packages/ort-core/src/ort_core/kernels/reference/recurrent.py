@@ -86,7 +86,9 @@ def _prepare(
             continue
         state = state.swapaxes(0, 1) if layout else state
         if state.shape != (directions, batch, hidden):
-            raise InvalidArgument(f"Input initial_h must have shape {(directions, batch, hidden)}. Actual:{state.shape}")
+            raise InvalidArgument(
+                f"Input initial_h must have shape {(directions, batch, hidden)}. Actual:{state.shape}"
+            )
         states.append(widen(state))
     bias = None if b is None else widen(b)
     return _Layer(wide, widen(w), widen(r), bias, sequence_lens, tuple(states), direction, layout, x.dtype)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
-from ort_core.kernels.reference.narrow_floats import accumulating_dtype, narrow
+from ort_core.kernels.reference.narrow_floats import narrow, widen
 from ort_core.kernels.reference.saturating_integers import (
     Axes,
     mean_integers,
@@ -34,13 +34,15 @@ def normalise_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
     """
     for axis in axes:
         if not -rank <= axis < rank:
-            raise InvalidArgument(f"{op_type}: axis {axis} is outside [{-rank}, {rank - 1}], the input has rank {rank}")
+            raise InvalidArgument(
+                f"{op_type}: axis {axis} is not in valid range [{-rank},{rank - 1}] of the input's axes"
+            )
     return tuple(dict.fromkeys(int(axis) % rank for axis in axes))
 
 
 def _reduced(op_type: str, function: Reduction, x: np.ndarray, axes: Sequence[int], keepdims: int) -> np.ndarray:
     chosen = normalise_axes(op_type, axes, x.ndim)
-    return narrow(function(x.astype(accumulating_dtype(x.dtype), copy=False), chosen, bool(keepdims)), x.dtype)
+    return narrow(function(widen(x), chosen, bool(keepdims)), x.dtype)
 
 
 def _reduction(op_type: str, function: Reduction, axes_input_since: int = 18) -> KernelFunction:
@@ -73,20 +75,20 @@ def _reduction_by_attribute(op_type: str, function: Reduction, until: int = 17) 
 def _sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
     if x.dtype.kind in "iu":
         return sum_integers(x, axes, keepdims)
-    return np.sum(x, axis=axes, keepdims=keepdims)
+    return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
 def _product(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
     if x.dtype.kind in "iu":
         return multiply_integers(x, axes, keepdims)
-    return np.prod(x, axis=axes, keepdims=keepdims)
+    return np.prod(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
 def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
     if x.dtype.kind in "iu":
         return mean_integers(x, axes, keepdims)
     count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
-    return np.sum(x, axis=axes, keepdims=keepdims) / np.float64(count)
+    return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims) / np.float64(count)
 
 
 def _maximum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
@@ -114,13 +116,14 @@ def _highest(dtype: np.dtype) -> float | int | bool:
 def _l1(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
     if x.dtype.kind in "iu":
         return sum_absolute_integers(x, axes, keepdims)
-    return np.sum(np.abs(x), axis=axes, keepdims=keepdims)
+    return np.sum(np.abs(x), axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
 def _sum_square(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
     if x.dtype.kind in "iu":
         return sum_square_integers(x, axes, keepdims)
-    return np.sum(x * x, axis=axes, keepdims=keepdims)
+    real = x.astype(np.float64, copy=False)
+    return np.sum(real * real, axis=axes, keepdims=keepdims)
 
 
 def _l2(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:

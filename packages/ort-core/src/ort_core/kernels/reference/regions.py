@@ -129,7 +129,9 @@ def _sample(start: np.floating, end: np.floating, bins: int, size: int, sampling
 
 def _average_bins(image: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
     """Average the sample points: interpolation is separable, so it is a matrix product on either side."""
-    return np.asarray(_matrix(rows, image.shape[1], image.dtype) @ image @ _matrix(columns, image.shape[2], image.dtype).T)
+    return np.asarray(
+        _matrix(rows, image.shape[1], image.dtype) @ image @ _matrix(columns, image.shape[2], image.dtype).T
+    )
 
 
 def _matrix(samples: _Samples, size: int, dtype: np.dtype) -> np.ndarray:
@@ -158,12 +160,16 @@ def _check_align(x: np.ndarray, rois: np.ndarray, batch_indices: np.ndarray, mod
     if mode not in ("avg", "max"):
         raise InvalidArgument(f"Invalid mode of value {mode} specified. It should be either avg or max")
     if transformation not in ("half_pixel", "output_half_pixel"):
-        raise InvalidArgument(f"RoiAlign: coordinate_transformation_mode is {transformation!r}, "
-                              "expected half_pixel or output_half_pixel")
+        raise InvalidArgument(
+            f"RoiAlign: coordinate_transformation_mode is {transformation!r}, expected half_pixel or output_half_pixel"
+        )
     if rois.ndim != 2 or rois.shape[1] != 4:
         raise InvalidArgument(f"RoiAlign: rois have shape {rois.shape}, expected [number, 4]")
     if batch_indices.shape != (rois.shape[0],):
         raise InvalidArgument(f"RoiAlign: batch_indices have shape {batch_indices.shape}, expected {(rois.shape[0],)}")
-    if batch_indices.size and (batch_indices.min() < 0 or batch_indices.max() >= x.shape[0]):
-        raise InvalidArgument(f"batch_indices out of range: {batch_indices.min()}..{batch_indices.max()} "
-                              f"of {x.shape[0]} images")
+    outside = np.flatnonzero((batch_indices < 0) | (batch_indices >= x.shape[0]))
+    if outside.size:
+        first = int(outside[0])
+        raise InvalidArgument(
+            f"batch_indices value {batch_indices[first]} at index {first} is out of range [0, {x.shape[0]})"
+        )

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import ValueType
 from ort_core.kernels.kernel import KernelContext, SubgraphRunner, kernel

@@ -84,12 +84,13 @@ def stft(
     if signal.ndim != 3 or signal.shape[-1] not in (1, 2):
         raise InvalidArgument(f"STFT: signal has shape {signal.shape}, expected [batch, length, 1 or 2]")
     step = _scalar(frame_step)
+    size = signal.shape[1] if window is None else window.shape[0]
     if frame_length is not None:
         size = _scalar(frame_length)
-    else:
-        size = signal.shape[1] if window is None else window.shape[0]
     if step <= 0 or not 0 < size <= signal.shape[1]:
-        raise InvalidArgument(f"STFT: frame_step {step} and frame_length {size} do not fit a signal of {signal.shape[1]}")
+        raise InvalidArgument(
+            f"STFT: frame_step {step} and frame_length {size} do not fit a signal of {signal.shape[1]}"
+        )
     if window is not None and window.shape != (size,):
         raise InvalidArgument(f"STFT: window has shape {window.shape}, expected ({size},): the frame length")
     if onesided and signal.shape[-1] == 2:

@@ -1,5 +1,6 @@
-"""Operators on strings. numpy has no vectorised form for arbitrary Python strings, so ``frompyfunc`` applies one
-function per string: the loop is numpy's own, over object arrays.
+"""Operators on strings.
+
+numpy has no vectorised form for arbitrary Python strings, so one Python function is applied to each string.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Callable
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.axes import shape_text, string_array

@@ -6,7 +6,7 @@ are grouped alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -29,14 +29,17 @@ def _groups(op_type: str, inputs: tuple[np.ndarray, ...], kinds: int) -> Iterato
         yield tuple(widen(x) for x in inputs[index::count])
 
 
-def _by_kind(inputs: tuple[np.ndarray, ...], results: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+def _by_kind(inputs: tuple[np.ndarray, ...], results: Sequence[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
     """Return results grouped by kind rather than by tensor, in the dtypes of the tensors."""
     return tuple(
-        narrow(part, value.dtype) for kind in zip(*results, strict=True) for part, value in zip(kind, inputs, strict=False)
+        narrow(part, value.dtype)
+        for kind in zip(*results, strict=True)
+        for part, value in zip(kind, inputs, strict=False)
     )
 
 
 @kernel("Adagrad", domain=_DOMAIN)
+@np.errstate(all="ignore")
 def adagrad(
     rate: np.ndarray,
     step: np.ndarray,
@@ -56,6 +59,7 @@ def adagrad(
 
 
 @kernel("Adam", domain=_DOMAIN)
+@np.errstate(all="ignore")
 def adam(
     rate: np.ndarray,
     step: np.ndarray,
@@ -80,6 +84,7 @@ def adam(
 
 
 @kernel("Momentum", domain=_DOMAIN)
+@np.errstate(all="ignore")
 def momentum(
     rate: np.ndarray,
     step: np.ndarray,
@@ -102,9 +107,8 @@ def momentum(
 
 
 @kernel("Gradient", domain=_DOMAIN)
-def gradient_of_graph(
-    *inputs: np.ndarray, xs: tuple[str, ...], y: str, zs: tuple[str, ...] = ()
-) -> NoReturn:
+@np.errstate(all="ignore")
+def gradient_of_graph(*inputs: np.ndarray, xs: tuple[str, ...], y: str, zs: tuple[str, ...] = ()) -> NoReturn:
     """Refuse: the derivative is of the surrounding graph, which a kernel does not see."""
     raise NotImplemented(
         f"Gradient of {y!r} with respect to {list(xs)}: the operator differentiates the graph around it, and graphs "

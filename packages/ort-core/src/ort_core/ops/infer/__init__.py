@@ -1,0 +1,1 @@
+"""Inference rules, one file per operator family; ``all_rules.MODULES`` is the list."""

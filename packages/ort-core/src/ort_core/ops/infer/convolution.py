@@ -1,0 +1,204 @@
+"""Operators with sliding windows: convolutions, pooling and their relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ort_core.ir.dims import Dim, ceil_div, product
+from ort_core.ir.types import DataType, Shape
+from ort_core.ops.infer_rule import infer_rule
+from ort_core.ops.inference_context import InferenceContext
+from ort_core.ops.shape_arithmetic import add_dims, divide_dim, scale_dim, window_dim
+
+
+def _per_axis(ctx: InferenceContext, name: str, count: int) -> tuple[int, ...]:
+    """Return strides or dilations, 1 by default; refuses another length and values below 1."""
+    found = ctx.ints_of(name)
+    if not found:
+        return (1,) * count
+    if len(found) != count or min(found) < 1:
+        ctx.refuse(f"Attribute {name} {found} must have {count} entries of at least 1")
+    return found
+
+
+def window_pads(ctx: InferenceContext, count: int) -> tuple[tuple[int, int], ...]:
+    """Return (begin, end) pads per spatial axis; refuses another length."""
+    found = ctx.ints_of("pads")
+    if not found or ctx.string_of("auto_pad", "NOTSET") == "VALID":
+        return ((0, 0),) * count
+    if len(found) != 2 * count:
+        ctx.refuse(f"Attribute pads has incorrect size: {len(found)} entries for {count} axes")
+    return tuple((found[i], found[i + count]) for i in range(count))
+
+
+def window_shape(
+    ctx: InferenceContext, space: Sequence[Dim], kernel: Sequence[Dim], *, ceil_mode: bool = False
+) -> tuple[Dim, ...]:
+    """Return the sizes after a window of ``kernel`` slid over ``space`` as strides, pads and dilations say."""
+    count = len(space)
+    if len(kernel) != count:
+        ctx.refuse(f"kernel_shape {tuple(kernel)} does not fit {count} spatial axes")
+    strides = _per_axis(ctx, "strides", count)
+    dilations = _per_axis(ctx, "dilations", count)
+    if ctx.string_of("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
+        return tuple(None if d is None else ceil_div(d, s) for d, s in zip(space, strides, strict=True))
+    pads = window_pads(ctx, count)
+    return tuple(
+        window_dim(space[i], kernel[i], strides[i], dilations[i], pads[i], ceil_mode) for i in range(count)
+    )
+
+
+def conv_shape(ctx: InferenceContext, data: int, weights: int, *, channels_last: bool = False) -> Shape | None:
+    """Return the shape of a convolution of input ``data`` with input ``weights`` [M, C/group, kernel...]."""
+    x, w = ctx.shape_min_rank(data, 2), ctx.shape_min_rank(weights, 2)
+    if x is None:
+        return None
+    if w is not None and len(w) != len(x):
+        ctx.refuse(f"the weights have rank {len(w)}, the input has rank {len(x)}")
+    space = x[1:-1] if channels_last else x[2:]
+    kernel: Sequence[Dim] | None = ctx.ints_of("kernel_shape")
+    if kernel is None:
+        kernel = (None,) * len(space) if w is None else w[2:]
+    channels, group = x[-1 if channels_last else 1], ctx.int_of("group", 1)
+    if w is not None and all(isinstance(d, int) for d in (channels, w[1])) and channels != scale_dim(w[1], group):
+        ctx.refuse(f"the input has {channels} channels, the weights expect {w[1]} in each of {group} groups")
+    made = None if w is None else w[0]
+    after = window_shape(ctx, space, kernel)
+    return (x[0], *after, made) if channels_last else (x[0], made, *after)
+
+
+@infer_rule("Conv")
+def infer_conv(ctx: InferenceContext) -> None:
+    """[N, C, space...] with [M, C/group, kernel...] gives [N, M, windows...]."""
+    ctx.set_shape(0, conv_shape(ctx, 0, 1))
+
+
+@infer_rule("ConvInteger")
+def infer_conv_integer(ctx: InferenceContext) -> None:
+    """As Conv, in int32."""
+    ctx.set_output(0, DataType.INT32, conv_shape(ctx, 0, 1))
+
+
+@infer_rule("QLinearConv")
+def infer_qlinear_conv(ctx: InferenceContext) -> None:
+    """As Conv; the element type is that of the result's zero point."""
+    ctx.set_output(0, ctx.dtype(7), conv_shape(ctx, 0, 3))
+
+
+@infer_rule("DeformConv")
+def infer_deform_conv(ctx: InferenceContext) -> None:
+    """As Conv; the offsets do not change the shape."""
+    ctx.set_shape(0, conv_shape(ctx, 0, 1))
+
+
+@infer_rule("ConvTranspose")
+def infer_conv_transpose(ctx: InferenceContext) -> None:
+    """[N, C, space...] with [C, M/group, kernel...] gives [N, M, larger space...]."""
+    x, w = ctx.shape_min_rank(0, 2), ctx.shape_min_rank(1, 2)
+    if x is None:
+        return
+    space = x[2:]
+    kernel: Sequence[Dim] | None = ctx.ints_of("kernel_shape")
+    if kernel is None:
+        kernel = (None,) * len(space) if w is None else w[2:]
+    if len(kernel) != len(space):
+        ctx.refuse(f"kernel_shape {tuple(kernel)} does not fit {len(space)} spatial axes")
+    made = None if w is None else scale_dim(w[1], ctx.int_of("group", 1))
+    ctx.set_shape(0, (x[0], made, *_transposed(ctx, space, kernel)))
+
+
+def _transposed(ctx: InferenceContext, space: Shape, kernel: Sequence[Dim]) -> tuple[Dim, ...]:
+    count = len(space)
+    given = ctx.ints_of("output_shape")
+    if given:
+        if len(given) not in (count, count + 2):
+            ctx.refuse(f"output_shape {given} does not fit {count} spatial axes")
+        return given[-count:]
+    strides, dilations = _per_axis(ctx, "strides", count), _per_axis(ctx, "dilations", count)
+    extra = ctx.ints_of("output_padding") or (0,) * count
+    if len(extra) != count:
+        ctx.refuse(f"output_padding {extra} does not fit {count} spatial axes")
+    if ctx.string_of("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
+        return tuple(scale_dim(d, s) for d, s in zip(space, strides, strict=True))
+    pads = window_pads(ctx, count)
+    result: list[Dim] = []
+    for i in range(count):
+        steps = scale_dim(add_dims(space[i], -1), strides[i])
+        extent = add_dims(scale_dim(add_dims(kernel[i], -1), dilations[i]), 1)
+        result.append(add_dims(steps, extent, extra[i], -sum(pads[i])))
+    return tuple(result)
+
+
+def pool_shape(ctx: InferenceContext, index: int, *, channels_last: bool = False) -> Shape | None:
+    """Return the shape after pooling input ``index`` with attribute ``kernel_shape``."""
+    x = ctx.shape_min_rank(index, 2)
+    if x is None:
+        return None
+    space = x[1:-1] if channels_last else x[2:]
+    kernel = ctx.ints_of("kernel_shape")
+    if kernel is None:
+        ctx.refuse("Attribute kernel_shape must be specified")
+    after = window_shape(ctx, space, kernel, ceil_mode=ctx.int_of("ceil_mode") != 0)
+    return (x[0], *after, x[-1]) if channels_last else (x[0], x[1], *after)
+
+
+@infer_rule("AveragePool", "LpPool", "MaxPool")
+def infer_pool(ctx: InferenceContext) -> None:
+    """[N, C, space...] gives [N, C, windows...]; MaxPool's second output holds indices."""
+    shape = pool_shape(ctx, 0)
+    ctx.set_shape(0, shape)
+    if ctx.node.op_type == "MaxPool":
+        ctx.set_output(1, DataType.INT64, shape)
+
+
+@infer_rule("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")
+def infer_global_pool(ctx: InferenceContext) -> None:
+    """Every spatial size becomes 1."""
+    shape = ctx.shape_min_rank(0, 2)
+    if shape is not None:
+        ctx.set_shape(0, (*shape[:2], *((1,) * (len(shape) - 2))))
+
+
+@infer_rule("MaxUnpool")
+def infer_max_unpool(ctx: InferenceContext) -> None:
+    """The inverse of MaxPool's shape, or the given output shape."""
+    shape = ctx.shape_min_rank(0, 2)
+    if ctx.has_input(2):
+        given = ctx.dims(2)
+        ctx.set_shape(0, given if given is not None else (None,) * len(shape) if shape is not None else None)
+        return
+    kernel = ctx.ints_of("kernel_shape")
+    if shape is None or kernel is None:
+        return
+    count = len(shape) - 2
+    if len(kernel) != count:
+        ctx.refuse(f"kernel_shape {kernel} does not fit {count} spatial axes")
+    strides, pads = _per_axis(ctx, "strides", count), window_pads(ctx, count)
+    space = (
+        add_dims(scale_dim(add_dims(shape[i + 2], -1), strides[i]), kernel[i], -sum(pads[i])) for i in range(count)
+    )
+    ctx.set_shape(0, (*shape[:2], *space))
+
+
+@infer_rule("MaxRoiPool", "RoiAlign")
+def infer_roi_pool(ctx: InferenceContext) -> None:
+    """One [C, height, width] per region."""
+    x, rois = ctx.shape_of_rank(0, 4), ctx.shape_of_rank(1, 2)
+    pooled = ctx.ints_of("pooled_shape")
+    if ctx.node.op_type == "RoiAlign":
+        pooled = (ctx.int_of("output_height", 1), ctx.int_of("output_width", 1))
+    if pooled is None or len(pooled) != 2:
+        ctx.refuse("pooled_shape must have 2 entries")
+    ctx.set_shape(0, (None if rois is None else rois[0], None if x is None else x[1], *pooled))
+
+
+@infer_rule("Col2Im")
+def infer_col2im(ctx: InferenceContext) -> None:
+    """[N, C * block, L] gives [N, C, image...]."""
+    columns, image, block = ctx.shape_of_rank(0, 3), ctx.dims(1), ctx.dims(2)
+    if image is None:
+        return
+    channels = None
+    if columns is not None and block is not None:
+        channels = divide_dim(columns[1], product(block))
+    ctx.set_shape(0, (None if columns is None else columns[0], channels, *image))

@@ -1,0 +1,105 @@
+"""Operators that pick, place or count elements by index: Gather, Scatter, OneHot, NonZero, Compress, Unique."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core.ir.dims import Dim, product
+from ort_core.ir.types import DataType
+from ort_core.ops.infer_rule import infer_rule
+from ort_core.ops.inference_context import InferenceContext
+
+
+@infer_rule("Gather")
+def infer_gather(ctx: InferenceContext) -> None:
+    """The axis is replaced by the shape of the indices."""
+    shape, indices = ctx.shape_min_rank(0, 1), ctx.shape(1)
+    if shape is None:
+        return
+    axis = ctx.axis(ctx.int_of("axis"), len(shape))
+    if indices is None:
+        return
+    ctx.set_shape(0, (*shape[:axis], *indices, *shape[axis + 1 :]))
+    value, places = ctx.value(0), ctx.value(1)
+    if value is None or places is None or not all(isinstance(i, int) for i in places.reshape(-1)):
+        return
+    size = value.shape[axis]
+    if any(not -size <= i < size for i in places.reshape(-1)):
+        ctx.refuse(f"indices {places.tolist()} are outside an axis of size {size}")
+    picked = np.empty((*value.shape[:axis], *places.shape, *value.shape[axis + 1 :]), object)
+    picked[...] = np.take(value, places.astype(np.int64), axis)
+    ctx.set_value(0, picked)
+
+
+@infer_rule("GatherElements")
+def infer_gather_elements(ctx: InferenceContext) -> None:
+    """The shape of the indices."""
+    ctx.set_shape(0, ctx.shape(1))
+
+
+@infer_rule("GatherND")
+def infer_gather_nd(ctx: InferenceContext) -> None:
+    """The last axis of the indices addresses leading axes of the data."""
+    data, indices = ctx.shape_min_rank(0, 1), ctx.shape_min_rank(1, 1)
+    batch = ctx.int_of("batch_dims")
+    if data is None or indices is None or not isinstance(indices[-1], int):
+        return
+    depth = indices[-1] + batch
+    if depth > len(data) or batch < 0:
+        ctx.refuse(f"indices address {depth} axes of data of rank {len(data)}")
+    ctx.set_shape(0, (*indices[:-1], *data[depth:]))
+
+
+@infer_rule("Scatter", "ScatterElements", "ScatterND", "TensorScatter")
+def infer_scatter(ctx: InferenceContext) -> None:
+    """The shape of the data."""
+    ctx.set_shape(0, ctx.shape(0))
+
+
+@infer_rule("OneHot")
+def infer_one_hot(ctx: InferenceContext) -> None:
+    """A new axis of the given depth."""
+    shape = ctx.shape(0)
+    if shape is None:
+        return
+    axis = ctx.axis(ctx.int_of("axis", -1), len(shape) + 1)
+    depth = ctx.scalar(1)
+    ctx.set_shape(0, (*shape[:axis], None if isinstance(depth, float) else depth, *shape[axis:]))
+
+
+@infer_rule("NonZero")
+def infer_non_zero(ctx: InferenceContext) -> None:
+    """One row per axis, one column per element that is not zero."""
+    shape = ctx.shape(0)
+    ctx.set_output(0, DataType.INT64, (None if shape is None else len(shape), None))
+
+
+@infer_rule("Compress")
+def infer_compress(ctx: InferenceContext) -> None:
+    """As many entries of the axis as the condition has true elements."""
+    shape = ctx.shape(0)
+    axis = ctx.optional_int_of("axis")
+    condition = ctx.constant(1)
+    count: Dim = None if condition is None else int(np.count_nonzero(condition))
+    if axis is None:
+        ctx.set_shape(0, (count,))
+    elif shape is not None:
+        place = ctx.axis(axis, len(shape))
+        ctx.set_shape(0, (*shape[:place], count, *shape[place + 1 :]))
+
+
+@infer_rule("Unique")
+def infer_unique(ctx: InferenceContext) -> None:
+    """An unknown number of entries; the inverse has one entry per input entry."""
+    shape = ctx.shape(0)
+    axis = ctx.optional_int_of("axis")
+    inverse: Dim = None
+    if axis is None:
+        ctx.set_shape(0, (None,))
+        inverse = None if shape is None else product(shape)
+    elif shape is not None:
+        place = ctx.axis(axis, len(shape))
+        ctx.set_shape(0, (*shape[:place], None, *shape[place + 1 :]))
+        inverse = shape[place]
+    for index, size in ((1, None), (2, inverse), (3, None)):
+        ctx.set_output(index, DataType.INT64, (size,))

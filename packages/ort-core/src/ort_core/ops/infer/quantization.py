@@ -1,0 +1,29 @@
+"""Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear."""
+
+from __future__ import annotations
+
+from ort_core.ir.types import DataType
+from ort_core.ops.infer_rule import infer_rule
+from ort_core.ops.inference_context import InferenceContext
+
+
+@infer_rule("QuantizeLinear")
+def infer_quantize_linear(ctx: InferenceContext) -> None:
+    """The element type is the zero point's, else the attribute's, else uint8."""
+    dtype = ctx.dtype(2) if ctx.has_input(2) else ctx.data_type_of("output_dtype", DataType.UINT8)
+    ctx.set_output(0, dtype, ctx.shape(0))
+
+
+@infer_rule("DequantizeLinear")
+def infer_dequantize_linear(ctx: InferenceContext) -> None:
+    """The element type is the scale's (before opset 19 float32), unless an attribute gives one."""
+    dtype = ctx.dtype(1) if ctx.opset >= 19 else DataType.FLOAT
+    ctx.set_output(0, ctx.data_type_of("output_dtype", dtype), ctx.shape(0))
+
+
+@infer_rule("DynamicQuantizeLinear")
+def infer_dynamic_quantize_linear(ctx: InferenceContext) -> None:
+    """uint8 data, a float32 scale and a uint8 zero point."""
+    ctx.set_output(0, DataType.UINT8, ctx.shape(0))
+    ctx.set_output(1, DataType.FLOAT, ())
+    ctx.set_output(2, DataType.UINT8, ())

@@ -1,0 +1,133 @@
+"""What two statements about one value say together: the more specific wins, contradictions are reported."""
+
+from __future__ import annotations
+
+from ort_core.ir.dims import Dim, SymbolicDim
+from ort_core.ir.types import (
+    DataType,
+    MapType,
+    OptionalType,
+    SequenceType,
+    Shape,
+    SparseTensorType,
+    TensorType,
+    ValueType,
+)
+from ort_core.ops.unknown_dims import is_unknown
+
+
+def knowledge(dim: Dim) -> int:
+    """Return how much a dimension tells: 0 nothing, 1 an anonymous size, 2 a named size or expression, 3 a number."""
+    if dim is None:
+        return 0
+    if isinstance(dim, int):
+        return 3
+    return 1 if is_unknown(dim) else 2
+
+
+def merge_dims(first: Dim, second: Dim) -> Dim:
+    """Return the dimension that tells more; ``first`` if both tell as much."""
+    if first is second or first == second:
+        return first
+    return second if knowledge(second) > knowledge(first) else first
+
+
+def merge_shapes(first: Shape | None, second: Shape | None) -> Shape | None:
+    """Return what both shapes say; where they contradict each other, ``first``."""
+    if first is None or second is None:
+        return second if first is None else first
+    if first == second or len(first) != len(second):
+        return first
+    return tuple(map(merge_dims, first, second))
+
+
+def shapes_agree(first: Shape | None, second: Shape | None) -> bool:
+    """Return whether ranks and fixed sizes do not contradict each other."""
+    if first is None or second is None or first == second:
+        return True
+    return len(first) == len(second) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(first, second, strict=True)
+    )
+
+
+def merge_types(first: ValueType, second: ValueType) -> ValueType:
+    """Return what both types say; where they contradict each other, ``first``."""
+    if isinstance(first, TensorType) and isinstance(second, TensorType):
+        if first.dtype != second.dtype and DataType.UNDEFINED not in (first.dtype, second.dtype):
+            return first
+        dtype = first.dtype if first.dtype is not DataType.UNDEFINED else second.dtype
+        shape = merge_shapes(first.shape, second.shape)
+        return first if shape is first.shape and dtype is first.dtype else TensorType(dtype, shape)
+    if isinstance(first, SparseTensorType) and isinstance(second, SparseTensorType):
+        if first.dtype != second.dtype:
+            return first
+        return SparseTensorType(first.dtype, merge_shapes(first.shape, second.shape))
+    if isinstance(first, SequenceType) and isinstance(second, SequenceType):
+        return SequenceType(merge_types(first.element, second.element))
+    if isinstance(first, OptionalType) and isinstance(second, OptionalType):
+        return OptionalType(merge_types(first.element, second.element))
+    if isinstance(first, MapType) and isinstance(second, MapType) and first.key == second.key:
+        return MapType(first.key, merge_types(first.value, second.value))
+    return first
+
+
+def types_agree(first: ValueType, second: ValueType) -> bool:
+    """Return whether kinds and element types do not contradict each other (shapes are not compared)."""
+    if isinstance(first, TensorType) and isinstance(second, TensorType):
+        return first.dtype == second.dtype or DataType.UNDEFINED in (first.dtype, second.dtype)
+    if isinstance(first, SparseTensorType) and isinstance(second, SparseTensorType):
+        return first.dtype == second.dtype
+    if isinstance(first, SequenceType) and isinstance(second, SequenceType):
+        return types_agree(first.element, second.element)
+    if isinstance(first, OptionalType) and isinstance(second, OptionalType):
+        return types_agree(first.element, second.element)
+    if isinstance(first, MapType) and isinstance(second, MapType):
+        return first.key == second.key and types_agree(first.value, second.value)
+    return first == second
+
+
+def type_shapes_agree(first: ValueType, second: ValueType) -> bool:
+    """Return whether the ranks and fixed sizes of two agreeing types do not contradict each other."""
+    if isinstance(first, (TensorType, SparseTensorType)) and isinstance(second, (TensorType, SparseTensorType)):
+        return shapes_agree(first.shape, second.shape)
+    if isinstance(first, (SequenceType, OptionalType)) and isinstance(second, (SequenceType, OptionalType)):
+        return type_shapes_agree(first.element, second.element)
+    return True
+
+
+def join_shapes(first: Shape | None, second: Shape | None) -> Shape | None:
+    """Return what holds for a value that has one shape or the other: equal sizes stay, others are unknown."""
+    if first is None or second is None or len(first) != len(second):
+        return None
+    return tuple(a if a == b else None for a, b in zip(first, second, strict=True))
+
+
+def join_types(first: ValueType | None, second: ValueType | None) -> ValueType | None:
+    """Return what holds for a value that has one type or the other, ``None`` if the kinds or element types differ."""
+    if first is None or second is None:
+        return second if first is None else first
+    if isinstance(first, OptionalType) != isinstance(second, OptionalType):
+        bare_first = first.element if isinstance(first, OptionalType) else first
+        bare_second = second.element if isinstance(second, OptionalType) else second
+        joined = join_types(bare_first, bare_second)
+        return None if joined is None else OptionalType(joined)
+    if not types_agree(first, second):
+        return None
+    if isinstance(first, TensorType) and isinstance(second, TensorType):
+        return TensorType(first.dtype, join_shapes(first.shape, second.shape))
+    if isinstance(first, (SequenceType, OptionalType)) and isinstance(second, (SequenceType, OptionalType)):
+        element = join_types(first.element, second.element)
+        return None if element is None else type(first)(element)
+    return first
+
+
+def substitute_type(value_type: ValueType, sizes: dict[str, int | SymbolicDim]) -> ValueType:
+    """Return a type with named sizes replaced in every shape."""
+    if isinstance(value_type, (TensorType, SparseTensorType)):
+        if value_type.shape is None:
+            return value_type
+        shape = tuple(d.substitute(sizes) if isinstance(d, SymbolicDim) else d for d in value_type.shape)
+        return type(value_type)(value_type.dtype, shape)
+    if isinstance(value_type, (SequenceType, OptionalType)):
+        return type(value_type)(substitute_type(value_type.element, sizes))
+    return value_type

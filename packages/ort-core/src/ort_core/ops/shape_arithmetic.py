@@ -1,0 +1,158 @@
+"""Shape arithmetic that many inference rules share: broadcasting, windows, products, slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ort_core.ir.dims import Dim, KnownDim, SymbolicDim, ceil_div, floor_div, maximum, minimum, product
+from ort_core.ir.types import Shape
+from ort_core.ops.inference_context import InferenceContext
+from ort_core.ops.merge_types import merge_dims
+from ort_core.ops.symbolic_values import is_non_negative
+from ort_core.ops.unknown_dims import broadcast_of_unequal
+
+END_OF_AXIS = 2**31 - 1  # exporters write this or more for "to the end"
+
+
+def broadcast_dims(ctx: InferenceContext, left: Dim, right: Dim) -> Dim:
+    """Return the size that two sizes broadcast to; refuses different numbers above 1."""
+    if left is right or left == right:
+        return left
+    if left == 1 and left is not None:
+        return right
+    if right == 1 and right is not None:
+        return left
+    if isinstance(left, int):
+        if isinstance(right, int):
+            ctx.refuse(f"Incompatible dimensions: {left} and {right} cannot be broadcast")
+        return left
+    if isinstance(right, int):
+        return right
+    if left is None or right is None:
+        return None
+    return broadcast_of_unequal(left, right)
+
+
+def broadcast(ctx: InferenceContext, shapes: Iterable[Shape | None]) -> Shape | None:
+    """Return the shape that shapes broadcast to, ``None`` when a rank is unknown."""
+    result: Shape | None = None
+    for shape in shapes:
+        if shape is None:
+            return None
+        if result is None or result == shape:
+            result = shape
+            continue
+        short, long = (result, shape) if len(result) <= len(shape) else (shape, result)
+        offset = len(long) - len(short)
+        result = long[:offset] + tuple(broadcast_dims(ctx, a, b) for a, b in zip(short, long[offset:], strict=True))
+    return result
+
+
+def same_dim(ctx: InferenceContext, left: Dim, right: Dim, what: str) -> Dim:
+    """Return what is known of one size that is told twice; refuses different numbers."""
+    if isinstance(left, int) and isinstance(right, int) and left != right:
+        ctx.refuse(f"Incompatible dimensions: {what} is {left} here and {right} there")
+    return merge_dims(left, right)
+
+
+def add_dims(*dims: Dim) -> Dim:
+    """Return the sum, ``None`` when a part is unknown."""
+    total: KnownDim = 0
+    for dim in dims:
+        if dim is None:
+            return None
+        total = total + dim
+    return total
+
+
+def scale_dim(dim: Dim, factor: Dim) -> Dim:
+    """Return the product, ``None`` when a factor is unknown."""
+    return product((dim, factor))
+
+
+def divide_dim(dim: Dim, divisor: Dim) -> Dim:
+    """Return the quotient rounded down, ``None`` when a part is unknown or the divisor may not be used."""
+    if dim is None or divisor is None or (isinstance(divisor, int) and divisor <= 0):
+        return None
+    return floor_div(dim, divisor)
+
+
+def quotient_of_products(total: Sequence[Dim], known: Sequence[Dim]) -> Dim:
+    """Return ``product(total) / product(known)`` for an exact division; equal factors cancel even when unknown."""
+    left, right = list(total), []
+    for dim in known:
+        if dim is not None and dim in left:
+            left.remove(dim)
+        else:
+            right.append(dim)
+    numerator, denominator = product(tuple(left)), product(tuple(right))
+    if numerator is None or denominator is None or denominator == 0:
+        return None
+    return floor_div(numerator, denominator)
+
+
+def window_dim(size: Dim, kernel: Dim, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool) -> Dim:
+    """Return how many windows fit: ``(size + pads - extent) / stride + 1``, rounded as asked."""
+    if size is None or kernel is None or stride <= 0:
+        return None
+    extent = (kernel - 1) * dilation + 1
+    room = size + sum(pads) - extent
+    if not ceil_mode:
+        count = floor_div(room, stride) + 1
+        return max(count, 0) if isinstance(count, int) else count
+    count = ceil_div(room, stride) + 1
+    if isinstance(count, int) and isinstance(size, int):
+        # A last window that would begin in the padding at the end is left out.
+        return max(count - 1 if (count - 1) * stride >= size + pads[0] else count, 0)
+    begins_inside = isinstance(extent, int) and pads[1] + stride <= extent
+    return count if begins_inside else None
+
+
+def slice_dim(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
+    """Return the number of elements of ``size`` that a slice keeps, by ONNX's clamping rules."""
+    if not isinstance(step, int) or step == 0 or start is None or end is None:
+        return None
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        return _slice_numbers(size, start, end, step)
+    if size is None:
+        return _slice_of_unknown(start, end, step)
+    if step < 0:
+        whole = start == -1 or (isinstance(start, int) and start >= END_OF_AXIS)
+        return ceil_div(size, -step) if whole and isinstance(end, int) and end <= -END_OF_AXIS else None
+    first, last = _clamped(start, size), _clamped(end, size)
+    if first is None or last is None:
+        return None
+    if first == 0:
+        return ceil_div(last, step)
+    return maximum(ceil_div(last - first, step), 0)
+
+
+def _slice_numbers(size: int, start: int, end: int, step: int) -> int:
+    if step > 0:
+        first = min(max(start + size if start < 0 else start, 0), size)
+        last = min(max(end + size if end < 0 else end, 0), size)
+        return max(0, -(-(last - first) // step))
+    first = min(max(start + size if start < 0 else start, 0), size - 1)
+    last = min(max(end + size if end < 0 else end, -1), size - 1)
+    return max(0, -(-(first - last) // -step))
+
+
+def _slice_of_unknown(start: Dim, end: Dim, step: int) -> Dim:
+    return 0 if step > 0 and start == end else None
+
+
+def _clamped(index: KnownDim, size: KnownDim) -> KnownDim | None:
+    if isinstance(index, int):
+        if index >= END_OF_AXIS:
+            return size
+        if index < 0:
+            return maximum(size + index, 0)
+        return minimum(index, size) if index else 0
+    if is_non_negative(index):
+        return minimum(index, size)
+    return _clamped_from_end(index, size)
+
+
+def _clamped_from_end(index: SymbolicDim, size: KnownDim) -> KnownDim | None:
+    # -n counts from the end, but means the beginning when n is 0: decided only for what is surely negative.
+    return maximum(size + index, 0) if is_non_negative(-index - 1) else None

@@ -1,0 +1,409 @@
+"""infer_types(): the type of every value of a model, by one walk in graph order with one rule per operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.errors import InvalidGraph, OrtError
+from ort_core.ir.attributes import Attribute
+from ort_core.ir.constants import Constant
+from ort_core.ir.dims import KnownDim, SymbolicDim
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Function, Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.traversal import graphs_of
+from ort_core.ir.types import DataType, Shape, TensorType, ValueType
+from ort_core.ir.values import Value
+from ort_core.ops.infer_rule import InferenceRules
+from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
+from ort_core.ops.inference_report import InferenceNote, InferenceReport, NoteKind
+from ort_core.ops.merge_types import merge_types, shapes_agree, substitute_type, type_shapes_agree, types_agree
+from ort_core.ops.registry import SchemaRegistry
+from ort_core.ops.schema import OpSchema
+from ort_core.ops.signature import Signature
+from ort_core.ops.symbolic_values import MAX_ELEMENTS, SymbolicValue, as_elements
+from ort_core.ops.unknown_dims import UNKNOWN_PREFIX, name_unknown
+
+InputShape = Sequence[int | str | SymbolicDim | None]
+MAX_DEPTH = 100  # bodies and functions within each other; the loader allows 64 graphs
+_FIXED_INPUTS_BEFORE_IR = 4  # before IR version 4 initializers had to be inputs and could not be overridden
+
+
+def infer_types(
+    model: Model,
+    schemas: SchemaRegistry,
+    rules: InferenceRules,
+    *,
+    input_shapes: Mapping[str, InputShape] | None = None,
+    strict: bool = False,
+) -> InferenceReport:
+    """Set ``Value.type`` on every value of a model that something is known of.
+
+    Declared and inferred types are merged, the more specific statement about each size wins. Sizes that nobody
+    named become anonymous symbols (see ``unknown_dims``), so that equal ones stay equal. Values of model-local
+    functions keep their types: a function means another thing at every call.
+
+    Args:
+        model: the model; only the types of its values change, so it may be frozen.
+        schemas: where operators are looked up.
+        rules: what operators do to shapes.
+        input_shapes: shapes of graph inputs that are known beyond what the model declares, by input name; a
+            string names a size.
+        strict: raise at the first contradiction or impossible node.
+
+    Raises:
+        InvalidGraph: strict is set and there is a note of another kind than GAP; or an input shape contradicts the
+            declared one, or names no input.
+    """
+    engine = Inference(model, schemas, rules)
+    engine.bind_inputs(input_shapes or {})
+    engine.infer_graph(model.graph, Scope({}, model.opset_imports, "", 0))
+    report = engine.finish()
+    if strict:
+        report.raise_first()
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where nodes are read: attributes and opsets of the enclosing function call, a prefix for anonymous sizes."""
+
+    attributes: Mapping[str, Attribute]
+    opset_imports: Mapping[str, int]
+    prefix: str
+    depth: int
+
+
+class Inference:
+    """One run over one model: the types, contents and constants found so far. Rules see it through their context."""
+
+    def __init__(self, model: Model, schemas: SchemaRegistry, rules: InferenceRules) -> None:
+        self._model = model
+        self._schemas = schemas
+        self._rules = rules
+        self._types: dict[Value, ValueType] = {}
+        self._values: dict[Value, SymbolicValue | None] = {}
+        self._constants: dict[Value, Constant] = {}
+        self._overridable: set[Value] = set()
+        self._signatures: dict[tuple[str, str, int], Signature | None] = {}
+        self._notes: list[InferenceNote] = []
+        self._sizes: dict[str, KnownDim] = {}
+        self._temporary: set[Value] = set()  # values of function bodies, whose types are not kept
+
+    # ---- what the caller says
+
+    def bind_inputs(self, input_shapes: Mapping[str, InputShape]) -> None:
+        """Take over the caller's shapes; sizes that the model names get the caller's values everywhere."""
+        inputs = {value.name: value for value in self._model.graph.inputs}
+        for name, given in input_shapes.items():
+            if name not in inputs:
+                raise InvalidGraph(f"input_shapes names {name!r}, but the inputs are {sorted(inputs)}")
+            value = inputs[name]
+            shape: Shape = tuple(SymbolicDim.named(d) if isinstance(d, str) else d for d in given)
+            declared = value.type
+            if not isinstance(declared, TensorType):
+                continue
+            if not shapes_agree(shape, declared.shape):
+                raise InvalidGraph(
+                    f"input_shapes gives {name!r} the shape {given}, but the model declares {declared.shape}"
+                )
+            for size, dim in zip(shape, declared.shape or (), strict=False):
+                if size is not None and isinstance(dim, SymbolicDim) and dim.name is not None and size != dim:
+                    self._sizes.setdefault(dim.name, size)
+            self._types[value] = TensorType(declared.dtype, shape)
+
+    # ---- graphs
+
+    def infer_graph(self, graph: Graph, scope: Scope) -> None:
+        """Infer a graph whose inputs may have entries in ``_types`` already."""
+        if scope.depth > MAX_DEPTH:
+            raise InvalidGraph(f"graphs and functions are nested more than {MAX_DEPTH} deep at {graph.name!r}")
+        fixed_inputs = self._model.ir_version < _FIXED_INPUTS_BEFORE_IR
+        for value in graph.inputs:
+            if value.constant is not None and not fixed_inputs:
+                self._overridable.add(value)
+            self._settle(value, self._types.get(value), scope, None)
+        for value in graph.initializers:
+            if value not in self._overridable and value.constant is not None:
+                self._types[value] = TensorType(value.constant.dtype, value.constant.shape)
+        for node in graph:
+            self._infer_node(node, scope)
+
+    def infer_nested(
+        self,
+        graph: Graph,
+        types: Sequence[ValueType | None],
+        values: Sequence[SymbolicValue | None],
+        scope: Scope,
+    ) -> list[ValueType | None]:
+        """Infer the body of a control-flow node for given input types; return the types of its outputs."""
+        for index, (value, value_type) in enumerate(zip(graph.inputs, types, strict=True)):
+            self._types.pop(value, None)
+            if value_type is not None:
+                self._types[value] = value_type
+            self._values[value] = values[index] if index < len(values) else None
+        self.infer_graph(graph, Scope(scope.attributes, scope.opset_imports, scope.prefix, scope.depth + 1))
+        return [self.type_of(value) for value in graph.outputs]
+
+    def _infer_call(self, node: Node, body: Graph, scope: Scope) -> list[ValueType | None]:
+        """Infer a function body with its inputs bound to what the call passes."""
+        for index, formal in enumerate(body.inputs):
+            self._bind(formal, node.input(index))
+        self.infer_graph(body, scope)
+        return [self.type_of(value) for value in body.outputs]
+
+    def _bind(self, formal: Value, actual: Value | None) -> None:
+        self._types.pop(formal, None)
+        self._constants.pop(formal, None)
+        self._values[formal] = None
+        self._temporary.add(formal)
+        if actual is None:
+            return
+        value_type = self._types.get(actual)
+        if value_type is not None:
+            self._types[formal] = value_type
+        constant = self.constant_of(actual)
+        if constant is not None:
+            self._constants[formal] = constant
+            del self._values[formal]
+        elif actual in self._values:
+            self._values[formal] = self._values[actual]
+
+    # ---- nodes
+
+    def _infer_node(self, node: Node, scope: Scope) -> None:
+        opset = node.opset or scope.opset_imports.get(node.domain, 0) or self._default_opset(node.domain)
+        types = [None if value is None else self._types.get(value) for value in node.inputs]
+        function = self._model.functions.get((node.domain, node.op_type, node.overload))
+        if function is not None:
+            self._infer_function(node, function, scope)
+            return
+        signature = self._signature(node.domain, node.op_type, opset)
+        if signature is None:
+            self._infer_unknown(node, scope)
+            return
+        found = self._check(node, signature, types)
+        context = InferenceContext(self, scope, node, opset, signature.schema, types, found)
+        rule = self._rules.find(node.domain, node.op_type, opset)
+        try:
+            if rule is not None:
+                rule(context)
+            elif node.body is not None:
+                self._call_into(context, node.body, self._inner(scope, node, {}, scope.opset_imports))
+            else:
+                self._infer_schema_body(context, signature.schema, scope)
+        except InferenceRefusal as refusal:
+            self._note(
+                NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {refusal}", node
+            )
+        self._keep(context, scope)
+
+    def _check(self, node: Node, signature: Signature, types: list[ValueType | None]) -> list[ValueType | None]:
+        problem = signature.count_problem(node)
+        if problem is not None:
+            self._note(NoteKind.TYPE, problem, node)
+        for message in signature.type_problems(node, types):
+            self._note(NoteKind.TYPE, message, node)
+        return signature.output_types(types, len(node.outputs))
+
+    def _infer_function(self, node: Node, function: Function, scope: Scope) -> None:
+        attributes = dict(function.attribute_defaults)
+        for name, attribute in node.attributes.items():
+            actual = attribute if attribute.reference is None else scope.attributes.get(attribute.reference)
+            if actual is not None:
+                attributes[name] = actual
+        imports = {**scope.opset_imports, **function.opset_imports}
+        types = [None if value is None else self._types.get(value) for value in node.inputs]
+        context = InferenceContext(self, scope, node, 0, None, types, [None] * len(node.outputs))
+        self._call_into(context, function.graph, self._inner(scope, node, attributes, imports))
+        self._keep(context, scope)
+
+    def _infer_schema_body(self, context: InferenceContext, schema: OpSchema, scope: Scope) -> None:
+        node = context.node
+        if schema.build_body is None:
+            return
+        types = [context.type_of(index) for index in range(context.input_count)]
+        function = schema.build_body(node, types, context.opset)
+        if isinstance(function, Rejection):
+            return
+        attributes = {name: a.default for name, a in schema.attributes.items() if a.default is not None}
+        attributes |= function.attribute_defaults
+        attributes |= {n: a for n, a in node.attributes.items() if a.reference is None}
+        imports = {**scope.opset_imports, **function.opset_imports}
+        self._call_into(context, function.graph, self._inner(scope, node, attributes, imports))
+
+    def _infer_unknown(self, node: Node, scope: Scope) -> None:
+        if node.body is not None:
+            context = InferenceContext(self, scope, node, 0, None, [None] * len(node.inputs), [None] * len(node.outputs))
+            self._call_into(context, node.body, self._inner(scope, node, {}, scope.opset_imports))
+            self._keep(context, scope)
+            return
+        self._note(NoteKind.GAP, f"{node.describe()}: no schema of this operator is registered", node)
+        for value in node.present_outputs():
+            self._settle(value, None, scope, node)
+
+    def _inner(
+        self, scope: Scope, node: Node, attributes: Mapping[str, Attribute], imports: Mapping[str, int]
+    ) -> Scope:
+        first = next(node.present_outputs(), None)
+        call = node.name or (first.name if first is not None else node.op_type)
+        return Scope(attributes, imports, f"{scope.prefix}{call}/", scope.depth + 1)
+
+    def _call_into(self, context: InferenceContext, body: Graph, scope: Scope) -> None:
+        outputs = self._infer_call(context.node, body, scope)
+        for graph in graphs_of(body):
+            self._temporary.update((*graph.inputs, *graph.initializers))
+            for node in graph:
+                self._temporary.update(node.present_outputs())
+        for index, (value, value_type) in enumerate(zip(body.outputs, outputs, strict=True)):
+            context.set_type(index, value_type)
+            constant = self.constant_of(value)
+            if constant is not None:
+                context.set_constant(index, constant)
+            else:
+                context.set_value(index, self._values.get(value))
+
+    def _keep(self, context: InferenceContext, scope: Scope) -> None:
+        node = context.node
+        for index, value in enumerate(node.outputs):
+            if value is None:
+                continue
+            self._settle(value, context.found[index], scope, node)
+            constant = context.found_constants.get(index)
+            if constant is not None:
+                self._constants[value] = constant
+                self._values.pop(value, None)
+            else:
+                self._constants.pop(value, None)
+                self._values[value] = context.found_values.get(index)
+
+    # ---- types
+
+    def _settle(self, value: Value, found: ValueType | None, scope: Scope, node: Node | None) -> None:
+        """Merge what was found with what was declared, note contradictions, and name unknown sizes."""
+        declared = value.type
+        if declared is not None:
+            declared = _with_unknown(declared)
+            if self._sizes:
+                declared = substitute_type(declared, self._sizes)
+            found = declared if found is None else self._merged(value, found, declared, node)
+        if found is None:
+            self._types.pop(value, None)
+            return
+        if isinstance(found, TensorType) and found.shape is not None and None in found.shape:
+            found = TensorType(found.dtype, name_unknown(found.shape, scope.prefix + value.name))
+        self._types[value] = found
+
+    def _merged(self, value: Value, found: ValueType, declared: ValueType, node: Node | None) -> ValueType:
+        if found == declared:
+            return found
+        name = node.name if node is not None else ""
+        if not types_agree(found, declared):
+            self._note(
+                NoteKind.TYPE,
+                f"Type Error: Type ({declared}) of output arg ({value.name}) of node ({name}) does not match expected "
+                f"type ({found}).",
+                node,
+            )
+            return found
+        if not type_shapes_agree(found, declared):
+            self._note(
+                NoteKind.SHAPE,
+                f"the shape {_shape_text(declared)} declared for {value.name!r} contradicts the inferred shape "
+                f"{_shape_text(found)} (node {name!r})",
+                node,
+            )
+            return found
+        return merge_types(found, declared)
+
+    # ---- what contexts ask
+
+    def type_of(self, value: Value) -> ValueType | None:
+        """Return the type found for a value, else the declared one."""
+        found = self._types.get(value)
+        return value.type if found is None else found
+
+    def constant_of(self, value: Value | None) -> Constant | None:
+        """Return the constant of a value that no caller can change."""
+        if value is None:
+            return None
+        if value.constant is not None:
+            return None if value in self._overridable else value.constant
+        return self._constants.get(value)
+
+    def value_of(self, value: Value | None, node: Node) -> SymbolicValue | None:
+        """Return what is known of the elements of a value."""
+        if value is None:
+            return None
+        if value in self._values:
+            return self._values[value]
+        constant = self.constant_of(value)
+        if constant is None or constant.size > MAX_ELEMENTS or constant.dtype is DataType.STRING:
+            return None
+        array = self.read(constant, node)
+        found = None if array is None else as_elements(array)
+        self._values[value] = found
+        return found
+
+    def read(self, constant: Constant, node: Node) -> np.ndarray | None:
+        """Return the contents of a constant; unreadable ones become a note."""
+        try:
+            return constant.array()
+        except OrtError as error:
+            self._note(NoteKind.GAP, f"{node.describe()} reads a constant that cannot be loaded: {error}", node)
+            return None
+
+    def note_count(self) -> int:
+        """Return how many notes there are."""
+        return len(self._notes)
+
+    def drop_notes(self, count: int) -> None:
+        """Forget all notes but the first ``count``."""
+        del self._notes[count:]
+
+    # ---- lookups
+
+    def _signature(self, domain: str, op_type: str, opset: int) -> Signature | None:
+        key = (domain, op_type, opset)
+        if key not in self._signatures:
+            schema = self._schemas.find(domain, op_type, opset)
+            self._signatures[key] = Signature(schema) if isinstance(schema, OpSchema) else None
+        return self._signatures[key]
+
+    def _default_opset(self, domain: str) -> int:
+        # onnxruntime lets a model leave out its own domains' imports; the first version is meant then.
+        return self._model.opset_imports.get(domain, 1)
+
+    def _note(self, kind: NoteKind, message: str, node: Node | None) -> None:
+        self._notes.append(InferenceNote(kind, message, node))
+
+    def finish(self) -> InferenceReport:
+        """Write the types to the values and return the report."""
+        before: dict[Value, ValueType | None] = {}
+        for value, value_type in self._types.items():
+            if value in self._temporary:
+                continue
+            if value.type != value_type:
+                before[value] = value.type
+                value.type = value_type
+        values = {v: e for v, e in self._values.items() if e is not None and v not in self._temporary}
+        return InferenceReport(tuple(self._notes), values, before, dict(self._sizes))
+
+
+def _with_unknown(declared: ValueType) -> ValueType:
+    """Exporters write ``?`` for several sizes that are not equal: such a name says nothing."""
+    if not isinstance(declared, TensorType) or declared.shape is None:
+        return declared
+    meaningless = [isinstance(d, SymbolicDim) and d.name == UNKNOWN_PREFIX for d in declared.shape]
+    if not any(meaningless):
+        return declared
+    return TensorType(declared.dtype, tuple(None if m else d for m, d in zip(meaningless, declared.shape, strict=True)))
+
+
+def _shape_text(value_type: ValueType) -> str:
+    shape = value_type.shape if isinstance(value_type, TensorType) else None
+    return str(value_type) if shape is None else "{" + ",".join(map(str, shape)) + "}"

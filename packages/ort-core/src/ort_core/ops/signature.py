@@ -1,0 +1,109 @@
+"""What a schema alone says of a node: whether its inputs are allowed, and which types its outputs have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ort_core.ir.nodes import Node
+from ort_core.ir.types import DataType, TensorType, ValueType
+from ort_core.ops.schema import OpSchema, Parameter
+from ort_core.ops.type_text import parse_type, plain_text, without_shapes
+
+_TENSOR_TEXT = {t: f"tensor({t.text})" for t in DataType}
+
+
+class Signature:
+    """A schema compiled for checking many nodes: allowed type texts and the variable of every parameter."""
+
+    __slots__ = ("_allowed", "_fixed", "_inputs", "_outputs", "schema")
+
+    def __init__(self, schema: OpSchema) -> None:
+        self.schema = schema
+        self._allowed = {
+            name: frozenset(text.replace(" ", "") for text in texts) for name, texts in schema.type_constraints.items()
+        }
+        self._inputs = schema.inputs
+        self._outputs = schema.outputs
+        self._fixed = {
+            p.type_text: parse_type(p.type_text) for p in schema.outputs if p.type_text not in schema.type_constraints
+        }
+        for name, allowed in self._allowed.items():
+            if len(allowed) == 1:
+                self._fixed[name] = parse_type(next(iter(allowed)))
+
+    def count_problem(self, node: Node) -> str | None:
+        """Return what is wrong with the number of inputs or outputs, or ``None``."""
+        schema = self.schema
+        for what, found, least, most in (
+            ("input", len(node.inputs), schema.min_inputs, schema.max_inputs),
+            ("output", len(node.outputs), 0, schema.max_outputs),
+        ):
+            if found < least or (most is not None and found > most):
+                limit = "inf" if most is None else most
+                return f"Node ({node.name}) has {what} size {found} not in range [min={least}, max={limit}]."
+        return None
+
+    def type_problems(self, node: Node, types: Sequence[ValueType | None]) -> Iterator[str]:
+        """Yield what is wrong with the types of the inputs."""
+        bound: dict[str, str] = {}
+        for index, value_type in enumerate(types):
+            if value_type is None:
+                continue
+            parameter = _parameter(self._inputs, index)
+            if parameter is None:
+                return
+            text = _text_of(value_type)
+            allowed = self._allowed.get(parameter.type_text)
+            if allowed is None:
+                is_allowed = text == parameter.type_text.replace(" ", "")
+            else:
+                is_allowed = text in allowed
+            if not is_allowed and not (isinstance(value_type, TensorType) and value_type.dtype is DataType.UNDEFINED):
+                yield (
+                    f"Type Error: Type '{value_type}' of input parameter ({_value_name(node, index)}) of operator "
+                    f"({node.op_type}) in node ({node.name}) is invalid."
+                )
+            elif allowed is not None and parameter.is_homogeneous:
+                other = bound.setdefault(parameter.type_text, text)
+                if other != text:
+                    yield (
+                        f"Type Error: Type parameter ({parameter.type_text}) of Optype ({node.op_type}) bound to "
+                        f"different types ({other} and {text} in node ({node.name})."
+                    )
+
+    def output_types(self, types: Sequence[ValueType | None], count: int) -> list[ValueType | None]:
+        """Return the types, without shapes, of ``count`` outputs as far as the type variables determine them."""
+        bound: dict[str, ValueType] = {}
+        for index, value_type in enumerate(types):
+            if value_type is None:
+                continue
+            parameter = _parameter(self._inputs, index)
+            if parameter is not None and parameter.is_homogeneous:
+                bound.setdefault(parameter.type_text, value_type)
+        found: list[ValueType | None] = []
+        for index in range(count):
+            parameter = _parameter(self._outputs, index)
+            if parameter is None or not parameter.is_homogeneous:
+                found.append(None)
+                continue
+            known = bound.get(parameter.type_text)
+            if known is None:
+                found.append(self._fixed.get(parameter.type_text))
+            else:
+                found.append(TensorType(known.dtype) if isinstance(known, TensorType) else without_shapes(known))
+        return found
+
+
+def _parameter(parameters: tuple[Parameter, ...], index: int) -> Parameter | None:
+    if index < len(parameters):
+        return parameters[index]
+    return parameters[-1] if parameters and parameters[-1].option.value == "variadic" else None
+
+
+def _text_of(value_type: ValueType) -> str:
+    return _TENSOR_TEXT[value_type.dtype] if isinstance(value_type, TensorType) else plain_text(value_type)
+
+
+def _value_name(node: Node, index: int) -> str:
+    value = node.input(index)
+    return "" if value is None else value.name
