@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from ort_core import stages
 from ort_core.environment import default_environment
@@ -34,7 +34,7 @@ class InferenceSession(SessionRuns):
         sess_options: how to load, optimise and place; copied.
         providers: names, or (name, options), most wanted first; all available ones when not given.
         provider_options: one mapping for each name in ``providers``.
-        **kwargs: ``disabled_optimizers`` (names of passes), ``enable_fallback`` (default True), ``read_config_from_model``.
+        **kwargs: ``disabled_optimizers`` (names of passes), ``enable_fallback`` (True), ``read_config_from_model``.
 
     Raises:
         OrtError: the model cannot be loaded, an option is unknown, or no provider that was asked for is available.
@@ -64,12 +64,12 @@ class InferenceSession(SessionRuns):
         self._options = options.copy()
         self._keywords = kwargs
         self._fallback = bool(kwargs.get("enable_fallback", True))
+        self._background = BackgroundRunsState()
         self._profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
         self._load(lambda metadata: provider_request(providers, provider_options, options, self._environment, metadata))
 
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         start = time.perf_counter_ns()
-        self._background = BackgroundRunsState()
         model = self._source.load(self._options)
         if self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL")):
             apply_model_config(model.metadata, self._options)
@@ -95,7 +95,7 @@ class InferenceSession(SessionRuns):
 
     def _disabled_passes(self) -> frozenset[str]:
         given = self._keywords.get("disabled_optimizers") or ()
-        names = [given] if isinstance(given, str) else list(given)  # type: ignore[call-overload]  # as the caller wrote it
+        names = [given] if isinstance(given, str) else list(cast("Iterable[str]", given))
         configured = str(self._options.setting("optimization.disable_specified_optimizers"))
         return frozenset([*names, *(n.strip() for n in configured.replace(",", ";").split(";") if n.strip())])
 
@@ -115,7 +115,9 @@ class InferenceSession(SessionRuns):
     ) -> None:
         """Place the model anew, on other providers. Not to be called while runs are going on."""
         request = normalised(providers, provider_options) if providers else None
+        previous = self._loaded
         self._load(lambda _: request)
+        previous.closing()
 
     def enable_fallback(self) -> None:
         """Go on to the next provider that was asked for when one fails in a run."""
@@ -166,17 +168,19 @@ class InferenceSession(SessionRuns):
 
     def __getstate__(self) -> dict[str, object]:
         return {
-            "source": self._source, "options": self._options, "keywords": self._keywords, "request": self._loaded.request,
-            "fallback": self._fallback,
+            "source": self._source, "options": self._options, "keywords": self._keywords,
+            "request": self._loaded.request, "fallback": self._fallback,
         }  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # Any: pickled state
         self._environment = default_environment()
         self._source, self._options, self._keywords = state["source"], state["options"], state["keywords"]
         self._fallback = state["fallback"]
+        self._background = BackgroundRunsState()
         self._profiler = Profiler(self._options.profile_file_prefix) if self._options.enable_profiling else None
         self._load(lambda _: state["request"])
 
     def __repr__(self) -> str:
         where = self._source.path or "given bytes"
-        return f"{type(self).__name__}({where!r}, inputs: {self._loaded.checker.described()}, providers: {self.get_providers()})"
+        inputs = self._loaded.checker.described()
+        return f"{type(self).__name__}({where!r}, inputs: {inputs}, providers: {self.get_providers()})"

@@ -223,7 +223,8 @@ class _Conversion:
         limits = _integer_limits(dtype)
         if found.size and not (limits[0] <= int(found.min()) and int(found.max()) <= limits[1]):
             raise InvalidArgument(
-                f"the feed of input {self._name!r} has numbers outside {limits[0]}..{limits[1]}, expected tensor({dtype.text})"
+                f"the feed of input {self._name!r} has numbers outside {limits[0]}..{limits[1]}, "
+                f"expected tensor({dtype.text})"
             )
         return found.astype(dtype.numpy)
 
@@ -290,7 +291,8 @@ class _Conversion:
 
     def _unfit(self, value: object) -> InvalidValue:
         kind = {
-            MapType: "a mapping", SequenceType: "a list", SparseTensorType: "a SparseTensor", OptionalType: "a value or None",
+            MapType: "a mapping", SequenceType: "a list", SparseTensorType: "a SparseTensor",
+            OptionalType: "a value or None",
         }.get(type(self._declared), "a numpy array, a nested list of numbers or an OrtValue")  # fmt: skip
         core = f"Unable to handle object of type {type(value)}"
         if isinstance(value, (str, bytes)):

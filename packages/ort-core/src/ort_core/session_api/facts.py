@@ -55,8 +55,8 @@ class SessionFacts:
         """Return the nodes of each provider (``explain`` says more)."""
         if not self._options.setting("session.record_ep_graph_assignment_info"):
             raise Fail(
-                "Session configuration entry 'session.record_ep_graph_assignment_info' must be set to \"1\" to retrieve EP "
-                "graph assignment information. session.explain() needs no setting."
+                "Session configuration entry 'session.record_ep_graph_assignment_info' must be set to \"1\" to "
+                "retrieve EP graph assignment information. session.explain() needs no setting."
             )
         return assigned_subgraphs(self._loaded.prepared.report)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class IOBinding:
 
     def copy_outputs_to_cpu(self) -> list[RuntimeValue]:
         """Return copies of the outputs of the last run."""
-        return [o.numpy().copy() if o.is_tensor() else o.value for o in self._results]  # type: ignore[misc]  # a DeviceArray is a tensor
+        return [o.numpy().copy() if o.is_tensor() else cast("RuntimeValue", o.value) for o in self._results]
 
     def clear_binding_inputs(self) -> None:
         """Forget bound inputs."""
@@ -220,13 +220,13 @@ def _check_fits(name: str, result: RuntimeValue, target: np.ndarray) -> None:
         raise InvalidValue(f"output {name!r} is no tensor and cannot be bound to memory")
     if result.dtype != target.dtype:
         raise InvalidValue(
-            f"Unexpected output data type. Actual: (tensor({_text(target)})) , expected: (tensor({_text(result)})): the memory "
-            f"bound to output {name!r} has another element type"
+            f"Unexpected output data type. Actual: (tensor({_text(target)})) , expected: (tensor({_text(result)})): "
+            f"the memory bound to output {name!r} has another element type"
         )
     if result.shape != target.shape:
         raise InvalidValue(
-            f"The output OrtValue provided for output '{name}' has shape {list(target.shape)} but the computed output shape "
-            f"for this run is {list(result.shape)}. Bind memory of that shape, or let the session allocate (bind_output)."
+            f"The output OrtValue provided for output '{name}' has shape {list(target.shape)} but the computed output "
+            f"shape for this run is {list(result.shape)}. Bind memory of that shape, or leave it to the session."
         )
 
 

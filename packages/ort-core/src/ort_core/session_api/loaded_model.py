@@ -16,7 +16,7 @@ from ort_core.stages import PreparedModel
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A prepared model with what the API shows of it. ``closing`` gives back what the plan holds, at the latest at its end."""
+    """A prepared model with what the API shows of it. ``closing`` gives back what the plan holds."""
 
     prepared: PreparedModel
     metadata: ModelMetadata

@@ -95,8 +95,8 @@ def fix_dimensions(model: Model, by_name: Mapping[str, int], by_denotation: Mapp
     """Replace named dimensions by sizes, in every value's type."""
     if by_denotation:
         raise NotImplemented(
-            f"sizes by denotation ({', '.join(by_denotation)}) cannot be applied: dimensions are known by name here; use "
-            "add_free_dimension_override_by_name"
+            f"sizes by denotation ({', '.join(by_denotation)}) cannot be applied: dimensions are known by name here; "
+            "use add_free_dimension_override_by_name"
         )
     if by_name:
         sizes = dict(by_name)

@@ -9,7 +9,7 @@ from ort_core.tensors.ort_value import RuntimeValue
 
 
 class NamedOutputs(Mapping[str, RuntimeValue]):
-    """Outputs by name: ``outputs["logits"]``, ``outputs.logits``, and in the model's order ``first, second = outputs.values()``."""
+    """Outputs by name, ``outputs["logits"]`` or ``outputs.logits``, in the model's order."""
 
     __slots__ = ("_values",)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, InvalidType
@@ -39,8 +40,8 @@ def provider_request(
     if providers:
         if options.has_providers():
             warnings.warn(
-                "Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has already "
-                "been configured with providers. InferenceSession will only use the providers passed to "
+                "Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has "
+                "already been configured with providers. InferenceSession will only use the providers passed to "
                 "InferenceSession().",
                 stacklevel=4,
             )
@@ -67,7 +68,7 @@ def normalised(providers: Providers, provider_options: Sequence[Mapping[str, obj
             )
         if not all(isinstance(name, str) for name in providers):
             raise InvalidArgument("Only string values for 'providers' are supported if 'provider_options' is given.")
-        entries = list(zip(providers, provider_options, strict=True))  # type: ignore[arg-type]  # strings, checked above
+        entries = list(zip(cast("Sequence[str]", providers), provider_options, strict=True))
     else:
         entries = [_entry(item) for item in providers]
     request: dict[str, dict[str, object]] = {}

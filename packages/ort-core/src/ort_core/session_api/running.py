@@ -25,7 +25,7 @@ class BackgroundRunsState:
         self._process_id = os.getpid()
 
     def call(self, work: Callable[[], list], callback: Callback, user_data: object) -> None:
-        """Run ``work`` and hand its result to ``callback(results, user_data, error)``; the error is text, empty when none."""
+        """Run ``work``, then ``callback(results, user_data, error)``; the error is text, empty when there is none."""
 
         def run() -> None:
             try:

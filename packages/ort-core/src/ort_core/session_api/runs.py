@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from ort_core.errors import EPFail, InvalidType, InvalidValue
 from ort_core.options import RunOptions
 from ort_core.runtime.limits import RunSettings
 from ort_core.runtime.profiler import SESSION, Profiler
+from ort_core.session_api.adapters import LoraAdapter
 from ort_core.session_api.facts import SessionFacts
 from ort_core.session_api.io_binding import IOBinding
 from ort_core.session_api.named_outputs import NamedOutputs
@@ -95,11 +97,13 @@ class SessionRuns(SessionFacts):
         """Compute outputs as OrtValues. Raises as ``run``."""
         names = list(output_names) if output_names else [output.name for output in self._loaded.outputs]
         results = self.run(names, input_dict_ort_values, run_options)
-        return [OrtValue.of(value, self._loaded.output_types[name]) for name, value in zip(names, results, strict=True)]
+        return self._wrapped(names, results)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Compute the bound outputs from the bound inputs. Raises as ``run``."""
-        iobinding.accept(self.run_with_ort_values(iobinding.output_names(), iobinding.feeds(), run_options))  # type: ignore[arg-type]  # feeds are converted
+        names = iobinding.output_names()
+        results = self.run(names, iobinding.feeds(), run_options)
+        iobinding.accept(self._wrapped(names, results))
 
     def run_with_ortvaluevector(
         self,
@@ -133,7 +137,8 @@ class SessionRuns(SessionFacts):
         if not self._loaded.closing.alive:
             raise InvalidValue("this session is closed; make a new one")
         if run_options is not None and run_options.active_adapters:
-            adapted = {k: v for a in run_options.active_adapters for k, v in a.parameters.items()}  # type: ignore[attr-defined]  # LoraAdapters
+            adapters = cast("Sequence[LoraAdapter]", run_options.active_adapters)
+            adapted = {name: value for adapter in adapters for name, value in adapter.parameters.items()}
             input_feed = {**adapted, **input_feed}
         return self._loaded.checker.convert(input_feed)
 
@@ -156,6 +161,10 @@ class SessionRuns(SessionFacts):
             self._record("SequentialExecutor::Execute", start)
             self._record("model_run", start)
 
+    def _wrapped(self, names: Sequence[str], results: Outputs) -> list[OrtValue]:
+        types = self._loaded.output_types
+        return [OrtValue.of(value, types[name]) for name, value in zip(names, results, strict=True)]
+
     def _run_settings(self, options: RunOptions | None, is_cancelled: Callable[[], bool]) -> RunSettings:
         limit = self._options.max_allocation_bytes
         observer = self._profiler.observe if self._profiler is not None else None
@@ -171,7 +180,8 @@ class SessionRuns(SessionFacts):
             return {**values[0], **feeds}
         if len(values) > len(self._loaded.inputs):
             raise InvalidType(
-                f"{len(values)} positional values for {len(self._loaded.inputs)} inputs: {self._loaded.checker.described()}"
+                f"{len(values)} positional values for {len(self._loaded.inputs)} inputs: "
+                f"{self._loaded.checker.described()}"
             )
         named = {argument.name: value for argument, value in zip(self._loaded.inputs, values, strict=False)}
         twice = sorted(named.keys() & feeds.keys())

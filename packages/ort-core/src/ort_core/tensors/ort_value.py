@@ -112,7 +112,8 @@ class OrtValue:
             return cls(array)
         if data_type is DataType.STRING or array.dtype == object or array.itemsize != max(1, data_type.bits // 8):
             raise InvalidValue(
-                f"Items size in the incoming array: {array.itemsize} specified by onnxtype: {max(1, data_type.bits // 8)} "
+                f"Items size in the incoming array: {array.itemsize} specified by onnxtype: "
+                f"{max(1, data_type.bits // 8)} "
                 f"({array.dtype} array, tensor({data_type.text}) asked for)"
             )
         if data_type.bits >= 8:
@@ -377,7 +378,7 @@ def element_type_of(element_type: ElementType) -> DataType:
 
 
 def _allocate(device: Device, dtype: np.dtype, shape: tuple[int, ...]) -> DeviceArray:
-    if dtype == object:
+    if dtype.kind == "O":
         raise InvalidValue(f"strings live on the CPU only; {device} cannot hold them")
     api = directory_in_use().get(device)
     return DeviceArray(api, api.allocate(math.prod(shape) * dtype.itemsize), dtype, shape)
