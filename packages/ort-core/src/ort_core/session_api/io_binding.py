@@ -232,3 +232,6 @@ def _check_fits(name: str, result: RuntimeValue, target: np.ndarray) -> None:
 
 def _text(array: np.ndarray) -> str:
     return "string" if array.dtype == object else DataType.from_numpy(array.dtype).text
+
+
+SessionIOBinding = IOBinding  # onnxruntime's name of the object inside
