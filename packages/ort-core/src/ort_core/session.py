@@ -66,7 +66,7 @@ class InferenceSession(SessionRuns):
         self._fallback = bool(kwargs.get("enable_fallback", True))
         self._background = BackgroundRunsState()
         self._profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
-        self._load(lambda metadata: provider_request(providers, provider_options, options, self._environment, metadata))
+        self._load(lambda metadata: self._requested(providers, provider_options, metadata))
 
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         start = time.perf_counter_ns()
@@ -84,6 +84,14 @@ class InferenceSession(SessionRuns):
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
             self._profiler.default_provider = prepared.providers[0]
         self._save_optimized()
+
+    def _requested(
+        self,
+        providers: Providers | None,
+        provider_options: Sequence[Mapping[str, object]] | None,
+        metadata: Mapping[str, str],
+    ) -> Request | None:
+        return provider_request(providers, provider_options, self._options, self._environment, metadata)
 
     def _fall_back(self, error: EPFail) -> bool:
         request = self._loaded.request

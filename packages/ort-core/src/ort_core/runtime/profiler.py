@@ -28,7 +28,7 @@ MAX_EVENTS = 1_000_000  # as onnxruntime: a trace that is never ended must not f
 
 
 class Profiler:
-    """Collects events from any number of threads until ``finish`` writes them.
+    """Collects events from any number of threads until ``finish`` writes them; later ones are dropped.
 
     Args:
         prefix: start of the file's path; the local time is appended.
@@ -66,7 +66,7 @@ class Profiler:
             "args": dict(arguments or {}),
         }
         with self._lock:
-            if len(self._events) < MAX_EVENTS:
+            if not self._path and len(self._events) < MAX_EVENTS:
                 self._events.append(event)
 
     def observe(
