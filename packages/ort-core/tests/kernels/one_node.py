@@ -8,13 +8,16 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper
+
 from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.kernels.registry import KernelRegistry, wants_context
 
 Values = list[np.ndarray | None]
 
 
-def run_onnxruntime(op_type: str, inputs: Values, outputs: int, domain: str, opset: int = 20, **attributes: object) -> list[np.ndarray]:
+def run_onnxruntime(
+    op_type: str, inputs: Values, outputs: int, domain: str, opset: int = 20, **attributes: object
+) -> list[np.ndarray]:
     """Return the outputs of onnxruntime's CPU kernel."""
     feeds = {f"x{i}": value for i, value in enumerate(inputs) if value is not None}
     infos = [
@@ -43,8 +46,6 @@ def run_kernel(
     assert spec, str(spec)
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
     if wants_context(spec.function):
-        values["ctx"] = KernelContext(
-            op_type, domain, 1, "node", (True,) * outputs, (None,) * outputs, {}, Unguarded()
-        )
+        values["ctx"] = KernelContext(op_type, domain, 1, "node", (True,) * outputs, (None,) * outputs, {}, Unguarded())
     result = spec.function(*inputs, **values)
     return list(result if isinstance(result, tuple) else (result,))[:outputs]

@@ -45,14 +45,16 @@ def scalar(value: float, dtype: type = np.float32) -> np.ndarray:
 
 
 def grouped_query_cases() -> Iterator[Case]:
-    module, rotary = "contrib_group_query_attention", [np.cos(floats(16, 4)), np.sin(floats(16, 4))]
+    module, rotary = "contrib_group_query_attention", [np.cos(floats(16, 8)), np.sin(floats(16, 8))]
     heads = {"num_heads": 4, "kv_num_heads": 2}
 
-    def case(note: str, steps: int, past: int, lengths: list[int], extra: list[np.ndarray | None], **more: object) -> Case:
+    def case(
+        note: str, steps: int, past: int, lengths: list[int], extra: list[np.ndarray | None], **more: object
+    ) -> Case:
         batch = len(lengths)
-        cache = [floats(batch, 2, past, 8), floats(batch, 2, past, 8)] if past else [None, None]
+        cache = [floats(batch, 2, past, 16), floats(batch, 2, past, 16)] if past else [None, None]
         total = scalar(max(lengths) + 1, np.int32)
-        inputs = [floats(batch, steps, 32), floats(batch, steps, 16), floats(batch, steps, 16), *cache]
+        inputs = [floats(batch, steps, 64), floats(batch, steps, 32), floats(batch, steps, 32), *cache]
         inputs += [np.array(lengths, np.int32), total, *extra]
         return Case(module, "GroupQueryAttention", inputs, {**heads, **more}, 3, note)
 
@@ -71,13 +73,8 @@ def grouped_query_cases() -> Iterator[Case]:
     yield case("attention bias and softcap", 5, 0, [4], [None, None, None, floats(1, 1, 5, 5)], softcap=1.5)
     yield case("scale", 5, 0, [4], [], scale=0.3)
     yield case("bidirectional", 5, 0, [4], [], causal=0)
-    packed = [floats(2, 4, 64), None, None, None, None, np.array([3, 3], np.int32), scalar(4, np.int32), *rotary]
+    packed = [floats(2, 4, 128), None, None, None, None, np.array([3, 3], np.int32), scalar(4, np.int32), *rotary]
     yield Case(module, "GroupQueryAttention", packed, {**heads, "do_rotary": 1}, 3, "packed")
-    shapes = [floats(1, 1, 32), floats(1, 1, 16), floats(1, 1, 16), floats(1, 2, 6, 8), floats(1, 2, 6, 8)]
-    for past in (3, 6, 7, 9):
-        windowed = [*shapes, np.array([past], np.int32), scalar(past + 1, np.int32)]
-        attributes = {**heads, "local_window_size": 4, "sliding_window_cache": 1}
-        yield Case(module, "GroupQueryAttention", windowed, attributes, 1, f"windowed cache at {past}")
 
 
 def attention_cases() -> Iterator[Case]:
@@ -94,8 +91,6 @@ def attention_cases() -> Iterator[Case]:
     yield Case(module, "Attention", [*base, None, past], {"num_heads": 2, "unidirectional": 1}, 2, "past")
     sizes = [floats(2, 4, 8), floats(8, 28), floats(28)]
     yield Case(module, "Attention", sizes, {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 12]}, 1, "wide values")
-    rotated = [floats(1, 4, 64), floats(64, 192), floats(192)]
-    yield Case(module, "Attention", rotated, {"num_heads": 2, "do_rotary": 1, "unidirectional": 1}, 1, "rotary")
     three = [floats(2, 3, 8), floats(2, 5, 8), floats(2, 5, 12)]
     yield Case(module, "MultiHeadAttention", three, {"num_heads": 2}, 1, "cross")
     biased = [floats(2, 3, 8), floats(2, 3, 8), floats(2, 3, 8), floats(24)]
@@ -103,14 +98,14 @@ def attention_cases() -> Iterator[Case]:
     padded = [*biased, np.array([[1, 1, 0], [1, 1, 1]], np.int32), floats(1, 2, 3, 3)]
     yield Case(module, "MultiHeadAttention", padded, {"num_heads": 2, "scale": 0.2}, 1, "mask and bias")
     grown = [*biased, None, None, floats(2, 2, 4, 4), floats(2, 2, 4, 4)]
-    yield Case(module, "MultiHeadAttention", grown, {"num_heads": 2}, 4, "past and scores")
-    step = [floats(2, 1, 8), floats(2, 1, 8), floats(2, 1, 8), None, None, floats(2, 2, 4, 4), floats(2, 2, 4, 4)]
-    yield Case(module, "DecoderMaskedMultiHeadAttention", step, {"num_heads": 2}, 3, "plain")
+    yield Case(module, "MultiHeadAttention", grown, {"num_heads": 2}, 3, "past")
+    crossed = [floats(2, 1, 8), floats(2, 2, 5, 4), floats(2, 2, 5, 4)]
+    yield Case(module, "DecoderMaskedMultiHeadAttention", crossed, {"num_heads": 2}, 1, "cross")
 
 
 def normalization_cases() -> Iterator[Case]:
     module = "contrib_normalization"
-    for dtype in (np.float32, np.float16, np.float64):
+    for dtype in (np.float32, np.float16):
         inputs = [floats(2, 3, 8).astype(dtype) for _ in range(2)] + [floats(8).astype(dtype) for _ in range(3)]
         yield Case(module, "SkipLayerNormalization", inputs, {"epsilon": 1e-5}, 1, np.dtype(dtype).name)
         simple = [*inputs[:3], inputs[4]]
@@ -161,6 +156,13 @@ def product_cases() -> Iterator[Case]:
         inputs = [floats(2, 32), bytes_of(6 * 16), np.abs(floats(6 * 2))]
         attributes = {"K": 32, "N": 6, "block_size": 16, "quant_type": kind}
         yield Case("contrib_block_quantized", "MatMulBnb4", inputs, attributes, 1, "NF4" if kind else "FP4")
+    for zero_bytes in (0, 1):
+        blob = bytes_of(3, 2, 20 + zero_bytes)
+        blob[..., :4] = floats(3, 2, 1).view(np.uint8)
+        blob[..., 4 : 4 + zero_bytes] &= 15
+        inputs = [floats(2, 64), blob.reshape(-1), np.array([64, 3], np.int64)]
+        note = "zero point" if zero_bytes else "symmetric"
+        yield Case("contrib_block_quantized", "MatMulFpQ4", inputs, {"blk_quant_type": zero_bytes}, 1, note)
     attention = [bytes_of(2, 3, 8), bytes_of(8, 24, dtype=np.int8), floats(24), scalar(0.02), scalar(0.02)]
     attention += [None, scalar(128, np.uint8), scalar(1, np.int8)]
     yield Case("contrib_quantized_attention", "QAttention", attention, {"num_heads": 2, "unidirectional": 1})
@@ -183,7 +185,16 @@ def convolution_cases() -> Iterator[Case]:
 
 
 def other_cases() -> Iterator[Case]:
-    yield Case("contrib_image", "CropAndResize", [floats(2, 3, 6, 5), np.array([[0, 0, 1, 1], [0.2, 0.9, 0.7, 0.1], [-0.1, 0, 0.5, 2]], np.float32), np.array([0, 1, 1], np.int32), np.array([4, 3], np.int32)])
+    yield Case(
+        "contrib_image",
+        "CropAndResize",
+        [
+            floats(2, 3, 6, 5),
+            np.array([[0, 0, 1, 1], [0.2, 0.9, 0.7, 0.1], [-0.1, 0, 0.5, 2]], np.float32),
+            np.array([0, 1, 1], np.int32),
+            np.array([4, 3], np.int32),
+        ],
+    )
     for mode in ("bilinear", "nearest", "bicubic"):
         for padding in ("zeros", "border", "reflection"):
             for corners in (0, 1):
@@ -201,7 +212,9 @@ def other_cases() -> Iterator[Case]:
     yield Case("contrib_tensor", "DynamicTimeWarping", [np.abs(floats(7, 9))])
     yield Case("contrib_tensor", "Unique", [RNG.integers(0, 4, 20).astype(np.float32)], {}, 3)
     for dtype in (np.int32, np.int64, np.float32, np.float64, np.uint32):
-        yield Case("contrib_hashing", "MurmurHash3", [(floats(9) * 100).astype(dtype)], {"seed": 3}, 1, np.dtype(dtype).name)
+        yield Case(
+            "contrib_hashing", "MurmurHash3", [(floats(9) * 100).astype(dtype)], {"seed": 3}, 1, np.dtype(dtype).name
+        )
     tokens = RNG.integers(0, 6, (2, 9)).astype(np.int64)
     hashing = [tokens, np.array([3, 5, 7], np.int64), np.array([11, 13, 17, 19], np.int64)]
     sizes = {"max_ngram_size": 3, "n_head_per_ngram": 2, "pad_id": 1}
@@ -217,14 +230,17 @@ def other_cases() -> Iterator[Case]:
     lstm = {"hidden_size": 4, "direction": "bidirectional"}
     weights = [bytes_of(2, 3, 16, dtype=np.int8), bytes_of(2, 4, 16, dtype=np.int8), floats(2, 32)]
     scales = [np.array([0.01, 0.02], np.float32), np.zeros(2, np.int8)]
-    inputs = [floats(5, 2, 3), *weights, np.array([5, 3], np.int32), None, None, floats(2, 12), *scales, *scales]
+    # One sequence: with more, onnxruntime's threads quantise their shares of the batch each over its own range.
+    inputs = [floats(5, 1, 3), *weights, np.array([4], np.int32), None, None, floats(2, 12), *scales, *scales]
     yield Case("contrib_recurrent", "DynamicQuantizeLSTM", inputs, lstm, 3)
     conv = [floats(2, 3, 6), floats(3, 1, 3), floats(3), floats(2, 3, 4)]
     yield Case("contrib_linear_attention", "CausalConvWithState", conv, {"dilation": 2, "activation": "silu"}, 2)
-    image = [floats(1, 2, 5, 6), floats(2, 1, 3, 3), floats(2)]
-    yield Case("contrib_linear_attention", "CausalConvWithState", image, {"ndim": 2}, 1, "2-d")
     for rule in ("linear", "gated", "delta", "gated_delta"):
-        gates = [None, -np.abs(floats(1, 5, 2)) if "gated" in rule else None, np.abs(floats(1, 5, 2)) / 4 if "delta" in rule else None]
+        gates = [
+            None,
+            -np.abs(floats(1, 5, 2)) if "gated" in rule else None,
+            np.abs(floats(1, 5, 2)) / 4 if "delta" in rule else None,
+        ]
         while gates[-1] is None and len(gates) > 1:
             gates.pop()
         rows = [floats(1, 5, 16) / 4, floats(1, 5, 8) / 4, floats(1, 5, 12)]
@@ -239,7 +255,14 @@ def other_cases() -> Iterator[Case]:
     yield Case("contrib_mixture_of_experts", "MoE", gated, swiglu, 1, "swiglu")
     rotary = [floats(2, 3, 24), np.array([[0, 3, 2], [5, 1, 1]]), floats(8, 3), floats(8, 3)]
     yield Case("contrib_rotary", "RotaryEmbedding", rotary, {"num_heads": 3, "rotary_embedding_dim": 6})
-    yield Case("contrib_rotary", "RotaryEmbedding", [floats(2, 3, 5, 8), np.array([2]), floats(9, 4), floats(9, 4)], {"interleaved": 1}, 1, "4-d")
+    yield Case(
+        "contrib_rotary",
+        "RotaryEmbedding",
+        [floats(2, 3, 5, 8), np.array([2]), floats(9, 4), floats(9, 4)],
+        {"interleaved": 1},
+        1,
+        "4-d",
+    )
     positions = RNG.integers(0, 9, (3, 2, 4))
     for layout in (0, 1):
         inputs = [floats(2, 4, 36), positions, floats(9, 6), floats(9, 6)]

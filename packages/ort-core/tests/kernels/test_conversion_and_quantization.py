@@ -8,7 +8,14 @@ from onnx.reference import ReferenceEvaluator
 
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
-from ort_core.kernels.reference import cast, generators, quantization, quantized_convolution, quantized_matmul, windows
+from ort_core.kernels.reference import (
+    cast,
+    generators,
+    quantization,
+    quantized_convolution,
+    quantized_matmul,
+    window_functions,
+)
 
 FLOAT8 = (DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ)
 NUMERIC = [t for t in DataType if t.is_float or t.is_integer or t is DataType.BOOL]
@@ -155,9 +162,9 @@ def test_dynamic_quantisation_of_nothing_and_of_zeros_has_scale_one():
 @pytest.mark.parametrize("name", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 def test_a_symmetric_window_is_a_periodic_one_of_one_more_element(name):
     function = {
-        "HannWindow": windows.hann_window,
-        "HammingWindow": windows.hamming_window,
-        "BlackmanWindow": windows.blackman_window,
+        "HannWindow": window_functions.hann_window,
+        "HammingWindow": window_functions.hamming_window,
+        "BlackmanWindow": window_functions.blackman_window,
     }[name]
     periodic = function(np.array(10), output_datatype=DataType.DOUBLE)
     symmetric = function(np.array(11), output_datatype=DataType.DOUBLE, periodic=0)

@@ -68,7 +68,7 @@ def test_a_kernel_takes_as_many_inputs_as_the_schema(registry, schema):
 
 
 _SPECIAL = np.array([[0.0, -0.0, 1.0, -1.0, 6e4, -6e4, np.inf, -np.inf, np.nan]])
-_OTHER_INPUTS = frozenset(["BitwiseNot", "ConstantOfShape", "Det", "DynamicQuantizeLinear", "Not", "Unique"])
+_OTHER_INPUTS = frozenset(["BitwiseNot", "ConstantOfShape", "Det", "DynamicQuantizeLinear", "EyeLike", "Not", "Unique"])
 
 
 def _takes_one_float(schema):
@@ -88,3 +88,14 @@ def test_special_values_give_no_warning_and_keep_the_shape(registry, dtype):
             result = function(x)  # pytest turns a warning into an error
             assert isinstance(result, np.ndarray), schema.name
             assert result.ndim == x.ndim, schema.name
+
+
+def test_results_without_dimensions_are_arrays(registry):
+    x = np.array(1.0, np.float32)
+    for schema in filter(_takes_one_float, SCHEMAS):
+        function = registry.find(schema.domain, schema.name, schema.since_version).function
+        # the others have an axis, which a scalar lacks, or count coordinates
+        if not {"axis", "ctx"} & set(signature(function).parameters) and schema.name not in ("EyeLike", "NonZero"):
+            result = function(x)
+            assert isinstance(result, np.ndarray), schema.name
+            assert result.shape == (), schema.name

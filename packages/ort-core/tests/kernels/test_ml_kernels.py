@@ -125,6 +125,7 @@ def test_linear_svm_classifier_equals_onnxruntime() -> None:
     data = random.normal(size=(9, 3)).astype(np.float32)
     for classes in (2, 3):
         attributes = {"coefficients": floats(random, classes, 3), "rho": [0.5], "kernel_type": "LINEAR"}
+        attributes["kernel_params"] = [0.0, 0.0, 0.0]
         attributes["classlabels_strings"] = [f"c{i}" for i in range(classes)]
         expected = run_onnxruntime("SVMClassifier", data, attributes, TensorProto.STRING, TensorProto.FLOAT)
         assert_like(ml_svm.svm_classifier(data, **as_kernel(attributes)), expected)

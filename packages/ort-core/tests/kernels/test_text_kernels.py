@@ -69,6 +69,20 @@ def test_string_split_of_nothing_has_no_parts() -> None:
         (r"(?P<word>x+)(?<more>y)", "xxy", True),
         (r"[]a]+", "]a", True),
         (r"\x{1F600}", "\U0001f600", True),
+        (r"(?i)É", "é", True),
+        (r"(?m)^a$\n^b$", "a\nb", True),
+        (r"(?U)a+", "aa", True),
+        (r"\s", "\v", False),
+        (r"[[:space:]]", "\v", True),
+        (r"[[:^alpha:]]", "1", True),
+        (r"[\W_]+", "a", False),
+        (r"[^\W]", "a", True),
+        (r"\pL\P{Lu}", "éa", True),
+        (r"\D", "5", False),
+        (r"x\b y", "x y", True),
+        (r"\101\x42", "AB", True),
+        (r"[a&&b]+", "a&b", True),
+        (r"[a-c-]+", "b-", True),
         ("", "", True),
     ],
 )
@@ -78,7 +92,10 @@ def test_regex_full_match_follows_re2(pattern: str, value: str, expected: bool) 
     assert found.tolist() == [expected]
 
 
-@pytest.mark.parametrize("pattern", ["[a-z", "(", r"(a)\1", "a(?=b)", "(?<!a)b", "a++", "[[:nothing:]]", "a\\"])
+@pytest.mark.parametrize(
+    "pattern",
+    ["[a-z", "(", r"(a)\1", "a(?=b)", "(?<!a)b", "a++", "[[:nothing:]]", "a\\", "a**", r"\u0041", r"\h", r"\p{Nope}"],
+)
 def test_regex_full_match_refuses_what_re2_refuses(pattern: str) -> None:
     with pytest.raises(InvalidArgument, match="Invalid regex pattern"):
         text.regex_full_match(strings("a"), pattern=pattern)

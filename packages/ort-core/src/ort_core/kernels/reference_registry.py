@@ -62,6 +62,7 @@ FAMILIES: tuple[str, ...] = (
     "quantized_convolution",
     "quantized_matmul",
     "random_numbers",
+    "rearrangement",
     "recurrent",
     "reductions",
     "regions",

@@ -178,11 +178,13 @@ def masked_softmax(scores: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         return scores
     top = scores.max(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        weights = np.exp(scores - np.where(np.isneginf(top), 0, top))
+        weights = scores - np.where(np.isneginf(top), 0, top)
+        np.exp(weights, out=weights)
         total = weights.sum(axis=-1, keepdims=True)
         weights /= np.where(total == 0, 1, total)
-    if bias is not None:
-        weights = np.where(np.isneginf(bias.max(axis=-1, keepdims=True)), 0, weights).astype(scores.dtype, copy=False)
+    forbidden = None if bias is None else np.isneginf(bias.max(axis=-1, keepdims=True))
+    if forbidden is not None and forbidden.any():
+        weights = np.where(forbidden, scores.dtype.type(0), weights)
     return weights
 
 

@@ -129,7 +129,8 @@ def _heads_of(
         key, value = (_flat_heads(key[:, :, :, i]) for i in range(2))
     elif key is None or value is None:
         raise errors.InvalidArgument("key and value may be omitted only when query packs QKV or key packs KV")
-    assert key is not None and value is not None
+    assert key is not None
+    assert value is not None
     if bias is not None:
         width, parts = query.shape[-1], widen(bias)
         query = query + parts[:width]
@@ -278,3 +279,44 @@ def decoder_masked_multi_head_attention(
     if cross:
         return output, None, None, scores
     return output, narrow(present_key, cast), narrow(present_value, cast), scores
+
+
+@kernel("DecoderMaskedSelfAttention", domain="com.microsoft")
+def decoder_masked_self_attention(
+    x: np.ndarray,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    mask_index: Optional,
+    past: np.ndarray,
+    attention_bias: Optional,
+    past_sequence_length: np.ndarray,
+    beam_width: Optional = None,
+    cache_indirection: Optional = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float | None = None,
+    past_present_share_buffer: int = 0,
+    scale: float | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """One decoding step of Attention: project one token, add it to the cache, attend to the cache."""
+    projected = np.matmul(widen(x), widen(weights)) + widen(bias)
+    query, key, value = (split_heads(part, num_heads) for part in np.split(projected, 3, axis=-1))
+    if do_rotary:
+        position = past_sequence_length.reshape(-1)[:1]
+        query, key = rotate_by_position(query, position), rotate_by_position(key, position)
+    cache = widen(past)
+    result, present_key, present_value = multi_head(
+        (query, key, value),
+        mask_index,
+        widen_optional(attention_bias),
+        (cache[0], cache[1]),
+        past_sequence_length if past_present_share_buffer else None,
+        None if beam_width is None or int(beam_width.reshape(())) == 1 else cache_indirection,
+        cross=False,
+        scale=scale,
+        mask_filter_value=mask_filter_value,
+        unidirectional=0,
+    )
+    present = np.stack([present_key, present_value])
+    return narrow(merge_heads(result.output), x.dtype), narrow(present, x.dtype)

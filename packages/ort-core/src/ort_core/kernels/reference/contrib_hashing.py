@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from ort_core import errors
@@ -36,7 +38,7 @@ def murmur_hash3(x: np.ndarray, *, positive: int = 1, seed: int = 0) -> np.ndarr
     """MurmurHash3_x86_32 of each element's bytes (of a string: its UTF-8 bytes)."""
     data, lengths = _bytes_of(x)
     words = np.ascontiguousarray(data).view("<u4").astype(np.uint32)
-    value = np.full(data.shape[0], seed & 0xFFFFFFFF, np.uint32)
+    value: np.ndarray = np.full(data.shape[0], seed & 0xFFFFFFFF, np.uint32)
     for index in range(words.shape[1]):
         full = value ^ _scramble(words[:, index])
         mixed = _rotate(full, 13) * np.uint32(5) + np.uint32(0xE6546B64)
@@ -188,7 +190,7 @@ def varlen_ngram_hash_mapping(
     bounds = cumulative_sequence_length.astype(np.int64)
     ids, presents, segment_presents = [], [], []
     capture = np.full((bounds.size - 1, state_update_capacity, history), pad_id, input_ids.dtype)
-    for request, (begin, end) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for request, (begin, end) in enumerate(pairwise(bounds.tolist())):
         row = slice(request, request + 1)
         windows, joined, segments = _hash_rows(
             input_ids[None, begin:end],
@@ -216,7 +218,7 @@ def varlen_ngram_hash_mapping(
 @kernel("NGramRepeatBlock", domain="com.microsoft")
 def ngram_repeat_block(input_ids: np.ndarray, scores: np.ndarray, *, ngram_size: int) -> np.ndarray:
     """Set to minus infinity the scores of tokens that would complete an n-gram that occurred already."""
-    batch, length = input_ids.shape
+    length = input_ids.shape[1]
     result = scores.copy()
     if ngram_size < 1 or length < ngram_size:
         return result

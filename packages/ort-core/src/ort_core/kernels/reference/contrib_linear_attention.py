@@ -1,4 +1,4 @@
-"""Attention with a recurrent state instead of a cache: LinearAttention, its gates, and the causal convolution before it."""
+"""Attention with a recurrent state instead of a cache: LinearAttention, its gates, the causal convolution."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _check_window(state_window: int) -> None:
 
 
 def _windowed(states: list[np.ndarray], window: int) -> np.ndarray:
-    """Return the last ``window`` of ``states`` (which begin with one from before), right-aligned on a new first axis."""
+    """Return the last ``window`` of ``states`` (the first is from before), right-aligned on a new first axis."""
     if not window:
         return states[-1]
     chosen = states[1:][-window:]
@@ -86,7 +86,7 @@ def linear_attention(
 def linear_attention_gate(
     a: np.ndarray, dt_bias: np.ndarray, decay_scale: np.ndarray, b: Optional = None, *, ctx: KernelContext
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """decay = decay_scale * Softplus(a + dt_bias); beta = Sigmoid(b)."""
+    """Return decay = decay_scale * Softplus(a + dt_bias); beta = Sigmoid(b)."""
     if b is None and ctx.output_present[1:] == (True,):
         raise errors.InvalidArgument("The b input is required when the beta output is requested")
     decay = widen(decay_scale) * softplus(widen(a) + widen(dt_bias))
@@ -127,7 +127,7 @@ def causal_conv_with_state(
     if activation != "none":
         result = silu(result)
     length = inputs.shape[-1]
-    ends = [t for t in range(length - min(state_window or 1, length), length)] or [-1]
+    ends = list(range(length - min(state_window or 1, length), length)) or [-1]
     states = [joined[..., end + 1 : end + 1 + reach] for end in ends]
     window = [_restored(state, x, channels_last, reach) for state in states]
     present = window[-1]

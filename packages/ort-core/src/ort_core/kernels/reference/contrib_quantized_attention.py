@@ -16,7 +16,7 @@ Optional = np.ndarray | None
 
 
 def _check_column_parameter(name: str, parameter: Optional, width: int) -> None:
-    if parameter is None or parameter.size == 1 and parameter.ndim <= 1:
+    if parameter is None or (parameter.size == 1 and parameter.ndim <= 1):
         return
     if parameter.ndim != 1 or parameter.shape[0] != width:
         raise errors.InvalidArgument(

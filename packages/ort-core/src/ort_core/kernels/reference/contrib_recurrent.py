@@ -98,8 +98,11 @@ def dynamic_quantize_lstm(
     for index, cell in enumerate(cells):
         backwards = _is_reverse(direction, index)
         data = reverse_within(x, lengths) if backwards else x
-        inputs = _quantised_product(data.reshape(-1, x.shape[2]), w[index], w_scale[index], w_zero_point[index])
-        inputs = inputs.reshape(steps, batch, 4 * hidden)
+        # Steps that no sequence reaches take no part in the range that the input is quantised over.
+        reached = data[: lengths.max(initial=0)].reshape(-1, x.shape[2])
+        inputs = np.zeros((steps, batch, 4 * hidden), np.float32)
+        products = _quantised_product(reached, w[index], w_scale[index], w_zero_point[index])
+        inputs.reshape(-1, 4 * hidden)[: products.shape[0]] = products
 
         def gates_at(t: int, h: np.ndarray, inputs: np.ndarray = inputs, index: int = index) -> np.ndarray:
             return inputs[t] + _quantised_product(h, r[index], r_scale[index], r_zero_point[index])

@@ -147,7 +147,7 @@ def pairwise_distance(a: np.ndarray, b: np.ndarray, *, metric: str = "sqeuclidea
 def dynamic_time_warping(cost: np.ndarray) -> np.ndarray:
     """The path of least cost from the first to the last cell, by steps down, right or both; shape (2, length)."""
     table = cost.reshape(cost.shape[-2:]).astype(np.float32)
-    rows, columns = table.shape
+    rows, columns = table.shape[0], table.shape[1]
     total = np.full((rows + 1, columns + 1), np.inf, np.float32)
     total[0, 0] = 0
     moves = np.full((rows + 1, columns + 1), -1, np.int8)

@@ -8,10 +8,13 @@ first and adds the columns back to where they came from.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
 from ort_core.kernels.reference.windows import Windows, col2im, edges, im2col, per_axis, share_padding, slide, steps
 
@@ -33,10 +36,12 @@ def conv(
     kernel_shape: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Convolve [N, C, *spatial] with [M, C / group, *kernel]."""
     _check_conv(x, w, b, group, kernel_shape)
     windows = slide(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    check_size((x.shape[0], w.shape[0], *windows.counts), x.dtype, "Conv", ctx)
     y = convolve(widen(x), widen(w), windows, group)
     return narrow(_add_bias(y, b), x.dtype)
 
@@ -47,21 +52,21 @@ def convolve(x: np.ndarray, w: np.ndarray, windows: Windows, group: int) -> np.n
     filters = w.shape[0]
     if w.shape[1] == 1 and group == channels and group > 1 and not windows.is_pointwise():
         return _depthwise(x, w, windows)
-    weights = w.reshape(group, filters // group, -1)
+    rows, positions = math.prod(w.shape[1:]), math.prod(windows.counts)
+    weights = w.reshape(group, filters // group, rows)
     out = np.empty((batch, filters, *windows.counts), np.result_type(x, w))
-    flat = out.reshape(batch, group, filters // group, -1)
+    flat = out.reshape(batch, group, filters // group, positions)
     if windows.is_pointwise():
         steps = tuple(slice(None, None, s) for s in windows.strides)
         picked = x[(slice(None), slice(None), *steps)]
-        np.matmul(weights, picked.reshape(batch, group, channels // group, flat.shape[-1]), out=flat)
+        np.matmul(weights, picked.reshape(batch, group, channels // group, positions), out=flat)
         return out
-    rows = weights.shape[-1]
-    per_image = max(1, rows * group * flat.shape[-1] * x.dtype.itemsize)
+    per_image = max(1, rows * group * positions * x.dtype.itemsize)
     images = max(1, _COLUMN_BYTES // per_image)
     for start in range(0, batch, images):
         part = slice(start, start + images)
         columns = im2col(x[part], windows)
-        np.matmul(weights, columns.reshape(columns.shape[0], group, rows, flat.shape[-1]), out=flat[part])
+        np.matmul(weights, columns.reshape(columns.shape[0], group, rows, positions), out=flat[part])
     return out
 
 
@@ -132,6 +137,7 @@ def conv_transpose(
     output_shape: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Scatter [N, C, *spatial] through [C, M / group, *kernel]: the gradient of ``Conv`` with respect to its input."""
     _check_transpose(x, w, b, group, kernel_shape)
@@ -140,8 +146,9 @@ def conv_transpose(
     )
     batch, channels = x.shape[:2]
     per_group = w.shape[1]
-    weights = widen(w).reshape(group, channels // group, -1).swapaxes(1, 2)
-    positions = int(np.prod(x.shape[2:], dtype=np.int64))
+    check_size((batch, group * per_group, *windows.spatial), x.dtype, "ConvTranspose", ctx)
+    weights = widen(w).reshape(group, channels // group, math.prod(w.shape[1:])).swapaxes(1, 2)
+    positions = math.prod(x.shape[2:])
     columns = np.matmul(weights, widen(x).reshape(batch, group, channels // group, positions))
     y = col2im(columns.reshape(batch, group * per_group, *w.shape[2:], *x.shape[2:]), windows)
     return narrow(_add_bias(y, b), x.dtype)
@@ -227,11 +234,12 @@ def col2im_kernel(
     dilations: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Add the columns [N, C * prod(block), L] back into images [N, C, *image_shape]."""
     image, block = tuple(int(d) for d in image_shape), tuple(int(d) for d in block_shape)
     windows = slide(image, block, strides, dilations, pads)
-    batch, taps = data.shape[0], int(np.prod(block, dtype=np.int64))
+    batch, taps = data.shape[0], math.prod(block)
     if 0 in windows.counts and 0 not in image:
         raise InvalidArgument(f"Padded image extent is smaller than the dilated kernel: image {image}, block {block}")
     if data.ndim != 3 or taps <= 0 or data.shape[1] <= 0 or data.shape[1] % taps:
@@ -240,11 +248,12 @@ def col2im_kernel(
             f"prod(block_shape), {taps}"
         )
     channels = data.shape[1] // taps
-    expected = (batch, channels * taps, int(np.prod(windows.counts)))
+    expected = (batch, channels * taps, math.prod(windows.counts))
     if data.shape != expected:
         raise InvalidArgument(
             f"Col2Im got input shape {data.shape}; image {image}, block {block} and the attributes make {expected}"
         )
+    check_size((batch, channels, *image), data.dtype, "Col2Im", ctx)
     columns = data.reshape(batch, channels, *block, *windows.counts)
     if data.dtype.kind not in "fV":
         return col2im(columns, windows)

@@ -29,12 +29,13 @@ def convert(x: np.ndarray, to: DataType, *, saturate: bool = True, round_mode: s
     """
     source = DataType.from_numpy(x.dtype)
     if source == to:
-        return x
+        return np.asarray(x)
     if to is DataType.STRING:
         return write_floats(widen(x)) if source.is_float else write_integers(native_integers(x))
     if source is DataType.STRING:
-        return _from_text(x, to, saturate=saturate, round_mode=round_mode)
-    return _from_numbers(widen(native_integers(x)), to, saturate=saturate, round_mode=round_mode)
+        return np.asarray(_from_text(x, to, saturate=saturate, round_mode=round_mode))
+    # numpy turns results without dimensions into scalars: asarray keeps them arrays
+    return np.asarray(_from_numbers(widen(native_integers(x)), to, saturate=saturate, round_mode=round_mode))
 
 
 def native_integers(x: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ _DEFAULT = ("Sigmoid", "Tanh", "Tanh")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The cell of one direction: activations f, g, h; biases (4H,) in gate order i, o, f, c; peepholes (3H,) i, o, f."""
+    """The cell of one direction: activations f, g, h; biases (4H,) for gates i, o, f, c; peepholes (3H,) i, o, f."""
 
     activations: tuple[Activation, Activation, Activation]
     bias: np.ndarray

@@ -11,7 +11,8 @@ import itertools
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
@@ -157,7 +158,13 @@ def _interpolate(flat: np.ndarray, axes: list[_Taps], spatial: tuple[int, ...], 
 
 
 @kernel("AffineGrid", since=20)
-def affine_grid(theta: np.ndarray, size: np.ndarray, *, align_corners: int = 0) -> np.ndarray:
+def affine_grid(
+    theta: np.ndarray,
+    size: np.ndarray,
+    *,
+    align_corners: int = 0,
+    ctx: KernelContext | None = None,
+) -> np.ndarray:
     """Return the grid [N, *spatial, rank] of points that affine maps [N, rank, rank + 1] send an even grid to."""
     sizes = [int(d) for d in size]
     if len(sizes) not in (4, 5):
@@ -170,6 +177,7 @@ def affine_grid(theta: np.ndarray, size: np.ndarray, *, align_corners: int = 0) 
     for index, name in enumerate("HW" if rank == 2 else "DHW", start=2):
         if sizes[index] <= 0:
             raise InvalidArgument(f"AffineGrid: size[{index}] ({name}={sizes[index]}) must be positive")
+    check_size((sizes[0], *sizes[2:], rank), theta.dtype, "AffineGrid", ctx)
     wide = widen(theta)
     lines = [_even(count, bool(align_corners)).astype(wide.dtype) for count in sizes[2:]]
     mesh = np.stack(np.meshgrid(*lines, indexing="ij")[::-1], axis=-1).reshape(-1, rank)

@@ -21,6 +21,7 @@ def negative_log_likelihood_loss(
     reduction: str = "mean",
 ) -> np.ndarray:
     """Return the loss of log-probabilities ``scores`` [N, C, ...] against classes ``target`` [N, ...]."""
+    _check_shapes(scores, target, weight)
     return narrow(_loss(widen(scores), target, weight, ignore_index, reduction), scores.dtype)
 
 
@@ -35,9 +36,17 @@ def softmax_cross_entropy_loss(
     reduction: str = "mean",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the loss of ``scores`` [N, C, ...] against ``labels`` [N, ...], and the log-probabilities."""
+    _check_shapes(scores, labels, weights)
     log_prob = np.moveaxis(log_softmax_of(np.moveaxis(widen(scores), 1, -1)), -1, 1)
     loss = _loss(log_prob, labels, weights, ignore_index, reduction)
     return narrow(loss, scores.dtype), narrow(log_prob, scores.dtype)
+
+
+def _check_shapes(scores: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
+    if scores.ndim < 2 or target.shape != (scores.shape[0], *scores.shape[2:]):
+        raise InvalidArgument(f"classes of shape {target.shape} do not fit scores of shape {scores.shape}")
+    if weight is not None and weight.shape != (scores.shape[1],):
+        raise InvalidArgument(f"weights of shape {weight.shape} do not fit {scores.shape[1]} classes")
 
 
 @np.errstate(all="ignore")
@@ -46,8 +55,6 @@ def _loss(
 ) -> np.ndarray | np.float64:
     if reduction not in ("none", "mean", "sum"):
         raise InvalidArgument(f"attribute reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-    if log_prob.ndim < 2 or target.shape != (log_prob.shape[0], *log_prob.shape[2:]):
-        raise InvalidArgument(f"classes of shape {target.shape} do not fit scores of shape {log_prob.shape}")
     counted = np.ones(target.shape, np.bool_) if ignore_index is None else target != ignore_index
     classes = np.where(counted, target, 0)
     if np.any((classes < 0) | (classes >= log_prob.shape[1])):

@@ -27,7 +27,8 @@ def transpose(data: np.ndarray, *, perm: tuple[int, ...] | None = None) -> np.nd
     """Y's dimension i is X's dimension ``perm[i]`` (default: reversed)."""
     if perm is None:
         return data.transpose()
-    if sorted(axis % max(data.ndim, 1) for axis in perm) != list(range(data.ndim)):
+    in_range = all(-data.ndim <= axis < data.ndim for axis in perm)
+    if not in_range or sorted(axis % data.ndim for axis in perm) != list(range(data.ndim)):
         raise InvalidArgument(
             f"Transpose: perm {list(perm)} is not a permutation of the {data.ndim} axes of an input of shape "
             f"{shape_text(data.shape)}"
@@ -87,18 +88,18 @@ def _tile(data: np.ndarray, repeats: Sequence[int], ctx: KernelContext | None) -
 
 
 @kernel("Concat", since=1, until=3)
-def concat_1(*inputs: np.ndarray, axis: int = 1) -> np.ndarray:
+def concat_1(*inputs: np.ndarray, axis: int = 1, ctx: KernelContext | None = None) -> np.ndarray:
     """Y = the inputs one after the other along ``axis``."""
-    return join(inputs, axis, "Concat")
+    return join(inputs, axis, "Concat", ctx)
 
 
 @kernel("Concat", since=4)
-def concat(*inputs: np.ndarray, axis: int) -> np.ndarray:
+def concat(*inputs: np.ndarray, axis: int, ctx: KernelContext | None = None) -> np.ndarray:
     """Y = the inputs one after the other along ``axis``."""
-    return join(inputs, axis, "Concat")
+    return join(inputs, axis, "Concat", ctx)
 
 
-def join(inputs: Sequence[np.ndarray], axis: int, op_type: str) -> np.ndarray:
+def join(inputs: Sequence[np.ndarray], axis: int, op_type: str, ctx: KernelContext | None) -> np.ndarray:
     """Concatenate; empty inputs of another shape are left out, as onnxruntime does."""
     if not inputs:
         raise InvalidArgument(f"{op_type}: must have 1 or more inputs")
@@ -115,6 +116,8 @@ def join(inputs: Sequence[np.ndarray], axis: int, op_type: str) -> np.ndarray:
                 f"{op_type}: non concat axis dimensions must match: shapes {shape_text(reference.shape)} and "
                 f"{shape_text(value.shape)} cannot be joined along axis {position}"
             )
+    total = sum(value.shape[position] for value in kept)
+    check_size((*expected[:position], total, *expected[position:]), reference.dtype, op_type, ctx)
     return np.concatenate(kept, axis=position)
 
 
@@ -151,7 +154,9 @@ def split(
 ) -> tuple[np.ndarray, ...]:
     """Cut X along ``axis`` into parts of sizes ``split`` (default: equal parts, the last may be smaller)."""
     sizes = None if split is None else integers(split, "split", "Split")
-    outputs = num_outputs if num_outputs is not None else len(ctx.output_present)
+    outputs = len(ctx.output_present)
+    if num_outputs is not None and num_outputs != outputs:
+        raise InvalidArgument(f"Split: num_outputs is {num_outputs} and the node has {outputs} outputs")
     return _split(data, axis, sizes, outputs, even=ctx.opset < 18)
 
 
@@ -222,9 +227,8 @@ def _slice(
     axes: Sequence[int] | None,
     steps: Sequence[int] | None,
 ) -> np.ndarray:
-    # An empty 'axes' stands for "not given", as in onnxruntime.
-    axes = axes or list(range(len(starts)))
-    steps = steps or [1] * len(starts)
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise InvalidArgument(
             f"Slice: 'starts', 'ends', 'axes' and 'steps' must have the same length, got {len(starts)}, {len(ends)}, "

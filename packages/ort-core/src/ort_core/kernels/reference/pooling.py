@@ -13,6 +13,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
 from ort_core.kernels.reference.windows import Windows, edges, per_axis, slide, steps
 
@@ -33,7 +34,7 @@ def max_pool(
     """Return the maximum of each window and, when it is asked for, where in the flattened input it stands."""
     if storage_order not in (0, 1):
         raise InvalidArgument(f"storage_order must be 0 (row major) or 1 (column major), found {storage_order}")
-    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, ctx)
     if ctx is not None and len(ctx.output_present) > 1 and ctx.output_present[1]:
         return _max_with_indices(x, windows, storage_order)
     return fold(x, windows, np.maximum, lowest(x.dtype)), None
@@ -52,6 +53,7 @@ def pool_windows(
     pads: tuple[int, ...],
     auto_pad: str,
     ceil_mode: int,
+    ctx: KernelContext | None = None,
 ) -> Windows:
     """Return the windows of a pooling node over ``x``.
 
@@ -69,6 +71,7 @@ def pool_windows(
             f"pads {tuple(pads)} must be smaller than the (dilated) kernel {windows.kernel}: "
             "a window would read nothing but padding"
         )
+    check_size((*x.shape[:2], *windows.counts), x.dtype, "pooling", ctx)
     return windows
 
 
@@ -115,9 +118,10 @@ def average_pool(
     kernel_shape: tuple[int, ...],
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Average each window; with ``count_include_pad`` elements count as far as the padding goes."""
-    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, ctx)
     total = fold(widen(x), windows, np.add, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         total /= _inside(windows, count_include_pad).astype(total.dtype)
@@ -147,11 +151,12 @@ def lp_pool(
     p: float = 2,
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Return the p-norm of each window."""
     if not kernel_shape:
         raise InvalidArgument("kernel_shape is not set; LpPool needs one size per spatial axis")
-    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, ctx)
     return narrow(_root(fold(_power(widen(x), p), windows, np.add, 0), p), x.dtype)
 
 
@@ -203,6 +208,7 @@ def max_unpool(
     kernel_shape: tuple[int, ...],
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Put each value back where ``MaxPool`` found it, zeros elsewhere."""
     if x.ndim < 3:
@@ -227,6 +233,7 @@ def max_unpool(
         raise InvalidArgument(
             f"output_shape is smaller than minimum required. output_shape: {shape} inferred: {natural}"
         )
+    check_size(shape, x.dtype, "MaxUnpool", ctx)
     windows = Windows(spatial, sizes, strides, (1,) * rank, begin, end, x.shape[2:])
     return _place(x, indices, shape, natural, windows)
 

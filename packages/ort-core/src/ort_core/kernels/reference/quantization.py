@@ -27,7 +27,7 @@ def saturate(real: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return whole numbers limited to the range of an integer ``dtype``; NaN becomes the least value."""
     low, high = integer_limits(dtype)
     limited = np.fmin(np.fmax(real, low), high)
-    return limited.astype(np.int64).astype(dtype)
+    return np.asarray(limited.astype(np.int64).astype(dtype))
 
 
 def spread(parameter: np.ndarray, shape: tuple[int, ...], axis: int, block_size: int, op_type: str) -> np.ndarray:

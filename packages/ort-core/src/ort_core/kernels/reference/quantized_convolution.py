@@ -30,6 +30,7 @@ def conv_integer(
     strides: tuple[int, ...] = (),
 ) -> np.ndarray:
     """Return the convolution of x - x_zero_point with w - w_zero_point as int32."""
+    _check_shapes(x, w, group)
     image, weights = _centred(x, x_zero_point), _centred_weights(w, w_zero_point)
     return wrap_int32(_convolve(image, weights, auto_pad, dilations, group, pads, strides))
 
@@ -58,6 +59,8 @@ def q_linear_conv(
 
     ``bias`` is int32 with scale x_scale * w_scale; ``w_scale`` has one element or one for each output channel.
     """
+    _check_shapes(x, w, group)
+    _check_parameters(w.shape[0], x_scale, w_scale, y_scale, y_zero_point, bias)
     image, weights = _centred(x, x_zero_point), _centred_weights(w, w_zero_point)
     exact = _convolve(image, weights, auto_pad, dilations, group, pads, strides)
     per_channel = (-1,) + (1,) * (x.ndim - 2)
@@ -65,6 +68,35 @@ def q_linear_conv(
         exact += bias.reshape(per_channel)
     ratio = x_scale.reshape(()) * w_scale.reshape(per_channel) / y_scale.reshape(())
     return requantise(exact, ratio, y_zero_point.reshape(()))
+
+
+def _check_shapes(x: np.ndarray, w: np.ndarray, group: int) -> None:
+    if x.ndim < 3 or w.ndim != x.ndim:
+        raise InvalidArgument(
+            f"X {x.shape} and W {w.shape} must have one rank, of at least 3: [N, C, ...], [M, C, ...]"
+        )
+    if group < 1 or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
+        raise InvalidArgument(
+            f"Input channels C is not equal to kernel channels * group: X {x.shape}, W {w.shape}, group {group}"
+        )
+
+
+def _check_parameters(
+    channels: int,
+    x_scale: np.ndarray,
+    w_scale: np.ndarray,
+    y_scale: np.ndarray,
+    y_zero_point: np.ndarray,
+    bias: np.ndarray | None,
+) -> None:
+    for name, parameter in (("x_scale", x_scale), ("y_scale", y_scale), ("y_zero_point", y_zero_point)):
+        if parameter.size != 1:
+            raise InvalidArgument(f"{name} must be a scalar or 1D tensor of size 1; it has shape {parameter.shape}")
+    if w_scale.size not in (1, channels) or (bias is not None and bias.shape != (channels,)):
+        raise InvalidArgument(
+            f"w_scale {w_scale.shape} and B {None if bias is None else bias.shape} must have one element for each of "
+            f"{channels} output channels, or w_scale one in all"
+        )
 
 
 def _centred(x: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
@@ -96,11 +128,6 @@ def _convolve(
 ) -> np.ndarray:
     """Return the convolution of [N, C, ...] with [M, C / group, ...] as float64 [N, M, ...]."""
     spatial = image.ndim - 2
-    if weights.ndim != image.ndim or image.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
-        raise InvalidArgument(
-            f"Input channels C is not equal to kernel channels * group: X {image.shape}, W {weights.shape}, "
-            f"group {group}"
-        )
     dilations, strides = _steps("dilations", dilations, spatial), _steps("strides", strides, spatial)
     extents = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
     padding = _padding(auto_pad, image.shape[2:], extents, pads, strides)

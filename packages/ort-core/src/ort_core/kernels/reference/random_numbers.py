@@ -13,6 +13,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.cast import element_type
 from ort_core.kernels.reference.element_conversion import convert
 from ort_core.kernels.reference.minimal_standard import MinimalStandard
 from ort_core.kernels.reference.narrow_floats import computing_dtype, widen
@@ -23,7 +24,7 @@ _POSITION = "minimal_standard_position"
 def _result_type(dtype: int | None, like: np.ndarray | None, ctx: KernelContext) -> DataType:
     """Return the output's element type: the attribute ``dtype``, else the type of the input."""
     if dtype is None and like is not None:
-        return DataType.from_numpy(like.dtype)
+        dtype = DataType.from_numpy(like.dtype)
     found = DataType(dtype) if dtype in set(DataType) else DataType.UNDEFINED
     if not found.is_float:
         raise InvalidArgument(
@@ -34,6 +35,8 @@ def _result_type(dtype: int | None, like: np.ndarray | None, ctx: KernelContext)
 
 
 def _position(seed: float, ctx: KernelContext) -> MinimalStandard:
+    if not math.isfinite(seed):
+        raise InvalidArgument(f"{ctx.op_type}: attribute seed is {seed}; expected a finite number")
     return ctx.state.get(_POSITION) or MinimalStandard.seeded(int(seed) & 0xFFFFFFFF)
 
 
@@ -142,7 +145,8 @@ def bernoulli(x: np.ndarray, *, dtype: int | None = None, seed: float | None = N
     """Return 1 with the probability that ``x`` gives, else 0."""
     probability = widen(x)
     drawn = _uniforms(_count(x.shape, ctx), probability.dtype, seed, ctx).reshape(x.shape)
-    return convert(drawn < probability, DataType.from_numpy(x.dtype) if dtype is None else DataType(dtype))
+    target = DataType.from_numpy(x.dtype) if dtype is None else element_type("Bernoulli", dtype)
+    return convert(drawn < probability, target)
 
 
 @kernel("Multinomial", since=7)

@@ -23,7 +23,7 @@ from ort_core.kernels.reference.saturating_integers import (
     sum_square_integers,
 )
 
-Reduction = Callable[[np.ndarray, Axes, bool], np.ndarray]  # values, axes, keepdims
+Reduction = Callable[[np.ndarray, Axes, bool], np.ndarray | np.float64]  # values, axes, keepdims
 
 
 def normalise_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
@@ -72,19 +72,19 @@ def _reduction_by_attribute(op_type: str, function: Reduction, until: int = 17) 
     return run
 
 
-def _sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_integers(x, axes, keepdims)
     return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _product(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _product(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return multiply_integers(x, axes, keepdims)
     return np.prod(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return mean_integers(x, axes, keepdims)
     count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
@@ -113,28 +113,28 @@ def _highest(dtype: np.dtype) -> float | int | bool:
     return int(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
 
 
-def _l1(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _l1(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_absolute_integers(x, axes, keepdims)
     return np.sum(np.abs(x), axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _sum_square(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _sum_square(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_square_integers(x, axes, keepdims)
     real = x.astype(np.float64, copy=False)
     return np.sum(real * real, axis=axes, keepdims=keepdims)
 
 
-def _l2(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _l2(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     return _as_type(np.sqrt(_sum_square(x.astype(np.float64, copy=False), axes, keepdims)), x.dtype)
 
 
-def _log_sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _log_sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     return _as_type(np.log(np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)), x.dtype)
 
 
-def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     real = x.astype(np.float64, copy=False)
     peak = _maximum(real, axes, True)
     peak = np.where(np.isfinite(peak), peak, 0.0)  # an infinite peak would make inf - inf
@@ -142,8 +142,8 @@ def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
     return _as_type(total if keepdims else np.squeeze(total, axis=axes), x.dtype)
 
 
-def _as_type(real: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return saturate_to_integer(real, dtype) if dtype.kind in "iu" else real
+def _as_type(real: np.ndarray | np.float64, dtype: np.dtype) -> np.ndarray | np.float64:
+    return saturate_to_integer(np.asarray(real), dtype) if dtype.kind in "iu" else real
 
 
 reduce_sum = _reduction("ReduceSum", _sum, axes_input_since=13)

@@ -8,17 +8,24 @@ from typing import NamedTuple
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
 
 
 @kernel("MaxRoiPool")
 def max_roi_pool(
-    x: np.ndarray, rois: np.ndarray, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0
+    x: np.ndarray,
+    rois: np.ndarray,
+    *,
+    pooled_shape: tuple[int, ...],
+    spatial_scale: float = 1.0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Return the maximum of each bin; a region is [batch index, x1, y1, x2, y2], rounded, both ends included."""
     if rois.ndim != 2 or rois.shape[1] != 5:
         raise InvalidArgument(f"MaxRoiPool: rois have shape {rois.shape}, expected [number, 5]")
+    check_size((rois.shape[0], x.shape[1], *pooled_shape), x.dtype, "MaxRoiPool", ctx)
     out = np.zeros((rois.shape[0], x.shape[1], *pooled_shape), x.dtype)
     for number, roi in enumerate(widen(rois)):
         batch = int(roi[0])
@@ -56,9 +63,11 @@ def roi_align(
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Sample each bin at a grid of interpolated points and average them (or take the largest weighted corner)."""
     _check_align(x, rois, batch_indices, mode, coordinate_transformation_mode)
+    check_size((rois.shape[0], x.shape[1], output_height, output_width), x.dtype, "RoiAlign", ctx)
     image = widen(x)
     half = coordinate_transformation_mode == "half_pixel"
     scaled = widen(rois).astype(image.dtype) * image.dtype.type(spatial_scale) - image.dtype.type(0.5 if half else 0)
@@ -83,6 +92,7 @@ def roi_align_10(
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Sample without the half-pixel shift, as ``RoiAlign`` did at first."""
     return roi_align(
@@ -95,6 +105,7 @@ def roi_align_10(
         output_width=output_width,
         sampling_ratio=sampling_ratio,
         spatial_scale=spatial_scale,
+        ctx=ctx,
     )
 
 

@@ -88,7 +88,7 @@ def unique(
     if axis is None:
         flat, along = x.reshape(-1), 0
     else:
-        flat, along = x, _checked_axis("Unique", axis, x.ndim)
+        flat, along = np.atleast_1d(x), _checked_axis("Unique", axis, x.ndim)
     codes = _slice_codes(np.moveaxis(flat, along, 0))
     _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)

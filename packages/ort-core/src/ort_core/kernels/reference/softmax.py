@@ -60,7 +60,7 @@ def _softmax(x: np.ndarray) -> np.ndarray:
 @np.errstate(all="ignore")
 def log_softmax_of(x: np.ndarray) -> np.ndarray:
     """Return log(softmax(x)) along the last axis."""
-    shifted = x - x.max(axis=-1, keepdims=True)
+    shifted = x - x.max(axis=-1, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 

@@ -149,6 +149,7 @@ class TreeEnsemble:
         """Return scores [rows, targets] in double precision; 0 for a target that no reached leaf scores."""
         if function not in ("SUM", "AVERAGE", "MIN", "MAX"):
             raise InvalidArgument(f"unknown aggregate_function {function!r}; known: SUM, AVERAGE, MIN, MAX")
+        guard.check_allocation(len(rows) * self.target_count * 8, "scores of a tree ensemble")
         scores = np.zeros((len(rows), self.target_count))
         for block in _blocks(len(rows), len(self.roots)):
             scores[block] = self._aggregate_block(rows[block], function, guard)
