@@ -139,7 +139,9 @@ def filled() -> SessionOptions:
     return chosen
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o)), SessionOptions.copy])
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o)), SessionOptions.copy]
+)
 def test_options_are_equal_after_copying_and_pickling_and_independent_of_the_original(duplicate):
     original = filled()
     if duplicate is copy.deepcopy:
