@@ -80,7 +80,7 @@ def test_the_address_of_an_output_gives_its_bytes(session_of):
 def test_unknown_names_are_refused(bound):
     with pytest.raises(RuntimeError, match="Failed to find NodeArg with name: nope in the def list"):
         bound.bind_cpu_input("nope", X)
-    with pytest.raises(InvalidValue, match="Failed to find NodeArg with name: totl.*Did you mean 'total'"):
+    with pytest.raises(InvalidValue, match=r"Failed to find NodeArg with name: totl.*Did you mean 'total'"):
         bound.bind_output("totl")
 
 

@@ -72,7 +72,7 @@ def test_a_model_is_loaded_from_every_form(model, tmp_path, form):
 
 def test_a_missing_file_and_a_foreign_object_are_refused():
     with pytest.raises(
-        NoSuchFile, match="Load model from nope.onnx failed:Load model nope.onnx failed. File doesn't exist"
+        NoSuchFile, match=r"Load model from nope.onnx failed:Load model nope.onnx failed. File doesn't exist"
     ):
         InferenceSession("nope.onnx")
     with pytest.raises(InvalidType, match="Unable to load from type"):
@@ -146,7 +146,7 @@ def test_a_run_is_terminated_from_another_thread(session_of):
     options = RunOptions()
     timer = threading.Timer(0.05, lambda: setattr(options, "terminate", True))
     timer.start()
-    with pytest.raises(RunTerminated, match="Exiting due to terminate flag being set to true."):
+    with pytest.raises(RunTerminated, match=r"Exiting due to terminate flag being set to true."):
         session_of("long_loop").run(None, ENDLESS, options)
     timer.join()
 

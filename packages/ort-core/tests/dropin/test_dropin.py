@@ -9,7 +9,7 @@ import pytest
 
 MODEL = """
 from onnx import parser
-model = parser.parse_model('<ir_version: 8, opset_import: ["": 13]> g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }')
+model = parser.parse_model('<ir_version: 8, opset_import: ["": 13]> g (float[N, 4] x) => (float[N, 4] y) {y = Relu(x)}')
 content = model.SerializeToString()
 """
 
@@ -39,7 +39,8 @@ def test_an_unchanged_program_runs_on_this_project(run, as_module):
         from importlib.metadata import version
         session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
         found = session.run(None, {"x": -np.ones((1, 4), np.float32)})[0].tolist()
-        print(json.dumps([__name__, sys.argv[1:], found, ort.__version__, version("onnxruntime"), type(session).__module__]))
+        versions = [ort.__version__, version("onnxruntime")]
+        print(json.dumps([__name__, sys.argv[1:], found, *versions, type(session).__module__]))
     """
     name, arguments, found, stated, installed, module = json.loads(run(program, "a", "-b", as_module=as_module).stdout)
     assert (name, arguments, found) == ("__main__", ["a", "-b"], [[0, 0, 0, 0]])

@@ -1,4 +1,4 @@
-"""DLPack: no copies, for the types of numpy and for those that it lacks, and memory that lives as long as it is used."""
+"""DLPack: no copies, for the types of numpy and for those that it lacks, and memory that lives while used."""
 
 import gc
 
