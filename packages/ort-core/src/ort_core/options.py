@@ -108,7 +108,7 @@ class Option(Generic[_T]):
         default: _T,
         doc: str,
         *,
-        range: tuple[float, float] | None = None,  # noqa: A002 - the word for it
+        range: tuple[float, float] | None = None,
         optional: bool = False,
     ) -> None:
         self._kind, self._default, self._range, self._optional = kind, default, range, optional
@@ -200,7 +200,8 @@ class _Options:
 
     def __repr__(self) -> str:
         shown = {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in {**shown, **self._config}.items())})"
+        text = ", ".join(f"{name}={value!r}" for name, value in {**shown, **self._config}.items())
+        return f"{type(self).__name__}({text})"
 
     def _add_entry(self, key: str, value: str) -> None:
         if not isinstance(key, str) or not isinstance(value, str):
@@ -379,7 +380,8 @@ class SessionOptions(_Options):
         names = {device.ep_name for device in devices}  # Any above: OrtEpDevice lives in a higher layer
         if len(names) != 1:
             raise InvalidArgument(
-                f"All OrtEpDevice values in devices must have the same execution provider, found {sorted(names) or 'none'}"
+                "All OrtEpDevice values in devices must have the same execution provider, "
+                f"found {sorted(names) or 'none'}"
             )
         self.add_provider(names.pop(), options)
 
