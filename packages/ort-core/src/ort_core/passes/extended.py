@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ort_core.passes.base import Level, Pass, RulePass
+from ort_core.passes.fusions.attention import AttentionFusion
 from ort_core.passes.fusions.bias_gelu import BiasGeluFusion
 from ort_core.passes.fusions.conv_activation import ConvActivationFusion, ConvAddActivationFusion
 from ort_core.passes.fusions.gelu import FastGeluFusion, GeluFusion, StandardGeluFusion
@@ -30,6 +31,7 @@ EXTENDED_PASSES: tuple[Pass, ...] = (
     RulePass("GeluFusionL2", [GeluFusion()], _EXTENDED),
     RulePass("LayerNormFusionL2", [LayerNormFusion(is_standard=False)], _EXTENDED),
     RulePass("SimplifiedLayerNormFusion", [SimplifiedLayerNormFusion()], _EXTENDED),
+    RulePass("AttentionFusion", [AttentionFusion()], _EXTENDED),
     RulePass("MatmulTransposeFusion", [MatmulTransposeFusion()], _EXTENDED),
     RulePass("BiasGeluFusion", [BiasGeluFusion()], _EXTENDED),
     RulePass("SkipLayerNormFusion", [SkipLayerNormFusion()], _EXTENDED),

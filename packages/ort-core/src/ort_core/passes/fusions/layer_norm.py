@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
@@ -21,6 +23,8 @@ from ort_core.passes.fusions.operands import (
     FUSED_FLOATS,
     dim,
     dtype_of,
+    first_refusal,
+    fixed_dim,
     integers_of,
     is_one_element,
     number_of,
@@ -111,8 +115,14 @@ def find_normalisation(match: Match, means: tuple[str, ...], x: Value, y: Value)
     return Normalisation(axis, epsilon, stash)
 
 
-def refuse_weight(weight: Value, x: Value, axis: int, node: Node) -> Rejection | None:
-    """Return a rejection unless ``weight`` has exactly the sizes of the trailing axes of ``x``."""
+def refuse_weight(weight: Value | None, x: Value, axis: int, node: Node) -> Rejection | None:
+    """Return a rejection unless ``weight`` has exactly the sizes of the trailing axes of ``x``.
+
+    Without a weight those sizes must be numbers, as a scale of ones is made.
+    """
+    if weight is None:
+        is_known = all(fixed_dim(x, offset) is not None for offset in range(axis, 0))
+        return None if is_known else Rejection(f"the normalised sizes of {x.name!r} are not known", node)
     shape = weight.shape
     if shape is None or len(shape) != -axis:
         return Rejection(f"{weight.name!r} has not the rank of the normalised axes", node)
@@ -142,7 +152,7 @@ class LayerNormFusion(RewriteRule[Normalisation]):
         centred = op("Sub", inner, mean)
         again = one_of(centred, op("Sub", inner, mean))
         normal = maybe_cast(divided(centred, mean_of(square_of(again), "variance")), "cast_out")
-        scaled = op("Mul", normal, scale)
+        scaled = one_of(op("Mul", normal, scale), normal)
         root, inverse = root_of(mean_of(square_of(op("Sub", inner, mean)), "variance"))
         gain = one_of(op("Mul", inverse, scale), op("Div", scale, root))
         folded = op("Add", op("Mul", inner, gain), op("Sub", bias, op("Mul", mean, gain)))
@@ -156,20 +166,20 @@ class LayerNormFusion(RewriteRule[Normalisation]):
         found = find_normalisation(match, ("mean", "variance"), x, match.output)
         if isinstance(found, Rejection):
             return found
-        weights = [match["scale"]] if bias is None else [match["scale"], bias]
-        for weight in weights:
-            refusal = refuse_weight(weight, x, found.axis, match.root)
-            if refusal is not None:
-                return refusal
-        if bias is None and _adds_weight(match.output):
-            return Rejection("the addition behind belongs to it and is fused with it", match.root)
-        return found
+        refusal = first_refusal(
+            refuse_weight(match.get("scale"), x, found.axis, match.root),
+            None if bias is None else refuse_weight(bias, x, found.axis, match.root),
+            refuse_unfinished(match, ("Mul", "Add") if "scale" not in match else ("Add",)) if bias is None else None,
+        )
+        return found if refusal is None else refusal
 
     def rewrite(self, match: Match, bindings: Normalisation) -> GraphPatch:
         """Put one LayerNormalization there."""
         patch = GraphPatch(match.model, match.root)
         attributes = {"axis": bindings.axis, "epsilon": bindings.epsilon, "stash_type": int(DataType.FLOAT)}
-        fuse(patch, match, "LayerNormalization", [match["x"], match["scale"], match.get("bias")], attributes, domain="")
+        inputs = [match["x"], scale_or_ones(patch, match, bindings)]
+        bias = match.get("bias")
+        fuse(patch, match, "LayerNormalization", inputs if bias is None else [*inputs, bias], attributes, domain="")
         return patch
 
 
@@ -177,10 +187,23 @@ def _is_weight(value: Value) -> bool:
     return value.rank is not None and value.rank > 0 and value.producer is None
 
 
-def _adds_weight(value: Value) -> bool:
-    reader = only_reader(value)
-    if reader is None or reader.op_type != "Add":
-        return False
-    other = next((v for v in reader.present_inputs() if v is not value), None)
+def refuse_unfinished(match: Match, op_types: tuple[str, ...]) -> Rejection | None:
+    """Return a rejection when what reads the result is a scale or shift that belongs to the normalisation."""
+    reader = only_reader(match.output)
+    if reader is None or reader.op_type not in op_types:
+        return None
+    other = next((v for v in reader.present_inputs() if v is not match.output), None)
     found = constant_of(other)
-    return found is not None and len(found.shape) == 1 and found.size > 1
+    if found is None or len(found.shape) != 1 or found.size == 1:
+        return None
+    return Rejection(f"the {reader.op_type} behind belongs to it and is fused with it", match.root)
+
+
+def scale_or_ones(patch: GraphPatch, match: Match, found: Normalisation) -> Value:
+    """Return the matched scale, or a new one of ones (passes remove a multiplication by ones before)."""
+    scale = match.get("scale")
+    if scale is not None:
+        return scale
+    x = match["x"]
+    sizes = [fixed_dim(x, offset) or 0 for offset in range(found.axis, 0)]
+    return patch.constant(np.ones(sizes, dtype_of(x).numpy), f"{match.root.name}_ones")

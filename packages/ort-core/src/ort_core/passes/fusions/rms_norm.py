@@ -16,10 +16,12 @@ from ort_core.passes.fusions.layer_norm import (
     find_normalisation,
     maybe_cast,
     mean_of,
+    refuse_unfinished,
     refuse_weight,
+    scale_or_ones,
     square_of,
 )
-from ort_core.passes.fusions.operands import dtype_of
+from ort_core.passes.fusions.operands import dtype_of, first_refusal
 from ort_core.rewrite.fuse import fuse
 from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
@@ -40,16 +42,20 @@ class SimplifiedLayerNormFusion(RewriteRule[Normalisation]):
         inner = one_of(op("Cast", x, name="cast_in", shared=True), x)
         quotient = divided(inner, mean_of(square_of(inner), "mean"))
         scale = var("scale", where=lambda value: value.rank is not None and value.rank > 0 and value.producer is None)
-        scaled = op("Mul", maybe_cast(quotient, "cast_out"), scale)
-        return one_of(scaled, op("Cast", scaled, name="cast_last"))
+        quotient = maybe_cast(quotient, "cast_out")
+        scaled = op("Mul", quotient, scale)
+        return one_of(scaled, op("Cast", scaled, name="cast_last"), quotient)
 
     def check(self, match: Match) -> Normalisation | Rejection:
         """Axes, epsilon, element types and the scale must fit."""
-        x, scale = match["x"], match["scale"]
+        x = match["x"]
         found = find_normalisation(match, ("mean",), x, match.output)
         if isinstance(found, Rejection):
             return found
-        refusal = refuse_weight(scale, x, found.axis, match.root)
+        refusal = first_refusal(
+            refuse_weight(match.get("scale"), x, found.axis, match.root),
+            None if "scale" in match else refuse_unfinished(match, ("Mul",)),
+        )
         if refusal is not None:
             return refusal
         if dtype_of(x) is DataType.FLOAT16 and found.stash is DataType.FLOAT16 and not match.has_node("cast_in"):
@@ -61,5 +67,5 @@ class SimplifiedLayerNormFusion(RewriteRule[Normalisation]):
         patch = GraphPatch(match.model, match.root)
         attributes = {"axis": bindings.axis, "epsilon": bindings.epsilon, "stash_type": int(DataType.FLOAT)}
         op_type = "RMSNormalization" if match.opset() >= STANDARD_OPSET else "SimplifiedLayerNormalization"
-        fuse(patch, match, op_type, [match["x"], match["scale"]], attributes, domain="")
+        fuse(patch, match, op_type, [match["x"], scale_or_ones(patch, match, bindings)], attributes, domain="")
         return patch
