@@ -13,6 +13,10 @@ from ort_core.passes.fusions.layer_norm import LayerNormFusion
 from ort_core.passes.fusions.matmul_scale import MatMulScaleFusion
 from ort_core.passes.fusions.matmul_transpose import MatmulTransposeFusion
 from ort_core.passes.fusions.nbits_bias import MatMulNBitsFusion
+from ort_core.passes.fusions.qdq_cleanup import ClipQuantRewrite, QDQFinalCleanup, ReluQuantRewrite
+from ort_core.passes.fusions.qdq_float_results import DequantisedArgMax, DequantisedMatMul
+from ort_core.passes.fusions.qdq_propagation import PropagateDequantisation, PropagateQuantisation
+from ort_core.passes.fusions.qdq_selector import QDQSelectorActionTransformer
 from ort_core.passes.fusions.quick_gelu import QuickGeluFusion
 from ort_core.passes.fusions.rms_norm import SimplifiedLayerNormFusion
 from ort_core.passes.fusions.skip_norm import BiasSkipLayerNormFusion, SkipLayerNormFusion
@@ -24,6 +28,14 @@ STANDARD_FUSIONS: tuple[Pass, ...] = (  # of the basic level: their operators be
     RulePass("LayerNormFusionL1", [LayerNormFusion(is_standard=True)]),
 )
 EXTENDED_PASSES: tuple[Pass, ...] = (
+    RulePass("ClipQuantRewrite", [ClipQuantRewrite()], _EXTENDED),
+    RulePass("ReluQuantRewrite", [ReluQuantRewrite()], _EXTENDED),
+    RulePass("QDQPropagationTransformer", [PropagateDequantisation(), PropagateQuantisation()], _EXTENDED),
+    RulePass(
+        "QDQSelectorActionTransformer",
+        [QDQSelectorActionTransformer(), DequantisedMatMul(), DequantisedArgMax()],
+        _EXTENDED,
+    ),
     RulePass("GemmActivationFusion", [GemmActivationFusion()], _EXTENDED),
     RulePass("MatMulIntegerToFloatFusion", [MatMulIntegerToFloatFusion()], _EXTENDED),
     RulePass("DynamicQuantizeMatMulFusion", [DynamicQuantizeMatMulFusion()], _EXTENDED),
@@ -40,5 +52,6 @@ EXTENDED_PASSES: tuple[Pass, ...] = (
     RulePass("QuickGeluFusion", [QuickGeluFusion()], _EXTENDED),
     RulePass("MatMulScaleFusion", [MatMulScaleFusion()], _EXTENDED),
     RulePass("MatMulNBitsFusion", [MatMulNBitsFusion()], _EXTENDED),
+    RulePass("QDQFinalCleanupTransformer", [QDQFinalCleanup()], _EXTENDED),
     RulePass("ConvAddActivationFusion", [ConvAddActivationFusion()], _EXTENDED),
 )
