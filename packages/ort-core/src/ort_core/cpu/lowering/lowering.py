@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.lowering.pending import (
@@ -36,14 +35,14 @@ class Lowering:
         self.target = target
         self.opsets = opsets
         self.steps: list[Step] = []
-        self.kernels: dict[str, Emitter] = {}
+        self.kernels: dict[str, KernelText] = {}
         self.inputs: list[Value] = []
         self.outputs: list[Value] = list(outputs)
-        self.anchors: dict[str, KernelText] = {}
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
         self._output_index = {value: index for index, value in enumerate(outputs)}
         self._constants: dict[int, Buffer] = {}
+        self._error = Buffer(DataType.INT64, 1, Place.ERROR)
 
     # what rules ask ---------------------------------------------------------------------------------------------------
 
@@ -92,6 +91,10 @@ class Lowering:
         """Return a new contiguous view in the arena."""
         return View(Buffer(dtype, count_of(shape), Place.ARENA), tuple(shape), dense_strides(shape))
 
+    def error_buffer(self) -> Buffer:
+        """Return a word that a kernel sets when data it was given is out of bounds; looked at behind every run."""
+        return self._error
+
     def scratch(self, dtype: DataType, count: KnownDim) -> Buffer:
         """Return memory for one step: ``count`` elements for each thread."""
         return Buffer(dtype, count, Place.SCRATCH)
@@ -130,7 +133,7 @@ class Lowering:
         flops: KnownDim = 0,
     ) -> None:
         """Append a step."""
-        self.kernels.setdefault(kernel.name, kernel.function)
+        self.kernels.setdefault(kernel.name, kernel)
         self.steps.append(
             Step(kernel.name, tuple(arguments), tuple(reads), tuple(writes), work, tuple(operators), flops)
         )

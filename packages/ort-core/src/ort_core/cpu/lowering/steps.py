@@ -39,10 +39,10 @@ class Step:
 
 @dataclass(slots=True)
 class KernelText:
-    """A generated function."""
+    """A generated kernel: one function, or the text of a whole module that defines it."""
 
     name: str
-    function: Emitter
+    code: Emitter | str
 
 
 def pointer(view: View) -> Pointer:

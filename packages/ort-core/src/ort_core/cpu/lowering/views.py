@@ -19,6 +19,7 @@ class Place(enum.Enum):
     OUTPUT = "output"
     CONSTANT = "constant"
     SCRATCH = "scratch"
+    ERROR = "error"
 
 
 @dataclass(eq=False, slots=True)

@@ -103,3 +103,21 @@ def _at_exit() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
+
+
+_shared: dict[int, ThreadPool] = {}
+
+
+def shared_pool(num_threads: int = 0) -> ThreadPool:
+    """Return the process's pool of that many threads (0: as many as this process may use)."""
+    count = num_threads or available_threads()
+    if count not in _shared:
+        _shared[count] = ThreadPool(count)
+    return _shared[count]
+
+
+def available_threads() -> int:
+    """Return how many processors this process may use: its affinity mask and its container's quota count."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
