@@ -112,9 +112,21 @@ class GraphPatch:
             self._substitute(old, new)
         for node in sorted_for_removal(self._removed):
             self._graph.remove(node)
-        if len(self._replacements) > 1 and not is_topologically_sorted(self._graph):
+        if len(self._replacements) > 1 and self._has_early_readers() and not is_topologically_sorted(self._graph):
             self._graph.reorder(topological_order(self._graph))
         return None
+
+    def _has_early_readers(self) -> bool:
+        """Return whether something before the new nodes may read them; much cheaper than looking at the whole order."""
+        readers = {node for value in self._replacements.values() for node, _ in value.uses}
+        if not self._nodes or any(node.graph is not self._graph for node in readers):
+            return True
+        for node in self._graph:
+            if node is self._nodes[0]:
+                return False
+            if node in readers:
+                return True
+        return True
 
     def discard(self) -> None:
         """Give up the patch: the new nodes stop counting as readers."""
