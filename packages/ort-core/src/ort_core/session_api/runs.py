@@ -14,7 +14,7 @@ from ort_core.runtime.profiler import SESSION, Profiler
 from ort_core.session_api.adapters import LoraAdapter
 from ort_core.session_api.facts import SessionFacts
 from ort_core.session_api.io_binding import IOBinding
-from ort_core.session_api.named_outputs import NamedOutputs
+from ort_core.session_api.named_outputs import NamedOutputs, Output
 from ort_core.session_api.running import BackgroundRunsState, Callback
 from ort_core.tensors.device import OrtDevice, find_device
 from ort_core.tensors.ort_value import ElementType, OrtValue, RuntimeValue
@@ -22,14 +22,14 @@ from ort_core.tensors.ort_value_vector import OrtValueVector
 from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
 
-Outputs = list[RuntimeValue]
+Outputs = list[Output]
 
 
 def _never() -> bool:
     return False
 
 
-def _shown(results: Outputs) -> Outputs:
+def _shown(results: list[RuntimeValue]) -> Outputs:
     """Give sparse results their public type."""
     return [SparseTensor.of(value) if isinstance(value, SparseArray) else value for value in results]
 
@@ -104,14 +104,14 @@ class SessionRuns(SessionFacts):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """Compute outputs as OrtValues. Raises as ``run``."""
-        names = list(output_names) if output_names else [output.name for output in self._loaded.outputs]
-        results = self._run(_checked_names(names), self._feeds(input_dict_ort_values, run_options), run_options)
+        names = list(_checked_names(output_names) or [output.name for output in self._loaded.outputs])
+        results = self._run(names, self._feeds(input_dict_ort_values, run_options), run_options)
         return self._wrapped(names, results)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Compute the bound outputs from the bound inputs. Raises as ``run``."""
         names = iobinding.output_names()
-        results = self._run(_checked_names(names), self._feeds(iobinding.feeds(), run_options), run_options)
+        results = self._run(names, self._feeds(iobinding.feeds(), run_options), run_options)
         iobinding.accept(self._wrapped(names, results))
 
     def run_with_ortvaluevector(
@@ -157,7 +157,7 @@ class SessionRuns(SessionFacts):
         feeds: Mapping[str, RuntimeValue],
         options: RunOptions | None,
         is_cancelled: Callable[[], bool] = _never,
-    ) -> Outputs:
+    ) -> list[RuntimeValue]:
         settings = self._run_settings(options, is_cancelled)
         start = time.perf_counter_ns()
         try:
@@ -170,7 +170,7 @@ class SessionRuns(SessionFacts):
             self._record("SequentialExecutor::Execute", start)
             self._record("model_run", start)
 
-    def _wrapped(self, names: Sequence[str], results: Outputs) -> list[OrtValue]:
+    def _wrapped(self, names: Sequence[str], results: list[RuntimeValue]) -> list[OrtValue]:
         types = self._loaded.output_types
         return [OrtValue.of(value, types[name]) for name, value in zip(names, results, strict=True)]
 
