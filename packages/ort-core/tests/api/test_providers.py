@@ -3,6 +3,7 @@
 import logging
 import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -99,6 +100,15 @@ def test_a_provider_that_fails_in_a_run_gives_way_to_the_next_one_asked_for(sess
         (total,) = made.run(["total"], {"x": X, "z": X})
     np.testing.assert_array_equal(total, X + X)
     assert made.get_providers() == [CPU]
+
+
+@pytest.mark.usefixtures("with_a_failing_provider")
+def test_many_threads_give_way_together(session_of):
+    made = session_of("two_inputs", providers=[FailsInRun.name, CPU])
+    with ThreadPoolExecutor(4) as pool, pytest.warns(PlacementWarning):
+        totals = list(pool.map(lambda _: made.run(["total"], {"x": X, "z": X})[0], range(8)))
+    for total in totals:
+        np.testing.assert_array_equal(total, X + X)
 
 
 @pytest.mark.usefixtures("with_a_failing_provider")

@@ -14,6 +14,7 @@ from ort_core.runtime.profiler import SESSION, Profiler
 from ort_core.session_api.adapters import LoraAdapter
 from ort_core.session_api.facts import SessionFacts
 from ort_core.session_api.io_binding import IOBinding
+from ort_core.session_api.loaded_model import LoadedModel
 from ort_core.session_api.named_outputs import NamedOutputs, Output
 from ort_core.session_api.running import BackgroundRunsState, Callback
 from ort_core.tensors.device import OrtDevice, find_device
@@ -41,7 +42,7 @@ class SessionRuns(SessionFacts):
     _background: BackgroundRunsState
 
     @abstractmethod
-    def _fall_back(self, error: EPFail) -> bool:
+    def _fall_back(self, error: EPFail, failed: LoadedModel) -> bool:
         """Place the model on the next provider that was asked for; False when that was not allowed."""
 
     def run(
@@ -160,10 +161,11 @@ class SessionRuns(SessionFacts):
     ) -> list[RuntimeValue]:
         settings = self._run_settings(options, is_cancelled)
         start = time.perf_counter_ns()
+        loaded = self._loaded
         try:
-            return self._loaded.prepared.plan.run(feeds, names, settings)
+            return loaded.prepared.plan.run(feeds, names, settings)
         except EPFail as error:
-            if not self._fall_back(error):
+            if not self._fall_back(error, loaded):
                 raise
             return self._loaded.prepared.plan.run(feeds, names, settings)
         finally:
