@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from ort_core import stages
 from ort_core.environment import default_environment
@@ -108,7 +108,9 @@ class InferenceSession(SessionRuns):
 
     def _disabled_passes(self) -> frozenset[str]:
         given = self._keywords.get("disabled_optimizers") or ()
-        names = [given] if isinstance(given, str) else list(cast("Iterable[str]", given))
+        if not isinstance(given, Iterable):
+            raise InvalidType(f"disabled_optimizers is {given!r}, expected a list of names of passes")
+        names = [given] if isinstance(given, str) else [str(name) for name in given]
         configured = str(self._options.setting("optimization.disable_specified_optimizers"))
         return frozenset([*names, *(n.strip() for n in configured.replace(",", ";").split(";") if n.strip())])
 

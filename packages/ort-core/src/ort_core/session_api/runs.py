@@ -111,6 +111,8 @@ class SessionRuns(SessionFacts):
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Compute the bound outputs from the bound inputs. Raises as ``run``."""
+        if not isinstance(iobinding, IOBinding):
+            raise InvalidType(f"iobinding is a {type(iobinding).__name__}, expected what session.io_binding() returns")
         names = iobinding.output_names()
         results = self._run(names, self._feeds(iobinding.feeds(), run_options), run_options)
         iobinding.accept(self._wrapped(names, results))
@@ -146,6 +148,8 @@ class SessionRuns(SessionFacts):
     def _feeds(self, input_feed: Mapping[str, object], run_options: RunOptions | None) -> dict[str, RuntimeValue]:
         if not self._loaded.closing.alive:
             raise InvalidValue("this session is closed; make a new one")
+        if run_options is not None and not isinstance(run_options, RunOptions):
+            raise InvalidType(f"run_options is a {type(run_options).__name__}, expected RunOptions")
         if run_options is not None and run_options.active_adapters:
             adapters = cast("Sequence[LoraAdapter]", run_options.active_adapters)
             adapted = {name: value for adapter in adapters for name, value in adapter.parameters.items()}
@@ -206,8 +210,6 @@ class SessionRuns(SessionFacts):
 
 
 def _checked_names(output_names: Sequence[str] | None) -> Sequence[str] | None:
-    if isinstance(output_names, (str, bytes)):
-        raise InvalidType(
-            f"output_names is {output_names!r}, expected a list of names or None, such as [{output_names!r}]"
-        )
+    if output_names is not None and (isinstance(output_names, (str, bytes)) or not isinstance(output_names, Sequence)):
+        raise InvalidType(f"output_names is {output_names!r}, expected a list of names such as ['y'], or None")
     return output_names
