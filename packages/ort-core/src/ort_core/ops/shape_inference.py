@@ -16,7 +16,7 @@ from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of
-from ort_core.ir.types import DataType, Shape, TensorType, ValueType
+from ort_core.ir.types import DataType, Shape, SparseTensorType, TensorType, ValueType
 from ort_core.ir.values import Value
 from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
@@ -322,6 +322,8 @@ class Inference:
     def _merged(self, value: Value, found: ValueType, declared: ValueType, node: Node | None) -> ValueType:
         if found == declared:
             return found
+        if isinstance(declared, SparseTensorType) and isinstance(found, TensorType) and declared.dtype == found.dtype:
+            return found  # sparse constants are made dense; onnxruntime takes such declarations for dense ones, too
         name = node.name if node is not None else ""
         if not types_agree(found, declared):
             self._note(
