@@ -417,14 +417,16 @@ class Inference:
         return InferenceReport(tuple(self._notes), values, before, dict(self._sizes))
 
 
+_MEANINGLESS = SymbolicDim.named(UNKNOWN_PREFIX)
+
+
 def _with_unknown(declared: ValueType) -> ValueType:
     """Exporters write ``?`` for several sizes that are not equal: such a name says nothing."""
     if not isinstance(declared, TensorType) or declared.shape is None:
         return declared
-    meaningless = [isinstance(d, SymbolicDim) and d.name == UNKNOWN_PREFIX for d in declared.shape]
-    if not any(meaningless):
+    if _MEANINGLESS not in declared.shape:
         return declared
-    return TensorType(declared.dtype, tuple(None if m else d for m, d in zip(meaningless, declared.shape, strict=True)))
+    return TensorType(declared.dtype, tuple(None if dim == _MEANINGLESS else dim for dim in declared.shape))
 
 
 def _shape_text(value_type: ValueType) -> str:
