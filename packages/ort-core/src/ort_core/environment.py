@@ -31,6 +31,8 @@ class Environment:
 
     Args:
         find_sources: gives the plugins; by default those of installed distributions.
+
+    ``seed`` and the two numbers of threads (0 chooses) are for sessions that state none; they may be set at any time.
     """
 
     def __init__(self, find_sources: FindSources = entry_point_sources) -> None:
@@ -39,6 +41,9 @@ class Environment:
         self._checks: dict[str, Available | Unavailable] = {}
         self.weights = WeightStore()
         self.process_id = os.getpid()
+        self.seed: int | None = None
+        self.intra_op_num_threads = 0
+        self.inter_op_num_threads = 0
 
     @cached_property
     def plugins(self) -> PluginRegistry:

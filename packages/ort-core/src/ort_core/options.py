@@ -108,7 +108,7 @@ class Option(Generic[_T]):
         default: _T,
         doc: str,
         *,
-        range: tuple[float, float] | None = None,  # noqa: A002 - the word for it
+        range: tuple[float, float] | None = None,
         optional: bool = False,
     ) -> None:
         self._kind, self._default, self._range, self._optional = kind, default, range, optional
@@ -152,9 +152,10 @@ class Option(Generic[_T]):
         return value
 
     def _member(self, value: object) -> object:
-        if isinstance(value, int) and not isinstance(value, bool) and value in {int(m) for m in self._kind}:
-            return self._kind(value)
-        names = ", ".join(f"{self._kind.__name__}.{m.name}" for m in self._kind)
+        kind = cast("type[enum.IntEnum]", self._kind)
+        if isinstance(value, int) and not isinstance(value, bool) and value in {int(member) for member in kind}:
+            return kind(value)
+        names = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
         raise InvalidType(f"{self._owner}.{self._name} is {value!r}, expected one of {names}")
 
 
@@ -194,13 +195,14 @@ class _Options:
         return self.__copy__()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == cast(_Options, other).__dict__
+        return type(self) is type(other) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
         shown = {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in {**shown, **self._config}.items())})"
+        text = ", ".join(f"{name}={value!r}" for name, value in {**shown, **self._config}.items())
+        return f"{type(self).__name__}({text})"
 
     def _add_entry(self, key: str, value: str) -> None:
         if not isinstance(key, str) or not isinstance(value, str):
@@ -379,7 +381,8 @@ class SessionOptions(_Options):
         names = {device.ep_name for device in devices}  # Any above: OrtEpDevice lives in a higher layer
         if len(names) != 1:
             raise InvalidArgument(
-                f"All OrtEpDevice values in devices must have the same execution provider, found {sorted(names) or 'none'}"
+                "All OrtEpDevice values in devices must have the same execution provider, "
+                f"found {sorted(names) or 'none'}"
             )
         self.add_provider(names.pop(), options)
 

@@ -86,8 +86,10 @@ _ARENA = "one arena is planned for each device and run; there is no second alloc
 _LEVELS = ("disable_all", "enable_basic", "enable_extended", "enable_layout", "enable_all")
 
 
-def _session(name: str, default: SettingValue, meaning: str, no_effect: str = "", **more: object) -> Setting:
-    return Setting(Scope.SESSION, name, default, meaning, no_effect=no_effect, **more)  # type: ignore[arg-type]  # rows
+def _session(
+    name: str, default: SettingValue, meaning: str, no_effect: str = "", choices: tuple[str, ...] = ()
+) -> Setting:
+    return Setting(Scope.SESSION, name, default, meaning, choices, no_effect)
 
 
 def _run(name: str, default: SettingValue, meaning: str, no_effect: str = "") -> Setting:
@@ -98,34 +100,36 @@ def _variable(name: str, default: SettingValue, meaning: str, no_effect: str = "
     return Setting(Scope.ENVIRONMENT, name, default, meaning, no_effect=no_effect)
 
 
+def _attribute(
+    name: str, default: SettingValue, meaning: str, attribute: str = "", choices: tuple[str, ...] = ()
+) -> Setting:
+    key = f"session.{name}"
+    return Setting(Scope.SESSION, key, default, meaning, choices, attribute=attribute or name)
+
+
 def _attributes() -> tuple[Setting, ...]:
     """Keys that are the text form of an attribute of SessionOptions."""
+    modes = ("sequential", "parallel")
     return (
-        _session("session.intra_op_num_threads", 0, "Threads within an operator; 0 chooses.", attribute="intra_op_num_threads"),
-        _session("session.inter_op_num_threads", 0, "Operators run at the same time; 0 chooses.", attribute="inter_op_num_threads"),
-        _session("session.enable_cpu_mem_arena", True, "Keep buffers between runs.", attribute="enable_cpu_mem_arena"),
-        _session("session.enable_mem_pattern", True, "Plan all offsets before a run.", attribute="enable_mem_pattern"),
-        _session("session.log_id", "", "Name of the session in log lines.", attribute="logid"),
-        _session("session.log_severity_level", -1, "0 verbose to 4 fatal; -1: the process's level.", attribute="log_severity_level"),
-        _session("session.log_verbosity_level", 0, "Detail of verbose lines.", attribute="log_verbosity_level"),
-        _session("session.enable_profiling", False, "Write a Chrome trace.", attribute="enable_profiling"),
-        _session(
-            "session.execution_mode", "sequential", "Run operators one after the other or in parallel.",
-            choices=("sequential", "parallel"), attribute="execution_mode",
-        ),
-        _session("session.use_per_session_threads", True, "Own threads for this session.", attribute="use_per_session_threads"),
-        _session("session.use_deterministic_compute", False, "Same bits on every run.", attribute="use_deterministic_compute"),
-        _session(
-            "session.graph_optimization_level", "enable_all", "How far the graph is optimised.",
-            choices=_LEVELS, attribute="graph_optimization_level",
-        ),
-        _session("session.optimized_model_filepath", "", "Save the optimised model there.", attribute="optimized_model_filepath"),
-    )  # fmt: skip
+        _attribute("intra_op_num_threads", 0, "Threads within an operator; 0 chooses."),
+        _attribute("inter_op_num_threads", 0, "Operators run at the same time; 0 chooses."),
+        _attribute("enable_cpu_mem_arena", True, "Keep buffers between runs."),
+        _attribute("enable_mem_pattern", True, "Plan all offsets before a run."),
+        _attribute("log_id", "", "Name of the session in log lines.", "logid"),
+        _attribute("log_severity_level", -1, "0 verbose to 4 fatal; -1: the process's level."),
+        _attribute("log_verbosity_level", 0, "Detail of verbose lines."),
+        _attribute("enable_profiling", False, "Write a Chrome trace."),
+        _attribute("execution_mode", "sequential", "One operator after the other, or in parallel.", choices=modes),
+        _attribute("use_per_session_threads", True, "Own threads for this session."),
+        _attribute("use_deterministic_compute", False, "Same bits on every run."),
+        _attribute("graph_optimization_level", "enable_all", "How far the graph is optimised.", choices=_LEVELS),
+        _attribute("optimized_model_filepath", "", "Save the optimised model there."),
+    )
 
 
 def _optimizer() -> tuple[Setting, ...]:
     return (
-        _session("optimization.disable_specified_optimizers", "", "Names of passes not to run, by commas or semicolons."),
+        _session("optimization.disable_specified_optimizers", "", "Names of passes not to run, with commas."),
         _session("optimization.enable_gelu_approximation", False, "Replace Gelu by FastGelu (changes results)."),
         _session("optimization.enable_cast_chain_elimination", False, "Drop Casts inside a chain (changes results)."),
         _session(
@@ -144,14 +148,14 @@ def _optimizer() -> tuple[Setting, ...]:
         _session("session.qdq_matmulnbits_accuracy_level", 4, "Accuracy level of that fusion."),
         _session("session.qdq_matmulnbits_block_size", 0, "Block size of that fusion; 0: 32, -1: chosen."),
         _session("session.qdqisint8allowed", False, "Allow int8 in quantised groups.", "int8 is always allowed here"),
-        _session("session.x64quantprecision", False, "Avoid saturation of U8S8 products.", "products never saturate here"),
+        _session("session.x64quantprecision", False, "No U8S8 saturation.", "products never saturate here"),
         _session("session.disable_aot_function_inlining", False, "Keep calls of model functions until partitioning."),
         _session("session.function_expansion_node_limit", 0, "Most nodes that inlining may add; 0: no limit."),
         _session("session.function_expansion_byte_limit", 0, "Most bytes that inlining may add; 0: no limit."),
         _session("session.strict_shape_type_inference", False, "A failed shape inference is an error."),
         _session("session.allow_released_opsets_only", True, "Refuse opsets newer than the released ones."),
         _session("session.debug_layout_transformation", False, "Dump each layout step.", "use `ort optimize` instead"),
-        _session("session.gqa_value_layout", "BNSH", "Layout of a value cache at the border.", choices=("BNSH", "BNHS")),
+        _session("session.gqa_value_layout", "BNSH", "Layout of value caches.", choices=("BNSH", "BNHS")),
         _session("session.enable_saved_runtime_optimizations", False, "Replay passes from an .ort file.", _ORT_FORMAT),
     )  # fmt: skip
 
@@ -163,7 +167,7 @@ def _files() -> tuple[Setting, ...]:
         _session("session.save_model_format", "ONNX", "Format of the saved optimised model.", choices=("ONNX", "ORT")),
         _session(f"{external}_file_name", "", "File beside the saved model that takes its weights."),
         _session(f"{external}_min_size_in_bytes", 0, "Smallest weight that goes to that file."),
-        _session("session.model_external_initializers_file_folder_path", "", "Folder of external data (bytes models too)."),
+        _session("session.model_external_initializers_file_folder_path", "", "Folder of external data."),
         _session(
             "session.use_external_initializer_file_buffers_directly", False, "Do not copy buffers given by name.",
             "given buffers are never copied",
@@ -172,7 +176,7 @@ def _files() -> tuple[Setting, ...]:
         _session("session.use_ort_model_bytes_directly", False, "Do not copy the bytes.", _ORT_FORMAT),
         _session("session.use_ort_model_bytes_for_initializers", False, "Weights point into the bytes.", _ORT_FORMAT),
         _session("session.use_memory_mapped_ort_model", False, "Map the file.", _ORT_FORMAT),
-        _session("session.collect_node_memory_stats_to_file", "", "CSV with the memory of each node.", "use `ort profile`"),
+        _session("session.collect_node_memory_stats_to_file", "", "CSV with node memory.", "use `ort profile`"),
     )  # fmt: skip
 
 
@@ -202,7 +206,7 @@ def _threads_and_memory() -> tuple[Setting, ...]:
 def _placement() -> tuple[Setting, ...]:
     return (
         _session("session.disable_cpu_ep_fallback", False, "A node that only the last resort would run is an error."),
-        _session("session.record_ep_graph_assignment_info", False, "Keep facts for get_provider_graph_assignment_info()."),
+        _session("session.record_ep_graph_assignment_info", False, "Enable get_provider_graph_assignment_info()."),
         _session("session.node_partition_config_file", "", "Streams of nodes as JSON.", "streams follow partitions"),
         _session("session.resource_cuda_partitioning_settings", "", "Memory that may be filled.", _OTHER_EP),
         _session("session.layer_assignment_settings", "", "Pin layers to devices by annotation: `device(a, =b); ...`."),
@@ -216,7 +220,7 @@ def _placement() -> tuple[Setting, ...]:
         _session("session.moe_expert_counter_state_file", "", "Where counts are kept.", _MOE),
         _session("session.compile_only", False, "Internal to onnxruntime.", "ModelCompiler needs no flag"),
         _session("session.disable_model_compile", False, "A model that would need compiling is an error."),
-        _session("session.fail_on_suboptimal_compiled_model", False, "An artefact of another version is an error.", _EP_CONTEXT),
+        _session("session.fail_on_suboptimal_compiled_model", False, "Refuse other versions.", _EP_CONTEXT),
     )  # fmt: skip
 
 
@@ -231,14 +235,14 @@ def _provider_keys() -> tuple[Setting, ...]:
         _session("ep.stop_share_ep_contexts", False, "End sharing contexts.", _EP_CONTEXT),
         _session("ep.enable_weightless", False, "Contexts without weights.", _EP_CONTEXT),
         _session("ep.enable_weightless_ep_context_nodes", False, "Contexts without weights.", _EP_CONTEXT),
-        _session("ep.dynamic.workload_type", "Default", "Kind of load.", choices=("Default", "Efficient"), no_effect=_OTHER_EP),
+        _session("ep.dynamic.workload_type", "Default", "Load.", _OTHER_EP, choices=("Default", "Efficient")),
         _session("ep.dynamic.qnn_htp_performance_mode", "", "Power mode.", _OTHER_EP),
         _session("ep.nnapi.partitioning_stop_ops", "", "Operators that end a partition.", _OTHER_EP),
         *(
             _session(f"ep.dml.{name}", False, "DirectML.", _OTHER_EP)
             for name in (
-                "disable_graph_fusion", "enable_graph_serialization", "enable_graph_capture", "enable_cpu_sync_spinning",
-                "disable_memory_arena",
+                "disable_graph_fusion", "enable_graph_serialization", "enable_graph_capture",
+                "enable_cpu_sync_spinning", "disable_memory_arena",
             )
         ),
         _session("ep.cuda.fpa_intb_gemm", "", "Mixed products.", _OTHER_EP),
@@ -302,8 +306,8 @@ KNOWN_PROVIDERS = tuple(
 def all_settings() -> dict[tuple[Scope, str], Setting]:
     """Return the whole table by scope and name."""
     rows = (
-        *_attributes(), *_optimizer(), *_files(), *_threads_and_memory(), *_placement(), *_provider_keys(), *_run_keys(),
-        *_variables(),
+        *_attributes(), *_optimizer(), *_files(), *_threads_and_memory(), *_placement(), *_provider_keys(),
+        *_run_keys(), *_variables(),
     )  # fmt: skip
     return {(row.scope, row.name): row for row in rows}
 

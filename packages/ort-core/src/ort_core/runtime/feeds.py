@@ -36,7 +36,10 @@ class FeedChecker:
         self._inputs = {value.name: _Input(value) for value in inputs}
         self._required = [i.name for i in self._inputs.values() if i.is_required]
         self._named = [
-            (name, axis, dim) for name, i in self._inputs.items() for axis, dim in enumerate(i.shown) if isinstance(dim, str)
+            (name, axis, dim)
+            for name, i in self._inputs.items()
+            for axis, dim in enumerate(i.shown)
+            if isinstance(dim, str)
         ]
         self._shares_names = len({dim for _, _, dim in self._named}) < len(self._named)
 
@@ -70,7 +73,10 @@ class FeedChecker:
 
     def described(self) -> str:
         """Return the inputs in words, for messages."""
-        return ", ".join(f"{i.name}: {i.type}{list(i.shown) if i.has_rank else ''}" for i in self._inputs.values()) or "none"
+        return (
+            ", ".join(f"{i.name}: {i.type}{list(i.shown) if i.has_rank else ''}" for i in self._inputs.values())
+            or "none"
+        )
 
     def _warn_of_unequal_dimensions(self, values: Mapping[str, RuntimeValue]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
@@ -217,7 +223,8 @@ class _Conversion:
         limits = _integer_limits(dtype)
         if found.size and not (limits[0] <= int(found.min()) and int(found.max()) <= limits[1]):
             raise InvalidArgument(
-                f"the feed of input {self._name!r} has numbers outside {limits[0]}..{limits[1]}, expected tensor({dtype.text})"
+                f"the feed of input {self._name!r} has numbers outside {limits[0]}..{limits[1]}, "
+                f"expected tensor({dtype.text})"
             )
         return found.astype(dtype.numpy)
 
@@ -228,7 +235,9 @@ class _Conversion:
             try:
                 value = np.array(value, object)
             except ValueError as error:
-                raise InvalidArgument(f"the feed of input {self._name!r} is a list that is no tensor: {error}") from error
+                raise InvalidArgument(
+                    f"the feed of input {self._name!r} is a list that is no tensor: {error}"
+                ) from error
         array = np.asarray(value)
         if array.dtype == object:
             if any(isinstance(item, (list, tuple, Mapping)) for item in array.reshape(-1).tolist()):
@@ -282,7 +291,8 @@ class _Conversion:
 
     def _unfit(self, value: object) -> InvalidValue:
         kind = {
-            MapType: "a mapping", SequenceType: "a list", SparseTensorType: "a SparseTensor", OptionalType: "a value or None",
+            MapType: "a mapping", SequenceType: "a list", SparseTensorType: "a SparseTensor",
+            OptionalType: "a value or None",
         }.get(type(self._declared), "a numpy array, a nested list of numbers or an OrtValue")  # fmt: skip
         core = f"Unable to handle object of type {type(value)}"
         if isinstance(value, (str, bytes)):

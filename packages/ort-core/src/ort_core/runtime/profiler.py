@@ -28,7 +28,7 @@ MAX_EVENTS = 1_000_000  # as onnxruntime: a trace that is never ended must not f
 
 
 class Profiler:
-    """Collects events from any number of threads until ``finish`` writes them.
+    """Collects events from any number of threads until ``finish`` writes them; later ones are dropped.
 
     Args:
         prefix: start of the file's path; the local time is appended.
@@ -46,7 +46,12 @@ class Profiler:
         self.default_provider = ""
 
     def record(
-        self, category: str, name: str, start_ns: int, end_ns: int | None = None, arguments: Mapping[str, object] | None = None
+        self,
+        category: str,
+        name: str,
+        start_ns: int,
+        end_ns: int | None = None,
+        arguments: Mapping[str, object] | None = None,
     ) -> None:
         """Add one event; times are those of ``time.perf_counter_ns``, the end is now when it is not given."""
         finished = time.perf_counter_ns() if end_ns is None else end_ns
@@ -61,7 +66,7 @@ class Profiler:
             "args": dict(arguments or {}),
         }
         with self._lock:
-            if len(self._events) < MAX_EVENTS:
+            if not self._path and len(self._events) < MAX_EVENTS:
                 self._events.append(event)
 
     def observe(
@@ -87,7 +92,12 @@ class Profiler:
                 "activation_size": str(sum(size for size, fixed in zip(sizes, constant) if not fixed)),
                 "output_size": str(sum(map(_nbytes, outputs))),
                 "thread_scheduling_stats": {
-                    "main_thread": {"thread_pool_name": "", "thread_id": str(threading.get_ident()), "block_size": [], "core": -1},
+                    "main_thread": {
+                        "thread_pool_name": "",
+                        "thread_id": str(threading.get_ident()),
+                        "block_size": [],
+                        "core": -1,
+                    },
                     "sub_threads": {},
                 },
             },
@@ -101,12 +111,14 @@ class Profiler:
         """
         with self._lock:
             if not self._path:
-                now = datetime.datetime.now()  # noqa: DTZ005 - local time is what onnxruntime names the file by
+                now = datetime.datetime.now()
                 path = f"{self._prefix}_{now:%Y-%m-%d_%H-%M-%S}_{now.microsecond // 1000:03d}.json"
                 try:
                     Path(path).write_text(self._text(), encoding="utf-8")
                 except OSError as error:
-                    raise Fail(f"cannot write the profile to {path!r} (SessionOptions.profile_file_prefix): {error}") from error
+                    raise Fail(
+                        f"cannot write the profile to {path!r} (SessionOptions.profile_file_prefix): {error}"
+                    ) from error
                 self._path = path
                 self._events.clear()
             return self._path

@@ -23,7 +23,9 @@ class NodeArg:
     @classmethod
     def of(cls, value: Value) -> NodeArg:
         """Describe a value."""
-        return cls(value.name, "" if value.type is None else str(value.type), list(map(shown_dim, _shape(value.type) or ())))
+        return cls(
+            value.name, "" if value.type is None else str(value.type), list(map(shown_dim, _shape(value.type) or ()))
+        )
 
     def __hash__(self) -> int:
         return hash((self.name, self.type))

@@ -20,7 +20,6 @@ from ort_core.tensors.device import (
     Device,
     DeviceApi,
     DeviceBuffer,
-    OrtDevice,
     OrtMemoryInfo,
     directory_in_use,
     find_device,
@@ -107,13 +106,14 @@ class OrtValue:
         The array's shape is the tensor's; its item size must be the type's (uint16 for bfloat16). Types of less than a
         byte are read packed from the array's first bytes (and copied), unless the array has that very type.
         """
-        data_type = _element_type(onnx_element_type)
+        data_type = element_type_of(onnx_element_type)
         array = _tensor(np.asarray(data))
         if array.dtype == data_type.numpy:
             return cls(array)
         if data_type is DataType.STRING or array.dtype == object or array.itemsize != max(1, data_type.bits // 8):
             raise InvalidValue(
-                f"Items size in the incoming array: {array.itemsize} specified by onnxtype: {max(1, data_type.bits // 8)} "
+                f"Items size in the incoming array: {array.itemsize} specified by onnxtype: "
+                f"{max(1, data_type.bits // 8)} "
                 f"({array.dtype} array, tensor({data_type.text}) asked for)"
             )
         if data_type.bits >= 8:
@@ -133,7 +133,7 @@ class OrtValue:
         memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
         """Return a tensor of zeros (empty strings). ``element_type``: a numpy type or an ONNX number."""
-        data_type = _element_type(element_type)
+        data_type = element_type_of(element_type)
         sizes = tuple(int(size) for size in shape)
         if any(size < 0 for size in sizes):
             raise InvalidValue(f"the shape {list(sizes)} has a negative size; every size must be known")
@@ -367,7 +367,8 @@ def _text(item: object) -> str:
     return item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else str(item)
 
 
-def _element_type(element_type: ElementType) -> DataType:
+def element_type_of(element_type: ElementType) -> DataType:
+    """Return the element type that a numpy type or an ONNX number names (``InvalidValue`` when none does)."""
     try:
         if isinstance(element_type, int):
             return DataType(element_type)
@@ -377,7 +378,7 @@ def _element_type(element_type: ElementType) -> DataType:
 
 
 def _allocate(device: Device, dtype: np.dtype, shape: tuple[int, ...]) -> DeviceArray:
-    if dtype == object:
+    if dtype.kind == "O":
         raise InvalidValue(f"strings live on the CPU only; {device} cannot hold them")
     api = directory_in_use().get(device)
     return DeviceArray(api, api.allocate(math.prod(shape) * dtype.itemsize), dtype, shape)

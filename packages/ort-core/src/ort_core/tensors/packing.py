@@ -1,4 +1,4 @@
-"""Packing of 2- and 4-bit elements: one element per byte while computing, several per byte in files and for pointers."""
+"""Packing of 2- and 4-bit elements: one per byte in memory, several per byte in files and for pointers."""
 
 from __future__ import annotations
 

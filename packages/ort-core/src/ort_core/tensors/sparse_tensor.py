@@ -107,7 +107,8 @@ class SparseTensor:
             indices = indices.reshape(values.size, len(shape))
         if indices.shape not in ((values.size,), (values.size, len(shape))):
             raise InvalidValue(
-                f"coo_indices has the shape {list(indices.shape)}, expected [{values.size}] or [{values.size}, {len(shape)}]"
+                f"coo_indices has the shape {list(indices.shape)}, expected [{values.size}] or "
+                f"[{values.size}, {len(shape)}]"
             )
         limit = np.array(shape) if indices.ndim == 2 else np.prod(shape, dtype=np.int64)
         if indices.size and (indices.min() < 0 or (indices >= limit).any()):
@@ -130,7 +131,7 @@ class SparseTensor:
         outer = np.ascontiguousarray(outer_indices, np.int64)
         if len(shape) != 2 or inner.shape != (values.size,) or outer.shape not in ((shape[0] + 1,), (0,)):
             raise InvalidValue(
-                f"compressed rows need a matrix, one inner index per value and rows + 1 outer indices; found dense shape "
+                "compressed rows need a matrix, one inner index per value and rows + 1 outer indices; found shape "
                 f"{list(shape)}, {values.size} values, inner {list(inner.shape)}, outer {list(outer.shape)}"
             )
         if inner.size and (inner.min() < 0 or inner.max() >= shape[1]):
