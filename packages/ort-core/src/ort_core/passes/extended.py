@@ -6,6 +6,9 @@ from ort_core.passes.base import Level, Pass, RulePass
 from ort_core.passes.fusions.attention import AttentionFusion
 from ort_core.passes.fusions.bias_gelu import BiasGeluFusion
 from ort_core.passes.fusions.conv_activation import ConvActivationFusion, ConvAddActivationFusion
+from ort_core.passes.fusions.embed_layer_norm import EmbedLayerNormFusion
+from ort_core.passes.fusions.gather_slice_to_split import GatherSliceToSplitFusion
+from ort_core.passes.fusions.gather_to_slice import GatherToSliceFusion
 from ort_core.passes.fusions.gelu import FastGeluFusion, GeluFusion, StandardGeluFusion
 from ort_core.passes.fusions.gemm_activation import GemmActivationFusion
 from ort_core.passes.fusions.integer_product import DynamicQuantizeMatMulFusion, MatMulIntegerToFloatFusion
@@ -44,6 +47,9 @@ EXTENDED_PASSES: tuple[Pass, ...] = (
     RulePass("LayerNormFusionL2", [LayerNormFusion(is_standard=False)], _EXTENDED),
     RulePass("SimplifiedLayerNormFusion", [SimplifiedLayerNormFusion()], _EXTENDED),
     RulePass("AttentionFusion", [AttentionFusion()], _EXTENDED),
+    RulePass("EmbedLayerNormFusion", [EmbedLayerNormFusion()], _EXTENDED),
+    RulePass("GatherSliceToSplitFusion", [GatherSliceToSplitFusion()], _EXTENDED),
+    RulePass("GatherToSliceFusion", [GatherToSliceFusion()], _EXTENDED),
     RulePass("MatmulTransposeFusion", [MatmulTransposeFusion()], _EXTENDED),
     RulePass("BiasGeluFusion", [BiasGeluFusion()], _EXTENDED),
     RulePass("SkipLayerNormFusion", [SkipLayerNormFusion()], _EXTENDED),
