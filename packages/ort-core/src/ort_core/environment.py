@@ -15,6 +15,8 @@ from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.kernels.registry import KernelRegistry
 from ort_core.onnx_io.schemas import find_onnx_schema
 from ort_core.ops.contrib_schemas import find_contrib_schema
+from ort_core.ops.infer.all_rules import build_rules
+from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.passes.base import Pass
 from ort_core.providers.discovery import PluginRegistry, PluginSource, check_provider, discover, entry_point_sources
@@ -29,6 +31,8 @@ class Environment:
 
     Args:
         find_sources: gives the plugins; by default those of installed distributions.
+
+    ``seed`` and the two numbers of threads (0 chooses) are for sessions that state none; they may be set at any time.
     """
 
     def __init__(self, find_sources: FindSources = entry_point_sources) -> None:
@@ -37,6 +41,9 @@ class Environment:
         self._checks: dict[str, Available | Unavailable] = {}
         self.weights = WeightStore()
         self.process_id = os.getpid()
+        self.seed: int | None = None
+        self.intra_op_num_threads = 0
+        self.inter_op_num_threads = 0
 
     @cached_property
     def plugins(self) -> PluginRegistry:
@@ -66,6 +73,11 @@ class Environment:
                 for spec in specs:
                     registry.add(spec)
         return registry
+
+    @cached_property
+    def inference_rules(self) -> InferenceRules:
+        """What operators do to types and shapes."""
+        return build_rules()
 
     @cached_property
     def passes(self) -> tuple[Pass, ...]:

@@ -10,10 +10,21 @@ from typing import ClassVar
 
 
 class OrtError(Exception):
-    """Base of every error raised by ort-core and by well-behaved plugins."""
+    """Base of every error raised by ort-core and by well-behaved plugins.
+
+    ``shows_code`` puts onnxruntime's ``[ONNXRuntimeError] : code : NAME :`` before the text. Only the drop-in switches
+    it on, for programs that search messages for it; classes that are built-in errors in onnxruntime never show it.
+    """
 
     code: ClassVar[int] = 1
     code_name: ClassVar[str] = "FAIL"
+    shows_code: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        text = Exception.__str__(self)
+        if not self.shows_code or isinstance(self, (ValueError, TypeError, RuntimeError)):
+            return text
+        return f"[ONNXRuntimeError] : {self.code} : {self.code_name} : {text}"
 
 
 class Fail(OrtError):
@@ -30,9 +41,6 @@ class NoSuchFile(OrtError, FileNotFoundError):
     """A file that was named does not exist (code 3)."""
 
     code, code_name = 3, "NO_SUCHFILE"
-
-    def __str__(self) -> str:
-        return Exception.__str__(self)
 
 
 class NoModel(OrtError):
@@ -125,8 +133,15 @@ class InvalidType(InvalidArgument, TypeError):
     """A value has a Python type that cannot be used here."""
 
 
-class UnknownOption(InvalidArgument):
-    """An option's name is not known; the message lists near names."""
+class InvalidValue(InvalidArgument, RuntimeError):
+    """A value, buffer or binding cannot be used as asked (onnxruntime raises ``RuntimeError`` here)."""
+
+
+class UnknownOption(InvalidArgument, AttributeError, RuntimeError):
+    """An option's name is not known; the message lists near names.
+
+    onnxruntime raises ``AttributeError`` for an attribute and ``RuntimeError`` for a configuration key.
+    """
 
 
 class RunTerminated(Fail):
@@ -135,9 +150,6 @@ class RunTerminated(Fail):
 
 class RunTimeout(Fail, TimeoutError):
     """The run passed its time limit."""
-
-    def __str__(self) -> str:
-        return Exception.__str__(self)
 
 
 class AllocationLimitExceeded(Fail, MemoryError):

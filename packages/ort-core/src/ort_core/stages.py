@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable
+from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
-from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.ops.shape_inference import infer_types
+from ort_core.options import GraphOptimizationLevel, SessionOptions
+from ort_core.partitioning.partition import Partition
+from ort_core.passes.base import Level, Pass, PassContext
+from ort_core.passes.pipelines import pipeline_for
+from ort_core.passes.runner import PipelineReport, run_pipeline
 from ort_core.partitioning.partition import PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport
 from ort_core.providers.options import options_as_strings
@@ -41,8 +49,25 @@ class PrepareSettings:
 
     strict: bool = False
     allow_last_resort: bool = True
+    level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
+    disabled_passes: frozenset[str] = frozenset()
+    extra_passes: tuple[Pass, ...] = ()
     num_threads: int = 0
     seed: int | None = None
+
+    @classmethod
+    def of(cls, options: SessionOptions, disabled_passes: Iterable[str] = ()) -> PrepareSettings:
+        """Read the settings out of a session's options."""
+        named = str(options.setting("optimization.disable_specified_optimizers"))
+        disabled = {name.strip() for name in named.split(";") if name.strip()} | set(disabled_passes)
+        return cls(
+            options.strict_placement,
+            not options.setting("session.disable_cpu_ep_fallback"),
+            options.graph_optimization_level,
+            frozenset(disabled),
+            tuple(cast("Iterable[Pass]", options.custom_passes)),
+            options.intra_op_num_threads,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +92,76 @@ class PreparedModel:
     report: PlacementReport
     selection: ProviderSelection
     provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    optimization: PipelineReport | None = None
 
     @property
     def providers(self) -> tuple[str, ...]:
         """The names of the session's providers, in order."""
         return self.selection.names
+
+
+def prepare(
+    model: Model,
+    options: SessionOptions,
+    environment: Environment,
+    providers: ProviderRequest | None = None,
+    disabled_passes: Iterable[str] = (),
+) -> PreparedModel:
+    """Take a loaded model through all stages. The model is optimised in place and frozen.
+
+    Args:
+        model: an editable model.
+        options: the session's options.
+        environment: plugins, registries and what sessions share.
+        providers: (name, options) in order of preference; ``None`` for all that are available.
+        disabled_passes: names of optimizer passes to leave out.
+
+    Raises:
+        OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
+    """
+    settings = PrepareSettings.of(options, disabled_passes)
+    selection = select_providers(providers, environment, settings)
+    report = optimize(model, environment, settings)
+    model.freeze()
+    return plan_model(model, selection, environment, settings, report)
+
+
+def optimize(model: Model, environment: Environment, settings: PrepareSettings) -> PipelineReport | None:
+    """Infer types and run the basic passes on an editable model; ``None`` when optimisation is off.
+
+    Raises:
+        InvalidGraph: types contradict each other.
+    """
+    infer_types(model, environment.schemas, environment.inference_rules)
+    if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
+        return None
+    extra = (*environment.passes, *settings.extra_passes)
+    passes = pipeline_for(Level.BASIC, disabled=settings.disabled_passes, extra=extra)
+    return run_pipeline(passes, pass_context(model, environment, settings))
+
+
+def pass_context(model: Model, environment: Environment, settings: PrepareSettings) -> PassContext:
+    """Return what passes need: schemas, folding by the reference kernels, and inference."""
+    context = evaluation_context(model, environment, settings.seed)
+    return PassContext(
+        model,
+        environment.schemas,
+        lambda node, inputs: evaluate_node(node, inputs, context),
+        lambda changed: infer_types(changed, environment.schemas, environment.inference_rules),
+    )
+
+
+def fuse_partition(
+    part: Partition, graph: Graph, model: Model, environment: Environment, settings: PrepareSettings
+) -> None:
+    """Run the passes that a partition's provider asks for on the partition's own graph."""
+    if settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
+        return
+    off = settings.disabled_passes
+    passes = [each for each in part.provider.fusions if each.name not in off]
+    if passes:
+        inner = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)
+        run_pipeline(passes, pass_context(inner, environment, settings))
 
 
 def select_providers(
@@ -122,7 +212,11 @@ def evaluation_context(model: Model, environment: Environment, seed: int | None 
 
 
 def plan_model(
-    model: Model, selection: ProviderSelection, environment: Environment, settings: PrepareSettings
+    model: Model,
+    selection: ProviderSelection,
+    environment: Environment,
+    settings: PrepareSettings,
+    optimization: PipelineReport | None = None,
 ) -> PreparedModel:
     """Partition a frozen model, compile every partition and build the plan.
 
@@ -140,7 +234,12 @@ def plan_model(
         partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions)
         if settings.strict:
             _check_strict(partitioned, selection)
-        build = BuildSettings(context, settings.num_threads, {"weights": environment.weights})
+        build = BuildSettings(
+            context,
+            settings.num_threads,
+            {"weights": environment.weights},
+            lambda part, graph: fuse_partition(part, graph, model, environment, settings),
+        )
         try:
             plan = build_plan(partitioned, build)
             break
@@ -148,7 +247,7 @@ def plan_model(
             _exclude(error, selection, settings, exclusions, fallbacks)
     report = PlacementReport(partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks))
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
-    return PreparedModel(model, plan, report, selection, options)
+    return PreparedModel(model, plan, report, selection, options, optimization)
 
 
 def _exclude(

@@ -6,7 +6,6 @@ import types
 
 import pytest
 
-from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable, UnknownOption
 from ort_core.providers.discovery import PluginSource
 from ort_core.stages import PlacementWarning, PrepareSettings, select_providers
@@ -15,14 +14,9 @@ from ort_core.testing.fake_providers import (
     EchoProvider,
     RefusingProvider,
     UnavailableProvider,
+    environment_of,
     plugin_of,
 )
-
-
-def environment_of(*sources: PluginSource) -> Environment:
-    import ort_core.cpu.plugin
-
-    return Environment(lambda: [PluginSource("cpu", "ort-core", ort_core.cpu.plugin), *sources])
 
 
 class _ImportFails:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from providers.test_discovery import environment_of
 
 from ort_core.errors import EPFail, KernelNotFoundError, ProviderUnavailable
 from ort_core.providers.capability import Claim, GraphView
@@ -16,6 +15,7 @@ from ort_core.testing.fake_providers import (
     FailsInRun,
     RefusingProvider,
     echo_of,
+    environment_of,
     lying,
     plugin_of,
 )
@@ -126,9 +126,9 @@ def _nonsense(view: GraphView) -> list[object]:
         (_overlapping, "overlaps an earlier claim"),
         (_twice, "holds a node twice"),
         (lambda view: [], "left without a reason"),
-        (lambda view: [Claim(())], "left without a reason"),
-        (_foreign, "left without a reason"),
-        (_nonsense, "left without a reason"),
+        (lambda view: [Claim(())], "it holds no nodes"),
+        (_foreign, "not on offer"),
+        (_nonsense, "neither a Claim nor a Rejection"),
     ],
 )
 def test_lie_about_claims_is_refused_and_the_model_runs_elsewhere(lie: object, words: str) -> None:

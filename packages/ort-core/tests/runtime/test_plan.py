@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from providers.test_discovery import environment_of
 
 from ort_core.errors import InvalidArgument, RunTerminated, RunTimeout
 from ort_core.runtime.limits import RunSettings
 from ort_core.runtime.plan import ExecutionPlan
 from ort_core.stages import PrepareSettings, plan_model, select_providers
+from ort_core.testing.fake_providers import environment_of
 from ort_core.testing.models import model_of
 
 

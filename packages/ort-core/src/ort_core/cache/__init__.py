@@ -1,1 +1,1 @@
-"""The content-addressed artefact cache: typed keys, atomic writes, checked digests."""
+"""The content-addressed artefact cache: compiled partitions and optimised models, kept between processes."""

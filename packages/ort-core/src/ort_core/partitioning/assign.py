@@ -92,6 +92,7 @@ def _checked_claims(
         return []
     position = {node: index for index, node in enumerate(order)}
     good: list[AcceptedClaim] = []
+    broken: list[str] = []
     taken: set[Node] = set()
     offered = set(view.nodes)
     for answer in answers:
@@ -100,12 +101,14 @@ def _checked_claims(
                 refuse(answer.node, answer.reason)
             continue
         problem = _problem(answer, offered, taken, order)
+        if problem is not None:
+            broken.append(f"its claim was refused: {problem}")
         if problem is None and len(answer.nodes) > 1:
             candidate = AcceptedClaim(answer.nodes, provider)
             if order_claims([*earlier, *good, candidate], order) is None:
                 problem = "the claim would form a cycle with another partition"
         if problem is not None:
-            for node in answer.nodes:
+            for node in answer.nodes if isinstance(answer, Claim) else ():
                 if node in offered:
                     refuse(node, f"its claim was refused: {problem}")
             continue
@@ -113,7 +116,7 @@ def _checked_claims(
         good.append(AcceptedClaim(tuple(sorted(answer.nodes, key=position.__getitem__)), provider))
     silent = [n for n in view.nodes if n not in taken and not _has_spoken(refusals.get(n, ()), provider.name)]
     for node in silent:
-        refuse(node, "left without a reason")
+        refuse(node, broken[0] if broken else "left without a reason")
     return good
 
 

@@ -109,7 +109,7 @@ def _load(source: PluginSource, manager: pluggy.PluginManager) -> DiscoveredPlug
         if refusal is None:
             manager.register(module, name=source.name)
             manager.check_pending()
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:  # the border to plugins: even an import that exits must not end the program
         log.debug("plugin %s cannot be used", source.name, exc_info=True)

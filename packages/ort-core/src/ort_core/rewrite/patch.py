@@ -163,17 +163,16 @@ class GraphPatch:
     def _may_be_returned(self, new: Value) -> bool:
         if any(new is value for value in self._constants) or new.producer in self._nodes:
             return sum(other is new for other in self._replacements.values()) == 1
-        if new.graph is not self._graph:
-            return False
-        is_nested = self._graph.owner is not None
-        return is_nested or not (new.is_graph_input or new.is_graph_output)
+        # Nested graphs too: operators such as BeamSearch find the outputs of their bodies by name, and a body that
+        # returns an input or one value twice is beyond some runtimes. An Identity costs nothing there.
+        return new.graph is self._graph and not (new.is_graph_input or new.is_graph_output)
 
     def _substitute(self, old: Value, new: Value) -> None:
         is_output = old.is_graph_output
         merged = old.type if is_output and old.type is not None else refine_type(old.type, new.type)
         is_new = new.producer in self._nodes or any(new is value for value in self._constants)
         old.replace_uses(new, outputs=True)
-        if is_new or (is_output and self._graph.owner is None):
+        if is_new or is_output:
             self._hand_over_name(old, new)
         if new.constant is None:
             new.type = merged

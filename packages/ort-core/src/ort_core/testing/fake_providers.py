@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ort_core.environment import Environment
 from ort_core.plugin import (
     PLUGIN_API,
     Available,
@@ -30,7 +31,7 @@ from ort_core.plugin import (
 )
 from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
-from ort_core.providers.discovery import PluginSource
+from ort_core.providers.discovery import PluginSource, entry_point_sources
 
 
 class EchoProvider(ExecutionProvider):
@@ -172,3 +173,8 @@ def plugin_of(*providers: type[ExecutionProvider], name: str = "fake", api: obje
     module.ORT_PLUGIN_API = api  # type: ignore[attr-defined]  # what every plugin module states
     module.ort_providers = lambda: list(providers)  # type: ignore[attr-defined]  # the hook
     return PluginSource(name, f"ort-fake-{name}", module)
+
+
+def environment_of(*sources: PluginSource) -> Environment:
+    """Return an environment with the installed plugins and the given ones."""
+    return Environment(lambda: [*entry_point_sources(), *sources])

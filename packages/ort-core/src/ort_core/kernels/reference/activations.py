@@ -27,6 +27,7 @@ def sigmoid_of(x: np.ndarray) -> np.ndarray:
 
 
 @kernel("Relu")
+@np.errstate(all="ignore")
 def relu(x: np.ndarray, *, consumed_inputs: tuple[int, ...] = ()) -> np.ndarray:
     """Return max(x, 0); NaN stays NaN."""
     wide = widen(x)
@@ -34,6 +35,7 @@ def relu(x: np.ndarray, *, consumed_inputs: tuple[int, ...] = ()) -> np.ndarray:
 
 
 @kernel("LeakyRelu")
+@np.errstate(all="ignore")
 def leaky_relu(x: np.ndarray, *, alpha: float = _ALPHA_LEAKY, consumed_inputs: tuple[int, ...] = ()) -> np.ndarray:
     """Return x where x >= 0, else alpha x."""
     wide = widen(x)
@@ -41,6 +43,7 @@ def leaky_relu(x: np.ndarray, *, alpha: float = _ALPHA_LEAKY, consumed_inputs: t
 
 
 @kernel("PRelu", until=6)
+@np.errstate(all="ignore")
 def prelu_by_channel(x: np.ndarray, slope: np.ndarray, *, consumed_inputs: tuple[int, ...] = ()) -> np.ndarray:
     """Return x where x >= 0, else slope x, with one slope or one for each channel (dimension 1)."""
     return prelu(x, slope if slope.size == 1 or x.ndim < 2 else align(x, slope.reshape(-1), 1))
@@ -57,6 +60,7 @@ def prelu(x: np.ndarray, slope: np.ndarray) -> np.ndarray:
 
 
 @kernel("Elu")
+@np.errstate(all="ignore")
 def elu(x: np.ndarray, *, alpha: float = 1.0, consumed_inputs: tuple[int, ...] = ()) -> np.ndarray:
     """Return x where x >= 0, else alpha (exp(x) - 1)."""
     wide = widen(x)
@@ -64,16 +68,17 @@ def elu(x: np.ndarray, *, alpha: float = 1.0, consumed_inputs: tuple[int, ...] =
 
 
 @kernel("Celu", since=12)
+@np.errstate(all="ignore")
 def celu(x: np.ndarray, *, alpha: float = 1.0) -> np.ndarray:
     """Return max(0, x) + min(0, alpha (exp(x / alpha) - 1))."""
     wide = widen(x)
     slope = wide.dtype.type(alpha)
-    with np.errstate(all="ignore"):
-        lower = slope * np.expm1(wide / slope)
+    lower = slope * np.expm1(wide / slope)
     return narrow(np.maximum(wide, 0) + np.minimum(0, lower), x.dtype)
 
 
 @kernel("Selu", until=5)
+@np.errstate(all="ignore")
 def selu_1(
     x: np.ndarray,
     *,
@@ -86,6 +91,7 @@ def selu_1(
 
 
 @kernel("Selu", since=6)
+@np.errstate(all="ignore")
 def selu(x: np.ndarray, *, alpha: float = _ALPHA_SELU, gamma: float = _GAMMA_SELU) -> np.ndarray:
     """Return gamma x where x > 0, else gamma alpha (exp(x) - 1)."""
     wide = widen(x)
@@ -99,6 +105,7 @@ def _exp_minus_one(x: np.ndarray) -> np.ndarray:
 
 
 @kernel("Gelu", since=20)
+@np.errstate(all="ignore")
 def gelu(x: np.ndarray, *, approximate: str = "none") -> np.ndarray:
     """Return x Phi(x), Phi the normal distribution, exactly or by its tanh approximation."""
     wide = widen(x)
@@ -106,12 +113,12 @@ def gelu(x: np.ndarray, *, approximate: str = "none") -> np.ndarray:
         return narrow(0.5 * wide * (1 + erf(wide / math.sqrt(2))), x.dtype)
     if approximate != "tanh":
         raise InvalidArgument(f"Gelu: attribute approximate is {approximate!r}; expected 'none' or 'tanh'")
-    with np.errstate(over="ignore", invalid="ignore"):
-        inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
-        return narrow(0.5 * wide * (1 + np.tanh(inner)), x.dtype)
+    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
+    return narrow(0.5 * wide * (1 + np.tanh(inner)), x.dtype)
 
 
 @kernel("Mish", since=18)
+@np.errstate(all="ignore")
 def mish(x: np.ndarray) -> np.ndarray:
     """Return x tanh(log(1 + exp(x)))."""
     wide = widen(x)
@@ -119,6 +126,7 @@ def mish(x: np.ndarray) -> np.ndarray:
 
 
 @kernel("HardSigmoid")
+@np.errstate(all="ignore")
 def hard_sigmoid(
     x: np.ndarray,
     *,
@@ -133,6 +141,7 @@ def hard_sigmoid(
 
 
 @kernel("HardSwish", since=14)
+@np.errstate(all="ignore")
 def hard_swish(x: np.ndarray) -> np.ndarray:
     """Return x max(0, min(1, x / 6 + 1/2))."""
     wide = widen(x)
@@ -140,6 +149,7 @@ def hard_swish(x: np.ndarray) -> np.ndarray:
 
 
 @kernel("Swish", since=24)
+@np.errstate(all="ignore")
 def swish(x: np.ndarray, *, alpha: float = 1.0) -> np.ndarray:
     """Return x sigmoid(alpha x)."""
     wide = widen(x)
@@ -147,6 +157,7 @@ def swish(x: np.ndarray, *, alpha: float = 1.0) -> np.ndarray:
 
 
 @kernel("SwiGLU", since=28)
+@np.errstate(all="ignore")
 def swiglu(gate: np.ndarray, linear: np.ndarray, *, alpha: float = 1.0) -> np.ndarray:
     """Return swish(gate) times linear; the shapes must be equal."""
     if gate.shape != linear.shape:
@@ -156,6 +167,7 @@ def swiglu(gate: np.ndarray, linear: np.ndarray, *, alpha: float = 1.0) -> np.nd
 
 
 @kernel("Softplus")
+@np.errstate(all="ignore")
 def softplus(x: np.ndarray) -> np.ndarray:
     """Return log(1 + exp(x))."""
     wide = widen(x)
@@ -171,12 +183,14 @@ def softsign(x: np.ndarray) -> np.ndarray:
 
 
 @kernel("Sigmoid")
+@np.errstate(all="ignore")
 def sigmoid(x: np.ndarray, *, consumed_inputs: tuple[int, ...] = ()) -> np.ndarray:
     """Return 1 / (1 + exp(-x))."""
     return narrow(sigmoid_of(widen(x)), x.dtype)
 
 
 @kernel("ThresholdedRelu", since=1)
+@np.errstate(all="ignore")
 def thresholded_relu(x: np.ndarray, *, alpha: float = 1.0) -> np.ndarray:
     """Return x where x > alpha, else 0."""
     wide = widen(x)
@@ -184,9 +198,9 @@ def thresholded_relu(x: np.ndarray, *, alpha: float = 1.0) -> np.ndarray:
 
 
 @kernel("Shrink", since=9)
+@np.errstate(all="ignore")
 def shrink(x: np.ndarray, *, bias: float = 0.0, lambd: float = 0.5) -> np.ndarray:
-    """Return x + bias below -lambd, x - bias above lambd, 0 between; bias is rounded to an integer type's values."""
+    """Return x + bias below -lambd, x - bias above lambd, 0 between; integers truncate the result."""
     wide = widen(x)
-    with np.errstate(all="ignore"):
-        result = np.where(wide < -lambd, wide + bias, np.where(wide > lambd, wide - bias, 0))
-        return narrow(result, x.dtype)
+    result = np.where(wide < -lambd, wide + bias, np.where(wide > lambd, wide - bias, 0))
+    return narrow(result, x.dtype)

@@ -12,6 +12,7 @@ from ort_core.kernels.kernel import KernelFunction, kernel
 from ort_core.kernels.reference.broadcasting import align, check_broadcast
 from ort_core.kernels.reference.narrow_floats import is_float, narrow, widen
 
+_FOLD = 62  # see _integer_power
 BinaryFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -83,10 +84,10 @@ def _to_one_float(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 def _integer_power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the truncated power: a negative exponent leaves 0, except for bases of 1 and -1."""
-    if y.dtype.kind == "u" or not np.any(y < 0):
-        return np.power(x, y.astype(x.dtype))
-    magnitude = np.abs(y).astype(x.dtype)
-    raised = np.power(x, magnitude)
+    # modulo 2**64 powers repeat after at most 2**62 steps: larger exponents fold into [2**62, 2**63)
+    magnitude = np.abs(y).astype(np.uint64)
+    folded = np.where(magnitude >> _FOLD, magnitude % 2**_FOLD + 2**_FOLD, magnitude).astype(np.int64)
+    raised = np.power(x.astype(np.int64), folded).astype(x.dtype)
     unit = (x == 1) if x.dtype.kind == "u" else (x == 1) | (x == -1)
     return np.where((y >= 0) | unit, raised, x.dtype.type(0))
 
@@ -136,6 +137,7 @@ def mean(*inputs: np.ndarray, consumed_inputs: tuple[int, ...] = ()) -> np.ndarr
 
 
 @kernel("Clip", until=10)
+@np.errstate(all="ignore")
 def clip_by_attributes(
     x: np.ndarray,
     *,
@@ -144,12 +146,12 @@ def clip_by_attributes(
     consumed_inputs: tuple[int, ...] = (),
 ) -> np.ndarray:
     """Return ``x`` limited to the interval that the attributes give."""
-    with np.errstate(all="ignore"):
-        low, high = np.asarray(min).astype(x.dtype), np.asarray(max).astype(x.dtype)
+    low, high = np.asarray(min).astype(x.dtype), np.asarray(max).astype(x.dtype)
     return clip(x, low, high)
 
 
 @kernel("Clip", since=11)
+@np.errstate(all="ignore")
 def clip(x: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None) -> np.ndarray:
     """Return ``x`` limited to [low, high]; where low exceeds high the result is high everywhere."""
     y = widen(x)

@@ -44,11 +44,15 @@ def attention(
     past = 0 if past_key is None else past_key.shape[2]
     if past_key is not None and past_value is not None:
         keys, values = np.concatenate([past_key, keys], axis=2), np.concatenate([past_value, values], axis=2)
-    offset = _check_lengths(nonpad_kv_seqlen, queries, keys) - queries.shape[2] if nonpad_kv_seqlen is not None else past
+    offset = (
+        _check_lengths(nonpad_kv_seqlen, queries, keys) - queries.shape[2] if nonpad_kv_seqlen is not None else past
+    )
     raw = _scores(queries, keys, scale)
     capped = softcap * np.tanh(raw / softcap) if softcap > 0 else raw
     bias = _padding_bias(nonpad_kv_seqlen, keys.shape[2])
-    bias = _add(bias, _frontier(queries.shape[2], keys.shape[2], offset, is_causal, left_window_size, right_window_size))
+    bias = _add(
+        bias, _frontier(queries.shape[2], keys.shape[2], offset, is_causal, left_window_size, right_window_size)
+    )
     bias = _add(bias, _mask_bias(attn_mask, keys.shape[2], raw.dtype))
     biased = capped if bias is None else capped + bias.astype(capped.dtype, copy=False)
     weights = masked_softmax(_in_precision(biased, softmax_precision), bias)
@@ -79,7 +83,9 @@ def join_heads(split: np.ndarray, rank: int) -> np.ndarray:
 
 def _check_heads(queries: np.ndarray, keys: np.ndarray, values: np.ndarray) -> None:
     if keys.shape[2] != values.shape[2]:
-        raise InvalidArgument(f"inconsistent kv_sequence_length (between K and V): {keys.shape[2]} and {values.shape[2]}")
+        raise InvalidArgument(
+            f"inconsistent kv_sequence_length (between K and V): {keys.shape[2]} and {values.shape[2]}"
+        )
     if keys.shape[1] != values.shape[1] or keys.shape[1] == 0 or queries.shape[1] % keys.shape[1]:
         raise InvalidArgument(
             f"q_num_heads % kv_num_heads must be 0; found {queries.shape[1]} query, {keys.shape[1]} key and "
@@ -172,11 +178,13 @@ def masked_softmax(scores: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
         return scores
     top = scores.max(axis=-1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        weights = np.exp(scores - np.where(np.isneginf(top), 0, top))
+        weights = scores - np.where(np.isneginf(top), 0, top)
+        np.exp(weights, out=weights)
         total = weights.sum(axis=-1, keepdims=True)
         weights /= np.where(total == 0, 1, total)
-    if bias is not None:
-        weights = np.where(np.isneginf(bias.max(axis=-1, keepdims=True)), 0, weights).astype(scores.dtype, copy=False)
+    forbidden = None if bias is None else np.isneginf(bias.max(axis=-1, keepdims=True))
+    if forbidden is not None and forbidden.any():
+        weights = np.where(forbidden, scores.dtype.type(0), weights)
     return weights
 
 

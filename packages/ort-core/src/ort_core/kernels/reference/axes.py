@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from types import EllipsisType
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext
 
@@ -36,7 +38,7 @@ def integers(values: np.ndarray | Sequence[int], name: str, op_type: str) -> lis
     array = np.asarray(values)
     if array.ndim > 1:
         raise InvalidArgument(f"{op_type}: input '{name}' must be 1 dimensional, got shape {shape_text(array.shape)}")
-    return [int(value) for value in array.reshape(-1).tolist()]
+    return [_integer(value, name, op_type) for value in array.reshape(-1).tolist()]
 
 
 def single_integer(value: np.ndarray | int, name: str, op_type: str) -> int:
@@ -44,7 +46,14 @@ def single_integer(value: np.ndarray | int, name: str, op_type: str) -> int:
     array = np.asarray(value)
     if array.size != 1:
         raise InvalidArgument(f"{op_type}: input '{name}' must hold one value, got shape {shape_text(array.shape)}")
-    return int(array.reshape(()).item())
+    return _integer(array.reshape(()).item(), name, op_type)
+
+
+def _integer(value: object, name: str, op_type: str) -> int:
+    # The first version of Tile takes its counts in the type of the data, so a whole float is a number, too.
+    if isinstance(value, int | float) and math.isfinite(value):
+        return int(value)
+    raise InvalidArgument(f"{op_type}: input '{name}' must hold whole numbers, got {value!r}")
 
 
 def shape_text(shape: Sequence[int]) -> str:
@@ -87,3 +96,9 @@ def string_array(values: Sequence[str], shape: Sequence[int] | None = None) -> n
     out = np.empty(len(values), object)
     out[:] = values
     return out if shape is None else out.reshape(tuple(shape))
+
+
+def view_at(array: np.ndarray, cuts: Sequence[slice]) -> np.ndarray:
+    """Return ``array[cuts]`` as a view, of a scalar too (where numpy would hand out the element)."""
+    index: tuple[slice | EllipsisType, ...] = (*cuts, ...)
+    return array[index]

@@ -22,7 +22,9 @@ def align(a: np.ndarray, b: np.ndarray, axis: int | None) -> np.ndarray:
     start = axis + a.ndim if axis < 0 else axis
     trailing = a.ndim - start - b.ndim
     if trailing < 0:
-        raise InvalidArgument(f"attribute axis={axis} puts input B of shape {b.shape} outside input A of shape {a.shape}")
+        raise InvalidArgument(
+            f"attribute axis={axis} puts input B of shape {b.shape} outside input A of shape {a.shape}"
+        )
     return b.reshape(b.shape + (1,) * trailing)
 
 
@@ -37,5 +39,15 @@ def check_broadcast(op_type: str, *arrays: np.ndarray) -> tuple[int, ...]:
     except ValueError as error:
         shapes = " and ".join(str(a.shape) for a in arrays)
         raise InvalidArgument(
-            f"{op_type}: shapes {shapes} cannot be broadcast; dimensions must be equal or 1, counted from the last"
+            f"{op_type}: Attempting to broadcast an axis by a dimension other than 1. {_conflict(arrays)}: shapes "
+            f"{shapes} cannot be brought together; dimensions must be equal or 1, counted from the last"
         ) from error
+
+
+def _conflict(arrays: tuple[np.ndarray, ...]) -> str:
+    """Return the first pair of dimensions, from the last axis on, that do not go together."""
+    for axis in range(1, max(a.ndim for a in arrays) + 1):
+        dims = sorted({a.shape[-axis] for a in arrays if a.ndim >= axis} - {1})
+        if len(dims) > 1:
+            return f"{dims[-1]} by {dims[0]}"
+    return "no axis"

@@ -37,7 +37,9 @@ def lay_out(total: np.ndarray, fresh: int, capacity: int, window: int) -> CacheL
     past = np.maximum(total - fresh, 0)
     if not window:
         return CacheLayout(past + fresh, fresh, past, past + fresh)
-    return CacheLayout(past + fresh, fresh, _resident(past, capacity, window), _resident(past + fresh, capacity, window))
+    return CacheLayout(
+        past + fresh, fresh, _resident(past, capacity, window), _resident(past + fresh, capacity, window)
+    )
 
 
 def _resident(total: np.ndarray, capacity: int, window: int) -> np.ndarray:

@@ -21,6 +21,11 @@ def append(past: Optional, new: np.ndarray, past_length: Optional, shared: bool)
     """
     if past is None:
         return new, new
+    if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
+        raise errors.InvalidArgument(
+            f"a past of shape {past.shape} does not go on with new keys or values of shape {new.shape}: batch, heads "
+            "and head size must be equal"
+        )
     if not shared:
         joined = np.concatenate([past, new], axis=2)
         return joined, joined
@@ -45,7 +50,7 @@ def self_attention(
     mask_filter_value: float | None,
     unidirectional: int,
     shared: bool,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Attend with projected heads (B, N, S, H); return (output (B, S, N*V), present (2, B, N, T, H))."""
     query, key, value = projected
     seen_key, present_key = append(None if past is None else past[0], key, past_length, shared)
@@ -61,9 +66,10 @@ def self_attention(
     if attention_bias is not None:
         bias = attention_bias if bias is None else bias + attention_bias
     result = attend(query, seen_key, seen_value, scale=scale, bias=bias)
-    same_width = present_key.shape == present_value.shape
-    present = np.stack([present_key, present_value]) if same_width else np.zeros(0, query.dtype)
-    return merge_heads(result.output), present
+    if present_key.shape != present_value.shape:
+        # One tensor cannot hold keys and values of different widths: there is no present then.
+        return merge_heads(result.output), None
+    return merge_heads(result.output), np.stack([present_key, present_value])
 
 
 @kernel("Attention", domain="com.microsoft")
@@ -84,8 +90,12 @@ def attention(
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
     unidirectional: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Project the input to queries, keys and values with one matrix, then attend."""
+    if x.ndim != 3 or weights.ndim != 2 or x.shape[2] != weights.shape[0]:
+        raise errors.InvalidArgument(
+            f"input must be (batch, sequence, width) and weights (width, 3 * hidden); found {x.shape}, {weights.shape}"
+        )
     projected = np.matmul(widen(x), widen(weights))
     if bias is not None:
         projected = projected + widen(bias)
@@ -112,7 +122,7 @@ def attention(
         unidirectional=unidirectional,
         shared=bool(past_present_share_buffer),
     )
-    return narrow(output, x.dtype), narrow(present, x.dtype)
+    return narrow(output, x.dtype), None if present is None else narrow(present, x.dtype)
 
 
 def _flat_heads(x: np.ndarray) -> np.ndarray:
@@ -129,7 +139,8 @@ def _heads_of(
         key, value = (_flat_heads(key[:, :, :, i]) for i in range(2))
     elif key is None or value is None:
         raise errors.InvalidArgument("key and value may be omitted only when query packs QKV or key packs KV")
-    assert key is not None and value is not None
+    assert key is not None
+    assert value is not None
     if bias is not None:
         width, parts = query.shape[-1], widen(bias)
         query = query + parts[:width]
@@ -278,3 +289,44 @@ def decoder_masked_multi_head_attention(
     if cross:
         return output, None, None, scores
     return output, narrow(present_key, cast), narrow(present_value, cast), scores
+
+
+@kernel("DecoderMaskedSelfAttention", domain="com.microsoft")
+def decoder_masked_self_attention(
+    x: np.ndarray,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    mask_index: Optional,
+    past: np.ndarray,
+    attention_bias: Optional,
+    past_sequence_length: np.ndarray,
+    beam_width: Optional = None,
+    cache_indirection: Optional = None,
+    *,
+    num_heads: int,
+    do_rotary: int = 0,
+    mask_filter_value: float | None = None,
+    past_present_share_buffer: int = 0,
+    scale: float | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """One decoding step of Attention: project one token, add it to the cache, attend to the cache."""
+    projected = np.matmul(widen(x), widen(weights)) + widen(bias)
+    query, key, value = (split_heads(part, num_heads) for part in np.split(projected, 3, axis=-1))
+    if do_rotary:
+        position = past_sequence_length.reshape(-1)[:1]
+        query, key = rotate_by_position(query, position), rotate_by_position(key, position)
+    cache = widen(past)
+    result, present_key, present_value = multi_head(
+        (query, key, value),
+        mask_index,
+        widen_optional(attention_bias),
+        (cache[0], cache[1]),
+        past_sequence_length if past_present_share_buffer else None,
+        None if beam_width is None or int(beam_width.reshape(())) == 1 else cache_indirection,
+        cross=False,
+        scale=scale,
+        mask_filter_value=mask_filter_value,
+        unidirectional=0,
+    )
+    present = np.stack([present_key, present_value])
+    return narrow(merge_heads(result.output), x.dtype), narrow(present, x.dtype)

@@ -67,7 +67,13 @@ def dequantise_blocks(
 
 
 def _dequantise_groups(
-    packed: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, groups: np.ndarray, bits: int, rows: int, width: int
+    packed: np.ndarray,
+    scales: np.ndarray,
+    zeros: np.ndarray | None,
+    groups: np.ndarray,
+    bits: int,
+    rows: int,
+    width: int,
 ) -> np.ndarray:
     """Like ``dequantise_blocks``, the block of each column given by ``groups`` (width,)."""
     blocks = scales.size // rows
@@ -143,7 +149,7 @@ def matmul_bnb4(
     transB: int = 1,
     ctx: KernelContext | None = None,
 ) -> np.ndarray:
-    """Y = A @ W.T (A @ W.T.T without transB), W (N, K) of 4-bit codes, high half first, scaled by block over all of W."""
+    """Y = A @ W.T (A @ W without transB), W (N, K) of 4-bit codes, high half first, scaled by block over all of W."""
     count = N * K
     if b.size < (count + 1) // 2:
         raise errors.InvalidArgument(f"b_quant tensor size {b.size} is too small: expected {(count + 1) // 2} bytes")
@@ -226,3 +232,32 @@ def _check_gather_types(
         raise errors.InvalidArgument(
             f"GatherBlockQuantized: zero_points of type {zero_points.dtype}, expected {data.dtype} as for data"
         )
+
+
+# blk_quant_type of MatMulFpQ4: (elements of a block, bytes of its zero point).
+_BLOB_KINDS = {0: (32, 0), 1: (32, 1), 2: (64, 0)}
+
+
+@kernel("MatMulFpQ4", domain="com.microsoft")
+def matmul_fp_q4(a: np.ndarray, b: np.ndarray, b_shape: np.ndarray, *, blk_quant_type: int = 1) -> np.ndarray:
+    """Y = A @ W for W (K, N) in a blob: column by column, blocks of a float scale, a zero point, 4-bit codes.
+
+    A byte holds a code in its low half and the code 16 places later in its high half.
+    """
+    if blk_quant_type not in _BLOB_KINDS:
+        raise errors.InvalidArgument(f"blk_quant_type {blk_quant_type}: expected one of {sorted(_BLOB_KINDS)}")
+    length, zero_bytes = _BLOB_KINDS[blk_quant_type]
+    height, width = (int(size) for size in b_shape)
+    blocks = -(-height // length)
+    nbytes = 4 + zero_bytes + length // 2
+    if b.size != width * blocks * nbytes:
+        raise errors.InvalidArgument(
+            f"MatMulFpQ4: B has {b.size} bytes; {width} columns of {blocks} blocks need {width * blocks * nbytes}"
+        )
+    blob = b.reshape(width, blocks, nbytes)
+    scales = np.ascontiguousarray(blob[..., :4]).view("<f4").astype(np.float32)
+    zero = blob[..., 4:5].astype(np.float32) if zero_bytes else np.float32(8)
+    packed = blob[..., 4 + zero_bytes :].reshape(width, blocks, -1, 16)
+    codes = np.concatenate([packed & 15, packed >> 4], axis=-1).reshape(width, blocks, length).astype(np.float32)
+    weights = ((codes - zero) * scales).reshape(width, -1)[:, :height]
+    return narrow(np.matmul(widen(a), weights.T), a.dtype)

@@ -207,7 +207,9 @@ def conv_transpose_with_dynamic_pads(
     weights = w.reshape(group, w.shape[0] // group, -1)
     spread = np.einsum("ngcp,gcq->ngqp", widen(images), widen(weights), optimize=True)
     spread = spread.reshape(x.shape[0], group * outputs, *taps, *spatial)
-    full = [(s - 1) * stride + (k - 1) * d + 1 for s, stride, k, d in zip(spatial, strides, taps, dilations, strict=True)]
+    full = [
+        (s - 1) * stride + (k - 1) * d + 1 for s, stride, k, d in zip(spatial, strides, taps, dilations, strict=True)
+    ]
     canvas = np.zeros((x.shape[0], group * outputs, *(f + e for f, e in zip(full, extra, strict=True))), np.float32)
     for tap in np.ndindex(*taps):
         starts = [t * d for t, d in zip(tap, dilations, strict=True)]

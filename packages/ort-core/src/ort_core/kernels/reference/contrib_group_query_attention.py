@@ -47,9 +47,7 @@ def check_lengths(seqlens_k: np.ndarray, total: np.ndarray, batch: int, capacity
     lengths = seqlens_k.reshape(-1).astype(np.int64) + 1
     limit = max(longest, capacity)
     for index in np.flatnonzero((lengths < 1) | (lengths > limit))[:1]:
-        raise errors.InvalidArgument(
-            f"seqlens_k[{index}] = {int(lengths[index]) - 1} is out of range [0, {limit - 1}]"
-        )
+        raise errors.InvalidArgument(f"seqlens_k[{index}] = {int(lengths[index]) - 1} is out of range [0, {limit - 1}]")
     return lengths
 
 
@@ -74,9 +72,7 @@ def rotate_new(
     return rotate(heads, widen(cos_cache)[positions][:, None], widen(sin_cache)[positions][:, None], interleaved)
 
 
-def _visible(
-    layout: CacheLayout, lengths: np.ndarray, columns: int, *, causal: bool, local_window: int
-) -> np.ndarray:
+def _visible(layout: CacheLayout, lengths: np.ndarray, columns: int, *, causal: bool, local_window: int) -> np.ndarray:
     """Return the bool (B, 1, S, columns) of what each new token may attend to."""
     row = np.arange(columns)[None, None, None, :]
     # The staged row of each new token; of a padded prompt, too, the first tokens are the valid ones.

@@ -12,12 +12,12 @@ from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.bit_unpacking import unpack_bits
 from ort_core.kernels.reference.contrib_block_quantized import once_per_weight
 from ort_core.kernels.reference.float_widening import narrow, widen, widen_optional
-from ort_core.kernels.reference.gates import gelu, sigmoid, silu
+from ort_core.kernels.reference.gates import fast_gelu, sigmoid, silu
 
 Optional = np.ndarray | None
 _SIMPLE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0),
-    "gelu": gelu,
+    "gelu": fast_gelu,  # the tanh form, as in onnxruntime
     "silu": silu,
     "identity": lambda x: x,
 }
@@ -226,7 +226,7 @@ def quantized_mixture_of_experts(
         (fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_expert_weight_bits),
         (fc3_experts_weights, fc3_scales, fc3_zero_points, fc3_expert_weight_bits),
     )
-    weights = []
+    weights: list[Optional] = []
     for slot, (packed, scales, zeros, bits) in enumerate(sources):
         if packed is None:
             weights.append(None)
@@ -241,10 +241,9 @@ def quantized_mixture_of_experts(
             return dequantise_experts(packed, scales, zeros, bits, block_size)
 
         weights.append(once_per_weight(ctx, (packed, scales, zeros), build, slot=f"fc{slot + 1}"))
-    routed = route(
-        widen(router_probs), k, normalize_routing_weights, use_sparse_mixer, widen_optional(router_weights)
-    )
-    assert weights[0] is not None and weights[1] is not None
+    routed = route(widen(router_probs), k, normalize_routing_weights, use_sparse_mixer, widen_optional(router_weights))
+    assert weights[0] is not None
+    assert weights[1] is not None
     result = mix_experts(
         widen(x).reshape(-1, x.shape[-1]),
         routed,

@@ -56,7 +56,7 @@ def max_pool_with_mask(
     # The mask holds one image after the other and is read again from its start when it has fewer than the input.
     images = mask.reshape(-1, *mask.shape[2:])
     chosen = images[np.arange(x.shape[0] * x.shape[1]) % images.shape[0]].reshape(x.shape)
-    lowest = np.finfo(np.float32).min
+    lowest = float(np.finfo(np.float32).min)
     windows = place_windows(x.shape[2:], kernel_shape, strides, (), pads, auto_pad)
     view = window_view(np.where(chosen != 0, x, lowest).astype(x.dtype), windows, lowest)
     return view.max(axis=tuple(range(-len(kernel_shape), 0)))

@@ -20,9 +20,9 @@ def integer_product(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_z
     return np.matmul(left, right)
 
 
-def _per_column(parameter: np.ndarray | None, b: np.ndarray) -> np.ndarray | None:
+def _per_column(parameter: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Bring a scale or zero point of B to a shape that broadcasts over its columns."""
-    if parameter is None or parameter.ndim <= 1 or parameter.ndim == b.ndim:
+    if parameter.ndim <= 1 or parameter.ndim == b.ndim:
         return parameter
     return parameter[..., None, :]
 
@@ -43,7 +43,8 @@ def matmul_integer_to_float(
             f"MatMulIntegerToFloat: bias tensor's element count must equal B's last dimension; "
             f"found {bias.size} and {b.shape[-1]}"
         )
-    total = integer_product(a, b, a_zero_point, _per_column(b_zero_point, b))
+    b_zero = None if b_zero_point is None else _per_column(b_zero_point, b)
+    total = integer_product(a, b, a_zero_point, b_zero)
     scaled = total * (a_scale.astype(np.float64) * _per_column(b_scale, b))
     return (scaled if bias is None else scaled + bias).astype(a_scale.dtype)
 

@@ -71,12 +71,13 @@ def _restore(heads: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def check_positions(position_ids: np.ndarray, batch: int, length: int, limit: int) -> np.ndarray:
-    """Return (batch, length) positions from a single start or a full table, each within the cache of ``limit`` rows."""
+    """Return (batch, length) positions from a single start or a full table, within a cache of ``limit`` rows."""
     if position_ids.size == 1 and position_ids.ndim <= 1:
         start = int(position_ids.reshape(()))
         if start < 0 or start + length > limit:
             raise errors.InvalidArgument(
-                f"position_ids base value {start} with sequence_length {length} exceeds cos/sin cache range [0, {limit})"
+                f"position_ids base value {start} with sequence_length {length} exceeds cos/sin cache range "
+                f"[0, {limit})"
             )
         return np.broadcast_to(start + np.arange(length), (batch, length))
     if position_ids.shape != (batch, length):
@@ -162,7 +163,7 @@ def multimodal_rotary_embedding(
 def gemma_rotary_embedding(
     emb: np.ndarray, q: np.ndarray, q_rot: np.ndarray, k: np.ndarray, k_rot: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """q * cos(emb) + q_rot * sin(emb), and the same for k; cosines and sines are rounded to the type of q."""
+    """Return q * cos(emb) + q_rot * sin(emb), and the same for k; cosines and sines are rounded to the type of q."""
     sin = widen(np.sin(emb).astype(q.dtype))[:, None]
     cos = widen(np.cos(emb).astype(q.dtype))[:, None]
     turned_q = widen(q) * cos + widen(q_rot) * sin

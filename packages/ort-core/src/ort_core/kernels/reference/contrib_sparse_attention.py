@@ -94,9 +94,7 @@ def sparse_attention(
         queries = rotate_new(queries, positions, cos_cache, sin_cache, rotary_interleaved)
         keys = rotate_new(keys, positions, cos_cache, sin_cache, rotary_interleaved)
     layout = lay_out(lengths, fresh, past_key.shape[2], 0)
-    stored = [
-        stage(past, narrow(new, past.dtype), layout) for past, new in ((past_key, keys), (past_value, values))
-    ]
+    stored = [stage(past, narrow(new, past.dtype), layout) for past, new in ((past_key, keys), (past_value, values))]
     own = layout.resident[:, None] + np.arange(fresh)
     column = np.arange(stored[0].shape[2])
     last = table.shape[1] - 1
@@ -105,7 +103,5 @@ def sparse_attention(
     allowed = by_head & (column <= own[:, None, :, None])
     result = attend(queries, to_float(stored[0]), to_float(stored[1]), scale=scale, allowed=allowed)
     capacity = past_key.shape[2]
-    presents = [
-        np.concatenate([keep(rows, layout, capacity)], axis=0) if capacity else rows for rows in stored
-    ]
+    presents = [np.concatenate([keep(rows, layout, capacity)], axis=0) if capacity else rows for rows in stored]
     return narrow(merge_heads(result.output), query.dtype), presents[0], presents[1]

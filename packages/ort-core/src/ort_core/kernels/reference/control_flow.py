@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import TensorType, ValueType
 from ort_core.kernels.kernel import KernelContext, SubgraphRunner, kernel
-from ort_core.kernels.reference.axes import resolve_axis, shape_text
+from ort_core.kernels.reference.axes import resolve_axis, shape_text, single_integer
 
 Value = Any  # a carried value: a tensor, a sequence or an optional
 
@@ -40,22 +41,43 @@ def loop(
     ctx: KernelContext,
 ) -> tuple[Value, ...]:
     """Run ``body(i, cond, *carried)`` while i < trip count and cond; Y = the last carried values, then stacks."""
-    limit = None if trip_count is None else int(np.asarray(trip_count).reshape(()))
+    limit = None if trip_count is None else single_integer(trip_count, "M", "Loop")
     go_on = cond is None or _truth(cond, "Loop", "cond")
     carried: tuple[Value, ...] = initial
     count = len(initial)
-    stacks: list[list[np.ndarray]] = [[] for _ in body.output_types[1 + count :]]
+    stacks = _Stacks(len(body.output_types) - 1 - count, "Loop", ctx)
+    step_shape, cond_shape = (_one_element_shape(kind) for kind in body.input_types[:2])
     for step in _steps(limit):
         if not go_on:
             break
         ctx.guard.check()
-        results = body(np.array(step, np.int64), np.array(go_on), *carried)
+        results = body(np.full(step_shape, step, np.int64), np.full(cond_shape, go_on), *carried)
         go_on = _truth(results[0], "Loop", "cond")
         carried = tuple(results[1 : 1 + count])
-        for stack, result in zip(stacks, results[1 + count :], strict=True):
-            stack.append(result)
+        stacks.push(results[1 + count :])
     types = body.output_types[1 + count :]
-    return (*carried, *(_stacked(stack, known, "Loop") for stack, known in zip(stacks, types, strict=True)))
+    return (*carried, *(_stacked(stack, known, "Loop") for stack, known in zip(stacks.values, types, strict=True)))
+
+
+def _one_element_shape(known: ValueType | None) -> tuple[int, ...]:
+    """Old exporters declare the step and the condition of a body as ``[1]``, not as scalars, and squeeze them inside."""
+    return (1,) if isinstance(known, TensorType) and known.shape is not None and len(known.shape) == 1 else ()
+
+
+class _Stacks:
+    """What the steps have yielded so far, one list per scan output; refuses to grow beyond the guard's limit."""
+
+    def __init__(self, count: int, op_type: str, ctx: KernelContext) -> None:
+        self.values: list[list[np.ndarray]] = [[] for _ in range(count)]
+        self._nbytes = 0
+        self._op_type = op_type
+        self._guard = ctx.guard
+
+    def push(self, results: Sequence[np.ndarray]) -> None:
+        for stack, result in zip(self.values, results, strict=True):
+            stack.append(result)
+            self._nbytes += result.nbytes
+        self._guard.check_allocation(self._nbytes, f"scan outputs of {self._op_type}")
 
 
 def _steps(limit: int | None) -> Iterator[int]:
@@ -94,7 +116,7 @@ def scan(
     ctx: KernelContext,
 ) -> tuple[np.ndarray, ...]:
     """Run ``body(*state, *slices)`` along the scan axes; Y = the last state, the stacked outputs."""
-    state_count = len(inputs) - num_scan_inputs
+    state_count = _state_count(inputs, num_scan_inputs, 1)
     axes = _per_value(scan_input_axes, num_scan_inputs, "scan_input_axes")
     backward = _directions(scan_input_directions, num_scan_inputs, "scan_input_directions")
     sequences = []
@@ -112,6 +134,18 @@ def scan(
     return (*state, *outputs)
 
 
+def _state_count(inputs: Sequence[np.ndarray], num_scan_inputs: int, lowest_rank: int) -> int:
+    """Return how many inputs are state, after checking that there are scan inputs and that they have steps."""
+    if not 0 < num_scan_inputs <= len(inputs):
+        raise InvalidArgument(f"Scan: num_scan_inputs is {num_scan_inputs}; expected 1 to the {len(inputs)} inputs")
+    for value in inputs[len(inputs) - num_scan_inputs :]:
+        if value.ndim < lowest_rank:
+            raise InvalidArgument(
+                f"Scan: a scan input needs at least {lowest_rank} dimensions, got shape {shape_text(value.shape)}"
+            )
+    return len(inputs) - num_scan_inputs
+
+
 def _scan_length(sequences: Sequence[np.ndarray]) -> int:
     lengths = {sequence.shape[0] for sequence in sequences}
     if len(lengths) != 1:
@@ -127,15 +161,14 @@ def _scan_steps(
     ctx: KernelContext,
 ) -> tuple[tuple[np.ndarray, ...], list[list[np.ndarray]]]:
     current = tuple(state)
-    stacks: list[list[np.ndarray]] = [[] for _ in body.output_types[len(current) :]]
+    stacks = _Stacks(len(body.output_types) - len(current), "Scan", ctx)
     for step in range(length):
         ctx.guard.check()
         # The ellipsis keeps a slice of a vector an array (numpy would hand out a scalar).
         results = body(*current, *(sequence[step, ...] for sequence in sequences))
         current = tuple(results[: len(current)])
-        for stack, result in zip(stacks, results[len(current) :], strict=True):
-            stack.append(result)
-    return current, stacks
+        stacks.push(results[len(current) :])
+    return current, stacks.values
 
 
 def _per_value(given: Sequence[int] | None, count: int, name: str) -> tuple[int, ...]:
@@ -163,7 +196,7 @@ def scan_8(
     ctx: KernelContext,
 ) -> tuple[np.ndarray, ...]:
     """Run a scan per batch entry, over ``sequence_lens[b]`` steps; outputs are filled up with zeros."""
-    state_count = len(inputs) - num_scan_inputs
+    state_count = _state_count(inputs, num_scan_inputs, 2)
     backward = _directions(directions, num_scan_inputs, "directions")
     batch, longest = inputs[-1].shape[:2]
     lengths = [longest] * batch if sequence_lens is None else sequence_lens.reshape(-1).tolist()

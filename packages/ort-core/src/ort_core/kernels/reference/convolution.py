@@ -8,16 +8,20 @@ first and adds the columns back to where they came from.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
-from ort_core.kernels.reference.windows import Windows, col2im, im2col, per_axis, share_padding, slide
+from ort_core.kernels.reference.windows import Windows, col2im, edges, im2col, per_axis, share_padding, slide, steps
 
 # Columns are made for as many images at a time as fit here: far more falls out of the last-level cache, far less
 # makes the Python loop over images visible.
 _COLUMN_BYTES = 32 << 20
+_LARGEST = 2**63 - 1  # of int64, in which ONNX counts sizes
 
 
 @kernel("Conv")
@@ -32,10 +36,12 @@ def conv(
     kernel_shape: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Convolve [N, C, *spatial] with [M, C / group, *kernel]."""
-    _check_conv(x, w, group, kernel_shape)
+    _check_conv(x, w, b, group, kernel_shape)
     windows = slide(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
+    check_size((x.shape[0], w.shape[0], *windows.counts), x.dtype, "Conv", ctx)
     y = convolve(widen(x), widen(w), windows, group)
     return narrow(_add_bias(y, b), x.dtype)
 
@@ -46,21 +52,21 @@ def convolve(x: np.ndarray, w: np.ndarray, windows: Windows, group: int) -> np.n
     filters = w.shape[0]
     if w.shape[1] == 1 and group == channels and group > 1 and not windows.is_pointwise():
         return _depthwise(x, w, windows)
-    weights = w.reshape(group, filters // group, -1)
+    rows, positions = math.prod(w.shape[1:]), math.prod(windows.counts)
+    weights = w.reshape(group, filters // group, rows)
     out = np.empty((batch, filters, *windows.counts), np.result_type(x, w))
-    flat = out.reshape(batch, group, filters // group, -1)
+    flat = out.reshape(batch, group, filters // group, positions)
     if windows.is_pointwise():
         steps = tuple(slice(None, None, s) for s in windows.strides)
         picked = x[(slice(None), slice(None), *steps)]
-        np.matmul(weights, picked.reshape(batch, group, channels // group, flat.shape[-1]), out=flat)
+        np.matmul(weights, picked.reshape(batch, group, channels // group, positions), out=flat)
         return out
-    rows = weights.shape[-1]
-    per_image = max(1, rows * group * flat.shape[-1] * x.dtype.itemsize)
+    per_image = max(1, rows * group * positions * x.dtype.itemsize)
     images = max(1, _COLUMN_BYTES // per_image)
     for start in range(0, batch, images):
         part = slice(start, start + images)
         columns = im2col(x[part], windows)
-        np.matmul(weights, columns.reshape(columns.shape[0], group, rows, flat.shape[-1]), out=flat[part])
+        np.matmul(weights, columns.reshape(columns.shape[0], group, rows, positions), out=flat[part])
     return out
 
 
@@ -70,10 +76,12 @@ def _depthwise(x: np.ndarray, w: np.ndarray, windows: Windows) -> np.ndarray:
     multiplier = w.shape[0] // channels
     weights = w.reshape(channels, multiplier, *windows.kernel)
     out = np.zeros((batch, channels, multiplier, *windows.counts), np.result_type(x, w))
-    spread = (slice(None), slice(None)) + (None,) * len(windows.kernel)
+    ones = (1,) * len(windows.kernel)
     for offset, window, position in windows.offsets():
-        factor = weights[(slice(None), slice(None), *offset)][spread]
-        out[(slice(None), slice(None), slice(None), *window)] += factor * x[(slice(None), slice(None), None, *position)]
+        at: tuple[int | slice, ...] = (slice(None), slice(None), *offset)
+        factor = weights[at].reshape(channels, multiplier, *ones)
+        shifted = x[(slice(None), slice(None), *position)][:, :, None]
+        out[(slice(None), slice(None), slice(None), *window)] += factor * shifted
     return out.reshape(batch, w.shape[0], *windows.counts)
 
 
@@ -84,7 +92,9 @@ def _add_bias(y: np.ndarray, b: np.ndarray | None) -> np.ndarray:
     return y
 
 
-def _check_conv(x: np.ndarray, w: np.ndarray, group: int, kernel_shape: tuple[int, ...]) -> None:
+def _check_conv(x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, kernel_shape: tuple[int, ...]) -> None:
+    if x.ndim < 2:
+        raise InvalidArgument(f"X must have at least 2 dimensions [N, C, ...]. X: {_braced(x.shape)}")
     if x.ndim != w.ndim:
         raise InvalidArgument(f"X num_dims does not match W num_dims. X: {_braced(x.shape)} W: {_braced(w.shape)}")
     if x.shape[1] != w.shape[1] * group:
@@ -94,9 +104,18 @@ def _check_conv(x: np.ndarray, w: np.ndarray, group: int, kernel_shape: tuple[in
         )
     if w.shape[0] % group:
         raise InvalidArgument(f"Output channels M is not divisible by group. M: {w.shape[0]} group: {group}")
+    _check_filters(w, b, w.shape[0], kernel_shape)
+
+
+def _check_filters(w: np.ndarray, b: np.ndarray | None, output_channels: int, kernel_shape: tuple[int, ...]) -> None:
     if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
         raise InvalidArgument(
             f"kernel_shape is not compatible with W shape. kernel_shape: {_braced(kernel_shape)} W: {_braced(w.shape)}"
+        )
+    if b is not None and b.shape != (output_channels,):
+        raise InvalidArgument(
+            f"bias must be a 1D tensor of size output_channels. bias: {_braced(b.shape)} "
+            f"output_channels: {output_channels}"
         )
 
 
@@ -118,6 +137,7 @@ def conv_transpose(
     output_shape: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Scatter [N, C, *spatial] through [C, M / group, *kernel]: the gradient of ``Conv`` with respect to its input."""
     _check_transpose(x, w, b, group, kernel_shape)
@@ -126,8 +146,9 @@ def conv_transpose(
     )
     batch, channels = x.shape[:2]
     per_group = w.shape[1]
-    weights = widen(w).reshape(group, channels // group, -1).swapaxes(1, 2)
-    positions = int(np.prod(x.shape[2:], dtype=np.int64))
+    check_size((batch, group * per_group, *windows.spatial), x.dtype, "ConvTranspose", ctx)
+    weights = widen(w).reshape(group, channels // group, math.prod(w.shape[1:])).swapaxes(1, 2)
+    positions = math.prod(x.shape[2:])
     columns = np.matmul(weights, widen(x).reshape(batch, group, channels // group, positions))
     y = col2im(columns.reshape(batch, group * per_group, *w.shape[2:], *x.shape[2:]), windows)
     return narrow(_add_bias(y, b), x.dtype)
@@ -136,20 +157,20 @@ def conv_transpose(
 def _check_transpose(
     x: np.ndarray, w: np.ndarray, b: np.ndarray | None, group: int, kernel_shape: tuple[int, ...]
 ) -> None:
+    if min(x.ndim, w.ndim) < 3:
+        raise InvalidArgument(f"X and W must have at least 3 dimensions. X: {_braced(x.shape)} W: {_braced(w.shape)}")
     if x.ndim != w.ndim:
         raise InvalidArgument(f"X num_dims does not match W num_dims. X: {_braced(x.shape)} W: {_braced(w.shape)}")
     if x.shape[1] != w.shape[0]:
         raise InvalidArgument(
-            f"filter number not equal to input channel number. filter_number: {w.shape[0]} num_input_channels: {x.shape[1]}"
+            f"filter number not equal to input channel number. filter_number: {w.shape[0]} "
+            f"num_input_channels: {x.shape[1]}"
         )
     if group <= 0 or x.shape[1] % group:
-        raise InvalidArgument(f"Input channels is not divisible by group. num_input_channels: {x.shape[1]} group: {group}")
-    if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
         raise InvalidArgument(
-            f"kernel_shape is not compatible with W shape. kernel_shape: {_braced(kernel_shape)} W: {_braced(w.shape)}"
+            f"Input channels is not divisible by group. num_input_channels: {x.shape[1]} group: {group}"
         )
-    if b is not None and b.shape != (w.shape[1] * group,):
-        raise InvalidArgument(f"bias has shape {_braced(b.shape)}, expected one value per output channel")
+    _check_filters(w, b, w.shape[1] * group, kernel_shape)
 
 
 def _transposed_windows(
@@ -164,8 +185,7 @@ def _transposed_windows(
 ) -> Windows:
     """Return the windows over the *output* of which the input holds one value each."""
     rank = len(spatial)
-    strides = per_axis(strides, rank, 1, "strides")
-    dilations = per_axis(dilations, rank, 1, "dilations")
+    strides, dilations = steps(strides, dilations, rank)
     extra = per_axis(output_padding, rank, 0, "output_padding")
     if len(output_shape) == rank + 2:  # some exporters name batch and channels too
         output_shape = output_shape[2:]
@@ -178,15 +198,31 @@ def _transposed_windows(
         sizes = per_axis(output_shape, rank, 0, "output_shape")
         if not output_shape:
             sizes = tuple(size * stride for size, stride in zip(spatial, strides, strict=True))
+        _check_output_shape(spatial, natural, sizes, strides)
         totals = [max(0, n - size) for n, size in zip(natural, sizes, strict=True)]
         begin, end = share_padding(totals, upper=auto_pad == "SAME_UPPER")
     else:
-        given = per_axis(pads, 2 * rank, 0, "pads") if auto_pad != "VALID" else (0,) * (2 * rank)
-        begin, end = given[:rank], given[rank:]
+        begin, end = edges(() if auto_pad == "VALID" else pads, rank)
         sizes = tuple(n - before - after for n, before, after in zip(natural, begin, end, strict=True))
     if min(sizes, default=1) < 0:
         raise InvalidArgument(f"ConvTranspose would make the spatial shape {sizes}; pads {pads} cut away too much")
+    if max(natural, default=0) > _LARGEST:
+        raise InvalidArgument(
+            f"Integer overflow: strides {strides} and dilations {dilations} make a size of {max(natural)}"
+        )
     return Windows(tuple(sizes), tuple(kernel_shape), strides, dilations, begin, end, tuple(spatial))
+
+
+def _check_output_shape(
+    spatial: tuple[int, ...], natural: list[int], sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    """Refuse an output so large that a convolution over it would have more windows than the input has elements."""
+    for size, whole, asked, stride in zip(spatial, natural, sizes, strides, strict=True):
+        if asked - whole >= stride and size > 0:
+            raise InvalidArgument(
+                f"output_shape {sizes} is inconsistent with input spatial dimensions {spatial}: strides, kernel and "
+                f"dilations make {tuple(natural)}, and an output may exceed that by less than the stride"
+            )
 
 
 @kernel("Col2Im", since=18)
@@ -198,17 +234,26 @@ def col2im_kernel(
     dilations: tuple[int, ...] = (),
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Add the columns [N, C * prod(block), L] back into images [N, C, *image_shape]."""
     image, block = tuple(int(d) for d in image_shape), tuple(int(d) for d in block_shape)
     windows = slide(image, block, strides, dilations, pads)
-    batch = data.shape[0]
-    channels = data.shape[1] // max(1, int(np.prod(block, dtype=np.int64)))
-    expected = (batch, channels * int(np.prod(block)), int(np.prod(windows.counts)))
+    batch, taps = data.shape[0], math.prod(block)
+    if 0 in windows.counts and 0 not in image:
+        raise InvalidArgument(f"Padded image extent is smaller than the dilated kernel: image {image}, block {block}")
+    if data.ndim != 3 or taps <= 0 or data.shape[1] <= 0 or data.shape[1] % taps:
+        raise InvalidArgument(
+            f"Col2Im input has shape {data.shape}; its second dimension must be a positive multiple of "
+            f"prod(block_shape), {taps}"
+        )
+    channels = data.shape[1] // taps
+    expected = (batch, channels * taps, math.prod(windows.counts))
     if data.shape != expected:
         raise InvalidArgument(
             f"Col2Im got input shape {data.shape}; image {image}, block {block} and the attributes make {expected}"
         )
+    check_size((batch, channels, *image), data.dtype, "Col2Im", ctx)
     columns = data.reshape(batch, channels, *block, *windows.counts)
     if data.dtype.kind not in "fV":
         return col2im(columns, windows)

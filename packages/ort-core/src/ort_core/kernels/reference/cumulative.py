@@ -17,7 +17,9 @@ def _cumulative(op_type: str, since: int, function: np.ufunc) -> KernelFunction:
         if axis.size != 1:
             raise InvalidArgument(f"{op_type}: input axis has shape {axis.shape}; expected one integer")
         if x.ndim == 0:
-            raise InvalidArgument(f"{op_type}: cannot apply to a scalar; input x must have at least one dimension")
+            raise InvalidArgument(
+                f"Cannot apply {op_type} operator on a scalar; input x must have at least one dimension"
+            )
         along = normalise_axes(op_type, (int(axis.reshape(())),), x.ndim)[0]
         values = np.flip(x, along) if reverse else x
         accumulated = function.accumulate(values, axis=along, dtype=accumulating_dtype(x.dtype))

@@ -1,6 +1,7 @@
 """Deformable convolution: windows whose every offset reads at its own displaced, interpolated position.
 
-    Y[n, m, o] = B[m] + sum over c, k of W[m, c, k] * mask[n, k, o] * X[n, c, o * stride + k * dilation - pad + offset[n, k, o]]
+    Y[n, m, o] = B[m] + sum over c, k of W[m, c, k] * mask[n, k, o] * X[n, c, position[n, k, o]]
+    position[n, k, o] = o * stride + k * dilation - pad + offset[n, k, o]
 
 with linear interpolation between elements and zero outside the input.
 """
@@ -38,8 +39,12 @@ def deform_conv(
     windows = slide(x.shape[2:], w.shape[2:], strides, dilations, pads)
     _check_shapes(x, w, offset, mask, windows, group, offset_group)
     batch, channels = x.shape[:2]
+    if 0 in (batch, *windows.counts):
+        return np.zeros((batch, w.shape[0], *windows.counts), x.dtype)
     reads = int(np.prod(windows.kernel)) * int(np.prod(windows.counts))
-    positions = _positions(widen(offset), windows, offset_group).reshape(batch, offset_group, len(windows.kernel), reads)
+    positions = _positions(widen(offset), windows, offset_group).reshape(
+        batch, offset_group, len(windows.kernel), reads
+    )
     columns = _interpolate(widen(x).reshape(batch, offset_group, channels // offset_group, -1), positions, windows)
     if mask is not None:
         columns *= widen(mask).reshape(batch, offset_group, 1, reads)
@@ -68,9 +73,15 @@ def _check_shapes(
     taps = offset_group * int(np.prod(windows.kernel))
     expected = (x.shape[0], taps * len(windows.kernel), *windows.counts)
     if offset.shape != expected:
-        raise InvalidArgument(f"DeformConv: offset has shape {offset.shape}, expected {expected}")
+        raise InvalidArgument(
+            f"Offset channel count must be offset_group * 2 * kH * kW (the kernel's rank instead of 2 in general): "
+            f"offset has shape {offset.shape}, expected {expected}"
+        )
     if mask is not None and mask.shape != (x.shape[0], taps, *windows.counts):
-        raise InvalidArgument(f"DeformConv: mask has shape {mask.shape}, expected {(x.shape[0], taps, *windows.counts)}")
+        raise InvalidArgument(
+            f"Mask channel count must be offset_group * kH * kW: mask has shape {mask.shape}, "
+            f"expected {(x.shape[0], taps, *windows.counts)}"
+        )
 
 
 def _positions(offset: np.ndarray, windows: Windows, offset_group: int) -> np.ndarray:

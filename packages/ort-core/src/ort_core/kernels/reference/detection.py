@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
 
 
 @kernel("NonMaxSuppression", since=10)
@@ -17,6 +17,7 @@ def non_max_suppression(
     score_threshold: np.ndarray | None = None,
     *,
     center_point_box: int = 0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Return rows (batch, class, box) of the boxes [N, B, 4] that scores [N, C, B] keep, best first in each class."""
     limit = 0 if max_output_boxes_per_class is None else int(max_output_boxes_per_class.reshape(-1)[0])
@@ -27,6 +28,8 @@ def non_max_suppression(
         for batch in range(scores.shape[0]):
             corners = _corners(boxes[batch], bool(center_point_box))
             for label in range(scores.shape[1]):
+                if ctx is not None:
+                    ctx.guard.check()
                 kept = _suppress(corners, scores[batch, label], limit, overlap, score_threshold)
                 head = np.broadcast_to(np.array([batch, label], np.int64), (len(kept), 2))
                 rows.append(np.concatenate([head, kept[:, None]], axis=1))

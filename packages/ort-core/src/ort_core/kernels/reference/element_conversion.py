@@ -14,9 +14,7 @@ from ort_core.kernels.reference.narrow_floats import widen
 from ort_core.kernels.reference.number_text import read_floats, read_integers, write_floats, write_integers
 
 _SMALL_INTEGERS = frozenset({DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2})
-_FLOAT8 = frozenset(
-    {DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ}
-)
+_FLOAT8 = frozenset({DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ})
 _E8M0_BIAS, _E8M0_MAX, _E8M0_NAN = 127, 254, 255
 
 
@@ -31,12 +29,13 @@ def convert(x: np.ndarray, to: DataType, *, saturate: bool = True, round_mode: s
     """
     source = DataType.from_numpy(x.dtype)
     if source == to:
-        return x
+        return np.asarray(x)
     if to is DataType.STRING:
         return write_floats(widen(x)) if source.is_float else write_integers(native_integers(x))
     if source is DataType.STRING:
-        return _from_text(x, to, saturate=saturate, round_mode=round_mode)
-    return _from_numbers(widen(native_integers(x)), to, saturate=saturate, round_mode=round_mode)
+        return np.asarray(_from_text(x, to, saturate=saturate, round_mode=round_mode))
+    # numpy turns results without dimensions into scalars: asarray keeps them arrays
+    return np.asarray(_from_numbers(widen(native_integers(x)), to, saturate=saturate, round_mode=round_mode))
 
 
 def native_integers(x: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size, filled, resolve_axis, shape_text
@@ -67,7 +68,9 @@ def element_coordinates(indices: np.ndarray, axis: int) -> tuple[np.ndarray, ...
 
 
 @kernel("GatherND", since=11)
-def gather_nd(data: np.ndarray, indices: np.ndarray, *, batch_dims: int = 0) -> np.ndarray:
+def gather_nd(
+    data: np.ndarray, indices: np.ndarray, *, batch_dims: int = 0, ctx: KernelContext | None = None
+) -> np.ndarray:
     """Y = the slices of X at the coordinates in the last dimension of ``indices``, per batch."""
     if data.ndim == 0 or indices.ndim == 0:
         raise InvalidArgument("GatherND: input tensor and indices tensor must have rank larger than 0")
@@ -84,12 +87,13 @@ def gather_nd(data: np.ndarray, indices: np.ndarray, *, batch_dims: int = 0) -> 
             f"GatherND: the batch dimensions of data {shape_text(data.shape)} and indices "
             f"{shape_text(indices.shape)} differ"
         )
+    shape = indices.shape[:-1] + data.shape[batch_dims + depth :]
+    check_size(shape, data.dtype, "GatherND", ctx)
     coordinates = checked_coordinates(indices, data.shape[batch_dims : batch_dims + depth], "GatherND")
     grid = np.ogrid[tuple(slice(dim) for dim in indices.shape[:batch_dims])]
     inner = indices.ndim - 1 - batch_dims
     batch = tuple(np.asarray(own).reshape(np.shape(own) + (1,) * inner) for own in grid)
     out = data[(*batch, *coordinates)] if batch or coordinates else data[(None,) * inner]
-    shape = indices.shape[:-1] + data.shape[batch_dims + depth :]
     return np.broadcast_to(as_array(out, data.dtype), shape)
 
 
@@ -114,6 +118,8 @@ def compress(data: np.ndarray, condition: np.ndarray, *, axis: int | None = None
     """Y = the slices of X along ``axis`` (default: of X flattened) where ``condition`` is true."""
     source = data.reshape(-1) if axis is None else data
     position = 0 if axis is None else resolve_axis(axis, data.ndim, "Compress")
+    if condition.ndim != 1:
+        raise InvalidArgument(f"Compress: 'condition' must be 1 dimensional, got shape {shape_text(condition.shape)}")
     chosen = np.flatnonzero(condition[: source.shape[position]])
     return np.take(source, chosen, axis=position)
 
@@ -140,8 +146,10 @@ def one_hot(
     check_size(shape, values.dtype, "OneHot", ctx)
     out = filled(shape, values[0], values.dtype)
     rows = np.moveaxis(out, position, -1)
-    wanted = indices.astype(np.int64)
+    # Compared before the cast: an index may be of any type, and 2.5 or NaN marks nothing.
+    inside = (indices >= -count) & (indices < count) & (indices == np.trunc(indices))
+    wanted = np.where(inside, indices, 0).astype(np.int64)
     wanted = np.where(wanted < 0, wanted + count, wanted)
-    hits = np.nonzero((wanted >= 0) & (wanted < count))
+    hits = np.nonzero(inside)
     rows[(*hits, wanted[hits])] = values[1]
     return out

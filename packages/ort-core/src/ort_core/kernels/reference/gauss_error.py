@@ -8,7 +8,8 @@ import math
 import numpy as np
 from numpy.polynomial.chebyshev import Chebyshev
 
-# Below the split, erf(x)/x is a short series in x*x; above it, erfc(x)*exp(x*x) is one in 1/x. At 6, erf is 1.0 in float64.
+# Below the split, erf(x)/x is a short series in x*x; above it, erfc(x)*exp(x*x) is one in 1/x.
+# At 6, erf is 1.0 in float64.
 _SPLIT = 2.0
 _ONE = 6.0
 

@@ -98,4 +98,4 @@ def eye_like(x: np.ndarray, *, dtype: int | None = None, k: int = 0) -> np.ndarr
     if x.ndim != 2:
         raise InvalidArgument(f"EyeLike : Input tensor dimension is not 2; it has shape {x.shape}")
     target = DataType.from_numpy(x.dtype) if dtype is None else element_type("EyeLike", dtype)
-    return convert(np.eye(*x.shape, k=k, dtype=np.int8), target)
+    return convert(np.eye(x.shape[0], x.shape[1], k=k, dtype=np.int8), target)

@@ -11,11 +11,14 @@ import itertools
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
 _CUBIC = -0.75  # the coefficient of the cubic filter, fixed by the operator
+# What is no number, or too far out to be an index, stands at the low edge: so onnxruntime samples it.
+_FARTHEST = 2.0**63
 _Taps = list[tuple[np.ndarray, np.ndarray | None]]
 
 
@@ -52,9 +55,9 @@ def grid_sample_16(
 
 def _check(x: np.ndarray, grid: np.ndarray, mode: str, padding_mode: str) -> None:
     if mode not in _MODES:
-        raise InvalidArgument(f"mode \"{mode}\" not supported, expect linear, cubic or nearest")
+        raise InvalidArgument(f'mode "{mode}" not supported, expect linear, cubic or nearest')
     if padding_mode not in ("zeros", "border", "reflection"):
-        raise InvalidArgument(f"padding_mode \"{padding_mode}\" not supported, expect zeros, border or reflection")
+        raise InvalidArgument(f'padding_mode "{padding_mode}" not supported, expect zeros, border or reflection')
     if x.ndim < 3 or grid.ndim != x.ndim or grid.shape[-1] != x.ndim - 2 or grid.shape[0] != x.shape[0]:
         raise InvalidArgument(
             f"GridSample: grid of shape {grid.shape} does not fit X {x.shape}, expected [N, ..., {x.ndim - 2}]"
@@ -69,7 +72,7 @@ def _taps(points: np.ndarray, size: int, mode: str, padding_mode: str, aligned: 
     half = number(0.5)
     low, high = (number(0), number(size - 1)) if aligned else (-half, number(size) - half)
     at = (points + 1) * half * number(size - 1) if aligned else ((points + 1) * number(size) - 1) * half
-    at = np.nan_to_num(at, nan=-1.0, posinf=1e9, neginf=-1e9)
+    at = np.where(np.abs(at) < _FARTHEST, at, low)  # false for NaN as well
     if mode == "nearest":
         at = np.rint(at)
     if mode != "cubic":
@@ -155,7 +158,13 @@ def _interpolate(flat: np.ndarray, axes: list[_Taps], spatial: tuple[int, ...], 
 
 
 @kernel("AffineGrid", since=20)
-def affine_grid(theta: np.ndarray, size: np.ndarray, *, align_corners: int = 0) -> np.ndarray:
+def affine_grid(
+    theta: np.ndarray,
+    size: np.ndarray,
+    *,
+    align_corners: int = 0,
+    ctx: KernelContext | None = None,
+) -> np.ndarray:
     """Return the grid [N, *spatial, rank] of points that affine maps [N, rank, rank + 1] send an even grid to."""
     sizes = [int(d) for d in size]
     if len(sizes) not in (4, 5):
@@ -168,6 +177,7 @@ def affine_grid(theta: np.ndarray, size: np.ndarray, *, align_corners: int = 0) 
     for index, name in enumerate("HW" if rank == 2 else "DHW", start=2):
         if sizes[index] <= 0:
             raise InvalidArgument(f"AffineGrid: size[{index}] ({name}={sizes[index]}) must be positive")
+    check_size((sizes[0], *sizes[2:], rank), theta.dtype, "AffineGrid", ctx)
     wide = widen(theta)
     lines = [_even(count, bool(align_corners)).astype(wide.dtype) for count in sizes[2:]]
     mesh = np.stack(np.meshgrid(*lines, indexing="ij")[::-1], axis=-1).reshape(-1, rank)

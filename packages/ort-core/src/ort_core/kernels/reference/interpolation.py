@@ -1,7 +1,7 @@
 """One axis of a resize: where each output stands in the input, and which inputs it mixes with what weights.
 
-Coordinates are float64 throughout: in float32 a coordinate that lies exactly between two inputs, as 4.5 / 0.3 - 0.5, would
-fall to one side or the other by its rounding error.
+Coordinates are float64 throughout: in float32 a coordinate that lies exactly between two inputs, as 4.5 / 0.3 - 0.5,
+would fall to one side or the other by its rounding error.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from ort_core.kernels.reference.reductions import normalise_axes
 
 
 @kernel("Affine")
+@np.errstate(all="ignore")
 def affine(x: np.ndarray, *, alpha: float = 1.0, beta: float = 0.0) -> np.ndarray:
     """Return alpha x + beta."""
     wide = widen(x)
@@ -18,12 +19,14 @@ def affine(x: np.ndarray, *, alpha: float = 1.0, beta: float = 0.0) -> np.ndarra
 
 
 @kernel("Scale")
+@np.errstate(all="ignore")
 def scale_values(x: np.ndarray, *, scale: float = 1.0) -> np.ndarray:
     """Return scale x."""
     return affine(x, alpha=scale)
 
 
 @kernel("ParametricSoftplus")
+@np.errstate(all="ignore")
 def parametric_softplus(x: np.ndarray, *, alpha: float = 1.0, beta: float = 1.0) -> np.ndarray:
     """Return alpha log(1 + exp(beta x))."""
     wide = widen(x)
@@ -32,6 +35,7 @@ def parametric_softplus(x: np.ndarray, *, alpha: float = 1.0, beta: float = 1.0)
 
 
 @kernel("ScaledTanh")
+@np.errstate(all="ignore")
 def scaled_tanh(x: np.ndarray, *, alpha: float = 1.0, beta: float = 1.0) -> np.ndarray:
     """Return alpha tanh(beta x)."""
     wide = widen(x)
@@ -39,6 +43,7 @@ def scaled_tanh(x: np.ndarray, *, alpha: float = 1.0, beta: float = 1.0) -> np.n
 
 
 @kernel("ImageScaler")
+@np.errstate(all="ignore")
 def image_scaler(x: np.ndarray, *, bias: tuple[float, ...] = (), scale: float = 1.0) -> np.ndarray:
     """Return scale x + bias, with one bias for each channel of [N, C, H, W]."""
     if x.ndim != 4 or len(bias) != x.shape[1]:
@@ -51,6 +56,7 @@ def image_scaler(x: np.ndarray, *, bias: tuple[float, ...] = (), scale: float = 
 
 
 @kernel("Crop")
+@np.errstate(all="ignore")
 def crop(x: np.ndarray, *, border: tuple[int, ...], scale: tuple[int, ...] = ()) -> np.ndarray:
     """Return the middle of [N, C, H, W]: ``border`` is left, top, right, bottom; ``scale`` fixes height and width."""
     if x.ndim != 4:
@@ -64,15 +70,15 @@ def crop(x: np.ndarray, *, border: tuple[int, ...], scale: tuple[int, ...] = ())
     lower, end = (top + scale[0], left + scale[1]) if scale else (height - bottom, width - right)
     if min(left, top) < 0 or not (top <= lower <= height and left <= end <= width):
         raise InvalidArgument(
-            f"Input's height and width ({height}, {width}) need to hold rows {top} to {lower} and columns {left} to {end}"
+            f"Input's height and width ({height}, {width}) need to hold rows {top} to {lower} and columns {left} "
+            f"to {end}"
         )
     return x[:, :, top:lower, left:end]
 
 
 @kernel("DynamicSlice")
-def dynamic_slice(
-    x: np.ndarray, starts: np.ndarray, ends: np.ndarray, axes: np.ndarray | None = None
-) -> np.ndarray:
+@np.errstate(all="ignore")
+def dynamic_slice(x: np.ndarray, starts: np.ndarray, ends: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     """Return ``x[start:end]`` along each of ``axes`` (default: the first ones)."""
     if starts.ndim != 1 or starts.shape != ends.shape or (axes is not None and axes.shape != starts.shape):
         raise InvalidArgument("DynamicSlice: starts, ends and axes must be vectors of one length")

@@ -13,6 +13,7 @@ from ort_core.kernels.reference.narrow_floats import widen
 
 def _predicate(op_type: str, function: BinaryFunction, since: int = 1) -> KernelFunction:
     @kernel(op_type, since=since)
+    @np.errstate(all="ignore")
     def run(a: np.ndarray, b: np.ndarray, *, axis: int | None = None, broadcast: int = 0) -> np.ndarray:
         b = align(a, b, axis)
         check_broadcast(op_type, a, b)
@@ -24,6 +25,7 @@ def _predicate(op_type: str, function: BinaryFunction, since: int = 1) -> Kernel
 
 def _bitwise(op_type: str, function: BinaryFunction) -> KernelFunction:
     @kernel(op_type, since=18)
+    @np.errstate(all="ignore")
     def run(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         check_broadcast(op_type, a, b)
         return np.asarray(function(a, b))
@@ -45,6 +47,7 @@ bitwise_xor = _bitwise("BitwiseXor", np.bitwise_xor)
 
 
 @kernel("Where", since=9)
+@np.errstate(all="ignore")
 def where(condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the elements of ``x`` where ``condition`` holds, else those of ``y``."""
     check_broadcast("Where", condition, x, y)

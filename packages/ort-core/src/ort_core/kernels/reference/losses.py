@@ -11,6 +11,7 @@ from ort_core.kernels.reference.softmax import log_softmax_of
 
 
 @kernel("NegativeLogLikelihoodLoss", since=12)
+@np.errstate(all="ignore")
 def negative_log_likelihood_loss(
     scores: np.ndarray,
     target: np.ndarray,
@@ -20,10 +21,12 @@ def negative_log_likelihood_loss(
     reduction: str = "mean",
 ) -> np.ndarray:
     """Return the loss of log-probabilities ``scores`` [N, C, ...] against classes ``target`` [N, ...]."""
+    _check_shapes(scores, target, weight)
     return narrow(_loss(widen(scores), target, weight, ignore_index, reduction), scores.dtype)
 
 
 @kernel("SoftmaxCrossEntropyLoss", since=12)
+@np.errstate(all="ignore")
 def softmax_cross_entropy_loss(
     scores: np.ndarray,
     labels: np.ndarray,
@@ -33,19 +36,25 @@ def softmax_cross_entropy_loss(
     reduction: str = "mean",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the loss of ``scores`` [N, C, ...] against ``labels`` [N, ...], and the log-probabilities."""
+    _check_shapes(scores, labels, weights)
     log_prob = np.moveaxis(log_softmax_of(np.moveaxis(widen(scores), 1, -1)), -1, 1)
     loss = _loss(log_prob, labels, weights, ignore_index, reduction)
     return narrow(loss, scores.dtype), narrow(log_prob, scores.dtype)
 
 
+def _check_shapes(scores: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
+    if scores.ndim < 2 or target.shape != (scores.shape[0], *scores.shape[2:]):
+        raise InvalidArgument(f"classes of shape {target.shape} do not fit scores of shape {scores.shape}")
+    if weight is not None and weight.shape != (scores.shape[1],):
+        raise InvalidArgument(f"weights of shape {weight.shape} do not fit {scores.shape[1]} classes")
+
+
 @np.errstate(all="ignore")
 def _loss(
     log_prob: np.ndarray, target: np.ndarray, weight: np.ndarray | None, ignore_index: int | None, reduction: str
-) -> np.ndarray:
+) -> np.ndarray | np.float64:
     if reduction not in ("none", "mean", "sum"):
         raise InvalidArgument(f"attribute reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
-    if log_prob.ndim < 2 or target.shape != (log_prob.shape[0], *log_prob.shape[2:]):
-        raise InvalidArgument(f"classes of shape {target.shape} do not fit scores of shape {log_prob.shape}")
     counted = np.ones(target.shape, np.bool_) if ignore_index is None else target != ignore_index
     classes = np.where(counted, target, 0)
     if np.any((classes < 0) | (classes >= log_prob.shape[1])):

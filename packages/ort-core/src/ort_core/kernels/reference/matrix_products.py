@@ -97,8 +97,10 @@ def einsum(*inputs: np.ndarray, equation: str) -> np.ndarray:
     if len(terms) != len(inputs):
         raise InvalidArgument(f"Einsum: equation {equation!r} names {len(terms)} inputs, the node has {len(inputs)}")
     try:
-        result = np.einsum(text, *map(widen, inputs), optimize=len(inputs) > 2)
+        result = np.einsum(text, *map(widen, inputs), optimize=len(inputs) > 1)
     except ValueError as error:
         shapes = ", ".join(str(x.shape) for x in inputs)
-        raise InvalidArgument(f"Einsum: equation {equation!r} does not fit inputs of shapes {shapes}: {error}") from error
+        raise InvalidArgument(
+            f"Einsum: equation {equation!r} does not fit inputs of shapes {shapes}: {error}"
+        ) from error
     return narrow(result, inputs[0].dtype)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size, shape_text
@@ -36,15 +38,23 @@ def binarizer(data: np.ndarray, *, threshold: float = 0.0) -> np.ndarray:
 
 
 @kernel("FeatureVectorizer", domain="ai.onnx.ml")
-def feature_vectorizer(*inputs: np.ndarray, inputdimensions: tuple[int, ...] | None = None) -> np.ndarray:
+def feature_vectorizer(
+    *inputs: np.ndarray, inputdimensions: tuple[int, ...] | None = None, ctx: KernelContext | None = None
+) -> np.ndarray:
     """Y = the inputs side by side, each cut or filled up with zeros to its entry of ``inputdimensions``."""
     matrices = [_rows_of_features(value) for value in inputs]
     widths = [matrix.shape[1] for matrix in matrices] if inputdimensions is None else list(inputdimensions)
-    if len(widths) != len(matrices) or len({len(matrix) for matrix in matrices}) > 1:
+    if (
+        not matrices
+        or min(widths, default=0) < 0
+        or len(widths) != len(matrices)
+        or len({len(matrix) for matrix in matrices}) > 1
+    ):
         raise InvalidArgument(
             f"FeatureVectorizer: {len(matrices)} inputs of shapes "
             f"{', '.join(shape_text(value.shape) for value in inputs)} do not fit inputdimensions {widths}"
         )
+    check_size((len(matrices[0]), sum(widths)), np.dtype(np.float32), "FeatureVectorizer", ctx)
     out = np.zeros((len(matrices[0]), sum(widths)), np.float32)
     start = 0
     for matrix, width in zip(matrices, widths, strict=True):
@@ -57,7 +67,7 @@ def feature_vectorizer(*inputs: np.ndarray, inputdimensions: tuple[int, ...] | N
 def _rows_of_features(value: np.ndarray) -> np.ndarray:
     if value.ndim == 0:
         return value.reshape((1, 1))
-    return value.reshape((1, -1)) if value.ndim == 1 else value.reshape((value.shape[0], -1))
+    return value.reshape((1, -1)) if value.ndim == 1 else value.reshape((len(value), math.prod(value.shape[1:])))
 
 
 @kernel("Imputer", domain="ai.onnx.ml")
@@ -77,8 +87,8 @@ def imputer(
         attribute = "imputed_value_floats" if is_float else "imputed_value_int64s"
         raise InvalidArgument(f"Imputer: an input of type {data.dtype} needs the attribute {attribute}")
     columns = data.shape[-1] if data.ndim else 1
-    if len(values) not in (1, columns):
-        raise InvalidArgument(f"Imputer: {len(values)} imputed values for {columns} columns; expected 1 or {columns}")
+    if len(values) != columns:
+        values = values[:1]  # one value for all columns; onnxruntime takes any other number for that, too
     missing = np.isnan(data) if is_float and np.isnan(replaced) else data == replaced
     return np.where(missing, np.array(values, np.float32 if is_float else np.int64).astype(data.dtype), data)
 
@@ -114,7 +124,8 @@ def normalizer(data: np.ndarray, *, norm: str = "MAX") -> np.ndarray:
         divisor = np.sqrt(np.square(wide).sum(axis=axis, keepdims=True))
     else:
         raise InvalidArgument(f"Normalizer: unknown norm {norm!r}; known: MAX, L1, L2")
-    return (wide / np.where(divisor == 0, 1.0, divisor)).astype(np.float32)
+    with np.errstate(invalid="ignore"):  # infinite / infinite is NaN, in C++ too
+        return (wide / np.where(divisor == 0, 1.0, divisor)).astype(np.float32)
 
 
 @kernel("OneHotEncoder", domain="ai.onnx.ml")
@@ -128,9 +139,10 @@ def one_hot_encoder(
 ) -> np.ndarray:
     """Y[..., c] = 1 where X is category c; a value of no category is all zeros, or an error without ``zeros``."""
     categories: Sequence[object] = (cats_strings if data.dtype.kind == "O" else cats_int64s) or ()
-    values = data if data.dtype.kind == "O" else data.astype(np.int64)
+    with np.errstate(invalid="ignore"):  # NaN becomes a number that no category has
+        values = data if data.dtype.kind == "O" else data.astype(np.int64)
     check_size((*data.shape, len(categories)), np.dtype(np.float32), "OneHotEncoder", ctx)
-    place = {category: index for index, category in reversed(list(enumerate(categories)))}
+    place = {category: index for index, category in enumerate(categories)}  # of equal ones the last counts
     distinct, inverse = np.unique(values.reshape(-1), return_inverse=True)
     column = np.array([place.get(value, -1) for value in distinct.tolist()], np.int64)[inverse]
     if not zeros and (column < 0).any():

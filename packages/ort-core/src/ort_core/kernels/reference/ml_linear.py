@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.axes import MAX_ELEMENTS, shape_text
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import MAX_ELEMENTS, check_size, shape_text
 from ort_core.kernels.reference.ml_scores import as_matrix, class_labels, transform, two_columns
 
 
@@ -17,6 +18,7 @@ def linear_regressor(
     intercepts: tuple[float, ...] = (),
     post_transform: str = "NONE",
     targets: int = 1,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Y = post_transform(X @ coefficients.T + intercepts), [rows, targets]."""
     if data.ndim == 0 or data.ndim > 2:
@@ -29,6 +31,8 @@ def linear_regressor(
         raise InvalidArgument(
             f"LinearRegressor: targets ({targets}) * features ({features}) overflows or is not positive"
         )
+    check_size((len(matrix), targets), np.dtype(np.float32), "LinearRegressor", ctx)
+    check_size((targets, max(features, 1)), np.dtype(np.float64), "LinearRegressor", ctx)
     if len(coefficients) < targets * features:
         raise InvalidArgument(
             f"LinearRegressor: coefficients length ({len(coefficients)}) must be at least targets ({targets}) * "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import TensorType
 from ort_core.kernels.kernel import KernelContext, kernel
@@ -24,7 +26,9 @@ def label_encoder_1(
 ) -> np.ndarray:
     """Y = the position of each string in ``classes_strings``, or the string at each position."""
     if data.dtype.kind == "O":
-        return look_up(data, classes_strings, np.arange(len(classes_strings)), np.array(default_int64, np.int64))
+        # Of equal classes the last counts.
+        last = np.arange(len(classes_strings))[::-1]
+        return look_up(data, classes_strings[::-1], last, np.array(default_int64, np.int64))
     inside = (data >= 0) & (data < len(classes_strings))
     labels = string_array([*classes_strings, default_string])
     return np.asarray(labels[np.where(inside, data, len(classes_strings))], object)
@@ -52,6 +56,8 @@ def label_encoder(
     values = _encoder_list(values_tensor, values_floats, values_int64s, values_strings, "values")
     if len(keys) != len(values):
         raise InvalidArgument(f"LabelEncoder: {len(keys)} keys for {len(values)} values; expected as many")
+    if default_tensor is not None and default_tensor.size == 0:
+        raise InvalidArgument("LabelEncoder: default_tensor must hold one value, it is empty")
     if default_tensor is not None:
         default = default_tensor.reshape(-1)[:1].reshape(())
     else:
@@ -96,7 +102,7 @@ def look_up(
 
 
 def _same_nan(key: object) -> object:
-    return "NaN" if isinstance(key, float) and key != key else key
+    return "NaN" if isinstance(key, float) and math.isnan(key) else key
 
 
 @kernel("CategoryMapper", domain="ai.onnx.ml")
@@ -113,9 +119,11 @@ def category_mapper(
         raise InvalidArgument(
             f"CategoryMapper: cats_int64s has {len(cats_int64s)} entries, cats_strings {len(cats_strings)}"
         )
+    # Of equal categories the last counts.
+    numbers, words = cats_int64s[::-1], cats_strings[::-1]
     if data.dtype.kind == "O":
-        return look_up(data, cats_strings, np.array(cats_int64s, np.int64), np.array(default_int64, np.int64))
-    return look_up(data, cats_int64s, string_array(list(cats_strings)), filled((), default_string, np.dtype(object)))
+        return look_up(data, words, np.array(numbers, np.int64), np.array(default_int64, np.int64))
+    return look_up(data, numbers, string_array(list(words)), filled((), default_string, np.dtype(object)))
 
 
 def _float_of(value: MapValue) -> MapValue:

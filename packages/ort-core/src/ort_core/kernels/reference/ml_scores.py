@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.reference.axes import string_array
 
@@ -34,10 +35,9 @@ def softmax_zero(scores: Array) -> Array:
 def probit(scores: Array) -> Array:
     """Return sqrt(2) * erfinv(2 x - 1), with onnxruntime's approximation of erfinv (Winitzki, a = 0.147)."""
     centred = scores * 2 - 1
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log = np.log((1 - centred) * (1 + centred))
-        first = 2 / (np.pi * 0.147) + 0.5 * log
-        root = np.sqrt(-first + np.sqrt(first * first - log / 0.147))
+    log = np.log((1 - centred) * (1 + centred))
+    first = 2 / (np.pi * 0.147) + 0.5 * log
+    root = np.sqrt(-first + np.sqrt(first * first - log / 0.147))
     return (1.41421356 * np.where(centred < 0, -root, root)).astype(scores.dtype)
 
 
@@ -64,7 +64,15 @@ def get_transform(name: str) -> Callable[[Array], Array]:
 def transform(scores: Array, name: str) -> Array:
     """Return scores [rows, columns] after the post transform; of a single column only PROBIT changes anything."""
     function = get_transform(name)
-    return scores if scores.shape[1] == 1 and name != "PROBIT" else function(scores)
+    if scores.shape[1] == 1 and name != "PROBIT":
+        return scores
+    return _quietly(function, scores)
+
+
+def _quietly(function: Callable[[Array], Array], scores: Array) -> Array:
+    # Infinite and NaN scores give infinite and NaN results, as in C++: nothing to warn about.
+    with np.errstate(all="ignore"):
+        return function(scores)
 
 
 def two_columns(positive: Array, name: str, mirrored: Array) -> Array:
@@ -77,9 +85,9 @@ def two_columns(positive: Array, name: str, mirrored: Array) -> Array:
     """
     function = get_transform(name)
     if name == "PROBIT":
-        return function(np.concatenate([1 - positive, positive], axis=1))
+        return _quietly(function, np.concatenate([1 - positive, positive], axis=1))
     if name == "LOGISTIC":
-        return function(np.concatenate([-positive, positive], axis=1))
+        return _quietly(function, np.concatenate([-positive, positive], axis=1))
     first = np.where(mirrored[:, None], -positive, 1 - positive)
     return np.concatenate([first, positive], axis=1).astype(positive.dtype)
 

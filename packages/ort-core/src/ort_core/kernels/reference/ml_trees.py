@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
-from ort_core.kernels.reference.ml_scores import as_matrix, class_labels, get_transform, transform, two_columns
+from ort_core.kernels.reference.ml_scores import as_matrix, class_labels, transform, two_columns
 from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
 
 MODE_NAMES = {f"BRANCH_{mode.name}": mode for mode in BranchMode if mode is not BranchMode.MEMBER}
@@ -45,6 +46,7 @@ def decode_nodes(
     Raises:
         InvalidArgument: lists differ in length, or a node refers to one that does not exist.
     """
+    values, entry_weights = _numbers(values), _numbers(entry_weights)
     _check_lengths(
         len(falseids),
         "nodes_falsenodeids",
@@ -84,14 +86,14 @@ def decode_nodes(
     return TreeEnsemble(
         features=features,
         modes=np.array([MODE_NAMES[name] for name in names[inner].tolist()], np.int64),
-        thresholds=_numbers(values)[inner],
+        thresholds=values[inner],
         true_children=children[0],
         false_children=children[1],
         missing_to_true=tracks,
         roots=_roots(number, tree, children),
         leaf_starts=starts,
         entry_targets=targets[order],
-        entry_weights=_numbers(entry_weights).astype(np.float64)[order],
+        entry_weights=entry_weights.astype(np.float64)[order],
         target_count=target_count,
         member_values=np.empty(0, np.float32),
         members=np.empty(0, np.int64),
@@ -162,10 +164,10 @@ def _features(data: np.ndarray, ensemble: TreeEnsemble, op_type: str) -> np.ndar
 
 
 def _base_values(base: Floats | None, count: int, *, one_is_enough: bool = False) -> np.ndarray | None:
-    if base is None or len(base) == 0:
+    if base is None or np.size(base) == 0:
         return None
-    if len(base) != count and not (one_is_enough and len(base) == 1):
-        raise InvalidArgument(f"base_values should have 0 or {count} values. Got {len(base)}")
+    if np.size(base) != count and not (one_is_enough and np.size(base) == 1):
+        raise InvalidArgument(f"base_values should have 0 or {count} values. Got {np.size(base)}")
     return _numbers(base).astype(np.float64)
 
 
@@ -277,7 +279,7 @@ def tree_ensemble_classifier(
     sums = ensemble.aggregate(rows, "SUM", ctx.guard)
     if len(labels) > 2:
         totals = (sums if base is None else sums + base).astype(np.float32)
-        return labels[totals.argmax(axis=1)], get_transform(post_transform)(totals)
+        return labels[totals.argmax(axis=1)], transform(totals, post_transform)
     all_positive = bool((_numbers(weights) >= 0).all())
     return _classify_binary(sums, base, labels, frozenset(class_ids), all_positive, post_transform)
 
@@ -305,7 +307,7 @@ def _classify_binary(
         winner = (score[:, 0] > threshold).astype(np.int64)
         return labels[winner], two_columns(score, post_transform, np.full(len(score), not all_positive))
     winner = (totals[:, 1] > threshold).astype(np.int64) if scored_classes == {1} else totals.argmax(axis=1)
-    return labels[winner], get_transform(post_transform)(totals)
+    return labels[winner], transform(totals, post_transform)
 
 
 @kernel("TreeEnsemble", domain="ai.onnx.ml", since=5)
@@ -339,25 +341,29 @@ def tree_ensemble(
 
     def decode() -> TreeEnsemble:
         inner = len(nodes_featureids)
-        lists = {"nodes_modes": nodes_modes, "nodes_splits": nodes_splits, "nodes_trueleafs": nodes_trueleafs}
+        lists: dict[str, Sequence[object] | np.ndarray] = {
+            "nodes_modes": nodes_modes.reshape(-1),
+            "nodes_splits": nodes_splits.reshape(-1),
+            "nodes_trueleafs": nodes_trueleafs,
+        }
         lists |= {"nodes_truenodeids": nodes_truenodeids, "nodes_falsenodeids": nodes_falsenodeids}
         _check_lengths(inner, "nodes_featureids", nodes_falseleafs=nodes_falseleafs, **lists)
-        _check_lengths(len(leaf_targetids), "leaf_targetids", leaf_weights=leaf_weights)
+        _check_lengths(len(leaf_targetids), "leaf_targetids", leaf_weights=leaf_weights.reshape(-1))
         true_children = np.array(nodes_truenodeids, np.int64) + inner * np.array(nodes_trueleafs, np.int64)
         false_children = np.array(nodes_falsenodeids, np.int64) + inner * np.array(nodes_falseleafs, np.int64)
-        modes = nodes_modes.astype(np.int64)
+        modes = nodes_modes.reshape(-1).astype(np.int64)
         member_values, members = _decode_members(modes, membership_values)
         return TreeEnsemble(
             features=np.array(nodes_featureids, np.int64),
             modes=modes,
-            thresholds=nodes_splits.astype(np.float64 if nodes_splits.dtype == np.float64 else np.float32),
+            thresholds=nodes_splits.reshape(-1).astype(np.float64 if nodes_splits.dtype == np.float64 else np.float32),
             true_children=true_children,
             false_children=false_children,
             missing_to_true=np.array(nodes_missing_value_tracks_true or (0,) * inner, np.bool_),
             roots=np.array(tree_roots, np.int64),
             leaf_starts=np.arange(len(leaf_targetids) + 1),
             entry_targets=np.array(leaf_targetids, np.int64),
-            entry_weights=leaf_weights.astype(np.float64),
+            entry_weights=leaf_weights.reshape(-1).astype(np.float64),
             target_count=n_targets,
             member_values=member_values,
             members=members,

@@ -7,13 +7,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import (
     check_size,
-    filled,
     integers,
-    resolve_axes,
     resolve_axis,
     shape_text,
     single_integer,
@@ -28,7 +27,8 @@ def transpose(data: np.ndarray, *, perm: tuple[int, ...] | None = None) -> np.nd
     """Y's dimension i is X's dimension ``perm[i]`` (default: reversed)."""
     if perm is None:
         return data.transpose()
-    if sorted(axis % max(data.ndim, 1) for axis in perm) != list(range(data.ndim)):
+    in_range = all(-data.ndim <= axis < data.ndim for axis in perm)
+    if not in_range or sorted(axis % data.ndim for axis in perm) != list(range(data.ndim)):
         raise InvalidArgument(
             f"Transpose: perm {list(perm)} is not a permutation of the {data.ndim} axes of an input of shape "
             f"{shape_text(data.shape)}"
@@ -88,18 +88,18 @@ def _tile(data: np.ndarray, repeats: Sequence[int], ctx: KernelContext | None) -
 
 
 @kernel("Concat", since=1, until=3)
-def concat_1(*inputs: np.ndarray, axis: int = 1) -> np.ndarray:
+def concat_1(*inputs: np.ndarray, axis: int = 1, ctx: KernelContext | None = None) -> np.ndarray:
     """Y = the inputs one after the other along ``axis``."""
-    return join(inputs, axis, "Concat")
+    return join(inputs, axis, "Concat", ctx)
 
 
 @kernel("Concat", since=4)
-def concat(*inputs: np.ndarray, axis: int) -> np.ndarray:
+def concat(*inputs: np.ndarray, axis: int, ctx: KernelContext | None = None) -> np.ndarray:
     """Y = the inputs one after the other along ``axis``."""
-    return join(inputs, axis, "Concat")
+    return join(inputs, axis, "Concat", ctx)
 
 
-def join(inputs: Sequence[np.ndarray], axis: int, op_type: str) -> np.ndarray:
+def join(inputs: Sequence[np.ndarray], axis: int, op_type: str, ctx: KernelContext | None) -> np.ndarray:
     """Concatenate; empty inputs of another shape are left out, as onnxruntime does."""
     if not inputs:
         raise InvalidArgument(f"{op_type}: must have 1 or more inputs")
@@ -116,6 +116,8 @@ def join(inputs: Sequence[np.ndarray], axis: int, op_type: str) -> np.ndarray:
                 f"{op_type}: non concat axis dimensions must match: shapes {shape_text(reference.shape)} and "
                 f"{shape_text(value.shape)} cannot be joined along axis {position}"
             )
+    total = sum(value.shape[position] for value in kept)
+    check_size((*expected[:position], total, *expected[position:]), reference.dtype, op_type, ctx)
     return np.concatenate(kept, axis=position)
 
 
@@ -152,7 +154,9 @@ def split(
 ) -> tuple[np.ndarray, ...]:
     """Cut X along ``axis`` into parts of sizes ``split`` (default: equal parts, the last may be smaller)."""
     sizes = None if split is None else integers(split, "split", "Split")
-    outputs = num_outputs if num_outputs is not None else len(ctx.output_present)
+    outputs = len(ctx.output_present)
+    if num_outputs is not None and num_outputs != outputs:
+        raise InvalidArgument(f"Split: num_outputs is {num_outputs} and the node has {outputs} outputs")
     return _split(data, axis, sizes, outputs, even=ctx.opset < 18)
 
 
@@ -223,9 +227,8 @@ def _slice(
     axes: Sequence[int] | None,
     steps: Sequence[int] | None,
 ) -> np.ndarray:
-    # An empty 'axes' stands for "not given", as in onnxruntime.
-    axes = axes or list(range(len(starts)))
-    steps = steps or [1] * len(starts)
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise InvalidArgument(
             f"Slice: 'starts', 'ends', 'axes' and 'steps' must have the same length, got {len(starts)}, {len(ends)}, "
@@ -290,58 +293,3 @@ def reverse_sequence(
     source = np.where(moment < sequence_lens, sequence_lens - 1 - moment, moment)
     front = np.moveaxis(data, (time, batch), (0, 1))
     return np.moveaxis(front[source, np.arange(data.shape[batch])], (0, 1), (time, batch))
-
-
-@kernel("DepthToSpace")
-def depth_to_space(data: np.ndarray, *, blocksize: int, mode: str = "DCR") -> np.ndarray:
-    """Move channels into ``blocksize`` x ``blocksize`` spatial blocks (DCR: depth is the outer factor)."""
-    batch, channels, height, width = _image_shape(data, "DepthToSpace")
-    depth, rest = divmod(channels, blocksize * blocksize)
-    if rest:
-        raise InvalidArgument(f"DepthToSpace: {channels} channels are no multiple of {blocksize}*{blocksize}")
-    if mode == "DCR":
-        blocks = data.reshape(batch, blocksize, blocksize, depth, height, width).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        blocks = data.reshape(batch, depth, blocksize, blocksize, height, width).transpose(0, 1, 4, 2, 5, 3)
-    return blocks.reshape(batch, depth, height * blocksize, width * blocksize)
-
-
-@kernel("SpaceToDepth")
-def space_to_depth(data: np.ndarray, *, blocksize: int, mode: str = "DCR") -> np.ndarray:
-    """Move ``blocksize`` x ``blocksize`` spatial blocks into channels (DCR: depth is the inner factor)."""
-    batch, channels, height, width = _image_shape(data, "SpaceToDepth")
-    if height % blocksize or width % blocksize:
-        raise InvalidArgument(f"SpaceToDepth: {height} x {width} is no multiple of the block size {blocksize}")
-    rows, columns = height // blocksize, width // blocksize
-    blocks = data.reshape(batch, channels, rows, blocksize, columns, blocksize)
-    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
-    return blocks.transpose(order).reshape(batch, channels * blocksize * blocksize, rows, columns)
-
-
-def _image_shape(data: np.ndarray, op_type: str) -> tuple[int, int, int, int]:
-    if data.ndim != 4:
-        raise InvalidArgument(f"{op_type}: the input must have 4 dimensions, got shape {shape_text(data.shape)}")
-    return data.shape
-
-
-@kernel("CenterCropPad", since=18)
-def center_crop_pad(
-    data: np.ndarray, shape: np.ndarray, *, axes: tuple[int, ...] | None = None, ctx: KernelContext | None = None
-) -> np.ndarray:
-    """Y = X cropped or zero-padded around its centre to ``shape`` along ``axes`` (default: all)."""
-    sizes = integers(shape, "shape", "CenterCropPad")
-    chosen = tuple(range(data.ndim)) if axes is None else resolve_axes(axes, data.ndim, "CenterCropPad")
-    if len(sizes) != len(chosen):
-        raise InvalidArgument(f"CenterCropPad: {len(sizes)} sizes in 'shape' for {len(chosen)} axes")
-    target, taken, placed = list(data.shape), [slice(None)] * data.ndim, [slice(None)] * data.ndim
-    for axis, wanted in zip(chosen, sizes, strict=True):
-        present = data.shape[axis]
-        target[axis] = wanted
-        if wanted < present:
-            taken[axis] = slice((present - wanted) // 2, (present - wanted) // 2 + wanted)
-        else:
-            placed[axis] = slice((wanted - present) // 2, (wanted - present) // 2 + present)
-    check_size(target, data.dtype, "CenterCropPad", ctx)
-    out = filled(target, zero_of(data.dtype), data.dtype)
-    out[(*placed, ...)] = data[tuple(taken)]
-    return out

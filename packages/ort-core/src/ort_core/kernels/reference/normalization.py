@@ -60,7 +60,9 @@ def _check_channels(x: np.ndarray, scale: np.ndarray, *others: np.ndarray, spati
     expected = (channels,) if spatial else x.shape[1:]
     for name, values in zip(("scale", "B", "mean", "var"), (scale, *others), strict=False):
         if values.shape != expected:
-            raise InvalidArgument(f"Invalid input {name}: it has shape {values.shape}, expected {expected} for X {x.shape}")
+            raise InvalidArgument(
+                f"Invalid input {name}: it has shape {values.shape}, expected {expected} for X {x.shape}"
+            )
 
 
 def _train(

@@ -12,7 +12,9 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 
-_DECIMAL = re.compile(r"\s*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf(?:inity)?|nan))", re.IGNORECASE)
+_DECIMAL = re.compile(
+    r"\s*([+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|inf(?:inity)?|nan))", re.IGNORECASE
+)
 _HEXADECIMAL = re.compile(r"\s*([+-]?0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?\d+)?)", re.IGNORECASE)
 _INTEGER = re.compile(r"\s*([+-]?\d+)")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
-from ort_core.kernels.reference.axes import check_size, filled, integers, resolve_axes, shape_text, zero_of
+from ort_core.kernels.reference.axes import check_size, filled, integers, resolve_axes, shape_text, view_at, zero_of
 
 MODES = ("constant", "reflect", "edge", "wrap")
 
@@ -25,7 +26,7 @@ def pad_1(
     ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Y = X with ``paddings`` (all starts, then all ends) more elements on each side."""
-    return pad_array(data, paddings, mode, np.asarray(value).astype(data.dtype), ctx)
+    return pad_array(data, paddings, mode, _fill_value(value, data.dtype), ctx)
 
 
 @kernel("Pad", since=2, until=10)
@@ -38,7 +39,7 @@ def pad_2(
     ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Y = X with ``pads`` (all starts, then all ends) more elements on each side; negative ones crop."""
-    return pad_array(data, pads, mode, np.asarray(value).astype(data.dtype), ctx)
+    return pad_array(data, pads, mode, _fill_value(value, data.dtype), ctx)
 
 
 @kernel("Pad", since=11)
@@ -57,6 +58,13 @@ def pad(
         amounts = _spread(amounts, resolve_axes(integers(axes, "axes", "Pad"), data.ndim, "Pad"), data.ndim)
     fill = None if constant_value is None or constant_value.size == 0 else constant_value.reshape(-1)[0]
     return pad_array(data, amounts, mode, fill, ctx)
+
+
+def _fill_value(value: float, dtype: np.dtype) -> object:
+    if dtype.kind == "O":
+        return ""
+    with np.errstate(invalid="ignore"):  # what NaN becomes as an integer is the processor's choice, as in C++
+        return np.asarray(value).astype(dtype)
 
 
 def _spread(amounts: Sequence[int], axes: Sequence[int], rank: int) -> list[int]:
@@ -85,12 +93,13 @@ def pad_array(
     check_size(target, data.dtype, "Pad", ctx)
     if mode != "constant":
         _check_sources(data.shape, target, before, after, mode)
-    cropped = data[_crops(data.shape, before, after)]
+    cropped = view_at(data, _crops(data.shape, before, after))
     grow = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
     if mode == "constant":
         out = filled(target, zero_of(data.dtype) if fill is None else fill, data.dtype)
         if cropped.size:
-            out[(*(slice(b, b + dim) for (b, _), dim in zip(grow, cropped.shape, strict=True)), ...)] = cropped
+            inside = tuple(slice(b, b + dim) for (b, _), dim in zip(grow, cropped.shape, strict=True))
+            view_at(out, inside)[...] = cropped
         return out
     for axis, (b, a) in enumerate(grow):
         if b or a:

@@ -13,8 +13,9 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
-from ort_core.kernels.reference.windows import Windows, per_axis, slide
+from ort_core.kernels.reference.windows import Windows, edges, per_axis, slide, steps
 
 
 @kernel("MaxPool")
@@ -31,7 +32,9 @@ def max_pool(
     ctx: KernelContext | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the maximum of each window and, when it is asked for, where in the flattened input it stands."""
-    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    if storage_order not in (0, 1):
+        raise InvalidArgument(f"storage_order must be 0 (row major) or 1 (column major), found {storage_order}")
+    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, ctx)
     if ctx is not None and len(ctx.output_present) > 1 and ctx.output_present[1]:
         return _max_with_indices(x, windows, storage_order)
     return fold(x, windows, np.maximum, lowest(x.dtype)), None
@@ -50,6 +53,7 @@ def pool_windows(
     pads: tuple[int, ...],
     auto_pad: str,
     ceil_mode: int,
+    ctx: KernelContext | None = None,
 ) -> Windows:
     """Return the windows of a pooling node over ``x``.
 
@@ -57,14 +61,17 @@ def pool_windows(
         InvalidArgument: the input has no spatial axis, or an attribute does not fit it.
     """
     if x.ndim < 3:
-        raise InvalidArgument(f"Input dimension cannot be less than 3; pooling got shape {x.shape}, expected [N, C, ...]")
+        raise InvalidArgument(
+            f"Input dimension cannot be less than 3; pooling got shape {x.shape}, expected [N, C, ...]"
+        )
     windows = slide(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    edges = zip(windows.kernel, windows.dilations, windows.pads_begin, windows.pads_end, strict=True)
-    if any(max(before, after) > (k - 1) * d for k, d, before, after in edges):
+    axes = zip(windows.kernel, windows.dilations, windows.pads_begin, windows.pads_end, strict=True)
+    if any(max(before, after) > (k - 1) * d for k, d, before, after in axes):
         raise InvalidArgument(
             f"pads {tuple(pads)} must be smaller than the (dilated) kernel {windows.kernel}: "
             "a window would read nothing but padding"
         )
+    check_size((*x.shape[:2], *windows.counts), x.dtype, "pooling", ctx)
     return windows
 
 
@@ -84,9 +91,9 @@ def fold(data: np.ndarray, windows: Windows, combine: np.ufunc, initial: float |
 def _max_with_indices(x: np.ndarray, windows: Windows, storage_order: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the maxima and the flat position of the first element that attains each."""
     best = np.full((*x.shape[:2], *windows.counts), lowest(x.dtype), x.dtype)
-    order = "F" if storage_order else "C"
     size = int(np.prod(windows.spatial))
-    places = np.arange(size, dtype=np.int64).reshape(windows.spatial, order=order)
+    numbers = np.arange(size, dtype=np.int64)
+    places = numbers.reshape(windows.spatial[::-1]).T if storage_order else numbers.reshape(windows.spatial)
     indices = np.full(best.shape, -1, np.int64)
     for _, window, position in windows.offsets():
         values = x[(slice(None), slice(None), *position)]
@@ -111,9 +118,10 @@ def average_pool(
     kernel_shape: tuple[int, ...],
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Average each window; with ``count_include_pad`` elements count as far as the padding goes."""
-    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, ctx)
     total = fold(widen(x), windows, np.add, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         total /= _inside(windows, count_include_pad).astype(total.dtype)
@@ -143,11 +151,12 @@ def lp_pool(
     p: float = 2,
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Return the p-norm of each window."""
     if not kernel_shape:
         raise InvalidArgument("kernel_shape is not set; LpPool needs one size per spatial axis")
-    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    windows = pool_windows(x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, ctx)
     return narrow(_root(fold(_power(widen(x), p), windows, np.add, 0), p), x.dtype)
 
 
@@ -199,29 +208,67 @@ def max_unpool(
     kernel_shape: tuple[int, ...],
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Put each value back where ``MaxPool`` found it, zeros elsewhere."""
     if x.ndim < 3:
         raise InvalidArgument(f"Input dimension cannot be less than 3; MaxUnpool got shape {x.shape}")
     if indices.shape != x.shape:
-        raise InvalidArgument(f"Index tensor shape should be same as that of the input data tensor to unpool: "
-                              f"{indices.shape} and {x.shape}")
+        raise InvalidArgument(
+            f"Index tensor shape should be same as that of the input data tensor to unpool: "
+            f"{indices.shape} and {x.shape}"
+        )
     rank = x.ndim - 2
-    steps, edges = per_axis(strides, rank, 1, "strides"), per_axis(pads, 2 * rank, 0, "pads")
-    sizes = per_axis(kernel_shape, rank, 1, "kernel_shape")
+    strides, _ = steps(strides, (), rank)
+    sizes, (begin, end) = per_axis(kernel_shape, rank, 1, "kernel_shape"), edges(pads, rank)
     spatial = tuple(
-        (x.shape[axis + 2] - 1) * steps[axis] - edges[axis] - edges[rank + axis] + sizes[axis] for axis in range(rank)
+        (count - 1) * stride - before - after + size
+        for count, stride, before, after, size in zip(x.shape[2:], strides, begin, end, sizes, strict=True)
     )
+    if min(spatial) <= 0:
+        raise InvalidArgument(f"Computed output dimension is not positive: {spatial}")
     natural = (*x.shape[:2], *spatial)
     shape = natural if output_shape is None else tuple(int(d) for d in output_shape)
     if len(shape) != x.ndim or any(given < need for given, need in zip(shape, natural, strict=False)):
-        raise InvalidArgument(f"output_shape is smaller than minimum required. output_shape: {shape} inferred: {natural}")
-    flat = np.zeros(int(np.prod(natural)), x.dtype)
+        raise InvalidArgument(
+            f"output_shape is smaller than minimum required. output_shape: {shape} inferred: {natural}"
+        )
+    check_size(shape, x.dtype, "MaxUnpool", ctx)
+    windows = Windows(spatial, sizes, strides, (1,) * rank, begin, end, x.shape[2:])
+    return _place(x, indices, shape, natural, windows)
+
+
+def _place(
+    x: np.ndarray, indices: np.ndarray, shape: tuple[int, ...], natural: tuple[int, ...], windows: Windows
+) -> np.ndarray:
+    """Write values at flat indices into an output of ``shape``.
+
+    Indices count the elements of the tensor that was pooled. That is the output; but some writers number them in the
+    smallest output that fits, so that is what they mean where they point into their windows there and not here.
+    """
+    if shape != natural and _in_windows(indices, natural, windows) and not _in_windows(indices, shape, windows):
+        corner = np.zeros(shape, x.dtype)
+        corner[tuple(slice(d) for d in natural)] = _place(x, indices, natural, natural, windows)
+        return corner
+    out = np.zeros(shape, x.dtype)
+    flat = out.reshape(-1)
     if indices.size and (indices.min() < 0 or indices.max() >= flat.size):
         raise InvalidArgument(
-            f"MaxUnpool: an index of {int(indices.min())}..{int(indices.max())} is outside of the output {natural}"
+            f"Index value out of bounds: {int(indices.min())}..{int(indices.max())} for an output of "
+            f"{flat.size} elements"
         )
     flat[indices.reshape(-1)] = x.reshape(-1)
-    out = np.zeros(shape, x.dtype)
-    out[tuple(slice(d) for d in natural)] = flat.reshape(natural)
     return out
+
+
+def _in_windows(indices: np.ndarray, shape: tuple[int, ...], windows: Windows) -> bool:
+    """Return whether every flat index into ``shape`` points into the pooling window of its own value."""
+    if indices.size and (indices.min() < 0 or indices.max() >= np.prod(shape)):
+        return False
+    places = np.unravel_index(indices, shape)[2:]
+    for axis, place in enumerate(places):
+        lead = np.arange(windows.counts[axis]) * windows.strides[axis] - windows.pads_begin[axis]
+        start = lead.reshape(-1, *(1,) * (len(places) - 1 - axis))
+        if not ((place >= start) & (place < start + windows.kernel[axis])).all():
+            return False
+    return True

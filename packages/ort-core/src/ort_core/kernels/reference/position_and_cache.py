@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.attention import join_heads, split_heads
 from ort_core.kernels.reference.widening import narrow, widen
 
@@ -53,6 +53,43 @@ def _at_positions(cache: np.ndarray, position_ids: np.ndarray | None) -> np.ndar
     return widen(cache)[position_ids][:, None]
 
 
+@kernel("TensorScatter", since=24)
+def tensor_scatter(
+    past_cache: np.ndarray,
+    update: np.ndarray,
+    write_indices: np.ndarray | None = None,
+    *,
+    axis: int = -2,
+    mode: str = "linear",
+) -> np.ndarray:
+    """Return the cache with each sample's update written along ``axis`` from its write index on."""
+    axis = axis % past_cache.ndim
+    room, length = past_cache.shape[axis], update.shape[axis]
+    if mode not in ("linear", "circular"):
+        raise InvalidArgument(f"TensorScatter: mode is {mode!r}, expected linear or circular")
+    others = [i for i in range(past_cache.ndim) if i != axis]
+    if axis == 0 or length > room or any(past_cache.shape[i] != update.shape[i] for i in others):
+        raise InvalidArgument(
+            f"TensorScatter: update of shape {update.shape} does not fit the cache {past_cache.shape} along axis {axis}"
+        )
+    starts = np.zeros(past_cache.shape[0], np.int64) if write_indices is None else write_indices
+    for sample, start in enumerate(starts):
+        if start < 0:
+            raise InvalidArgument(f"TensorScatter: write_indices[{sample}] = {start} is negative")
+        if mode == "linear" and start + length > room:
+            raise InvalidArgument(
+                f"TensorScatter: write_indices[{sample}] = {start} with an update of length {length} "
+                f"exceeds max_sequence_length {room}"
+            )
+    out = past_cache.copy()
+    if out.size == 0:
+        return out
+    places = (starts[:, None] + np.arange(length)) % room
+    moved = np.moveaxis(out, axis, 1)
+    moved[np.arange(out.shape[0])[:, None], places] = np.moveaxis(update, axis, 1)
+    return out
+
+
 @kernel("LinearAttention", since=27)
 def linear_attention(
     query: np.ndarray,
@@ -67,6 +104,7 @@ def linear_attention(
     q_num_heads: int,
     scale: float = 0.0,
     update_rule: str = "gated_delta",
+    ctx: KernelContext | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Attend through a state matrix per head that each token decays, corrects and adds to, one token after another.
 
@@ -76,8 +114,7 @@ def linear_attention(
     if q_num_heads <= 0 or kv_num_heads <= 0 or q_num_heads % kv_num_heads:
         raise InvalidArgument(f"q_num_heads {q_num_heads} must be a positive multiple of kv_num_heads {kv_num_heads}")
     q, k, v = (
-        widen(split_heads(x, heads))
-        for x, heads in ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads))
+        widen(split_heads(x, heads)) for x, heads in ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads))
     )
     batch, _, length, key_size = q.shape
     state_shape = (batch, kv_num_heads, key_size, v.shape[3])
@@ -89,6 +126,8 @@ def linear_attention(
     grouped = q.reshape(batch, kv_num_heads, q_num_heads // kv_num_heads, length, key_size)
     out = np.empty((batch, kv_num_heads, grouped.shape[2], length, v.shape[3]), q.dtype)
     for time in range(length):
+        if ctx is not None:
+            ctx.guard.check()
         if retained is not None:
             state = state * retained[:, :, time, :, None]
         write = v[:, :, time]

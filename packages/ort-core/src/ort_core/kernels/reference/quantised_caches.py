@@ -39,4 +39,6 @@ def write_cache(values: np.ndarray, dtype: np.dtype, scale: np.ndarray | None, k
             codes = np.concatenate([codes, np.full_like(codes[..., :1], 8)], axis=-1)
         return (codes[..., 0::2] | (codes[..., 1::2] << 4)).view(dtype)
     low, high = (-448, 448) if dtype.name.startswith("float8") else (-128, 127)
-    return np.clip(levels if low == -128 else values / _scale_for(scale, kind, values.shape[1]), low, high).astype(dtype)
+    return np.clip(levels if low == -128 else values / _scale_for(scale, kind, values.shape[1]), low, high).astype(
+        dtype
+    )

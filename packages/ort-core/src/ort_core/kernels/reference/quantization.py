@@ -26,8 +26,8 @@ def integer_limits(dtype: np.dtype) -> tuple[int, int]:
 def saturate(real: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return whole numbers limited to the range of an integer ``dtype``; NaN becomes the least value."""
     low, high = integer_limits(dtype)
-    limited = np.fmax(np.fmin(real, high), low)
-    return limited.astype(np.int64).astype(dtype)
+    limited = np.fmin(np.fmax(real, low), high)
+    return np.asarray(limited.astype(np.int64).astype(dtype))
 
 
 def spread(parameter: np.ndarray, shape: tuple[int, ...], axis: int, block_size: int, op_type: str) -> np.ndarray:
@@ -71,9 +71,9 @@ def quantize_linear(
     target = _quantized_type(zero_point, output_dtype)
     divisor = spread(scale, x.shape, axis, block_size, "QuantizeLinear")
     quotient = _divide(x, divisor, element_type("QuantizeLinear", precision) if precision else None)
-    offset = 0 if zero_point is None else widen(native_integers(zero_point))
+    offset = np.zeros((), np.float32)
     if zero_point is not None:
-        offset = spread(offset, x.shape, axis, block_size, "QuantizeLinear")
+        offset = spread(widen(native_integers(zero_point)), x.shape, axis, block_size, "QuantizeLinear")
     if target.is_float:
         return convert(quotient + offset, target, saturate=bool(saturate))
     return _saturated(np.rint(quotient).astype(np.float64) + offset, target.numpy)

@@ -30,6 +30,7 @@ def conv_integer(
     strides: tuple[int, ...] = (),
 ) -> np.ndarray:
     """Return the convolution of x - x_zero_point with w - w_zero_point as int32."""
+    _check_shapes(x, w, group)
     image, weights = _centred(x, x_zero_point), _centred_weights(w, w_zero_point)
     return wrap_int32(_convolve(image, weights, auto_pad, dilations, group, pads, strides))
 
@@ -58,6 +59,8 @@ def q_linear_conv(
 
     ``bias`` is int32 with scale x_scale * w_scale; ``w_scale`` has one element or one for each output channel.
     """
+    _check_shapes(x, w, group)
+    _check_parameters(w.shape[0], x_scale, w_scale, y_scale, y_zero_point, bias)
     image, weights = _centred(x, x_zero_point), _centred_weights(w, w_zero_point)
     exact = _convolve(image, weights, auto_pad, dilations, group, pads, strides)
     per_channel = (-1,) + (1,) * (x.ndim - 2)
@@ -65,6 +68,35 @@ def q_linear_conv(
         exact += bias.reshape(per_channel)
     ratio = x_scale.reshape(()) * w_scale.reshape(per_channel) / y_scale.reshape(())
     return requantise(exact, ratio, y_zero_point.reshape(()))
+
+
+def _check_shapes(x: np.ndarray, w: np.ndarray, group: int) -> None:
+    if x.ndim < 3 or w.ndim != x.ndim:
+        raise InvalidArgument(
+            f"X {x.shape} and W {w.shape} must have one rank, of at least 3: [N, C, ...], [M, C, ...]"
+        )
+    if group < 1 or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
+        raise InvalidArgument(
+            f"Input channels C is not equal to kernel channels * group: X {x.shape}, W {w.shape}, group {group}"
+        )
+
+
+def _check_parameters(
+    channels: int,
+    x_scale: np.ndarray,
+    w_scale: np.ndarray,
+    y_scale: np.ndarray,
+    y_zero_point: np.ndarray,
+    bias: np.ndarray | None,
+) -> None:
+    for name, parameter in (("x_scale", x_scale), ("y_scale", y_scale), ("y_zero_point", y_zero_point)):
+        if parameter.size != 1:
+            raise InvalidArgument(f"{name} must be a scalar or 1D tensor of size 1; it has shape {parameter.shape}")
+    if w_scale.size not in (1, channels) or (bias is not None and bias.shape != (channels,)):
+        raise InvalidArgument(
+            f"w_scale {w_scale.shape} and B {None if bias is None else bias.shape} must have one element for each of "
+            f"{channels} output channels, or w_scale one in all"
+        )
 
 
 def _centred(x: np.ndarray, zero_point: np.ndarray | None) -> np.ndarray:
@@ -96,16 +128,19 @@ def _convolve(
 ) -> np.ndarray:
     """Return the convolution of [N, C, ...] with [M, C / group, ...] as float64 [N, M, ...]."""
     spatial = image.ndim - 2
-    if weights.ndim != image.ndim or image.shape[1] != weights.shape[1] * group or weights.shape[0] % group:
-        raise InvalidArgument(
-            f"Input channels C is not equal to kernel channels * group: X {image.shape}, W {weights.shape}, group {group}"
-        )
-    dilations, strides = dilations or (1,) * spatial, strides or (1,) * spatial
+    dilations, strides = _steps("dilations", dilations, spatial), _steps("strides", strides, spatial)
     extents = [(k - 1) * d + 1 for k, d in zip(weights.shape[2:], dilations, strict=True)]
     padding = _padding(auto_pad, image.shape[2:], extents, pads, strides)
     padded = np.pad(image, [(0, 0), (0, 0), *padding])
     patches = _patches(padded, extents, dilations, strides)
     return _grouped_product(patches, weights, group)
+
+
+def _steps(name: str, steps: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    chosen = steps or (1,) * rank
+    if len(chosen) != rank or min(chosen) < 1:
+        raise InvalidArgument(f"attribute {name} is {steps}; expected {rank} positive numbers, one for each axis")
+    return chosen
 
 
 def _padding(
@@ -117,6 +152,8 @@ def _padding(
         return [(0, 0)] * rank
     if auto_pad in ("NOTSET", ""):
         pads = pads or (0,) * (2 * rank)
+        if len(pads) != 2 * rank or min(pads) < 0:
+            raise InvalidArgument(f"attribute pads is {pads}; expected {2 * rank} numbers of at least 0")
         return [(pads[axis], pads[axis + rank]) for axis in range(rank)]
     totals = [
         max((-(-length // stride) - 1) * stride + extent - length, 0)
@@ -148,7 +185,8 @@ def _grouped_product(patches: np.ndarray, weights: np.ndarray, group: int) -> np
     split = patches.reshape(count, group, channels // group, *patches.shape[2:])
     # [N, group, *output, C / group, *kernel]: the last axes become one long row per output element
     moved = np.moveaxis(split, 2, 2 + spatial)
-    rows = moved.reshape(count, group, int(np.prod(output)), -1)
-    columns = weights.reshape(group, weights.shape[0] // group, -1).swapaxes(1, 2)
+    length = int(np.prod(weights.shape[1:]))
+    rows = moved.reshape(count, group, int(np.prod(output)), length)
+    columns = weights.reshape(group, weights.shape[0] // group, length).swapaxes(1, 2)
     product = np.matmul(rows, columns)  # [N, group, positions, M / group]
     return product.swapaxes(2, 3).reshape(count, weights.shape[0], *output)

@@ -15,7 +15,7 @@ from ort_core.kernels.reference.quantization import saturate
 
 def wrap_int32(exact: np.ndarray) -> np.ndarray:
     """Return whole float64 numbers as int32, wrapped."""
-    return exact.astype(np.int64).astype(np.int32)
+    return np.asarray(exact.astype(np.int64).astype(np.int32))
 
 
 def centred(x: np.ndarray, zero_point: np.ndarray | None, *, rows: bool) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.cast import element_type
 from ort_core.kernels.reference.element_conversion import convert
 from ort_core.kernels.reference.minimal_standard import MinimalStandard
 from ort_core.kernels.reference.narrow_floats import computing_dtype, widen
@@ -23,7 +24,7 @@ _POSITION = "minimal_standard_position"
 def _result_type(dtype: int | None, like: np.ndarray | None, ctx: KernelContext) -> DataType:
     """Return the output's element type: the attribute ``dtype``, else the type of the input."""
     if dtype is None and like is not None:
-        return DataType.from_numpy(like.dtype)
+        dtype = DataType.from_numpy(like.dtype)
     found = DataType(dtype) if dtype in set(DataType) else DataType.UNDEFINED
     if not found.is_float:
         raise InvalidArgument(
@@ -34,6 +35,8 @@ def _result_type(dtype: int | None, like: np.ndarray | None, ctx: KernelContext)
 
 
 def _position(seed: float, ctx: KernelContext) -> MinimalStandard:
+    if not math.isfinite(seed):
+        raise InvalidArgument(f"{ctx.op_type}: attribute seed is {seed}; expected a finite number")
     return ctx.state.get(_POSITION) or MinimalStandard.seeded(int(seed) & 0xFFFFFFFF)
 
 
@@ -77,6 +80,7 @@ def _uniform(
 
 
 @kernel("RandomNormal")
+@np.errstate(all="ignore")
 def random_normal(
     *,
     shape: tuple[int, ...],
@@ -91,6 +95,7 @@ def random_normal(
 
 
 @kernel("RandomNormalLike")
+@np.errstate(all="ignore")
 def random_normal_like(
     x: np.ndarray,
     *,
@@ -105,6 +110,7 @@ def random_normal_like(
 
 
 @kernel("RandomUniform")
+@np.errstate(all="ignore")
 def random_uniform(
     *,
     shape: tuple[int, ...],
@@ -119,6 +125,7 @@ def random_uniform(
 
 
 @kernel("RandomUniformLike")
+@np.errstate(all="ignore")
 def random_uniform_like(
     x: np.ndarray,
     *,
@@ -133,13 +140,13 @@ def random_uniform_like(
 
 
 @kernel("Bernoulli", since=15)
-def bernoulli(
-    x: np.ndarray, *, dtype: int | None = None, seed: float | None = None, ctx: KernelContext
-) -> np.ndarray:
+@np.errstate(all="ignore")
+def bernoulli(x: np.ndarray, *, dtype: int | None = None, seed: float | None = None, ctx: KernelContext) -> np.ndarray:
     """Return 1 with the probability that ``x`` gives, else 0."""
     probability = widen(x)
     drawn = _uniforms(_count(x.shape, ctx), probability.dtype, seed, ctx).reshape(x.shape)
-    return convert(drawn < probability, DataType.from_numpy(x.dtype) if dtype is None else DataType(dtype))
+    target = DataType.from_numpy(x.dtype) if dtype is None else element_type("Bernoulli", dtype)
+    return convert(drawn < probability, target)
 
 
 @kernel("Multinomial", since=7)
@@ -150,7 +157,8 @@ def multinomial(
     """Return ``sample_size`` class numbers for each row of unnormalised log-probabilities [batch, classes]."""
     if x.ndim != 2 or x.shape[1] < 1 or sample_size < 1:
         raise InvalidArgument(
-            f"Multinomial: input of shape {x.shape} and sample_size {sample_size}; expected [batch, classes >= 1] and >= 1"
+            f"Multinomial: input of shape {x.shape} and sample_size {sample_size}; expected [batch, classes] with at "
+            "least one class, and at least one sample"
         )
     if dtype not in (DataType.INT32, DataType.INT64):
         raise InvalidArgument(f"Output type not supported in Multinomial: {dtype}; expected int32 (6) or int64 (7)")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.recurrent_activations import Activation, build_activations
 from ort_core.kernels.reference.widening import narrow, widen
 
@@ -86,7 +86,9 @@ def _prepare(
             continue
         state = state.swapaxes(0, 1) if layout else state
         if state.shape != (directions, batch, hidden):
-            raise InvalidArgument(f"Input initial_h must have shape {(directions, batch, hidden)}. Actual:{state.shape}")
+            raise InvalidArgument(
+                f"Input initial_h must have shape {(directions, batch, hidden)}. Actual:{state.shape}"
+            )
         states.append(widen(state))
     bias = None if b is None else widen(b)
     return _Layer(wide, widen(w), widen(r), bias, sequence_lens, tuple(states), direction, layout, x.dtype)
@@ -112,7 +114,9 @@ def _directions(layer: _Layer) -> Iterator[tuple[int, bool]]:
         yield 0, layer.direction == "reverse"
 
 
-def _walk(layer: _Layer, build_step: Callable[[int], tuple[np.ndarray | None, _Step]]) -> tuple[np.ndarray, ...]:
+def _walk(
+    layer: _Layer, build_step: Callable[[int], tuple[np.ndarray | None, _Step]], ctx: KernelContext | None
+) -> tuple[np.ndarray, ...]:
     """Run every direction through time and return Y and the final states, narrowed and in the node's layout.
 
     ``build_step`` gives for a direction the bias of the input's share and the step.
@@ -127,6 +131,8 @@ def _walk(layer: _Layer, build_step: Callable[[int], tuple[np.ndarray | None, _S
             shares += bias
         states = tuple(state[index] for state in layer.states)
         for time in range(steps - 1, -1, -1) if backwards else range(steps):
+            if ctx is not None:
+                ctx.guard.check()
             new = step(shares[time], states)
             if layer.lengths is None:
                 states, y[time, index] = new, new[0]
@@ -170,6 +176,7 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
     output_sequence: int = 0,
+    ctx: KernelContext | None = None,
 ) -> tuple[np.ndarray, ...]:
     """Run a simple recurrent layer. ``output_sequence`` (before 7) only says what the next node will read."""
     layer = _prepare(x, w, r, b, sequence_lens, (initial_h,), direction, layout, 1)
@@ -185,7 +192,7 @@ def rnn(
 
         return bias, step
 
-    return _walk(layer, build)
+    return _walk(layer, build, ctx)
 
 
 @kernel("GRU")
@@ -206,6 +213,7 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
     output_sequence: int = 0,
+    ctx: KernelContext | None = None,
 ) -> tuple[np.ndarray, ...]:
     """Run a gated recurrent layer; gates are stored in the order z, r, h."""
     layer = _prepare(x, w, r, b, sequence_lens, (initial_h,), direction, layout, 3)
@@ -233,7 +241,7 @@ def gru(
 
         return bias, step
 
-    return _walk(layer, build)
+    return _walk(layer, build, ctx)
 
 
 @kernel("LSTM")
@@ -256,6 +264,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
     output_sequence: int = 0,
+    ctx: KernelContext | None = None,
 ) -> tuple[np.ndarray, ...]:
     """Run a long short-term memory layer; gates are stored in the order i, o, f, c and peepholes i, o, f."""
     layer = _prepare(x, w, r, b, sequence_lens, (initial_h, initial_c), direction, layout, 4)
@@ -271,7 +280,7 @@ def lstm(
         peep = None if peepholes is None else peepholes[index]
         return bias, _lstm_step(layer.r[index].T, peep, functions[index], clip, bool(input_forget))
 
-    return _walk(layer, build)
+    return _walk(layer, build, ctx)
 
 
 def _lstm_step(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
-from ort_core.kernels.reference.narrow_floats import accumulating_dtype, narrow
+from ort_core.kernels.reference.narrow_floats import narrow, widen
 from ort_core.kernels.reference.saturating_integers import (
     Axes,
     mean_integers,
@@ -23,7 +23,7 @@ from ort_core.kernels.reference.saturating_integers import (
     sum_square_integers,
 )
 
-Reduction = Callable[[np.ndarray, Axes, bool], np.ndarray]  # values, axes, keepdims
+Reduction = Callable[[np.ndarray, Axes, bool], np.ndarray | np.float64]  # values, axes, keepdims
 
 
 def normalise_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
@@ -34,13 +34,15 @@ def normalise_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
     """
     for axis in axes:
         if not -rank <= axis < rank:
-            raise InvalidArgument(f"{op_type}: axis {axis} is outside [{-rank}, {rank - 1}], the input has rank {rank}")
+            raise InvalidArgument(
+                f"{op_type}: axis {axis} is not in valid range [{-rank},{rank - 1}] of the input's axes"
+            )
     return tuple(dict.fromkeys(int(axis) % rank for axis in axes))
 
 
 def _reduced(op_type: str, function: Reduction, x: np.ndarray, axes: Sequence[int], keepdims: int) -> np.ndarray:
     chosen = normalise_axes(op_type, axes, x.ndim)
-    return narrow(function(x.astype(accumulating_dtype(x.dtype), copy=False), chosen, bool(keepdims)), x.dtype)
+    return narrow(function(widen(x), chosen, bool(keepdims)), x.dtype)
 
 
 def _reduction(op_type: str, function: Reduction, axes_input_since: int = 18) -> KernelFunction:
@@ -70,23 +72,23 @@ def _reduction_by_attribute(op_type: str, function: Reduction, until: int = 17) 
     return run
 
 
-def _sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_integers(x, axes, keepdims)
-    return np.sum(x, axis=axes, keepdims=keepdims)
+    return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _product(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _product(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return multiply_integers(x, axes, keepdims)
-    return np.prod(x, axis=axes, keepdims=keepdims)
+    return np.prod(x, axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _mean(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return mean_integers(x, axes, keepdims)
     count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
-    return np.sum(x, axis=axes, keepdims=keepdims) / np.float64(count)
+    return np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims) / np.float64(count)
 
 
 def _maximum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
@@ -111,27 +113,28 @@ def _highest(dtype: np.dtype) -> float | int | bool:
     return int(np.iinfo(dtype).max) if dtype.kind in "iu" else np.inf
 
 
-def _l1(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _l1(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_absolute_integers(x, axes, keepdims)
-    return np.sum(np.abs(x), axis=axes, keepdims=keepdims)
+    return np.sum(np.abs(x), axis=axes, dtype=np.float64, keepdims=keepdims)
 
 
-def _sum_square(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _sum_square(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     if x.dtype.kind in "iu":
         return sum_square_integers(x, axes, keepdims)
-    return np.sum(x * x, axis=axes, keepdims=keepdims)
+    real = x.astype(np.float64, copy=False)
+    return np.sum(real * real, axis=axes, keepdims=keepdims)
 
 
-def _l2(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _l2(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     return _as_type(np.sqrt(_sum_square(x.astype(np.float64, copy=False), axes, keepdims)), x.dtype)
 
 
-def _log_sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _log_sum(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     return _as_type(np.log(np.sum(x, axis=axes, dtype=np.float64, keepdims=keepdims)), x.dtype)
 
 
-def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
+def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray | np.float64:
     real = x.astype(np.float64, copy=False)
     peak = _maximum(real, axes, True)
     peak = np.where(np.isfinite(peak), peak, 0.0)  # an infinite peak would make inf - inf
@@ -139,8 +142,8 @@ def _log_sum_exp(x: np.ndarray, axes: Axes, keepdims: bool) -> np.ndarray:
     return _as_type(total if keepdims else np.squeeze(total, axis=axes), x.dtype)
 
 
-def _as_type(real: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return saturate_to_integer(real, dtype) if dtype.kind in "iu" else real
+def _as_type(real: np.ndarray | np.float64, dtype: np.dtype) -> np.ndarray | np.float64:
+    return saturate_to_integer(np.asarray(real), dtype) if dtype.kind in "iu" else real
 
 
 reduce_sum = _reduction("ReduceSum", _sum, axes_input_since=13)

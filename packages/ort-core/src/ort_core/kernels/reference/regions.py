@@ -8,17 +8,24 @@ from typing import NamedTuple
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
 
 
 @kernel("MaxRoiPool")
 def max_roi_pool(
-    x: np.ndarray, rois: np.ndarray, *, pooled_shape: tuple[int, ...], spatial_scale: float = 1.0
+    x: np.ndarray,
+    rois: np.ndarray,
+    *,
+    pooled_shape: tuple[int, ...],
+    spatial_scale: float = 1.0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Return the maximum of each bin; a region is [batch index, x1, y1, x2, y2], rounded, both ends included."""
     if rois.ndim != 2 or rois.shape[1] != 5:
         raise InvalidArgument(f"MaxRoiPool: rois have shape {rois.shape}, expected [number, 5]")
+    check_size((rois.shape[0], x.shape[1], *pooled_shape), x.dtype, "MaxRoiPool", ctx)
     out = np.zeros((rois.shape[0], x.shape[1], *pooled_shape), x.dtype)
     for number, roi in enumerate(widen(rois)):
         batch = int(roi[0])
@@ -56,9 +63,11 @@ def roi_align(
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Sample each bin at a grid of interpolated points and average them (or take the largest weighted corner)."""
     _check_align(x, rois, batch_indices, mode, coordinate_transformation_mode)
+    check_size((rois.shape[0], x.shape[1], output_height, output_width), x.dtype, "RoiAlign", ctx)
     image = widen(x)
     half = coordinate_transformation_mode == "half_pixel"
     scaled = widen(rois).astype(image.dtype) * image.dtype.type(spatial_scale) - image.dtype.type(0.5 if half else 0)
@@ -83,6 +92,7 @@ def roi_align_10(
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Sample without the half-pixel shift, as ``RoiAlign`` did at first."""
     return roi_align(
@@ -95,6 +105,7 @@ def roi_align_10(
         output_width=output_width,
         sampling_ratio=sampling_ratio,
         spatial_scale=spatial_scale,
+        ctx=ctx,
     )
 
 
@@ -129,7 +140,9 @@ def _sample(start: np.floating, end: np.floating, bins: int, size: int, sampling
 
 def _average_bins(image: np.ndarray, rows: _Samples, columns: _Samples) -> np.ndarray:
     """Average the sample points: interpolation is separable, so it is a matrix product on either side."""
-    return np.asarray(_matrix(rows, image.shape[1], image.dtype) @ image @ _matrix(columns, image.shape[2], image.dtype).T)
+    return np.asarray(
+        _matrix(rows, image.shape[1], image.dtype) @ image @ _matrix(columns, image.shape[2], image.dtype).T
+    )
 
 
 def _matrix(samples: _Samples, size: int, dtype: np.dtype) -> np.ndarray:
@@ -158,12 +171,16 @@ def _check_align(x: np.ndarray, rois: np.ndarray, batch_indices: np.ndarray, mod
     if mode not in ("avg", "max"):
         raise InvalidArgument(f"Invalid mode of value {mode} specified. It should be either avg or max")
     if transformation not in ("half_pixel", "output_half_pixel"):
-        raise InvalidArgument(f"RoiAlign: coordinate_transformation_mode is {transformation!r}, "
-                              "expected half_pixel or output_half_pixel")
+        raise InvalidArgument(
+            f"RoiAlign: coordinate_transformation_mode is {transformation!r}, expected half_pixel or output_half_pixel"
+        )
     if rois.ndim != 2 or rois.shape[1] != 4:
         raise InvalidArgument(f"RoiAlign: rois have shape {rois.shape}, expected [number, 4]")
     if batch_indices.shape != (rois.shape[0],):
         raise InvalidArgument(f"RoiAlign: batch_indices have shape {batch_indices.shape}, expected {(rois.shape[0],)}")
-    if batch_indices.size and (batch_indices.min() < 0 or batch_indices.max() >= x.shape[0]):
-        raise InvalidArgument(f"batch_indices out of range: {batch_indices.min()}..{batch_indices.max()} "
-                              f"of {x.shape[0]} images")
+    outside = np.flatnonzero((batch_indices < 0) | (batch_indices >= x.shape[0]))
+    if outside.size:
+        first = int(outside[0])
+        raise InvalidArgument(
+            f"batch_indices value {batch_indices[first]} at index {first} is out of range [0, {x.shape[0]})"
+        )

@@ -14,6 +14,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.interpolation import Axis, Filter, coordinates, mix, nearest
 from ort_core.kernels.reference.widening import narrow, widen
 
@@ -68,36 +69,55 @@ def resize(
         extrapolation_value,
         ctx is None or ctx.opset >= 19,
     )
-    return _resize(x, resized, method)
+    return _resize(x, resized, method, ctx)
 
 
 @kernel("Resize", since=10, until=10)
 @kernel("Upsample", since=9)
-def resize_10(x: np.ndarray, scales: np.ndarray, *, mode: str = "nearest") -> np.ndarray:
+def resize_10(
+    x: np.ndarray,
+    scales: np.ndarray,
+    *,
+    mode: str = "nearest",
+    ctx: KernelContext | None = None,
+) -> np.ndarray:
     """Resize to ``scales`` times the input, by asymmetric coordinates."""
-    return _simple(x, scales.tolist(), mode)
+    return _simple(x, scales.tolist(), mode, ctx)
 
 
 @kernel("Upsample", since=7, until=8)
-def upsample_7(x: np.ndarray, *, mode: str = "nearest", scales: tuple[float, ...]) -> np.ndarray:
+def upsample_7(
+    x: np.ndarray,
+    *,
+    mode: str = "nearest",
+    scales: tuple[float, ...],
+    ctx: KernelContext | None = None,
+) -> np.ndarray:
     """Resize to ``scales`` times the input, by asymmetric coordinates."""
-    return _simple(x, scales, mode)
+    return _simple(x, scales, mode, ctx)
 
 
 @kernel("Upsample", since=1, until=6)
-def upsample_1(x: np.ndarray, *, height_scale: float, mode: str = "nearest", width_scale: float) -> np.ndarray:
+def upsample_1(
+    x: np.ndarray,
+    *,
+    height_scale: float,
+    mode: str = "nearest",
+    width_scale: float,
+    ctx: KernelContext | None = None,
+) -> np.ndarray:
     """Resize the last two of four axes."""
     if x.ndim != 4:
         raise InvalidArgument(f"Upsample before version 7 takes [N, C, H, W], found shape {x.shape}")
-    return _simple(x, (1.0, 1.0, height_scale, width_scale), mode)
+    return _simple(x, (1.0, 1.0, height_scale, width_scale), mode, ctx)
 
 
-def _simple(x: np.ndarray, scales: Sequence[float], mode: str) -> np.ndarray:
+def _simple(x: np.ndarray, scales: Sequence[float], mode: str, ctx: KernelContext | None) -> np.ndarray:
     if mode not in ("nearest", "linear", "bilinear"):
         raise InvalidArgument(f"mode {mode!r} is not known to this version, expected nearest or linear")
     resized = _plan_axes(x.shape, tuple(range(x.ndim)), list(scales), None, "stretch")
     method = _Method("nearest" if mode == "nearest" else "linear", "asymmetric", "simple")
-    return _resize(x, resized, method)
+    return _resize(x, resized, method, ctx)
 
 
 def _given(values: np.ndarray | None) -> list[float] | None:
@@ -179,8 +199,9 @@ def _with_regions(plan: list[Axis], named: tuple[int, ...], roi: np.ndarray | No
     return plan
 
 
-def _resize(x: np.ndarray, plan: list[Axis], method: _Method) -> np.ndarray:
+def _resize(x: np.ndarray, plan: list[Axis], method: _Method, ctx: KernelContext | None) -> np.ndarray:
     """Resize axis by axis; outputs whose coordinates leave the input take the extrapolation value where one counts."""
+    check_size([axis.out for axis in plan], x.dtype, "Resize", ctx)
     if 0 in x.shape or any(axis.out == 0 for axis in plan):
         if any(axis.size == 0 and axis.out for axis in plan):
             raise InvalidArgument(f"Resize cannot make {tuple(a.out for a in plan)} out of the empty shape {x.shape}")

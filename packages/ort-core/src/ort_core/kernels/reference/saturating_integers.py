@@ -82,7 +82,7 @@ def _widest(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
 
 
-def _limited(exact: np.ndarray, estimate: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _limited(exact: np.ndarray, estimate: np.ndarray | np.float64, dtype: np.dtype) -> np.ndarray:
     wide = np.iinfo(exact.dtype)
     wrapped = np.abs(estimate - exact) > _WRAPPED
     ends = np.where(estimate > 0, exact.dtype.type(wide.max), exact.dtype.type(wide.min))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.axes import resolve_axis, shape_text
@@ -21,7 +22,8 @@ def _write(out: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray, 
         # A 0-d object array would be stored as an object; its one string is what is meant.
         out[where] = updates if updates.ndim else updates[()]
     elif reduction in REDUCTIONS:
-        REDUCTIONS[reduction].at(out, where, updates)
+        with np.errstate(all="ignore"):  # overflow and NaN are results here, not news
+            REDUCTIONS[reduction].at(out, where, updates)
     else:
         known = ", ".join(["none", *REDUCTIONS])
         raise InvalidArgument(f"{op_type}: unknown reduction {reduction!r}; known: {known}")
@@ -67,51 +69,9 @@ def scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, *, re
     out = data.copy()
     if depth == 0:
         # A coordinate of length zero names the whole tensor: each update is one more write to all of it.
+        places = tuple(np.asarray(own) for own in np.ogrid[tuple(slice(dim) for dim in data.shape)])
         for update in updates.reshape((math.prod(indices.shape[:-1]), *data.shape)):
-            _write(out, (Ellipsis,), update, reduction, "ScatterND")
+            _write(out, places, update, reduction, "ScatterND")
         return out
     _write(out, where, updates, reduction, "ScatterND")
     return out
-
-
-@kernel("TensorScatter", since=24)
-def tensor_scatter(
-    past_cache: np.ndarray,
-    update: np.ndarray,
-    write_indices: np.ndarray | None = None,
-    *,
-    axis: int = -2,
-    mode: str = "linear",
-) -> np.ndarray:
-    """Y = the cache, with the update written at ``write_indices[batch]`` along ``axis`` (circular: modulo its size)."""
-    position = resolve_axis(axis, past_cache.ndim, "TensorScatter")
-    if position == 0:
-        raise InvalidArgument("TensorScatter: axis cannot be 0 (the batch dimension)")
-    length, steps = past_cache.shape[position], update.shape[position]
-    rest = update.shape[:position] + update.shape[position + 1 :]
-    if rest != past_cache.shape[:position] + past_cache.shape[position + 1 :] or steps > length:
-        raise InvalidArgument(
-            f"TensorScatter: update {shape_text(update.shape)} does not fit the cache {shape_text(past_cache.shape)} "
-            f"along axis {position}"
-        )
-    starts = np.zeros(past_cache.shape[0], np.int64) if write_indices is None else write_indices.astype(np.int64)
-    _check_starts(starts, past_cache.shape[0], steps, length, mode)
-    target = (starts[:, None] + np.arange(steps)) % max(length, 1)
-    out = past_cache.copy()
-    rows = np.moveaxis(out, position, 1)
-    rows[np.arange(past_cache.shape[0])[:, None], target] = np.moveaxis(update, position, 1)
-    return out
-
-
-def _check_starts(starts: np.ndarray, batch: int, steps: int, length: int, mode: str) -> None:
-    if mode not in ("linear", "circular"):
-        raise InvalidArgument(f"TensorScatter: unknown mode {mode!r}; known: linear, circular")
-    if starts.shape != (batch,):
-        raise InvalidArgument(f"TensorScatter: write_indices must have shape {{{batch}}}, got {starts.shape}")
-    if (starts < 0).any():
-        raise InvalidArgument(f"TensorScatter: write_indices value {starts.min()} is negative")
-    if mode == "linear" and steps and (starts + steps > length).any():
-        raise InvalidArgument(
-            f"TensorScatter: write_indices value {starts.max()} + sequence length {steps} exceeds "
-            f"max_sequence_length {length}"
-        )

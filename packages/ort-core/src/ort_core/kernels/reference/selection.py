@@ -14,6 +14,7 @@ from ort_core.kernels.reference.reductions import normalise_axes
 
 def _extreme_index(op_type: str, function: Callable[..., np.ndarray]) -> KernelFunction:
     @kernel(op_type)
+    @np.errstate(all="ignore")
     def run(x: np.ndarray, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> np.ndarray:
         chosen = _checked_axis(op_type, axis, x.ndim)
         wide = np.atleast_1d(widen(x))
@@ -39,6 +40,7 @@ arg_min = _extreme_index("ArgMin", np.argmin)
 
 
 @kernel("TopK", until=9)
+@np.errstate(all="ignore")
 def top_k_by_attribute(x: np.ndarray, *, k: int, axis: int = -1) -> tuple[np.ndarray, np.ndarray]:
     """Return the ``k`` largest elements along ``axis`` and their indices."""
     if k <= 0:
@@ -47,6 +49,7 @@ def top_k_by_attribute(x: np.ndarray, *, k: int, axis: int = -1) -> tuple[np.nda
 
 
 @kernel("TopK", since=10)
+@np.errstate(all="ignore")
 def top_k(
     x: np.ndarray, k: np.ndarray, *, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -77,6 +80,7 @@ def _descending(keys: np.ndarray, axis: int) -> np.ndarray:
 
 
 @kernel("Unique", since=11)
+@np.errstate(all="ignore")
 def unique(
     x: np.ndarray, *, axis: int | None = None, sorted: int = 1
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -84,7 +88,7 @@ def unique(
     if axis is None:
         flat, along = x.reshape(-1), 0
     else:
-        flat, along = x, _checked_axis("Unique", axis, x.ndim)
+        flat, along = np.atleast_1d(x), _checked_axis("Unique", axis, x.ndim)
     codes = _slice_codes(np.moveaxis(flat, along, 0))
     _, first, inverse, counts = np.unique(codes, return_index=True, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
@@ -109,6 +113,7 @@ def _slice_codes(slices: np.ndarray) -> np.ndarray:
 
 
 @kernel("NonZero", since=9)
+@np.errstate(all="ignore")
 def non_zero(x: np.ndarray) -> np.ndarray:
     """Return the coordinates of the non-zero elements, one row for each dimension (a scalar counts as one row)."""
     return np.stack(np.nonzero(np.atleast_1d(widen(x)))).astype(np.int64)

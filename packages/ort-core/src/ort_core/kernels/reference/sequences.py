@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import ValueType
 from ort_core.kernels.kernel import KernelContext, SubgraphRunner, kernel
@@ -92,12 +93,14 @@ def split_to_sequence(
 
 
 @kernel("ConcatFromSequence", since=11)
-def concat_from_sequence(sequence: list[np.ndarray], *, axis: int, new_axis: int = 0) -> np.ndarray:
+def concat_from_sequence(
+    sequence: list[np.ndarray], *, axis: int, new_axis: int = 0, ctx: KernelContext | None = None
+) -> np.ndarray:
     """Y = the entries one after the other along ``axis``, which is a new one with ``new_axis``."""
     if not sequence:
         raise InvalidArgument("ConcatFromSequence: must have 1 or more inputs, got an empty sequence")
     if not new_axis:
-        return join(sequence, axis, "ConcatFromSequence")
+        return join(sequence, axis, "ConcatFromSequence", ctx)
     if any(entry.shape != sequence[0].shape for entry in sequence):
         shapes = ", ".join(shape_text(entry.shape) for entry in sequence)
         raise InvalidArgument(f"ConcatFromSequence: with new_axis all entries need one shape, got {shapes}")

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.axes import integers, resolve_axes, resolve_axis, shape_text
+from ort_core.kernels.reference.axes import check_size, integers, resolve_axes, resolve_axis, shape_text
 
 
 @kernel("Identity")
@@ -69,6 +70,7 @@ def target_shape(found: Sequence[int], requested: Sequence[int], *, allowzero: b
             f"The input tensor cannot be reshaped to the requested shape. Input shape:{shape_text(found)}, "
             f"requested shape:{shape_text(requested)}"
         )
+    check_size([max(dim, 1) for dim in dims], np.dtype(np.int8), "Reshape", None)
     return tuple(dims)
 
 
@@ -76,8 +78,13 @@ def _missing_dimension(found: Sequence[int], known: Sequence[int]) -> int:
     """Return what -1 stands for; with zeros on both sides the other dimensions decide, as in onnxruntime."""
     if 0 in known and 0 in found:
         found, known = [dim for dim in found if dim], [dim for dim in known if dim]
-    divisor = math.prod(known)
-    return math.prod(found) // divisor if divisor else 0
+    whole, rest = divmod(math.prod(found), math.prod(known) or 1)
+    if rest:
+        raise InvalidArgument(
+            f"The input tensor cannot be reshaped to the requested shape: -1 cannot stand for "
+            f"{math.prod(found)} / {math.prod(known)} elements"
+        )
+    return whole if 0 not in known else 0
 
 
 @kernel("Flatten")

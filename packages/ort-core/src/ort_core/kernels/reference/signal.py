@@ -6,7 +6,8 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
 
 
@@ -22,22 +23,31 @@ def dft(
     *,
     inverse: int = 0,
     onesided: int = 0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Transform along ``axis`` (default: the last but the parts), cut or padded with zeros to ``dft_length``."""
     length = None if dft_length is None else _scalar(dft_length)
-    return _transform(x, length, -2 if axis is None else _scalar(axis), bool(inverse), bool(onesided))
+    return _transform(x, length, -2 if axis is None else _scalar(axis), bool(inverse), bool(onesided), ctx)
 
 
 @kernel("DFT", since=17, until=19)
 def dft_17(
-    x: np.ndarray, dft_length: np.ndarray | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
+    x: np.ndarray,
+    dft_length: np.ndarray | None = None,
+    *,
+    axis: int = 1,
+    inverse: int = 0,
+    onesided: int = 0,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Transform along ``axis``, which was an attribute at first."""
     length = None if dft_length is None else _scalar(dft_length)
-    return _transform(x, length, axis, bool(inverse), bool(onesided))
+    return _transform(x, length, axis, bool(inverse), bool(onesided), ctx)
 
 
-def _transform(x: np.ndarray, length: int | None, axis: int, inverse: bool, onesided: bool) -> np.ndarray:
+def _transform(
+    x: np.ndarray, length: int | None, axis: int, inverse: bool, onesided: bool, ctx: KernelContext | None
+) -> np.ndarray:
     if x.ndim < 2 or x.shape[-1] not in (1, 2):
         raise InvalidArgument(f"DFT: input has shape {x.shape}, expected a last axis of 1 (real) or 2 (complex)")
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == x.ndim - 1:
@@ -48,6 +58,7 @@ def _transform(x: np.ndarray, length: int | None, axis: int, inverse: bool, ones
         length = 2 * (x.shape[axis] - 1) if returns_real else x.shape[axis]
     if length <= 0:
         raise InvalidArgument(f"DFT: dft_length is {length}, expected a positive number")
+    check_size((*x.shape[:axis], length, *x.shape[axis + 1 : -1], 2), x.dtype, "DFT", ctx)
     signal = _joined(widen(x))
     if returns_real:
         return narrow(np.fft.irfft(signal, n=length, axis=axis)[..., None], x.dtype)
@@ -84,12 +95,13 @@ def stft(
     if signal.ndim != 3 or signal.shape[-1] not in (1, 2):
         raise InvalidArgument(f"STFT: signal has shape {signal.shape}, expected [batch, length, 1 or 2]")
     step = _scalar(frame_step)
+    size = signal.shape[1] if window is None else window.shape[0]
     if frame_length is not None:
         size = _scalar(frame_length)
-    else:
-        size = signal.shape[1] if window is None else window.shape[0]
     if step <= 0 or not 0 < size <= signal.shape[1]:
-        raise InvalidArgument(f"STFT: frame_step {step} and frame_length {size} do not fit a signal of {signal.shape[1]}")
+        raise InvalidArgument(
+            f"STFT: frame_step {step} and frame_length {size} do not fit a signal of {signal.shape[1]}"
+        )
     if window is not None and window.shape != (size,):
         raise InvalidArgument(f"STFT: window has shape {window.shape}, expected ({size},): the frame length")
     if onesided and signal.shape[-1] == 2:
@@ -108,10 +120,12 @@ def mel_weight_matrix(
     upper_edge_hertz: np.ndarray,
     *,
     output_datatype: int = 1,
+    ctx: KernelContext | None = None,
 ) -> np.ndarray:
     """Return the matrix [spectrogram bins, mel bins] of triangles that stand evenly on the mel scale."""
     bins, length, rate = _scalar(num_mel_bins), _scalar(dft_length), _scalar(sample_rate)
     spectrum = length // 2 + 1
+    check_size((spectrum, bins), np.dtype(np.float64), "MelWeightMatrix", ctx)
     low, high = (2595 * np.log10(1 + float(edge.reshape(-1)[0]) / 700) for edge in (lower_edge_hertz, upper_edge_hertz))
     mels = low + np.arange(bins + 2) * ((high - low) / (bins + 2))
     points = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(np.int64)

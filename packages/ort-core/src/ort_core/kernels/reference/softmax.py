@@ -23,6 +23,7 @@ def _checked_axis(op_type: str, axis: int, rank: int) -> int:
 
 def _flattening(op_type: str, function: AxisFunction) -> KernelFunction:
     @kernel(op_type, until=12)
+    @np.errstate(all="ignore")
     def run(x: np.ndarray, *, axis: int = 1) -> np.ndarray:
         # axis == rank is legal here: every row then has one element
         start = axis + x.ndim if axis < 0 else axis
@@ -39,6 +40,7 @@ def _flattening(op_type: str, function: AxisFunction) -> KernelFunction:
 
 def _along_axis(op_type: str, function: AxisFunction) -> KernelFunction:
     @kernel(op_type, since=13)
+    @np.errstate(all="ignore")
     def run(x: np.ndarray, *, axis: int = -1) -> np.ndarray:
         chosen = _checked_axis(op_type, axis, x.ndim)
         if x.size == 0:
@@ -58,7 +60,7 @@ def _softmax(x: np.ndarray) -> np.ndarray:
 @np.errstate(all="ignore")
 def log_softmax_of(x: np.ndarray) -> np.ndarray:
     """Return log(softmax(x)) along the last axis."""
-    shifted = x - x.max(axis=-1, keepdims=True)
+    shifted = x - x.max(axis=-1, keepdims=True, initial=-np.inf)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 

@@ -1,5 +1,6 @@
-"""Operators on strings. numpy has no vectorised form for arbitrary Python strings, so ``frompyfunc`` applies one
-function per string: the loop is numpy's own, over object arrays.
+"""Operators on strings.
+
+numpy has no vectorised form for arbitrary Python strings, so one Python function is applied to each string.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ import re
 from collections.abc import Callable
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.axes import shape_text, string_array
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size, shape_text, string_array
 from ort_core.kernels.reference.re2_syntax import to_python
 
 
@@ -24,8 +26,15 @@ def map_strings(function: Callable[[str], object], values: np.ndarray, dtype: np
 
 
 @kernel("StringConcat", since=20)
-def string_concat(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def string_concat(left: np.ndarray, right: np.ndarray, *, ctx: KernelContext | None = None) -> np.ndarray:
     """Z = X followed by Y, string by string, broadcast."""
+    try:
+        shape = np.broadcast_shapes(left.shape, right.shape)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"StringConcat: shapes {shape_text(left.shape)} and {shape_text(right.shape)} do not broadcast"
+        ) from error
+    check_size(shape, left.dtype, "StringConcat", ctx)
     left, right = np.broadcast_arrays(left, right)
     joined = left.reshape(-1) + right.reshape(-1)
     return joined.reshape(left.shape)
@@ -33,13 +42,18 @@ def string_concat(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 @kernel("StringSplit", since=20)
 def string_split(
-    text: np.ndarray, *, delimiter: str | None = None, maxsplit: int | None = None
+    text: np.ndarray,
+    *,
+    delimiter: str | None = None,
+    maxsplit: int | None = None,
+    ctx: KernelContext | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Y = the parts of each string in a new last dimension, filled up with ""; Z = how many parts each has."""
     limit = -1 if maxsplit is None else int(maxsplit)
     parts = [_parts(value, delimiter or None, limit) for value in text.reshape(-1).tolist()]
     counts = np.array([len(found) for found in parts], np.int64)
     width = int(counts.max(initial=0))
+    check_size((len(parts), width), text.dtype, "StringSplit", ctx)
     out = string_array([""] * (len(parts) * width), (len(parts), width))
     out[np.arange(width) < counts[:, None]] = string_array([part for found in parts for part in found])
     return out.reshape((*text.shape, width)), counts.reshape(text.shape)
@@ -63,7 +77,7 @@ def regex_full_match(text: np.ndarray, *, pattern: str = "") -> np.ndarray:
 @functools.lru_cache(maxsize=64)
 def _matcher(pattern: str) -> Callable[[str], bool]:
     try:
-        compiled = re.compile(to_python(pattern), re.ASCII)  # RE2's \\d, \\w, \\s and \\b know ASCII only
+        compiled = re.compile(to_python(pattern))
     except (re.error, ValueError) as error:
         raise InvalidArgument(f"Invalid regex pattern: {pattern} ({error}); RE2 syntax is expected") from error
     return lambda value: compiled.fullmatch(value) is not None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size, shape_text
@@ -44,13 +45,15 @@ def decode_pool(
     used = 0
     for size, (start, stop) in enumerate(itertools.pairwise(starts), 1):
         count, rest = divmod(stop - start, size)
-        if start < 0 or stop < start or rest:
+        if start < 0 or not start <= stop <= len(pool) or rest:
             raise InvalidArgument(
                 f"TfIdfVectorizer: the pool holds {stop - start} tokens for n-grams of length {size} (ngram_counts "
                 f"{list(ngram_counts)}, pool of {len(pool)}); it must be a multiple of {size}"
             )
         grams.append((numbers[start:stop].reshape(count, size), np.array(ngram_indexes[used : used + count], np.int64)))
         used += count
+    if min(ngram_indexes, default=0) < 0:
+        raise InvalidArgument(f"TfIdfVectorizer: negative ngram_indexes are not allowed, got {min(ngram_indexes)}")
     if used != len(ngram_indexes):
         raise InvalidArgument(f"TfIdfVectorizer: {len(ngram_indexes)} ngram_indexes for {used} n-grams in the pool")
     pairs, columns = _trie(grams, max(len(tokens), 1), min(longest, len(grams)))
@@ -92,6 +95,11 @@ def tfidf_vectorizer(
     """Y[row, column of n-gram] = its count (TF), its weight if present (IDF), or count times weight (TFIDF)."""
     if data.ndim > 2:
         raise InvalidArgument(f"Input shape must have either [C] or [B,C] dimensions, got {shape_text(data.shape)}")
+    if min_gram_length < 1 or max_skip_count < 0:
+        raise InvalidArgument(
+            f"TfIdfVectorizer: min_gram_length {min_gram_length} must be at least 1, max_skip_count {max_skip_count} "
+            f"at least 0"
+        )
     pool = ctx.state.get("pool")
     if pool is None:
         entries = pool_strings if pool_strings else pool_int64s or ()

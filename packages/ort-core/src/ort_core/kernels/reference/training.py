@@ -6,7 +6,7 @@ are grouped alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -26,17 +26,31 @@ def _groups(op_type: str, inputs: tuple[np.ndarray, ...], kinds: int) -> Iterato
         raise InvalidArgument(f"{op_type}: {len(inputs)} inputs after R and T; expected a multiple of {kinds}")
     count = len(inputs) // kinds
     for index in range(count):
-        yield tuple(widen(x) for x in inputs[index::count])
+        group = inputs[index::count]
+        if len({x.shape for x in group}) > 1:
+            raise InvalidArgument(
+                f"{op_type}: tensor {index} and its states differ in shape: {[x.shape for x in group]}"
+            )
+        yield tuple(map(widen, group))
 
 
-def _by_kind(inputs: tuple[np.ndarray, ...], results: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+def _scalar(op_type: str, name: str, x: np.ndarray) -> np.ndarray:
+    if x.size != 1:
+        raise InvalidArgument(f"{op_type}: input {name} has shape {x.shape}; expected one number")
+    return widen(x).reshape(())
+
+
+def _by_kind(inputs: tuple[np.ndarray, ...], results: Sequence[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
     """Return results grouped by kind rather than by tensor, in the dtypes of the tensors."""
     return tuple(
-        narrow(part, value.dtype) for kind in zip(*results, strict=True) for part, value in zip(kind, inputs, strict=False)
+        narrow(part, value.dtype)
+        for kind in zip(*results, strict=True)
+        for part, value in zip(kind, inputs, strict=False)
     )
 
 
 @kernel("Adagrad", domain=_DOMAIN)
+@np.errstate(all="ignore")
 def adagrad(
     rate: np.ndarray,
     step: np.ndarray,
@@ -48,7 +62,7 @@ def adagrad(
     """Return new values and accumulated squared gradients."""
     results = []
     for value, gradient, squares in _groups("Adagrad", inputs, 3):
-        current = widen(rate) / (1 + step * decay_factor)
+        current = _scalar("Adagrad", "R", rate) / (1 + _scalar("Adagrad", "T", step) * decay_factor)
         regularised = norm_coefficient * value + gradient
         accumulated = squares + regularised * regularised
         results.append((value - current * regularised / (np.sqrt(accumulated) + epsilon), accumulated))
@@ -56,6 +70,7 @@ def adagrad(
 
 
 @kernel("Adam", domain=_DOMAIN)
+@np.errstate(all="ignore")
 def adam(
     rate: np.ndarray,
     step: np.ndarray,
@@ -67,6 +82,7 @@ def adam(
     norm_coefficient_post: float = 0.0,
 ) -> tuple[np.ndarray, ...]:
     """Return new values and the running averages of gradients and of their squares."""
+    rate, step = _scalar("Adam", "R", rate), _scalar("Adam", "T", step)
     # the averages start at zero: from the first step on they are corrected for it
     adjusted = rate * np.sqrt(1 - beta**step) / (1 - alpha**step) if step > 0 else rate
     results = []
@@ -80,6 +96,7 @@ def adam(
 
 
 @kernel("Momentum", domain=_DOMAIN)
+@np.errstate(all="ignore")
 def momentum(
     rate: np.ndarray,
     step: np.ndarray,
@@ -92,6 +109,7 @@ def momentum(
     """Return new values and momenta, by the standard rule or by Nesterov's."""
     if mode not in ("standard", "nesterov"):
         raise InvalidArgument(f"Momentum: attribute mode is {mode!r}; expected 'standard' or 'nesterov'")
+    rate, step = _scalar("Momentum", "R", rate), _scalar("Momentum", "T", step)
     results = []
     for value, gradient, velocity in _groups("Momentum", inputs, 3):
         regularised = norm_coefficient * value + gradient
@@ -102,9 +120,8 @@ def momentum(
 
 
 @kernel("Gradient", domain=_DOMAIN)
-def gradient_of_graph(
-    *inputs: np.ndarray, xs: tuple[str, ...], y: str, zs: tuple[str, ...] = ()
-) -> NoReturn:
+@np.errstate(all="ignore")
+def gradient_of_graph(*inputs: np.ndarray, xs: tuple[str, ...], y: str, zs: tuple[str, ...] = ()) -> NoReturn:
     """Refuse: the derivative is of the surrounding graph, which a kernel does not see."""
     raise NotImplemented(
         f"Gradient of {y!r} with respect to {list(xs)}: the operator differentiates the graph around it, and graphs "

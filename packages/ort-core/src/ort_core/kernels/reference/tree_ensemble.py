@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import RunGuard
 
@@ -97,8 +98,7 @@ class TreeEnsemble:
     def _check_depth(self) -> None:
         # A walk along distinct nodes is shorter than their number: nodes left after that many levels are on a cycle.
         inner = len(self.features)
-        level = np.unique(self.roots)
-        level = level[level < inner]
+        level = np.arange(inner)
         for _ in range(inner):
             if not level.size:
                 return
@@ -149,6 +149,7 @@ class TreeEnsemble:
         """Return scores [rows, targets] in double precision; 0 for a target that no reached leaf scores."""
         if function not in ("SUM", "AVERAGE", "MIN", "MAX"):
             raise InvalidArgument(f"unknown aggregate_function {function!r}; known: SUM, AVERAGE, MIN, MAX")
+        guard.check_allocation(len(rows) * self.target_count * 8, "scores of a tree ensemble")
         scores = np.zeros((len(rows), self.target_count))
         for block in _blocks(len(rows), len(self.roots)):
             scores[block] = self._aggregate_block(rows[block], function, guard)
@@ -158,8 +159,8 @@ class TreeEnsemble:
         cell, weight = self._contributions(self.leaves(rows, guard))
         cells = len(rows) * self.target_count
         if function in ("SUM", "AVERAGE"):
-            total = np.bincount(cell, weights=weight, minlength=cells)
-            total = total / max(len(self.roots), 1) if function == "AVERAGE" else total
+            divisor = max(len(self.roots), 1) if function == "AVERAGE" else 1
+            total = np.bincount(cell, weights=weight, minlength=cells) / divisor
         else:
             total = np.full(cells, np.inf if function == "MIN" else -np.inf)
             (np.minimum if function == "MIN" else np.maximum).at(total, cell, weight)

@@ -58,18 +58,21 @@ bitwise_not = _elementwise("BitwiseNot", np.invert, since=18)
 
 
 @kernel("Not")
+@np.errstate(all="ignore")
 def logical_not(x: np.ndarray) -> np.ndarray:
     """Return the negation of booleans."""
-    return np.logical_not(x)
+    return np.asarray(np.logical_not(x))
 
 
 @kernel("IsNaN", since=9)
+@np.errstate(all="ignore")
 def is_nan(x: np.ndarray) -> np.ndarray:
     """Return where ``x`` is not a number."""
-    return np.isnan(widen(x))
+    return np.asarray(np.isnan(widen(x)))
 
 
 @kernel("IsInf", since=10)
+@np.errstate(all="ignore")
 def is_inf(x: np.ndarray, *, detect_negative: int = 1, detect_positive: int = 1) -> np.ndarray:
     """Return where ``x`` is an infinity of a sign that is asked for."""
     wide = widen(x)

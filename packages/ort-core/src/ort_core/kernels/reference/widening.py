@@ -1,4 +1,4 @@
-"""Narrow floats compute in float32 and round once, at the end: every kernel widens its inputs and narrows its result."""
+"""Narrow floats compute in float32 and round once, at the end: kernels widen their inputs and narrow their result."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from ort_core.kernels.reference.element_conversion import convert
 def _cosine_sum(op_type: str, coefficients: tuple[float, ...]) -> KernelFunction:
     @kernel(op_type, since=17)
     def run(size: np.ndarray, *, output_datatype: int = 1, periodic: int = 1) -> np.ndarray:
+        if size.size != 1 or size.min() < 0:
+            raise InvalidArgument(f"{op_type}: input size is {size.tolist()}; expected one length of at least 0")
         count = int(size.reshape(()))
-        if count < 0:
-            raise InvalidArgument(f"{op_type}: input size is {count}; expected a length of at least 0")
         period = count if periodic else count - 1
         angle = np.arange(count) * (2 * np.pi / period) if period > 0 else np.zeros(count)
         signed = [(-1) ** order * weight * np.cos(order * angle) for order, weight in enumerate(coefficients)]

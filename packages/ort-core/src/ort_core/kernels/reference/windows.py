@@ -1,8 +1,8 @@
 """Sliding windows over spatial axes: how many there are, and which input each offset of the kernel reads.
 
 One relation carries convolution, pooling and their transposes: along each axis, window ``o`` reads at kernel offset
-``k`` the position ``o * stride + k * dilation - pad_begin``. ``offsets`` yields, per kernel offset, the slice of windows
-whose position lies inside the input and the slice of those positions, so that no padded copy is ever made.
+``k`` the position ``o * stride + k * dilation - pad_begin``. ``offsets`` yields, per kernel offset, the slice of
+windows whose position lies inside the input and the slice of those positions, so that no padded copy is ever made.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 
 Slices = tuple[slice, ...]
+_ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,40 @@ def per_axis(values: Sequence[int], rank: int, default: int, name: str) -> tuple
     if not values:
         return (default,) * rank
     if len(values) != rank:
-        raise InvalidArgument(f"{name} has {len(values)} values {tuple(values)}, expected {rank}: one per spatial axis")
+        raise InvalidArgument(
+            f"{name.capitalize()} dimensions should match kernel shape: {name} are {tuple(values)}, "
+            f"expected {rank} values"
+        )
     return tuple(int(v) for v in values)
+
+
+def steps(strides: Sequence[int], dilations: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return strides and dilations per axis, 1 where they are absent.
+
+    Raises:
+        InvalidArgument: there is another number of them, or one is not positive.
+    """
+    strides, dilations = per_axis(strides, rank, 1, "strides"), per_axis(dilations, rank, 1, "dilations")
+    if min(strides, default=1) <= 0:
+        raise InvalidArgument(f"All stride values must be positive, found strides {strides}")
+    if min(dilations, default=1) <= 0:
+        raise InvalidArgument(f"All dilation values must be positive, found dilations {dilations}")
+    return strides, dilations
+
+
+def edges(pads: Sequence[int], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the padding before and after each axis, 0 where it is absent.
+
+    Raises:
+        InvalidArgument: there is another number of them than two per axis.
+    """
+    if pads and len(pads) != 2 * rank:
+        raise InvalidArgument(
+            f"Pads attribute size must be twice the kernel_shape size (twice the kernel_shape rank): "
+            f"pads are {tuple(pads)}, expected {2 * rank} values"
+        )
+    given = tuple(int(p) for p in pads) or (0,) * (2 * rank)
+    return given[:rank], given[rank:]
 
 
 def slide(
@@ -83,11 +116,10 @@ def slide(
         InvalidArgument: an attribute does not fit the input, or a stride or dilation is not positive.
     """
     rank = len(spatial)
-    kernel = per_axis(kernel, rank, 1, "kernel_shape")
-    strides = per_axis(strides, rank, 1, "strides")
-    dilations = per_axis(dilations, rank, 1, "dilations")
-    if min(strides, default=1) <= 0 or min(dilations, default=1) <= 0:
-        raise InvalidArgument(f"strides {strides} and dilations {dilations} must be positive")
+    if len(kernel) != rank:
+        raise InvalidArgument(f"kernel_shape {tuple(kernel)} does not match the input spatial rank {rank}")
+    kernel = tuple(int(k) for k in kernel)
+    strides, dilations = steps(strides, dilations, rank)
     reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     begin, end = padding(spatial, reach, strides, pads, auto_pad)
     counts = []
@@ -106,8 +138,7 @@ def padding(
     """Return the padding before and after each axis that ``pads`` or ``auto_pad`` means."""
     rank = len(spatial)
     if auto_pad == "NOTSET" or not auto_pad:
-        given = per_axis(pads, 2 * rank, 0, "pads")
-        return given[:rank], given[rank:]
+        return edges(pads, rank)
     if auto_pad == "VALID":
         return (0,) * rank, (0,) * rank
     if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
@@ -130,7 +161,8 @@ def im2col(data: np.ndarray, windows: Windows) -> np.ndarray:
     """Return what every window reads, [N, C, *kernel, *counts], zero where it reads padding."""
     columns = np.zeros((*data.shape[:2], *windows.kernel, *windows.counts), data.dtype)
     for offset, window, position in windows.offsets():
-        columns[(slice(None), slice(None), *offset, *window)] = data[(slice(None), slice(None), *position)]
+        into: tuple[int | slice, ...] = (_ALL, _ALL, *offset, *window)
+        columns[into] = data[(_ALL, _ALL, *position)]
     return columns
 
 
@@ -138,5 +170,6 @@ def col2im(columns: np.ndarray, windows: Windows) -> np.ndarray:
     """Add [N, C, *kernel, *counts] back to where each window reads: the transpose of ``im2col``."""
     image = np.zeros((*columns.shape[:2], *windows.spatial), columns.dtype)
     for offset, window, position in windows.offsets():
-        image[(slice(None), slice(None), *position)] += columns[(slice(None), slice(None), *offset, *window)]
+        source: tuple[int | slice, ...] = (_ALL, _ALL, *offset, *window)
+        image[(_ALL, _ALL, *position)] += columns[source]
     return image

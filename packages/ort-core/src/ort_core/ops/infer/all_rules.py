@@ -6,6 +6,10 @@ from types import ModuleType
 
 from ort_core.ops.infer import (
     attention,
+    contrib_attention,
+    contrib_layers,
+    contrib_quantization,
+    contrib_tensors,
     control_flow,
     convolution,
     elementwise,
@@ -28,6 +32,10 @@ from ort_core.ops.infer_rule import InferenceRules
 
 MODULES: tuple[ModuleType, ...] = (
     attention,
+    contrib_attention,
+    contrib_layers,
+    contrib_quantization,
+    contrib_tensors,
     control_flow,
     convolution,
     elementwise,

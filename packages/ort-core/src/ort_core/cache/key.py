@@ -1,0 +1,32 @@
+"""CacheKey: everything that an artefact depends on, typed; equal keys may share an artefact, no others ever do."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """What an artefact depends on.
+
+    Attributes:
+        kind: what sort of artefact this is, such as ``optimized-model``; also its folder in the cache.
+        structure: digest of the graph: operators, attributes, edges, types.
+        weights: digests of all weights whose values are in the artefact or decided something in it.
+        facts: name and text of each further dependence: options, provider, SDK, driver and CPU versions.
+    """
+
+    kind: str
+    structure: bytes
+    weights: tuple[bytes, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+
+    def digest(self) -> str:
+        """Return the name of the artefact: 64 hexadecimal digits."""
+        hasher = hashlib.sha256()
+        for part in (self.kind.encode(), self.structure, *self.weights):
+            hasher.update(len(part).to_bytes(8, "little") + part)
+        for name, text in sorted(self.facts):
+            hasher.update(f"{len(name)}:{name}={len(text)}:{text};".encode())
+        return hasher.hexdigest()

@@ -1,0 +1,147 @@
+"""ArtefactCache: files named by their key, written atomically, checked when read, bounded in size.
+
+An entry is a header line (format, length, SHA-256 of the content) and the content. Anything that does not fit is removed
+and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else. Several processes may share a cache:
+a writer renames a finished file into place, a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ort_core.cache.key import CacheKey
+from ort_core.settings import environment_value
+
+log = logging.getLogger(__name__)
+
+_MAGIC = b"ort-core-artefact-1"
+DEFAULT_MAX_NBYTES = 4 << 30
+_SUFFIX = ".artefact"
+
+
+def cache_directory() -> Path:
+    """Return the folder of the cache: ``ORT_CACHE_DIR``, or the platform's cache folder of this user."""
+    given = environment_value("ORT_CACHE_DIR")
+    if given:
+        return Path(str(given)).expanduser()
+    import platformdirs  # only asked where the variable is not set
+
+    return Path(platformdirs.user_cache_dir("ort-core"))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """One file of the cache; ``used_at`` is in seconds since the epoch."""
+
+    kind: str
+    name: str
+    path: Path
+    nbytes: int
+    used_at: float
+
+
+class ArtefactCache:
+    """Artefacts by key in one folder.
+
+    Args:
+        folder: where they lie; made when the first is written.
+        max_nbytes: when all entries together grow above this, the least recently used ones go.
+    """
+
+    def __init__(self, folder: Path | None = None, max_nbytes: int = DEFAULT_MAX_NBYTES) -> None:
+        self.folder = folder if folder is not None else cache_directory()
+        self.max_nbytes = max_nbytes
+
+    def get(self, key: CacheKey) -> bytes | None:
+        """Return the content of an entry, or ``None`` when it is absent, corrupt (it is removed) or not readable."""
+        path = self._path(key)
+        try:
+            stored = path.read_bytes()
+        except OSError:
+            return None
+        content = _checked(stored)
+        if content is None:
+            log.warning("cache entry %s is corrupt and will be rebuilt", path)
+            path.unlink(missing_ok=True)
+            return None
+        _touch(path)
+        return content
+
+    def put(self, key: CacheKey, content: bytes) -> bool:
+        """Write an entry; returns whether that worked (a full or read-only disk is no error, the cache is then unused)."""
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, partial = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_header(content))
+                    file.write(content)
+                Path(partial).replace(path)
+            except BaseException:
+                Path(partial).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            log.info("cache entry %s cannot be written: %s", path, error)
+            return False
+        self.trim()
+        return True
+
+    def remove(self, key: CacheKey) -> None:
+        """Remove one entry if it is there."""
+        self._path(key).unlink(missing_ok=True)
+
+    def entries(self) -> Iterator[CacheEntry]:
+        """Yield all entries, in no order; files that vanish meanwhile are passed over."""
+        for path in self.folder.glob(f"*/*{_SUFFIX}"):
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            yield CacheEntry(path.parent.name, path.stem, path, status.st_size, status.st_mtime)
+
+    def nbytes(self) -> int:
+        """Return the size of all entries."""
+        return sum(entry.nbytes for entry in self.entries())
+
+    def trim(self, max_nbytes: int | None = None) -> int:
+        """Remove the least recently used entries until the rest fits; returns how many went."""
+        limit = self.max_nbytes if max_nbytes is None else max_nbytes
+        entries = sorted(self.entries(), key=lambda entry: entry.used_at)
+        total, removed = sum(entry.nbytes for entry in entries), 0
+        for entry in entries:
+            if total <= limit:
+                break
+            entry.path.unlink(missing_ok=True)
+            total -= entry.nbytes
+            removed += 1
+        return removed
+
+    def clear(self) -> int:
+        """Remove all entries; returns how many went."""
+        return self.trim(-1)
+
+    def _path(self, key: CacheKey) -> Path:
+        return self.folder / key.kind / f"{key.digest()}{_SUFFIX}"
+
+
+def _header(content: bytes) -> bytes:
+    return b"%s %d %s\n" % (_MAGIC, len(content), hashlib.sha256(content).hexdigest().encode())
+
+
+def _checked(stored: bytes) -> bytes | None:
+    header, newline, content = stored.partition(b"\n")
+    return content if newline and header + newline == _header(content) else None
+
+
+def _touch(path: Path) -> None:
+    try:
+        os.utime(path)
+    except OSError:  # a cache on a read-only disk serves without remembering use
+        log.debug("cannot note the use of %s", path)

@@ -1,0 +1,89 @@
+"""What onnxruntime forgives, the drop-in forgives: unknown keys and absent providers warn instead of failing.
+
+Instances also answer to the private names of onnxruntime that well-known programs read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from ort_core import options, session
+from ort_core.session_api.provider_request import Providers, Request, provider_request
+
+
+class SessionOptions(options.SessionOptions):
+    """Session options that warn of unknown configuration keys and unfit values."""
+
+    unknown_is_error: ClassVar[bool] = False
+
+
+class RunOptions(options.RunOptions):
+    """Run options that warn of unknown configuration keys and unfit values."""
+
+    unknown_is_error: ClassVar[bool] = False
+
+
+class InferenceSession(session.InferenceSession):
+    """A session that leaves out providers and provider options that it does not know, with a warning."""
+
+    _options_type: ClassVar[type[options.SessionOptions]] = SessionOptions
+
+    def _requested(
+        self,
+        providers: Providers | None,
+        provider_options: Sequence[Mapping[str, object]] | None,
+        metadata: Mapping[str, str],
+    ) -> Request | None:
+        request = provider_request(providers, provider_options, self._options, self._environment, metadata)
+        if request is None:
+            return None
+        available = self._environment.available_providers()
+        usable: Request = []
+        for name, values in request:
+            if self._environment.check(name):
+                usable.append((name, self._known_options(name, values)))
+                continue
+            warnings.warn(
+                f"Specified provider '{name}' is not in available provider names. "
+                f"Available providers: '{', '.join(available)}'",
+                stacklevel=5,
+            )
+        return usable
+
+    def _known_options(self, name: str, values: Mapping[str, object]) -> dict[str, object]:
+        known = {field.name for field in dataclasses.fields(self._environment.get_provider(name).options_type)}
+        unknown = [key for key in values if key not in known]
+        if unknown:
+            warnings.warn(f"{name} has no options {', '.join(unknown)}; ignored", stacklevel=6)
+        return {key: value for key, value in values.items() if key in known}
+
+    @property
+    def _sess(self) -> InferenceSession:
+        return self
+
+    @property
+    def _model_path(self) -> str | None:
+        return self._source.path
+
+    @property
+    def _sess_options(self) -> options.SessionOptions:
+        return self._options
+
+    @property
+    def _providers(self) -> list[str]:
+        return self.get_providers()
+
+    @property
+    def _provider_options(self) -> dict[str, dict[str, str]]:
+        return self.get_provider_options()
+
+    @property
+    def _inputs_meta(self) -> Sequence[Any]:  # Any: NodeArg, as programs read it
+        return self.get_inputs()
+
+    @property
+    def _outputs_meta(self) -> Sequence[Any]:  # Any: as above
+        return self.get_outputs()

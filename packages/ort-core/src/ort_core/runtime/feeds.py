@@ -1,0 +1,306 @@
+"""Feeds: what a caller hands to ``run`` becomes checked run-time values, or an error that names the input.
+
+Element types are never converted behind the caller's back: float64 for a float input is an error. Only values without
+an element type of their own (Python numbers, nested lists) take the input's, and only when nothing is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_core.errors import InvalidArgument, InvalidType, InvalidValue, MissingInput, did_you_mean
+from ort_core.ir.dims import Dim, SymbolicDim
+from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
+from ort_core.ir.values import Value
+from ort_core.tensors.dlpack import from_dlpack
+from ort_core.tensors.ort_value import DeviceArray, OrtValue, RuntimeValue, string_array, type_of
+from ort_core.tensors.sparse import SparseArray
+from ort_core.tensors.sparse_tensor import SparseTensor
+
+log = logging.getLogger(__name__)
+_ADVICE = "Please fix either the inputs/outputs or the model."
+
+
+class FeedChecker:
+    """Checks and converts the feeds of one graph. Built once; safe from many threads.
+
+    Args:
+        inputs: the graph's formal inputs; those with a constant may be left out.
+    """
+
+    def __init__(self, inputs: Iterable[Value]) -> None:
+        self._inputs = {value.name: _Input(value) for value in inputs}
+        self._required = [i.name for i in self._inputs.values() if i.is_required]
+        self._named = [
+            (name, axis, dim)
+            for name, i in self._inputs.items()
+            for axis, dim in enumerate(i.shown)
+            if isinstance(dim, str)
+        ]
+        self._shares_names = len({dim for _, _, dim in self._named}) < len(self._named)
+
+    def convert(self, feeds: Mapping[str, object]) -> dict[str, RuntimeValue]:
+        """Return run-time values by input name. Arrays are shared where they fit as they are.
+
+        Raises:
+            MissingInput: a required input has no feed.
+            InvalidArgument: a name is unknown, or a value does not fit its input.
+        """
+        if not isinstance(feeds, Mapping):
+            raise InvalidType(f"the feeds are a {type(feeds).__name__}, expected a mapping from input names to values")
+        missing = [name for name in self._required if name not in feeds]
+        if missing:
+            raise MissingInput(
+                f"Required inputs ({missing}) are missing from input feed ({list(feeds)}). "
+                f"The model's inputs: {self.described()}"
+            )
+        values: dict[str, RuntimeValue] = {}
+        for name, value in feeds.items():
+            expected = self._inputs.get(name)
+            if expected is None:
+                raise InvalidArgument(
+                    f"Invalid input name: {name}.{did_you_mean(str(name), list(self._inputs))} "
+                    f"The model's inputs: {self.described()}"
+                )
+            values[name] = expected.convert(value)
+        if self._shares_names:
+            self._warn_of_unequal_dimensions(values)
+        return values
+
+    def described(self) -> str:
+        """Return the inputs in words, for messages."""
+        return (
+            ", ".join(f"{i.name}: {i.type}{list(i.shown) if i.has_rank else ''}" for i in self._inputs.values())
+            or "none"
+        )
+
+    def _warn_of_unequal_dimensions(self, values: Mapping[str, RuntimeValue]) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, axis, dim in self._named:
+            value = values.get(name)
+            if not isinstance(value, np.ndarray):
+                continue
+            size, first = sizes.setdefault(dim, (value.shape[axis], name))
+            if size != value.shape[axis]:
+                log.warning(
+                    "dimension %r has size %d in input %r and %d in input %r", dim, size, first, value.shape[axis], name
+                )
+
+
+class _Input:
+    """What one input expects."""
+
+    def __init__(self, value: Value) -> None:
+        self.name = value.name
+        self.type = value.type
+        self.is_required = value.constant is None and not isinstance(value.type, OptionalType)
+        shape = value.type.shape if isinstance(value.type, (TensorType, SparseTensorType)) else None
+        # A declared scalar takes any shape, as in onnxruntime: exporters write [] where they mean "unknown".
+        self.has_rank = bool(shape)
+        self.shown: tuple[int | str | None, ...] = tuple(map(shown_dim, shape or ()))
+        self._sizes = tuple((axis, size) for axis, size in enumerate(self.shown) if isinstance(size, int))
+        known = isinstance(value.type, TensorType) and value.type.dtype is not DataType.UNDEFINED
+        self._dtype = value.type.dtype.numpy if known else None  # type: ignore[union-attr]  # a TensorType, see above
+
+    def convert(self, value: object) -> RuntimeValue:
+        """Return the run-time value of a feed."""
+        if type(value) is np.ndarray and value.dtype == self._dtype and value.dtype != object:
+            self._check_shape(value)
+            return value
+        converted = _Conversion(self.name, self.type).convert(value, self.type)
+        if self.has_rank and isinstance(converted, (np.ndarray, SparseArray)):
+            self._check_shape(converted)
+        return converted
+
+    def _check_shape(self, value: np.ndarray | SparseArray) -> None:
+        shape = value.shape
+        if not self.has_rank:
+            return
+        if len(shape) != len(self.shown):
+            raise InvalidArgument(
+                f"Invalid rank for input: {self.name} Got: {len(shape)} Expected: {len(self.shown)} {_ADVICE} "
+                f"Found shape {list(shape)}, declared {list(self.shown)}."
+            )
+        wrong = [(axis, size) for axis, size in self._sizes if shape[axis] != size]
+        if wrong:
+            lines = "".join(f"\n index: {axis} Got: {shape[axis]} Expected: {size}" for axis, size in wrong)
+            raise InvalidArgument(
+                f"Got invalid dimensions for input: {self.name} for the following indices{lines}\n {_ADVICE} "
+                f"Found shape {list(shape)}, declared {list(self.shown)}."
+            )
+
+
+def shown_dim(dim: Dim) -> int | str | None:
+    """Return a dimension as the API shows it: a size, a name, or ``None``."""
+    if isinstance(dim, SymbolicDim):
+        return str(dim)
+    return dim
+
+
+class _Conversion:
+    """Converts the feed of one input; holds what messages say."""
+
+    def __init__(self, name: str, declared: ValueType | None) -> None:
+        self._name, self._declared = name, declared
+
+    def convert(self, value: object, expected: ValueType | None) -> RuntimeValue:
+        """Return the run-time value for the expected type (a part of the declared one for nested values)."""
+        if isinstance(value, OrtValue):
+            value = value.value.to_host() if isinstance(value.value, DeviceArray) else value.value
+        if isinstance(value, SparseTensor):
+            value = value.to_sparse_array()
+        if isinstance(expected, OptionalType):
+            return None if value is None else self.convert(value, expected.element)
+        if value is None:
+            raise MissingInput(f"Missing Input: {self._name}: the feed is None, expected {self._declared}")
+        if isinstance(expected, TensorType):
+            return self._tensor(value, expected.dtype)
+        if isinstance(expected, SequenceType):
+            if isinstance(value, np.ndarray) and value.ndim:
+                value = list(value)
+            if not isinstance(value, (list, tuple)):
+                raise self._unfit(value)
+            return [self.convert(item, expected.element) for item in value]
+        if isinstance(expected, MapType):
+            return self._map(value, expected)
+        if isinstance(expected, SparseTensorType):
+            return self._sparse(value, expected)
+        return value  # type: ignore[return-value]  # an opaque value: only its operators know it
+
+    def _tensor(self, value: object, dtype: DataType) -> np.ndarray:
+        if isinstance(value, (SparseArray, Mapping)):
+            raise self._unfit(value)
+        if dtype is DataType.STRING:
+            return self._strings(value)
+        if not isinstance(value, (np.ndarray, np.generic)):
+            value = self._array(value, dtype)
+        array = np.asarray(value)
+        if dtype is DataType.UNDEFINED:
+            return array
+        if array.dtype != dtype.numpy:
+            swapped = array.dtype.newbyteorder("=")
+            if swapped != dtype.numpy:
+                raise self._wrong_type(array, f"tensor({dtype.text})")
+            return array.astype(swapped)
+        return array
+
+    def _array(self, value: object, dtype: DataType) -> np.ndarray:
+        """Return the array of something that is none yet: from DLPack, the array protocol, or Python numbers."""
+        if hasattr(value, "__dlpack__"):
+            return from_dlpack(value)
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+        if isinstance(value, (str, bytes)) or not isinstance(value, (bool, int, float, complex, Sequence)):
+            raise self._unfit(value)
+        found = self._nested(value)
+        if dtype is DataType.UNDEFINED:
+            return found
+        return self._fitted(value, found, dtype)
+
+    def _nested(self, value: object) -> np.ndarray:
+        try:
+            found = np.asarray(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InvalidArgument(f"the feed of input {self._name!r} is a list that is no tensor: {error}") from error
+        if found.dtype == object:
+            raise self._unfit(value)
+        return found
+
+    def _fitted(self, value: object, found: np.ndarray, dtype: DataType) -> np.ndarray:
+        leaf_is_typed = isinstance(value, (list, tuple)) and any(isinstance(i, (np.ndarray, np.generic)) for i in value)
+        if leaf_is_typed and found.dtype != dtype.numpy:
+            raise self._wrong_type(found, f"tensor({dtype.text})")
+        order = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+        target = 2 if dtype.is_float else 1 if dtype.is_integer else {DataType.BOOL: 0}.get(dtype, 3)
+        if found.size and order.get(found.dtype.kind, 4) > target:
+            raise self._wrong_type(found, f"tensor({dtype.text})")
+        if target != 1:
+            return found.astype(dtype.numpy)
+        limits = _integer_limits(dtype)
+        if found.size and not (limits[0] <= int(found.min()) and int(found.max()) <= limits[1]):
+            raise InvalidArgument(
+                f"the feed of input {self._name!r} has numbers outside {limits[0]}..{limits[1]}, "
+                f"expected tensor({dtype.text})"
+            )
+        return found.astype(dtype.numpy)
+
+    def _strings(self, value: object) -> np.ndarray:
+        if isinstance(value, (str, bytes)):
+            return string_array(np.array(value, object))
+        if isinstance(value, (list, tuple)):
+            try:
+                value = np.array(value, object)
+            except ValueError as error:
+                raise InvalidArgument(
+                    f"the feed of input {self._name!r} is a list that is no tensor: {error}"
+                ) from error
+        array = np.asarray(value)
+        if array.dtype == object:
+            if any(isinstance(item, (list, tuple, Mapping)) for item in array.reshape(-1).tolist()):
+                raise self._unfit(value)
+            return string_array(array)
+        if array.dtype.kind not in "UST":
+            raise self._wrong_type(array, "tensor(string)")
+        return string_array(array)
+
+    def _map(self, value: object, expected: MapType) -> dict[Any, Any]:  # Any: keys and values as the model says
+        if not isinstance(value, Mapping):
+            raise self._unfit(value)
+        kinds = (str, bytes) if expected.key is DataType.STRING else (int, np.integer)
+        wrong = [key for key in value if not isinstance(key, kinds) or isinstance(key, bool)]
+        if wrong:
+            raise InvalidArgument(
+                f"the feed of input {self._name!r} has the key {wrong[0]!r}, expected keys of {expected.key.text} "
+                f"({self._declared})"
+            )
+        keys = [k.decode() if isinstance(k, bytes) else k if isinstance(k, str) else int(k) for k in value]
+        if isinstance(expected.value, TensorType):
+            return {k: self._map_item(item, expected.value.dtype) for k, item in zip(keys, value.values(), strict=True)}
+        return {key: self.convert(item, expected.value) for key, item in zip(keys, value.values(), strict=True)}
+
+    def _map_item(self, item: object, dtype: DataType) -> object:
+        if dtype is DataType.STRING:
+            return item.decode() if isinstance(item, bytes) else str(item)
+        if isinstance(item, (bool, int, float)):
+            return item
+        array = self._tensor(item, dtype)
+        return array[()] if array.ndim == 0 else array
+
+    def _sparse(self, value: object, expected: SparseTensorType) -> SparseArray:
+        if not isinstance(value, SparseArray):
+            raise self._unfit(value)
+        if DataType.from_numpy(value.dtype) is not expected.dtype:
+            raise self._wrong_type(value.values, f"sparse_tensor({expected.dtype.text})")
+        return value
+
+    def _wrong_type(self, array: np.ndarray, expected: str) -> InvalidArgument:
+        try:
+            actual = str(type_of(array))
+        except ValueError:
+            actual = f"numpy {array.dtype}"
+        hint = ""
+        if array.dtype.kind in "fiub" and expected.startswith("tensor(") and "string" not in expected:
+            hint = " Convert it with astype; element types are never converted silently."
+        return InvalidArgument(
+            f"Unexpected input data type. Actual: ({actual}) , expected: ({expected}) for input {self._name!r}.{hint}"
+        )
+
+    def _unfit(self, value: object) -> InvalidValue:
+        kind = {
+            MapType: "a mapping", SequenceType: "a list", SparseTensorType: "a SparseTensor",
+            OptionalType: "a value or None",
+        }.get(type(self._declared), "a numpy array, a nested list of numbers or an OrtValue")  # fmt: skip
+        core = f"Unable to handle object of type {type(value)}"
+        if isinstance(value, (str, bytes)):
+            core = f"Input must be a list of dictionaries or a single numpy array for input {self._name!r}."
+        return InvalidValue(f"{core} The feed of input {self._name!r} must be {kind} for {self._declared}.")
+
+
+def _integer_limits(dtype: DataType) -> tuple[int, int]:
+    if dtype.text.startswith("u"):
+        return 0, (1 << dtype.bits) - 1
+    return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1

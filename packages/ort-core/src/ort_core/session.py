@@ -1,0 +1,194 @@
+"""InferenceSession: calls the stages in order; how it runs and what it tells are its two bases."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, cast
+
+from ort_core import stages
+from ort_core.environment import default_environment
+from ort_core.errors import EPFail, InvalidType, NotImplemented, UnknownOption, did_you_mean
+from ort_core.options import SessionOptions
+from ort_core.runtime.profiler import Profiler
+from ort_core.session_api.loaded_model import LoadedModel
+from ort_core.session_api.model_config import apply_model_config
+from ort_core.session_api.model_source import Loadable, ModelSource
+from ort_core.session_api.node_arg import ModelMetadata
+from ort_core.session_api.provider_request import Providers, Request, normalised, provider_request
+from ort_core.session_api.running import BackgroundRunsState
+from ort_core.session_api.runs import SessionRuns
+from ort_core.settings import environment_value
+
+log = logging.getLogger(__name__)
+_KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
+
+
+class InferenceSession(SessionRuns):
+    """A model that is ready to run. ``run`` is safe from many threads.
+
+    Args:
+        path_or_bytes: a path, bytes, memoryview, binary file object or ``onnx.ModelProto``.
+        sess_options: how to load, optimise and place; copied.
+        providers: names, or (name, options), most wanted first; all available ones when not given.
+        provider_options: one mapping for each name in ``providers``.
+        **kwargs: ``disabled_optimizers`` (names of passes), ``enable_fallback`` (True), ``read_config_from_model``.
+
+    Raises:
+        OrtError: the model cannot be loaded, an option is unknown, or no provider that was asked for is available.
+    """
+
+    _options_type: ClassVar[type[SessionOptions]] = SessionOptions
+
+    def __init__(
+        self,
+        path_or_bytes: Loadable,
+        sess_options: SessionOptions | None = None,
+        providers: Providers | None = None,
+        provider_options: Sequence[Mapping[str, object]] | None = None,
+        **kwargs: object,
+    ) -> None:
+        options = self._options_type() if sess_options is None else sess_options
+        if not isinstance(options, SessionOptions):
+            raise InvalidType(f"sess_options is a {type(options).__name__}, expected SessionOptions")
+        unknown = next((name for name in kwargs if name not in _KEYWORDS), None)
+        if unknown is not None and options.unknown_is_error:
+            raise UnknownOption(
+                f"InferenceSession takes no argument {unknown!r}.{did_you_mean(unknown, list(_KEYWORDS))} "
+                f"Beyond the first four: {', '.join(_KEYWORDS)}"
+            )
+        self._environment = default_environment()
+        self._source = ModelSource(path_or_bytes)
+        self._options = options.copy()
+        self._keywords = kwargs
+        self._fallback = bool(kwargs.get("enable_fallback", True))
+        self._background = BackgroundRunsState()
+        self._profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
+        self._load(lambda metadata: self._requested(providers, provider_options, metadata))
+
+    def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
+        start = time.perf_counter_ns()
+        model = self._source.load(self._options)
+        if self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL")):
+            apply_model_config(model.metadata, self._options)
+        self._record("model_loading_array" if self._source.path is None else "model_loading_uri", start)
+        start = time.perf_counter_ns()
+        request = find_request(model.metadata)
+        metadata = ModelMetadata.of(model)
+        prepared = stages.prepare(model, self._options, self._environment, request, self._disabled_passes())
+        self._loaded = LoadedModel.of(prepared, metadata, request, self)
+        self._record("session_initialization", start)
+        if self._profiler is not None:
+            self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
+            self._profiler.default_provider = prepared.providers[0]
+        self._save_optimized()
+
+    def _requested(
+        self,
+        providers: Providers | None,
+        provider_options: Sequence[Mapping[str, object]] | None,
+        metadata: Mapping[str, str],
+    ) -> Request | None:
+        return provider_request(providers, provider_options, self._options, self._environment, metadata)
+
+    def _fall_back(self, error: EPFail) -> bool:
+        request = self._loaded.request
+        if not self._fallback or request is None or len(request) < 2:
+            return False
+        warnings.warn(f"{error}; running on {request[1][0]} from now on", stages.PlacementWarning, stacklevel=4)
+        self._load(lambda _: request[1:])
+        return True
+
+    def _disabled_passes(self) -> frozenset[str]:
+        given = self._keywords.get("disabled_optimizers") or ()
+        names = [given] if isinstance(given, str) else list(cast("Iterable[str]", given))
+        configured = str(self._options.setting("optimization.disable_specified_optimizers"))
+        return frozenset([*names, *(n.strip() for n in configured.replace(",", ";").split(";") if n.strip())])
+
+    def _save_optimized(self) -> None:
+        path = self._options.optimized_model_filepath
+        if not path:
+            return
+        from ort_core.onnx_io.save import save_model
+
+        key = "session.optimized_model_external_initializers"
+        file = str(self._options.setting(f"{key}_file_name")) or None
+        threshold = int(self._options.setting(f"{key}_min_size_in_bytes"))
+        save_model(self._loaded.prepared.model, path, external_file=file, external_threshold=threshold)
+
+    def set_providers(
+        self, providers: Providers | None = None, provider_options: Sequence[Mapping[str, object]] | None = None
+    ) -> None:
+        """Place the model anew, on other providers. Not to be called while runs are going on."""
+        request = normalised(providers, provider_options) if providers else None
+        previous = self._loaded
+        self._load(lambda _: request)
+        previous.closing()
+
+    def enable_fallback(self) -> None:
+        """Go on to the next provider that was asked for when one fails in a run."""
+        self._fallback = True
+
+    def disable_fallback(self) -> None:
+        """Raise EPFail when a provider fails in a run."""
+        self._fallback = False
+
+    def end_profiling(self) -> str:
+        """Write the trace and return its path; an empty string when profiling is off."""
+        return "" if self._profiler is None else self._profiler.finish()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """Return when profiling began, in nanoseconds since the epoch; 0 when it is off."""
+        return 0 if self._profiler is None else self._profiler.start_wall_ns
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Check options that change while a session lives; no installed provider has any, so they have no effect."""
+        for name, value in options.items():
+            self._options.copy().add_session_config_entry(name, value)
+            log.info("dynamic option %s has no effect on %s", name, self._loaded.prepared.providers)
+
+    def get_tuning_results(self) -> list[dict[str, Any]]:  # Any: onnxruntime's own records
+        """Return an empty list: no provider here keeps onnxruntime's tuning records."""
+        return []
+
+    def set_tuning_results(self, results: Iterable[object], *, error_on_invalid: bool = False) -> None:
+        """Accept an empty list only: onnxruntime's tuning records mean nothing to the providers here."""
+        if list(results):
+            raise NotImplemented(
+                "tuning results belong to onnxruntime's kernels; kernels here are tuned by their provider"
+            )
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Release a captured graph (none is captured here)."""
+
+    def close(self) -> None:
+        """Give back what the session holds. Further runs are refused; closing twice does nothing."""
+        self._background.close()
+        self._loaded.closing()
+
+    def __enter__(self) -> InferenceSession:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {
+            "source": self._source, "options": self._options, "keywords": self._keywords,
+            "request": self._loaded.request, "fallback": self._fallback,
+        }  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # Any: pickled state
+        self._environment = default_environment()
+        self._source, self._options, self._keywords = state["source"], state["options"], state["keywords"]
+        self._fallback = state["fallback"]
+        self._background = BackgroundRunsState()
+        self._profiler = Profiler(self._options.profile_file_prefix) if self._options.enable_profiling else None
+        self._load(lambda _: state["request"])
+
+    def __repr__(self) -> str:
+        where = self._source.path or "given bytes"
+        inputs = self._loaded.checker.described()
+        return f"{type(self).__name__}({where!r}, inputs: {inputs}, providers: {self.get_providers()})"

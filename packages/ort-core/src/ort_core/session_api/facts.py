@@ -1,0 +1,76 @@
+"""SessionFacts: what a session tells about its model, its options and the placement."""
+
+from __future__ import annotations
+
+from ort_core.environment import Environment
+from ort_core.errors import Fail
+from ort_core.options import SessionOptions
+from ort_core.partitioning.report import PlacementReport
+from ort_core.session_api.devices import OrtEpAssignedSubgraph, OrtEpDevice, assigned_subgraphs, ep_devices
+from ort_core.session_api.loaded_model import LoadedModel
+from ort_core.session_api.node_arg import ModelMetadata, NodeArg
+from ort_core.tensors.device import OrtMemoryInfo
+
+
+class SessionFacts:
+    """The part of a session that only answers questions."""
+
+    _loaded: LoadedModel
+    _options: SessionOptions
+    _environment: Environment
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Return the inputs that must be fed."""
+        return list(self._loaded.inputs)
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Return the outputs."""
+        return list(self._loaded.outputs)
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Return the inputs with a default, which may be fed."""
+        return list(self._loaded.overridable)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Return what the model says about itself."""
+        return self._loaded.metadata
+
+    def get_session_options(self) -> SessionOptions:
+        """Return the options of this session (changing them does not change the session)."""
+        return self._options
+
+    def get_providers(self) -> list[str]:
+        """Return the names of this session's providers, in order."""
+        return list(self._loaded.prepared.providers)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Return the options of each provider as strings."""
+        return {name: dict(options) for name, options in self._loaded.prepared.provider_options.items()}
+
+    def explain(self) -> PlacementReport:
+        """Return which provider runs each node, and why the others do not; ``str()`` of it is a table."""
+        return self._loaded.prepared.report
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Return the nodes of each provider (``explain`` says more)."""
+        if not self._options.setting("session.record_ep_graph_assignment_info"):
+            raise Fail(
+                "Session configuration entry 'session.record_ep_graph_assignment_info' must be set to \"1\" to "
+                "retrieve EP graph assignment information. session.explain() needs no setting."
+            )
+        return assigned_subgraphs(self._loaded.prepared.report)
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Return where each input is wanted: the host, from where the plan copies."""
+        return [OrtMemoryInfo("Cpu") for _ in self._loaded.inputs]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """Return where each output arrives: the host."""
+        return [OrtMemoryInfo("Cpu") for _ in self._loaded.outputs]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice]:
+        """Return the provider and device that each input goes to first."""
+        devices = [
+            device for device in ep_devices(self._environment) if device.ep_name == self._loaded.prepared.providers[0]
+        ]
+        return devices[:1] * len(self._loaded.inputs)

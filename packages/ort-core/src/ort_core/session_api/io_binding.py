@@ -1,0 +1,237 @@
+"""IOBinding: inputs and outputs bound once and used by many runs, in memory that the caller chooses.
+
+An input bound by address is read there at each run; an output bound by address or OrtValue is written there. A bound
+input that is an OrtValue is not copied. Devices are waited for in ``synchronize_outputs``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from ort_core.errors import InvalidValue, did_you_mean
+from ort_core.ir.types import DataType
+from ort_core.session_api.node_arg import NodeArg
+from ort_core.tensors.device import Device, OrtDevice, find_device
+from ort_core.tensors.ort_value import ElementType, OrtValue, element_type_of
+from ort_core.tensors.ort_value_vector import OrtValueVector
+from ort_core.tensors.packing import pack_bits, unpack_bits
+
+if TYPE_CHECKING:
+    from ort_core.tensors.ort_value import RuntimeValue
+
+
+class BindableSession(Protocol):
+    """What a binding needs of its session."""
+
+    def get_inputs(self) -> Sequence[NodeArg]:
+        """Return the inputs."""
+
+    def get_outputs(self) -> Sequence[NodeArg]:
+        """Return the outputs."""
+
+    def get_overridable_initializers(self) -> Sequence[NodeArg]:
+        """Return the inputs with a default."""
+
+
+class _Memory:
+    """Memory of the caller, by address: a tensor that is read or written there."""
+
+    def __init__(self, address: int, dtype: DataType, shape: tuple[int, ...]) -> None:
+        if dtype is DataType.STRING:
+            raise InvalidValue("a tensor of strings cannot be bound by address; bind an OrtValue")
+        self._dtype, self._shape = dtype, shape
+        count = int(np.prod(shape, dtype=np.int64))
+        nbytes = -(-count * dtype.bits // 8)
+        if nbytes and not address:
+            raise InvalidValue(f"the address of a buffer of {nbytes} bytes is 0")
+        memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else memoryview(bytearray())
+        self._bytes = np.frombuffer(memory, np.uint8)
+
+    def read(self) -> np.ndarray:
+        """Return the tensor: a view of the memory, except for types of less than a byte."""
+        if self._dtype.bits < 8:
+            return unpack_bits(self._bytes, self._dtype, int(np.prod(self._shape))).reshape(self._shape)
+        return self._bytes.view(self._dtype.numpy).reshape(self._shape)
+
+    def write(self, name: str, result: RuntimeValue) -> OrtValue:
+        """Copy a result into the memory."""
+        target = self.read()
+        _check_fits(name, result, target)
+        source = np.ascontiguousarray(result)
+        if self._dtype.bits < 8:
+            self._bytes[:] = pack_bits(source.reshape(-1).view(np.uint8), self._dtype.bits)
+        else:
+            self._bytes[:] = source.reshape(-1).view(np.uint8)
+        return OrtValue.of(self.read())
+
+
+class IOBinding:
+    """Bindings of one session's inputs and outputs."""
+
+    def __init__(self, session: BindableSession) -> None:
+        arguments = [*session.get_inputs(), *session.get_overridable_initializers()]
+        self._inputs = {argument.name: argument for argument in arguments}
+        self._outputs = {argument.name: argument for argument in session.get_outputs()}
+        self._fed: dict[str, OrtValue | _Memory] = {}
+        self._wanted: dict[str, OrtValue | _Memory | None] = {}
+        self._results: list[OrtValue] = []
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
+        """Bind an input to an array, which is not copied when it is contiguous."""
+        self.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(np.asarray(arr_on_cpu)))
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str | OrtDevice,
+        device_id: int,
+        element_type: ElementType,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Bind an input to memory at an address."""
+        self._check_input(name)
+        self._check_host(device_type, device_id)
+        self._fed[name] = _Memory(int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind an input to an OrtValue."""
+        self._check_input(name)
+        if not isinstance(ortvalue, OrtValue):
+            raise InvalidValue(f"input {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
+        self._fed[name] = ortvalue
+
+    def synchronize_inputs(self) -> None:
+        """Wait until bound inputs are there (they always are: copies to devices are part of the run)."""
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str | OrtDevice = "cpu",
+        device_id: int = 0,
+        element_type: ElementType | None = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Ask for an output: on a device, or, with an address, in memory of the caller."""
+        self._check_output(name)
+        self._check_host(device_type, device_id)
+        if buffer_ptr is None:
+            self._wanted[name] = None
+            return
+        if element_type is None or shape is None:
+            raise InvalidValue("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
+        self._wanted[name] = _Memory(int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Ask for an output in the memory of an OrtValue."""
+        self._check_output(name)
+        if not isinstance(ortvalue, OrtValue):
+            raise InvalidValue(f"output {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
+        self._wanted[name] = ortvalue
+
+    def synchronize_outputs(self) -> None:
+        """Wait until outputs are there (results on the host are there when the run returns)."""
+
+    def get_outputs(self) -> list[OrtValue]:
+        """Return the outputs of the last run, in the order of binding."""
+        return list(self._results)
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """Return the outputs of the last run as an OrtValueVector."""
+        vector = OrtValueVector()
+        vector.replace(self._results)
+        return vector
+
+    def copy_outputs_to_cpu(self) -> list[RuntimeValue]:
+        """Return copies of the outputs of the last run."""
+        return [o.numpy().copy() if o.is_tensor() else cast("RuntimeValue", o.value) for o in self._results]
+
+    def clear_binding_inputs(self) -> None:
+        """Forget bound inputs."""
+        self._fed.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget bound outputs and results."""
+        self._wanted.clear()
+        self._results = []
+
+    def feeds(self) -> dict[str, object]:
+        """Return the feeds of the next run."""
+        return {name: bound.read() if isinstance(bound, _Memory) else bound for name, bound in self._fed.items()}
+
+    def output_names(self) -> list[str]:
+        """Return the outputs of the next run, in the order of binding.
+
+        Raises:
+            InvalidValue: no output is bound.
+        """
+        if not self._wanted:
+            raise InvalidValue("Error in execution: At least one output should be requested. Call bind_output first.")
+        return list(self._wanted)
+
+    def accept(self, results: Sequence[OrtValue]) -> None:
+        """Take the results of a run and copy those that have a place of their own."""
+        taken = []
+        for (name, place), result in zip(self._wanted.items(), results, strict=True):
+            if isinstance(place, _Memory):
+                taken.append(place.write(name, result.numpy()))
+            elif place is not None and place.is_tensor():
+                _check_fits(name, result.numpy(), place.numpy())
+                place.update_inplace(result)
+                taken.append(place)
+            else:
+                taken.append(result)
+        self._results = taken
+
+    @property
+    def _iobinding(self) -> IOBinding:  # programs written for onnxruntime reach for the object inside
+        return self
+
+    def _check_input(self, name: str) -> None:
+        if name not in self._inputs:
+            raise _unknown(name, list(self._inputs), "inputs")
+
+    def _check_output(self, name: str) -> None:
+        if name not in self._outputs:
+            raise _unknown(name, list(self._outputs), "outputs")
+
+    @staticmethod
+    def _check_host(device_type: str | OrtDevice, device_id: int) -> Device:
+        device = device_type.device if isinstance(device_type, OrtDevice) else find_device(device_type, device_id)
+        if not device.is_cpu:
+            raise InvalidValue(f"{device} cannot be bound: no installed plugin offers it; use 'cpu'")
+        return device
+
+
+def _unknown(name: str, known: list[str], what: str) -> InvalidValue:
+    return InvalidValue(
+        f"Failed to find NodeArg with name: {name} in the def list.{did_you_mean(str(name), known)} "
+        f"The model's {what}: {', '.join(known)}"
+    )
+
+
+def _check_fits(name: str, result: RuntimeValue, target: np.ndarray) -> None:
+    if not isinstance(result, np.ndarray):
+        raise InvalidValue(f"output {name!r} is no tensor and cannot be bound to memory")
+    if result.dtype != target.dtype:
+        raise InvalidValue(
+            f"Unexpected output data type. Actual: (tensor({_text(target)})) , expected: (tensor({_text(result)})): "
+            f"the memory bound to output {name!r} has another element type"
+        )
+    if result.shape != target.shape:
+        raise InvalidValue(
+            f"The output OrtValue provided for output '{name}' has shape {list(target.shape)} but the computed output "
+            f"shape for this run is {list(result.shape)}. Bind memory of that shape, or leave it to the session."
+        )
+
+
+def _text(array: np.ndarray) -> str:
+    return "string" if array.dtype == object else DataType.from_numpy(array.dtype).text
+
+
+SessionIOBinding = IOBinding  # onnxruntime's name of the object inside

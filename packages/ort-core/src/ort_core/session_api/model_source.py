@@ -1,0 +1,126 @@
+"""ModelSource: where a session's model came from, so that it can be loaded again and pickled.
+
+A path is kept as a path. Bytes, file objects and protos are not kept: the loaded model is, which shares its constants
+with the optimised one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import IO, Any, cast
+
+from ort_core.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, did_you_mean
+from ort_core.ir.constants import Constant
+from ort_core.ir.dims import Dim, SymbolicDim, substitute
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Model
+from ort_core.ir.types import DataType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
+from ort_core.ir.values import Value
+from ort_core.options import SessionOptions
+from ort_core.tensors.ort_value import OrtValue
+
+Loadable = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | object  # object: an onnx.ModelProto
+
+
+class ModelSource:
+    """A model's path, or the model itself."""
+
+    def __init__(self, source: Loadable) -> None:
+        self._source: Loadable | None = source
+        self._model: Model | None = source if isinstance(source, Model) else None
+        self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+
+    def load(self, options: SessionOptions) -> Model:
+        """Return an editable model with the options' initializers and sizes in it.
+
+        Raises:
+            NoSuchFile, InvalidProtobuf, InvalidGraph, Fail: as ``onnx_io.load.load_model``.
+            InvalidArgument: an initializer given by the options does not fit the model.
+        """
+        from ort_core.onnx_io.load import load_model  # imports onnx, which programs that load nothing do not pay for
+
+        if options.load_cancelled:
+            raise ModelLoadCanceled("Graph loading canceled due to user request.")
+        if options.setting("session.load_model_format") == "ORT":
+            raise NotImplemented("the .ort file format belongs to onnxruntime; convert the model to ONNX")
+        if self._model is None:
+            folder = str(options.setting("session.model_external_initializers_file_folder_path")) or None
+            model = load_model(cast(Any, self._source), folder=folder, in_memory_files=options.external_files)
+            if self.path is None:  # Any above: an object may be a ModelProto, which only onnx_io knows
+                self._model, self._source = model.clone(), None
+        else:
+            model = self._model.clone()
+        replace_initializers(model, options.initializers)
+        fix_dimensions(model, options.dimensions_by_name, options.dimensions_by_denotation)
+        if options.load_cancelled:
+            raise ModelLoadCanceled("Graph loading canceled due to user request.")
+        return model
+
+    def __getstate__(self) -> dict[str, object]:
+        from ort_core.onnx_io.save import model_to_bytes
+
+        return {"path": self.path, "content": None if self._model is None else model_to_bytes(self._model)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # Any: pickled state
+        self.path = state["path"]
+        self._source, self._model = (self.path if self.path is not None else state["content"]), None
+
+
+def replace_initializers(model: Model, given: Mapping[str, object]) -> None:
+    """Give initializers the data of OrtValues, not copied.
+
+    Raises:
+        InvalidArgument: the model has no such initializer, or element type or shape differ.
+    """
+    by_name = {value.name: value for value in model.graph.initializers}
+    for name, ort_value in given.items():
+        known = by_name.get(name)
+        if known is None or known.constant is None:
+            raise InvalidArgument(
+                f"SessionOptions gives data for the initializer {name!r}, which the model does not have."
+                f"{did_you_mean(name, list(by_name))}"
+            )
+        array = cast(OrtValue, ort_value).numpy()
+        dtype = DataType.STRING if array.dtype == object else DataType.from_numpy(array.dtype)
+        if dtype is not known.constant.dtype or array.shape != known.constant.shape:
+            raise InvalidArgument(
+                f"the data given for the initializer {name!r} is {dtype.text}{list(array.shape)}, the model has "
+                f"{known.constant.dtype.text}{list(known.constant.shape)}"
+            )
+        known.constant = Constant.of(array)
+
+
+def fix_dimensions(model: Model, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> None:
+    """Replace named dimensions by sizes, in every value's type."""
+    if by_denotation:
+        raise NotImplemented(
+            f"sizes by denotation ({', '.join(by_denotation)}) cannot be applied: dimensions are known by name here; "
+            "use add_free_dimension_override_by_name"
+        )
+    if by_name:
+        sizes = dict(by_name)
+        for value in _values(model.graph):
+            if value.type is not None:
+                value.type = _fixed_type(value.type, sizes)
+
+
+def _values(graph: Graph) -> list[Value]:
+    from ort_core.ir.traversal import walk
+
+    made = [value for node in walk(graph) for value in node.present_outputs()]
+    return [*graph.inputs, *graph.initializers, *made]
+
+
+def _fixed_type(value_type: ValueType, sizes: Mapping[str, int]) -> ValueType:
+    if isinstance(value_type, (TensorType, SparseTensorType)) and value_type.shape is not None:
+        return type(value_type)(value_type.dtype, tuple(_fixed(dim, sizes) for dim in value_type.shape))
+    if isinstance(value_type, SequenceType):
+        return SequenceType(_fixed_type(value_type.element, sizes))
+    if isinstance(value_type, OptionalType):
+        return OptionalType(_fixed_type(value_type.element, sizes))
+    return value_type
+
+
+def _fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+    return substitute(dim, sizes) if isinstance(dim, SymbolicDim) else dim

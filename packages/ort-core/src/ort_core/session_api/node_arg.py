@@ -1,0 +1,63 @@
+"""NodeArg and ModelMetadata: what a session tells about its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ort_core.ir.model import Model
+from ort_core.ir.types import OptionalType, Shape, SparseTensorType, TensorType, ValueType
+from ort_core.ir.values import Value
+from ort_core.runtime.feeds import shown_dim
+
+NO_VERSION = (1 << 63) - 1  # what onnxruntime shows for a model without a version
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output: its name, its type such as ``tensor(float)``, and its shape (sizes, names, ``None``)."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+    @classmethod
+    def of(cls, value: Value) -> NodeArg:
+        """Describe a value."""
+        return cls(
+            value.name, "" if value.type is None else str(value.type), list(map(shown_dim, _shape(value.type) or ()))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.type))
+
+    def __str__(self) -> str:
+        return f"NodeArg(name='{self.name}', type='{self.type}', shape={self.shape})"
+
+
+def _shape(value_type: ValueType | None) -> Shape | None:
+    if isinstance(value_type, (TensorType, SparseTensorType)):
+        return value_type.shape
+    if isinstance(value_type, OptionalType):
+        return _shape(value_type.element)
+    return None
+
+
+@dataclass(slots=True)
+class ModelMetadata:
+    """What the model says about itself."""
+
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+    description: str = ""
+    domain: str = ""
+    graph_description: str = ""
+    graph_name: str = ""
+    producer_name: str = ""
+    version: int = NO_VERSION
+
+    @classmethod
+    def of(cls, model: Model) -> ModelMetadata:
+        """Collect a model's metadata."""
+        return cls(
+            dict(model.metadata), model.doc, model.domain, model.graph.doc, model.graph.name, model.producer_name,
+            model.model_version or NO_VERSION,
+        )  # fmt: skip

@@ -1,0 +1,175 @@
+"""What concerns the whole process: logging, the seed, providers and devices at hand, and onnxruntime's other functions.
+
+Functions of onnxruntime that mean nothing here do nothing and say so, or refuse with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from ort_core.environment import default_environment
+from ort_core.errors import InvalidType, InvalidValue, NotImplemented
+from ort_core.options import OrtCompiledModelCompatibility
+from ort_core.session_api import devices
+from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
+from ort_core.settings import KNOWN_PROVIDERS
+from ort_core.tensors.device import OrtArenaCfg, OrtHardwareDeviceType, OrtMemoryInfo
+
+log = logging.getLogger("ort_core")
+_SEVERITIES = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+_ARENA_ONLY = "memory is planned per device and run; there is no allocator to register"
+
+
+def set_default_logger_severity(severity: int, /) -> None:
+    """Set what the logger ``ort_core`` lets through: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
+    if isinstance(severity, bool) or not isinstance(severity, int):
+        raise InvalidType(f"the severity is {severity!r}, expected an integer from 0 to 4")
+    if not 0 <= severity < len(_SEVERITIES):
+        raise InvalidValue(f"Invalid logging severity {severity}. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
+    log.setLevel(_SEVERITIES[severity])
+
+
+def set_default_logger_verbosity(verbosity: int, /) -> None:
+    """Accept onnxruntime's detail of verbose lines: above 0, the logger ``ort_core`` lets everything through."""
+    if isinstance(verbosity, bool) or not isinstance(verbosity, int):
+        raise InvalidType(f"the verbosity is {verbosity!r}, expected an integer")
+    if verbosity > 0 and log.level == logging.DEBUG:
+        log.setLevel(1)
+
+
+def set_seed(seed: int, /) -> None:
+    """Fix the random numbers of sessions that are made from now on."""
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise InvalidType(f"the seed is {seed!r}, expected an integer")
+    default_environment().seed = seed
+
+
+def get_available_providers() -> list[str]:
+    """Return the providers that can run here, most preferred first."""
+    return default_environment().available_providers()
+
+
+def get_all_providers() -> list[str]:
+    """Return every provider name that onnxruntime knows or a plugin brings, most preferred first."""
+    installed = [name for name in default_environment().provider_classes() if name not in KNOWN_PROVIDERS]
+    return [*KNOWN_PROVIDERS[:-1], *installed, KNOWN_PROVIDERS[-1]]
+
+
+def get_ep_devices() -> list[OrtEpDevice]:
+    """Return every available provider with its hardware."""
+    return devices.ep_devices(default_environment())
+
+
+def get_hardware_devices() -> list[OrtHardwareDevice]:
+    """Return the hardware that available providers run on."""
+    return devices.hardware_devices(default_environment())
+
+
+def get_device() -> str:
+    """Return the kind of the best device in one word: ``CPU``, ``GPU`` or ``NPU``."""
+    found = get_ep_devices()
+    return found[0].device.type.name if found else OrtHardwareDeviceType.CPU.name
+
+
+def get_version_string() -> str:
+    """Return the version of ort-core."""
+    from ort_core import __version__
+
+    return __version__
+
+
+def get_build_info() -> str:
+    """Return what this is and what it runs on, in one line."""
+    return f"ort-core {get_version_string()}, Python {platform.python_version()}, {sys.platform} {platform.machine()}"
+
+
+def has_collective_ops() -> bool:
+    """Return False: operators across processes are not part of ort-core."""
+    return False
+
+
+def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
+    """Check the numbers and keep them for sessions that leave theirs at 0."""
+    for name, value in (("intra_op_num_threads", intra_op_num_threads), ("inter_op_num_threads", inter_op_num_threads)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidValue(f"{name} is {value!r}, expected an integer from 0")
+    environment = default_environment()
+    environment.intra_op_num_threads, environment.inter_op_num_threads = intra_op_num_threads, inter_op_num_threads
+
+
+def enable_telemetry_events() -> None:
+    """Do nothing: ort-core sends nothing anywhere, and cannot be told to."""
+
+
+def disable_telemetry_events() -> None:
+    """Do nothing: there is no telemetry."""
+
+
+def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None = None, /) -> None:
+    """Check the arguments; they have no effect."""
+    if not isinstance(memory_info, OrtMemoryInfo):
+        raise InvalidType(f"memory_info is a {type(memory_info).__name__}, expected OrtMemoryInfo")
+    log.info("create_and_register_allocator has no effect: %s", _ARENA_ONLY)
+
+
+def create_and_register_allocator_v2(
+    provider: str, memory_info: OrtMemoryInfo, options: Mapping[str, str], arena_cfg: OrtArenaCfg | None = None, /
+) -> None:
+    """Check the arguments; they have no effect."""
+    create_and_register_allocator(memory_info, arena_cfg)
+
+
+def register_execution_provider_library(registration_name: str, path: str, /) -> None:
+    """Refuse: providers are Python packages here.
+
+    Raises:
+        NotImplemented: always.
+    """
+    raise NotImplemented(
+        f"Failed to load library {path}: execution providers are not loaded from shared libraries (registration name "
+        f"{registration_name!r}). Install the plugin package of your hardware with pip; it is found by itself. "
+        "`ort providers` lists what is installed."
+    )
+
+
+def unregister_execution_provider_library(registration_name: str, /) -> None:
+    """Refuse: nothing was registered. Raises ``InvalidValue`` always."""
+    raise InvalidValue(
+        f"no execution provider library is registered as {registration_name!r}: providers are Python packages here; "
+        "uninstall the package to get rid of one"
+    )
+
+
+def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
+    """Do nothing: each plugin package finds its own libraries."""
+
+
+def print_debug_info() -> None:
+    """Log what is installed and what each provider says about this machine (level info; ``ort doctor`` prints it)."""
+    environment = default_environment()
+    log.info("%s", get_build_info())
+    for name in environment.provider_classes():
+        log.info("%s: %s", name, environment.check(name))
+
+
+def get_model_compatibility_for_ep_devices(
+    ep_devices: Sequence[OrtEpDevice], compatibility_info: str, /
+) -> OrtCompiledModelCompatibility:
+    """Return that the question does not apply: no provider here reads compiled models of onnxruntime."""
+    return OrtCompiledModelCompatibility.EP_NOT_APPLICABLE
+
+
+def get_compatibility_info_from_model(path: str, ep_type: str, /) -> str | None:
+    """Return what a compiled model says about the provider it was compiled for, ``None`` when it says nothing."""
+    from ort_core.onnx_io.load import load_model
+
+    return load_model(path).metadata.get(f"ep_compatibility_info.{ep_type}")
+
+
+def get_compatibility_info_from_model_bytes(content: bytes, ep_type: str, /) -> str | None:
+    """Return as ``get_compatibility_info_from_model``, from bytes."""
+    return get_compatibility_info_from_model(cast(str, content), ep_type)

@@ -1,0 +1,117 @@
+"""Provider requests: the forms in which callers name providers become one, a list of (name, options)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from ort_core.environment import Environment
+from ort_core.errors import InvalidArgument, InvalidType
+from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
+from ort_core.session_api.devices import OrtEpDevice, ep_devices
+from ort_core.tensors.device import OrtHardwareDeviceType
+
+Providers = Sequence[str | tuple[str, Mapping[str, object]]]
+Request = list[tuple[str, dict[str, object]]]
+MAX_SELECTIONS = 8  # how many devices onnxruntime lets a delegate choose
+
+_PREFERRED = {
+    OrtExecutionProviderDevicePolicy.PREFER_CPU: OrtHardwareDeviceType.CPU,
+    OrtExecutionProviderDevicePolicy.PREFER_NPU: OrtHardwareDeviceType.NPU,
+    OrtExecutionProviderDevicePolicy.PREFER_GPU: OrtHardwareDeviceType.GPU,
+    OrtExecutionProviderDevicePolicy.MAX_EFFICIENCY: OrtHardwareDeviceType.NPU,
+    OrtExecutionProviderDevicePolicy.MIN_OVERALL_POWER: OrtHardwareDeviceType.NPU,
+}
+
+
+def provider_request(
+    providers: Providers | None,
+    provider_options: Sequence[Mapping[str, object]] | None,
+    options: SessionOptions,
+    environment: Environment,
+    metadata: Mapping[str, str] | None = None,
+) -> Request | None:
+    """Return what was asked for, in order; ``None`` when nothing was (all available providers then).
+
+    Raises:
+        InvalidArgument: names and options do not fit together.
+    """
+    if providers:
+        if options.has_providers():
+            warnings.warn(
+                "Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has "
+                "already been configured with providers. InferenceSession will only use the providers passed to "
+                "InferenceSession().",
+                stacklevel=4,
+            )
+        return normalised(providers, provider_options)
+    if provider_options:
+        raise InvalidArgument("'provider_options' was given without 'providers'; name a provider for each")
+    if options.providers:
+        return [(name, dict(values)) for name, values in options.providers]
+    if options.provider_policy is not None:
+        return _by_policy(options, environment, metadata or {})
+    return None
+
+
+def normalised(providers: Providers, provider_options: Sequence[Mapping[str, object]] | None) -> Request:
+    """Return the request in its one form; a provider named twice counts once, with a warning."""
+    if isinstance(providers, str) or not isinstance(providers, Sequence):
+        raise InvalidType(f"providers is {providers!r}, expected a list such as [{providers!r}]")
+    entries: list[tuple[str, Mapping[str, object]]] = []
+    if provider_options is not None:
+        if len(providers) != len(provider_options):
+            raise InvalidArgument(
+                "'providers' and 'provider_options' should be the same length if both are given: "
+                f"{len(providers)} and {len(provider_options)}"
+            )
+        if not all(isinstance(name, str) for name in providers):
+            raise InvalidArgument("Only string values for 'providers' are supported if 'provider_options' is given.")
+        entries = list(zip(cast("Sequence[str]", providers), provider_options, strict=True))
+    else:
+        entries = [_entry(item) for item in providers]
+    request: dict[str, dict[str, object]] = {}
+    for name, values in entries:
+        if not isinstance(values, Mapping):
+            raise InvalidType(f"the options of provider {name!r} are {values!r}, expected a mapping")
+        if name in request:
+            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=5)
+            continue
+        request[name] = {str(key): value for key, value in values.items()}
+    return list(request.items())
+
+
+def _entry(item: object) -> tuple[str, Mapping[str, object]]:
+    if isinstance(item, str):
+        return item, {}
+    if isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str) and isinstance(item[1], Mapping):
+        return item[0], item[1]
+    raise InvalidArgument(
+        f"{item!r} in 'providers' is neither a provider's name nor a pair (name, options): "
+        "'providers' values must be either strings or (string, dict) tuples."
+    )
+
+
+def _by_policy(options: SessionOptions, environment: Environment, metadata: Mapping[str, str]) -> Request:
+    devices = ep_devices(environment)
+    policy = options.provider_policy
+    if callable(policy):
+        returned = list(policy(devices, dict(metadata), {}, MAX_SELECTIONS))
+        chosen = [device for device in returned if isinstance(device, OrtEpDevice)]
+        if not chosen or len(chosen) < len(returned):
+            raise InvalidArgument(
+                f"the provider selection delegate returned {returned!r}, expected some of the given OrtEpDevices"
+            )
+        return [(name, {}) for name in dict.fromkeys(device.ep_name for device in chosen)]
+    preferred = _PREFERRED.get(policy)  # type: ignore[arg-type]  # a policy: the other form is callable
+    ordered = (
+        sorted(devices, key=lambda device: device.device.type is not preferred) if preferred is not None else devices
+    )
+    if preferred is not None and not any(device.device.type is preferred for device in devices):
+        names = ", ".join(dict.fromkeys(device.ep_name for device in devices))
+        warnings.warn(
+            f"the policy {policy!r} prefers {preferred.name}, but no provider here runs on one; using {names}",
+            stacklevel=5,
+        )
+    return [(name, {}) for name in dict.fromkeys(device.ep_name for device in ordered)]

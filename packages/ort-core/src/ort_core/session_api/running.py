@@ -1,0 +1,60 @@
+"""Runs in the background: onnxruntime's callback form and awaitables, over one small pool per session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from ort_core.errors import OrtError
+
+T = TypeVar("T")
+Callback = Callable[[list, object, str], None]
+_MAX_WORKERS = 8  # runs at the same time; further ones wait. Each run may use all intra-op threads by itself.
+
+
+class BackgroundRunsState:
+    """The pool of a session, made at the first use and again in a forked child."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._process_id = os.getpid()
+
+    def call(self, work: Callable[[], list], callback: Callback, user_data: object) -> None:
+        """Run ``work``, then ``callback(results, user_data, error)``; the error is text, empty when there is none."""
+
+        def run() -> None:
+            try:
+                results, error = work(), ""
+            except (OrtError, MemoryError, RecursionError) as failure:
+                results, error = [], str(failure) or type(failure).__name__
+            callback(results, user_data, error)
+
+        self._executor().submit(run)
+
+    async def wait(self, work: Callable[[Callable[[], bool]], T]) -> T:
+        """Await ``work(is_cancelled)``; when the awaiting task is cancelled, ``is_cancelled`` turns true."""
+        cancelled = threading.Event()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor(), work, cancelled.is_set)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def close(self) -> None:
+        """Let running work finish and take no more."""
+        with self._lock:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False)
+                self._pool = None
+
+    def _executor(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None or self._process_id != os.getpid():
+                self._pool = ThreadPoolExecutor(_MAX_WORKERS, thread_name_prefix="ort-run")
+                self._process_id = os.getpid()
+            return self._pool

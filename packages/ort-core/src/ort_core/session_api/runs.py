@@ -1,0 +1,211 @@
+"""SessionRuns: every way to run a session. All of them check the feeds, then run the one plan."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from ort_core.errors import EPFail, InvalidType, InvalidValue
+from ort_core.options import RunOptions
+from ort_core.runtime.limits import RunSettings
+from ort_core.runtime.profiler import SESSION, Profiler
+from ort_core.session_api.adapters import LoraAdapter
+from ort_core.session_api.facts import SessionFacts
+from ort_core.session_api.io_binding import IOBinding
+from ort_core.session_api.named_outputs import NamedOutputs
+from ort_core.session_api.running import BackgroundRunsState, Callback
+from ort_core.tensors.device import OrtDevice, find_device
+from ort_core.tensors.ort_value import ElementType, OrtValue, RuntimeValue
+from ort_core.tensors.ort_value_vector import OrtValueVector
+from ort_core.tensors.sparse import SparseArray
+from ort_core.tensors.sparse_tensor import SparseTensor
+
+Outputs = list[RuntimeValue]
+
+
+def _never() -> bool:
+    return False
+
+
+def _shown(results: Outputs) -> Outputs:
+    """Give sparse results their public type."""
+    return [SparseTensor.of(value) if isinstance(value, SparseArray) else value for value in results]
+
+
+class SessionRuns(SessionFacts):
+    """The part of a session that runs its plan; safe from many threads."""
+
+    _profiler: Profiler | None
+    _background: BackgroundRunsState
+
+    @abstractmethod
+    def _fall_back(self, error: EPFail) -> bool:
+        """Place the model on the next provider that was asked for; False when that was not allowed."""
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, object],
+        run_options: RunOptions | None = None,
+    ) -> Outputs:
+        """Compute outputs.
+
+        Args:
+            output_names: which outputs, in this order; all when ``None`` or empty.
+            input_feed: values by input name: arrays, nested lists, OrtValues, SparseTensors, lists, mappings.
+            run_options: cancelling, time and allocation limits.
+
+        Returns:
+            One array (list, dict, ``None``) per output. Never a view of an input.
+
+        Raises:
+            MissingInput: a required input has no feed.
+            InvalidArgument: a feed does not fit, or a name is unknown; the message names it.
+            RunTerminated, RunTimeout, AllocationLimitExceeded: a limit was met.
+            OrtError: a node failed.
+        """
+        return _shown(self._run(_checked_names(output_names), self._feeds(input_feed, run_options), run_options))
+
+    def __call__(self, *values: object, **feeds: object) -> NamedOutputs:
+        """Compute all outputs: ``session(x=array).y``. Positional values are inputs in order, or one mapping."""
+        outputs = self.run(None, self._called_feeds(values, feeds))
+        return NamedOutputs([output.name for output in self._loaded.outputs], outputs)
+
+    async def arun(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, object],
+        run_options: RunOptions | None = None,
+    ) -> Outputs:
+        """Compute outputs without blocking the event loop; cancelling the task stops the run. Raises as ``run``."""
+        names, feeds = _checked_names(output_names), self._feeds(input_feed, run_options)
+        return _shown(
+            await self._background.wait(lambda is_cancelled: self._run(names, feeds, run_options, is_cancelled))
+        )
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, object],
+        callback: Callback,
+        user_data: object,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """Compute outputs in another thread, then call ``callback(results, user_data, error_text)`` there."""
+        names, feeds = _checked_names(output_names), self._feeds(input_feed, run_options)
+        self._background.call(lambda: _shown(self._run(names, feeds, run_options)), callback, user_data)
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """Compute outputs as OrtValues. Raises as ``run``."""
+        names = list(output_names) if output_names else [output.name for output in self._loaded.outputs]
+        results = self._run(_checked_names(names), self._feeds(input_dict_ort_values, run_options), run_options)
+        return self._wrapped(names, results)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Compute the bound outputs from the bound inputs. Raises as ``run``."""
+        names = iobinding.output_names()
+        results = self._run(_checked_names(names), self._feeds(iobinding.feeds(), run_options), run_options)
+        iobinding.accept(self._wrapped(names, results))
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: OrtValueVector,
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[OrtDevice],
+    ) -> None:
+        """Compute outputs from a vector of OrtValues into another."""
+        fetches.replace(self.run_with_ort_values(fetch_names, dict(zip(feed_names, feeds, strict=True)), run_options))
+
+    def io_binding(self) -> IOBinding:
+        """Return new, empty bindings."""
+        return IOBinding(self)
+
+    def create_ortvalue_from_shape_and_type(
+        self,
+        shape: Sequence[int],
+        element_type: ElementType,
+        device_type: str,
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """Return a tensor of zeros on a device."""
+        find_device(device_type, device_id)
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
+    def _feeds(self, input_feed: Mapping[str, object], run_options: RunOptions | None) -> dict[str, RuntimeValue]:
+        if not self._loaded.closing.alive:
+            raise InvalidValue("this session is closed; make a new one")
+        if run_options is not None and run_options.active_adapters:
+            adapters = cast("Sequence[LoraAdapter]", run_options.active_adapters)
+            adapted = {name: value for adapter in adapters for name, value in adapter.parameters.items()}
+            input_feed = {**adapted, **input_feed}
+        return self._loaded.checker.convert(input_feed)
+
+    def _run(
+        self,
+        names: Sequence[str] | None,
+        feeds: Mapping[str, RuntimeValue],
+        options: RunOptions | None,
+        is_cancelled: Callable[[], bool] = _never,
+    ) -> Outputs:
+        settings = self._run_settings(options, is_cancelled)
+        start = time.perf_counter_ns()
+        try:
+            return self._loaded.prepared.plan.run(feeds, names, settings)
+        except EPFail as error:
+            if not self._fall_back(error):
+                raise
+            return self._loaded.prepared.plan.run(feeds, names, settings)
+        finally:
+            self._record("SequentialExecutor::Execute", start)
+            self._record("model_run", start)
+
+    def _wrapped(self, names: Sequence[str], results: Outputs) -> list[OrtValue]:
+        types = self._loaded.output_types
+        return [OrtValue.of(value, types[name]) for name, value in zip(names, results, strict=True)]
+
+    def _run_settings(self, options: RunOptions | None, is_cancelled: Callable[[], bool]) -> RunSettings:
+        limit = self._options.max_allocation_bytes
+        observer = self._profiler.observe if self._profiler is not None else None
+        terminate: Callable[[], bool] | None = None if is_cancelled is _never else is_cancelled
+        if options is None:
+            return RunSettings(terminate, None, limit, observer)
+        deadline = None if options.time_limit_s is None else time.monotonic_ns() + int(options.time_limit_s * 1e9)
+        limit = limit if options.max_allocation_bytes is None else options.max_allocation_bytes
+        return RunSettings(lambda: options.terminate or is_cancelled(), deadline, limit, observer)
+
+    def _called_feeds(self, values: tuple[object, ...], feeds: Mapping[str, object]) -> dict[str, object]:
+        if len(values) == 1 and isinstance(values[0], Mapping) and not self._loaded.inputs[0].type.startswith("map("):
+            return {**values[0], **feeds}
+        if len(values) > len(self._loaded.inputs):
+            raise InvalidType(
+                f"{len(values)} positional values for {len(self._loaded.inputs)} inputs: "
+                f"{self._loaded.checker.described()}"
+            )
+        named = {argument.name: value for argument, value in zip(self._loaded.inputs, values, strict=False)}
+        twice = sorted(named.keys() & feeds.keys())
+        if twice:
+            raise InvalidType(f"input {twice[0]!r} was given by position and by name")
+        return {**named, **feeds}
+
+    def _record(self, name: str, start_ns: int) -> None:
+        if self._profiler is not None:
+            self._profiler.record(SESSION, name, start_ns)
+
+
+def _checked_names(output_names: Sequence[str] | None) -> Sequence[str] | None:
+    if isinstance(output_names, (str, bytes)):
+        raise InvalidType(
+            f"output_names is {output_names!r}, expected a list of names or None, such as [{output_names!r}]"
+        )
+    return output_names

@@ -1,0 +1,340 @@
+"""Every ``ORT_*`` environment variable and every session and run configuration key: one table, one row each.
+
+A row says the name, the type, the default, what it does, and, where onnxruntime has a key that means nothing here,
+why setting it has no effect. Values are strings, as in onnxruntime; a value that does not fit its type is refused.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+from dataclasses import dataclass
+
+from ort_core.errors import InvalidArgument, UnknownOption, did_you_mean
+
+SettingValue = bool | int | float | str
+MAX_KEY_LENGTH, MAX_VALUE_LENGTH = 1024, 8192  # onnxruntime's limits: what fits here fits there
+
+
+class Scope(enum.Enum):
+    """Where a setting is given."""
+
+    SESSION = "SessionOptions"
+    RUN = "RunOptions"
+    ENVIRONMENT = "environment variable"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting. ``default`` fixes the type; ``choices`` limits a string; ``no_effect`` gives a reason, if any.
+
+    ``attribute`` names the attribute of SessionOptions that says the same.
+    """
+
+    scope: Scope
+    name: str
+    default: SettingValue
+    meaning: str
+    choices: tuple[str, ...] = ()
+    no_effect: str = ""
+    attribute: str = ""
+
+    @property
+    def type_name(self) -> str:
+        """The type in words."""
+        if self.choices:
+            return " | ".join(self.choices)
+        return {bool: "0 or 1", int: "an integer", float: "a number", str: "text"}[type(self.default)]
+
+    def parse(self, text: str) -> SettingValue:
+        """Return the typed value of ``text``.
+
+        Raises:
+            InvalidArgument: the text does not fit the type.
+        """
+        value = self._parsed(text.strip())
+        if value is None:
+            raise InvalidArgument(
+                f"{self.scope.value} {self.name!r} is {text!r}, expected {self.type_name} (default {self.default!r}). "
+                f"{self.meaning}"
+            )
+        return value
+
+    def _parsed(self, text: str) -> SettingValue | None:
+        if self.choices:
+            return next((choice for choice in self.choices if choice.lower() == text.lower()), None)
+        if isinstance(self.default, bool):
+            return {"1": True, "true": True, "0": False, "false": False}.get(text.lower())
+        if isinstance(self.default, str):
+            return text
+        try:
+            return type(self.default)(text)
+        except ValueError:
+            return None
+
+
+_PREPACK = "kernels here keep no second, packed copy of a weight that this could switch off"
+_SPIN = "the threads here never spin while they wait"
+_ORT_FORMAT = "the .ort file format belongs to onnxruntime; models are read and written as ONNX"
+_OTHER_EP = "it concerns a provider of onnxruntime; set the option on the plugin provider itself"
+_MLAS = "it switches between onnxruntime's own CPU kernels"
+_EP_CONTEXT = "no installed provider writes EPContext nodes; compiled artefacts are kept in the cache (ORT_CACHE_DIR)"
+_MOE = "experts are not counted here"
+_TRAINING = "it belongs to onnxruntime's training builds"
+_ARENA = "one arena is planned for each device and run; there is no second allocator to choose"
+_LEVELS = ("disable_all", "enable_basic", "enable_extended", "enable_layout", "enable_all")
+
+
+def _session(
+    name: str, default: SettingValue, meaning: str, no_effect: str = "", choices: tuple[str, ...] = ()
+) -> Setting:
+    return Setting(Scope.SESSION, name, default, meaning, choices, no_effect)
+
+
+def _run(name: str, default: SettingValue, meaning: str, no_effect: str = "") -> Setting:
+    return Setting(Scope.RUN, name, default, meaning, no_effect=no_effect)
+
+
+def _variable(name: str, default: SettingValue, meaning: str, no_effect: str = "") -> Setting:
+    return Setting(Scope.ENVIRONMENT, name, default, meaning, no_effect=no_effect)
+
+
+def _attribute(
+    name: str, default: SettingValue, meaning: str, attribute: str = "", choices: tuple[str, ...] = ()
+) -> Setting:
+    key = f"session.{name}"
+    return Setting(Scope.SESSION, key, default, meaning, choices, attribute=attribute or name)
+
+
+def _attributes() -> tuple[Setting, ...]:
+    """Keys that are the text form of an attribute of SessionOptions."""
+    modes = ("sequential", "parallel")
+    return (
+        _attribute("intra_op_num_threads", 0, "Threads within an operator; 0 chooses."),
+        _attribute("inter_op_num_threads", 0, "Operators run at the same time; 0 chooses."),
+        _attribute("enable_cpu_mem_arena", True, "Keep buffers between runs."),
+        _attribute("enable_mem_pattern", True, "Plan all offsets before a run."),
+        _attribute("log_id", "", "Name of the session in log lines.", "logid"),
+        _attribute("log_severity_level", -1, "0 verbose to 4 fatal; -1: the process's level."),
+        _attribute("log_verbosity_level", 0, "Detail of verbose lines."),
+        _attribute("enable_profiling", False, "Write a Chrome trace."),
+        _attribute("execution_mode", "sequential", "One operator after the other, or in parallel.", choices=modes),
+        _attribute("use_per_session_threads", True, "Own threads for this session."),
+        _attribute("use_deterministic_compute", False, "Same bits on every run."),
+        _attribute("graph_optimization_level", "enable_all", "How far the graph is optimised.", choices=_LEVELS),
+        _attribute("optimized_model_filepath", "", "Save the optimised model there."),
+    )
+
+
+def _optimizer() -> tuple[Setting, ...]:
+    return (
+        _session("optimization.disable_specified_optimizers", "", "Names of passes not to run, with commas."),
+        _session("optimization.enable_gelu_approximation", False, "Replace Gelu by FastGelu (changes results)."),
+        _session("optimization.enable_cast_chain_elimination", False, "Drop Casts inside a chain (changes results)."),
+        _session(
+            "optimization.constant_folding_max_output_size_in_bytes", 1 << 30,
+            "A node whose folded result would be larger stays; 0: no limit.",
+        ),
+        _session("optimization.minimal_build_optimizations", "", "Record passes for minimal builds.", _ORT_FORMAT),
+        _session("optimization.memory_optimizer_config", "", "Recompute activations.", _TRAINING),
+        _session("optimization.enable_memory_probe_recompute_config", "", "Probe for recomputation.", _TRAINING),
+        _session("session.graph_optimizations_loop_level", 1, "Repeat later levels until nothing changes: 0, 1 or 2."),
+        _session("session.disable_quant_qdq", False, "Leave QuantizeLinear/DequantizeLinear groups as they are."),
+        _session("session.disable_qdq_constant_folding", False, "Never fold DequantizeLinear."),
+        _session("session.disable_double_qdq_remover", False, "Keep repeated quantise/dequantise pairs."),
+        _session("session.enable_quant_qdq_cleanup", False, "Remove quantise/dequantise pairs that are left over."),
+        _session("session.enable_dq_matmulnbits_fusion", False, "Fuse DequantizeLinear and MatMul to MatMulNBits."),
+        _session("session.qdq_matmulnbits_accuracy_level", 4, "Accuracy level of that fusion."),
+        _session("session.qdq_matmulnbits_block_size", 0, "Block size of that fusion; 0: 32, -1: chosen."),
+        _session("session.qdqisint8allowed", False, "Allow int8 in quantised groups.", "int8 is always allowed here"),
+        _session("session.x64quantprecision", False, "No U8S8 saturation.", "products never saturate here"),
+        _session("session.disable_aot_function_inlining", False, "Keep calls of model functions until partitioning."),
+        _session("session.function_expansion_node_limit", 0, "Most nodes that inlining may add; 0: no limit."),
+        _session("session.function_expansion_byte_limit", 0, "Most bytes that inlining may add; 0: no limit."),
+        _session("session.strict_shape_type_inference", False, "A failed shape inference is an error."),
+        _session("session.allow_released_opsets_only", True, "Refuse opsets newer than the released ones."),
+        _session("session.debug_layout_transformation", False, "Dump each layout step.", "use `ort optimize` instead"),
+        _session("session.gqa_value_layout", "BNSH", "Layout of value caches.", choices=("BNSH", "BNHS")),
+        _session("session.enable_saved_runtime_optimizations", False, "Replay passes from an .ort file.", _ORT_FORMAT),
+    )  # fmt: skip
+
+
+def _files() -> tuple[Setting, ...]:
+    external = "session.optimized_model_external_initializers"
+    return (
+        _session("session.load_model_format", "ONNX", "Format of the file.", choices=("ONNX", "ORT")),
+        _session("session.save_model_format", "ONNX", "Format of the saved optimised model.", choices=("ONNX", "ORT")),
+        _session(f"{external}_file_name", "", "File beside the saved model that takes its weights."),
+        _session(f"{external}_min_size_in_bytes", 0, "Smallest weight that goes to that file."),
+        _session("session.model_external_initializers_file_folder_path", "", "Folder of external data."),
+        _session(
+            "session.use_external_initializer_file_buffers_directly", False, "Do not copy buffers given by name.",
+            "given buffers are never copied",
+        ),
+        _session("session.save_external_prepacked_constant_initializers", False, "Save packed weights.", _PREPACK),
+        _session("session.use_ort_model_bytes_directly", False, "Do not copy the bytes.", _ORT_FORMAT),
+        _session("session.use_ort_model_bytes_for_initializers", False, "Weights point into the bytes.", _ORT_FORMAT),
+        _session("session.use_memory_mapped_ort_model", False, "Map the file.", _ORT_FORMAT),
+        _session("session.collect_node_memory_stats_to_file", "", "CSV with node memory.", "use `ort profile`"),
+    )  # fmt: skip
+
+
+def _threads_and_memory() -> tuple[Setting, ...]:
+    spinning = tuple(
+        row
+        for kind in ("intra", "inter")
+        for row in (
+            _session(f"session.{kind}_op.allow_spinning", True, "Threads wait by spinning.", _SPIN),
+            _session(f"session.{kind}_op.spin_duration_us", 0, "How long they spin.", _SPIN),
+            _session(f"session.{kind}_op.spin_backoff_max", 1, "Longest pause between looks.", _SPIN),
+        )
+    )
+    return (
+        *spinning,
+        _session("session.force_spinning_stop", False, "Stop spinning after a run.", _SPIN),
+        _session("session.dynamic_block_base", 0, "Blocks that a thread takes at a time.", "block sizes are planned"),
+        _session("session.intra_op_thread_affinities", "", "Processors of each thread, as `1,2;3,4` or `1-8;9-16`."),
+        _session("session.set_denormal_as_zero", False, "Treat denormal numbers as zero.", "results follow IEEE 754"),
+        _session("session.disable_prepacking", False, "Do not pack weights.", _PREPACK),
+        _session("session.prepack.enable_parallel", False, "Pack weights by many threads.", _PREPACK),
+        _session("session.use_env_allocators", False, "Use allocators of the environment.", _ARENA),
+        _session("session.use_device_allocator_for_initializers", False, "Weights outside the arena.", _ARENA),
+    )  # fmt: skip
+
+
+def _placement() -> tuple[Setting, ...]:
+    return (
+        _session("session.disable_cpu_ep_fallback", False, "A node that only the last resort would run is an error."),
+        _session("session.record_ep_graph_assignment_info", False, "Enable get_provider_graph_assignment_info()."),
+        _session("session.node_partition_config_file", "", "Streams of nodes as JSON.", "streams follow partitions"),
+        _session("session.resource_cuda_partitioning_settings", "", "Memory that may be filled.", _OTHER_EP),
+        _session("session.layer_assignment_settings", "", "Pin layers to devices by annotation: `device(a, =b); ...`."),
+        _session("session.name_based_layer_assignment", "", "Pin layers to devices by node name."),
+        _session("session.max_shape_override", "", "Largest shapes, for estimates.", "sizes are planned symbolically"),
+        _session("session.strict_workspace_verification", False, "Check declared workspaces.", "always checked"),
+        _session("session.enable_moe_expert_counting", False, "Count experts.", _MOE),
+        _session("session.enable_moe_expert_statistics", False, "Write expert statistics.", _MOE),
+        _session("session.moe_expert_counter_alpha", 0.0, "Smoothing of counts.", _MOE),
+        _session("session.moe_expert_counter_beta", 0.0, "Smoothing of counts.", _MOE),
+        _session("session.moe_expert_counter_state_file", "", "Where counts are kept.", _MOE),
+        _session("session.compile_only", False, "Internal to onnxruntime.", "ModelCompiler needs no flag"),
+        _session("session.disable_model_compile", False, "A model that would need compiling is an error."),
+        _session("session.fail_on_suboptimal_compiled_model", False, "Refuse other versions.", _EP_CONTEXT),
+    )  # fmt: skip
+
+
+def _provider_keys() -> tuple[Setting, ...]:
+    context = (
+        ("enable", False), ("file_path", ""), ("embed_mode", False), ("node_name_prefix", ""),
+        ("model_external_initializers_file_name", ""), ("source_model_path", ""),
+    )  # fmt: skip
+    return (
+        *(_session(f"ep.context_{name}", default, "EPContext models.", _EP_CONTEXT) for name, default in context),
+        _session("ep.share_ep_contexts", False, "Sessions share contexts.", _EP_CONTEXT),
+        _session("ep.stop_share_ep_contexts", False, "End sharing contexts.", _EP_CONTEXT),
+        _session("ep.enable_weightless", False, "Contexts without weights.", _EP_CONTEXT),
+        _session("ep.enable_weightless_ep_context_nodes", False, "Contexts without weights.", _EP_CONTEXT),
+        _session("ep.dynamic.workload_type", "Default", "Load.", _OTHER_EP, choices=("Default", "Efficient")),
+        _session("ep.dynamic.qnn_htp_performance_mode", "", "Power mode.", _OTHER_EP),
+        _session("ep.nnapi.partitioning_stop_ops", "", "Operators that end a partition.", _OTHER_EP),
+        *(
+            _session(f"ep.dml.{name}", False, "DirectML.", _OTHER_EP)
+            for name in (
+                "disable_graph_fusion", "enable_graph_serialization", "enable_graph_capture",
+                "enable_cpu_sync_spinning", "disable_memory_arena",
+            )
+        ),
+        _session("ep.cuda.fpa_intb_gemm", "", "Mixed products.", _OTHER_EP),
+        _session("ep.cuda.fpa_intb_profile_m", "", "Sizes to measure.", _OTHER_EP),
+        _session("ep.cuda.gqa_workspace_max_total_sequence_length", 0, "Workspace of attention.", _OTHER_EP),
+        _session("mlas.enable_gemm_fastmath_arm64_bfloat16", False, "Products in bfloat16.", _MLAS),
+        _session("mlas.use_lut_gemm", False, "Products by tables.", _MLAS),
+        _session("mlas.disable_kleidiai", False, "No KleidiAI.", _MLAS),
+        _session("mlas.kleidiai.conv_igemm_max_work", 0, "Limit of one algorithm.", _MLAS),
+        _session("mlas.nchwc_pointwise_conv_max_input_channel_batch", 0, "Channels taken together.", _MLAS),
+        _session("mlas.nchwc_depthwise_sliding", False, "Sliding windows.", _MLAS),
+        _session("mlas.qnbit.force_fp32", False, "Compute in float.", _MLAS),
+    )  # fmt: skip
+
+
+def _run_keys() -> tuple[Setting, ...]:
+    qnn = ("htp_perf_mode", "htp_perf_mode_post_run", "rpc_control_latency", "lora_config")
+    return (
+        _run(
+            "memory.enable_memory_arena_shrinkage",
+            "",
+            "Give unused memory back after the run, as `cpu:0;gpu:0`.",
+            _ARENA,
+        ),
+        _run("disable_synchronize_execution_providers", False, "Do not wait for devices at the end of the run."),
+        _run("gpu_graph_id", 0, "Which captured graph to replay; -1: none.", "no installed provider captures graphs"),
+        *(_run(f"qnn.{name}", "", "Qualcomm devices.", _OTHER_EP) for name in qnn),
+        _run("nv_profile_index", "", "Which optimisation profile.", _OTHER_EP),
+    )
+
+
+def _variables() -> tuple[Setting, ...]:
+    attention = "attention has one implementation for each provider"
+    return (
+        _variable("ORT_CACHE_DIR", "", "Folder of compiled artefacts; empty: the platform's cache folder."),
+        _variable("ORT_TEST_DATA", "", "Folder of test data outside the repository."),
+        _variable("ORT_LOAD_CONFIG_FROM_MODEL", False, "Read session options from the model's metadata `ort_config`."),
+        _variable("ORT_INTRA_OP_NUM_THREADS", 0, "Threads within an operator where the options leave it at 0."),
+        _variable("ORT_INTER_OP_NUM_THREADS", 0, "Operators at the same time where the options leave it at 0."),
+        _variable("ORT_DISABLE_TELEMETRY", False, "No telemetry.", "there is none"),
+        _variable("ORT_DISABLE_FLASH_ATTENTION", False, "Plain attention.", attention),
+        _variable("ORT_GQA_DISABLE_FLASH_ATTENTION", False, "Plain attention.", attention),
+        _variable("ORT_DISABLE_DECODER_ATTENTION", False, "Plain attention.", attention),
+        _variable("ORT_BEAM_SEARCH_USE_FAST_TOPK", True, "Fast selection.", "it concerns onnxruntime's CUDA kernels"),
+        _variable("ORT_QMOE_CPU_QNBIT_GEMM", False, "Kernel choice.", _MLAS),
+        _variable("ALLOW_RELEASED_ONNX_OPSET_ONLY", True, "Refuse opsets newer than the released ones."),
+    )
+
+
+# The names that onnxruntime 1.31 knows, in its default order of preference; nothing else depends on them.
+KNOWN_PROVIDERS = tuple(
+    f"{name}ExecutionProvider"
+    for name in (
+        "NvTensorRTRTX", "Tensorrt", "CUDA", "MIGraphX", "OpenVINO", "Dnnl", "VitisAI", "QNN", "Nnapi", "VSINPU", "Js",
+        "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack", "CANN", "Azure", "CPU",
+    )
+)  # fmt: skip
+
+
+@functools.cache
+def all_settings() -> dict[tuple[Scope, str], Setting]:
+    """Return the whole table by scope and name."""
+    rows = (
+        *_attributes(), *_optimizer(), *_files(), *_threads_and_memory(), *_placement(), *_provider_keys(),
+        *_run_keys(), *_variables(),
+    )  # fmt: skip
+    return {(row.scope, row.name): row for row in rows}
+
+
+def find_setting(scope: Scope, name: str) -> Setting | None:
+    """Return a setting, or ``None`` when the name is not known in that scope."""
+    return all_settings().get((scope, name))
+
+
+def get_setting(scope: Scope, name: str) -> Setting:
+    """Return a setting.
+
+    Raises:
+        UnknownOption: the name is not known; the message lists near ones.
+    """
+    found = find_setting(scope, name)
+    if found is None:
+        known = [known_name for known_scope, known_name in all_settings() if known_scope is scope]
+        raise UnknownOption(
+            f"{scope.value} has no configuration key {name!r}.{did_you_mean(name, known)} "
+            f"ort_core.settings lists all {len(known)} keys."
+        )
+    return found
+
+
+def environment_value(name: str) -> SettingValue:
+    """Return the typed value of an environment variable, its default when it is not set."""
+    setting = get_setting(Scope.ENVIRONMENT, name)
+    text = os.environ.get(name, "")
+    return setting.parse(text) if text else setting.default

@@ -1,0 +1,426 @@
+"""Where data lives: Device, the facts that onnxruntime's API states about memory, and DeviceApi, which moves bytes.
+
+A DeviceApi comes from a plugin (hook ``ort_devices``); the CPU's is here. A DeviceDirectory finds the DeviceApi of a
+device; each Environment has one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
+
+
+class OrtDeviceVendorId(enum.IntEnum):
+    """PCI vendor numbers."""
+
+    NONE = 0x0000
+    AMD = 0x1002
+    NVIDIA = 0x10DE
+    ARM = 0x13B5
+    MICROSOFT = 0x1414
+    HUAWEI = 0x19E5
+    QUALCOMM = 0x5143
+    INTEL = 0x8086
+
+
+class OrtAllocatorType(enum.IntEnum):
+    """How an allocator works."""
+
+    INVALID = -1
+    ORT_DEVICE_ALLOCATOR = 0
+    ORT_ARENA_ALLOCATOR = 1
+
+
+class OrtMemType(enum.IntEnum):
+    """What memory is used for."""
+
+    CPU_INPUT = -2
+    CPU_OUTPUT = -1
+    CPU = -1
+    DEFAULT = 0
+
+
+class OrtDeviceMemoryType(enum.IntEnum):
+    """Whether the host may read memory of a device directly."""
+
+    DEFAULT = 0
+    HOST_ACCESSIBLE = 5
+
+
+class OrtMemoryInfoDeviceType(enum.IntEnum):
+    """Kinds of devices that have memory."""
+
+    CPU = 0
+    GPU = 1
+    FPGA = 2
+    NPU = 3
+
+
+class OrtHardwareDeviceType(enum.IntEnum):
+    """Kinds of hardware."""
+
+    CPU = 0
+    GPU = 1
+    NPU = 2
+
+
+class ArenaExtendStrategy(enum.IntEnum):
+    """How an arena grows."""
+
+    kNextPowerOfTwo = 0  # noqa: N815 - onnxruntime's name
+    kSameAsRequested = 1  # noqa: N815 - onnxruntime's name
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A place for data: its kind in lower case (``cpu``, ``cuda``, ``dml``, ...) and its number."""
+
+    kind: str = "cpu"
+    index: int = 0
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the host reads this memory directly."""
+        return self.kind == "cpu"
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.index}"
+
+
+CPU = Device()
+# Kinds that onnxruntime's API names: number of the device type, vendor of its usual hardware.
+_KINDS: dict[str, tuple[int, OrtDeviceVendorId]] = {
+    "cpu": (0, OrtDeviceVendorId.NONE),
+    "cuda": (1, OrtDeviceVendorId.NVIDIA),
+    "rocm": (1, OrtDeviceVendorId.AMD),
+    "hip": (1, OrtDeviceVendorId.AMD),
+    "dml": (1, OrtDeviceVendorId.MICROSOFT),
+    "gpu": (1, OrtDeviceVendorId.NONE),
+    "webgpu": (1, OrtDeviceVendorId.NONE),
+    "npu": (3, OrtDeviceVendorId.NONE),
+    "cann": (3, OrtDeviceVendorId.HUAWEI),
+}
+
+
+class OrtDevice:
+    """A device as onnxruntime's API names it."""
+
+    __slots__ = ("_device", "_memory_type", "_type", "_vendor")
+
+    cpu: ClassVar[Callable[[], int]] = staticmethod(lambda: 0)
+    cuda: ClassVar[Callable[[], int]] = staticmethod(lambda: 1)
+    default_memory: ClassVar[Callable[[], int]] = staticmethod(lambda: 0)
+
+    def __init__(
+        self, device_type: int | Device | OrtDevice, memory_type: int = 0, device_id: int = 0, vendor_id: int = -1
+    ) -> None:
+        if isinstance(device_type, OrtDevice):
+            device_type = device_type.device
+        if not isinstance(device_type, Device):
+            kind = next((k for k, (number, _) in _KINDS.items() if number == device_type), None)
+            if kind is None:
+                raise InvalidArgument(f"Unsupported device type: {device_type}; known: {_known_kinds()}")
+            device_type = Device(kind, device_id)
+        number, vendor = _KINDS.get(device_type.kind, (1, OrtDeviceVendorId.NONE))
+        self._device, self._type, self._memory_type = device_type, number, memory_type
+        self._vendor = int(vendor) if vendor_id == -1 else int(vendor_id)
+
+    @staticmethod
+    def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
+        """Return a device by its kind's name and its number."""
+        return OrtDevice(find_device(ort_device_name, device_id), vendor_id=vendor_id)
+
+    @property
+    def device(self) -> Device:
+        """The place that this names."""
+        return self._device
+
+    def device_id(self) -> int:
+        """Return the number of the device among those of its kind."""
+        return self._device.index
+
+    def device_type(self) -> int:
+        """Return 0 for a CPU, 1 for a GPU, 3 for an NPU."""
+        return self._type
+
+    def device_vendor_id(self) -> int:
+        """Return the PCI vendor number, 0 where none is stated."""
+        return self._vendor
+
+    def device_mem_type(self) -> int:
+        """Return 0 for the device's own memory, 5 for memory that the host reads, too."""
+        return self._memory_type
+
+    def vendor_id(self) -> int:
+        """Return the PCI vendor number."""
+        return self._vendor
+
+    def _get_c_device(self) -> OrtDevice:  # programs written for onnxruntime pass this on
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OrtDevice) and (self._device, self._memory_type) == (other._device, other._memory_type)
+
+    def __hash__(self) -> int:
+        return hash((self._device, self._memory_type))
+
+    def __repr__(self) -> str:
+        return f"OrtDevice({self._device})"
+
+
+def find_device(kind: str, index: int = 0) -> Device:
+    """Return the device of a kind's name.
+
+    Raises:
+        InvalidArgument: the kind is not known.
+    """
+    if not isinstance(kind, str):
+        raise InvalidType(f"a device type is a name such as 'cpu', found {kind!r}")
+    if kind.lower() not in _KINDS:
+        raise InvalidArgument(f"Unsupported device type: {kind}; known: {_known_kinds()}")
+    return Device(kind.lower(), int(index))
+
+
+def _known_kinds() -> str:
+    return ", ".join(sorted(_KINDS))
+
+
+@dataclass(frozen=True, slots=True)
+class OrtMemoryInfo:
+    """Facts about the memory where a value lies or is wanted."""
+
+    name: str
+    allocator_type: OrtAllocatorType = OrtAllocatorType.ORT_DEVICE_ALLOCATOR
+    device_id: int = 0
+    mem_type: OrtMemType = OrtMemType.DEFAULT
+    device_mem_type: OrtDeviceMemoryType = OrtDeviceMemoryType.DEFAULT
+    device_vendor_id: int = 0
+
+    @staticmethod
+    def create_v2(
+        name: str,
+        device_type: OrtMemoryInfoDeviceType,
+        vendor_id: int,
+        device_id: int,
+        device_mem_type: OrtDeviceMemoryType,
+        alignment: int,
+        allocator_type: OrtAllocatorType,
+        /,
+    ) -> OrtMemoryInfo:
+        """Return memory facts with a vendor (``device_type`` and ``alignment`` are accepted and say nothing more)."""
+        return OrtMemoryInfo(name, allocator_type, device_id, OrtMemType.DEFAULT, device_mem_type, vendor_id)
+
+    @property
+    def device(self) -> Device:
+        """The device that the name means."""
+        return Device("cpu" if self.name.lower().startswith("cpu") else self.name.lower(), self.device_id)
+
+
+class OrtArenaCfg:
+    """How an arena grows, as onnxruntime takes it: five numbers, or a mapping with their names."""
+
+    _NAMES = (
+        "max_mem", "arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk",
+        "initial_growth_chunk_size_bytes", "max_power_of_two_extend_bytes",
+    )  # fmt: skip
+
+    def __init__(self, *numbers: int | dict[str, int]) -> None:
+        first = numbers[0] if numbers else {}
+        listed = zip(self._NAMES, (n for n in numbers if isinstance(n, int)), strict=False)
+        given = dict(first) if isinstance(first, dict) else dict(listed)
+        unknown = sorted(set(given) - set(self._NAMES))
+        if unknown:
+            raise InvalidValue(f"Invalid OrtArenaCfg option: {unknown[0]}; known: {', '.join(self._NAMES)}")
+        self.max_mem = given.get("max_mem", 0)
+        self.arena_extend_strategy = given.get("arena_extend_strategy", -1)
+        self.initial_chunk_size_bytes = given.get("initial_chunk_size_bytes", -1)
+        self.max_dead_bytes_per_chunk = given.get("max_dead_bytes_per_chunk", -1)
+        self.initial_growth_chunk_size_bytes = given.get("initial_growth_chunk_size_bytes", -1)
+        self.max_power_of_two_extend_bytes = given.get("max_power_of_two_extend_bytes", -1)
+
+
+@runtime_checkable
+class Event(Protocol):
+    """A point in a stream's work."""
+
+    def wait(self) -> None:
+        """Block the host until the work before the point is done."""
+
+    def is_done(self) -> bool:
+        """Return whether the work before the point is done."""
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """A queue of work on one device."""
+
+    @property
+    def device(self) -> Device:
+        """The device that does the work."""
+
+    @property
+    def native_handle(self) -> int:
+        """The vendor's handle as an integer, 0 where there is none."""
+
+    def record(self) -> Event:
+        """Return an event after all work enqueued so far."""
+
+    def wait_for(self, event: Event) -> None:
+        """Let work enqueued from now on begin after ``event``."""
+
+    def synchronize(self) -> None:
+        """Block the host until all work is done."""
+
+
+@runtime_checkable
+class DeviceBuffer(Protocol):
+    """Memory of one device; it is given back when nobody refers to it any more."""
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+
+    @property
+    def address(self) -> int:
+        """The address as the device knows it."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+
+
+@runtime_checkable
+class DeviceApi(Protocol):
+    """What a device can do with memory; one instance for each device and environment, used by every provider on it."""
+
+    @property
+    def device(self) -> Device:
+        """The device."""
+
+    def allocate(self, nbytes: int) -> DeviceBuffer:
+        """Return memory; ``AllocationLimitExceeded`` when there is not enough."""
+
+    def create_stream(self) -> Stream:
+        """Return a new queue."""
+
+    def copy_from_host(self, source: np.ndarray, target: DeviceBuffer, stream: Stream | None = None) -> None:
+        """Copy a contiguous array's bytes to the device; without a stream it is done on return."""
+
+    def copy_to_host(self, source: DeviceBuffer, target: np.ndarray, stream: Stream | None = None) -> None:
+        """Copy bytes into a contiguous array; without a stream it is done on return."""
+
+    def copy_within(self, source: DeviceBuffer, target: DeviceBuffer, stream: Stream | None = None) -> None:
+        """Copy bytes between two buffers of the device."""
+
+
+class DeviceDirectory:
+    """The DeviceApis of an environment, by device."""
+
+    def __init__(self, apis: Iterable[DeviceApi] = ()) -> None:
+        self._apis = {api.device: api for api in (CpuApi(), *apis)}
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return every device, the CPU first."""
+        return tuple(self._apis)
+
+    def get(self, device: Device) -> DeviceApi:
+        """Return the DeviceApi of a device.
+
+        Raises:
+            InvalidValue: no plugin offers the device.
+        """
+        if device not in self._apis:
+            offered = ", ".join(str(known) for known in self._apis)
+            raise InvalidValue(
+                f"Can't allocate memory on {device}: no installed plugin offers this device (offered: {offered}). "
+                "Install the plugin package of your hardware; `ort providers` shows what is there."
+            )
+        return self._apis[device]
+
+
+class CpuBuffer:
+    """Host memory as a DeviceBuffer."""
+
+    device = CPU
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.nbytes = array.nbytes
+        self.address = array.ctypes.data
+
+
+class CpuStream:
+    """The host's own queue: work is done when the call returns."""
+
+    device = CPU
+    native_handle = 0
+
+    def record(self) -> CpuStream:
+        """Return a point that has been passed already."""
+        return self
+
+    def wait_for(self, event: Event) -> None:
+        """Wait on the host."""
+        event.wait()
+
+    def synchronize(self) -> None:
+        """Return at once."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+    def is_done(self) -> bool:
+        """Return True."""
+        return True
+
+
+class CpuApi:
+    """The host as a device."""
+
+    device = CPU
+
+    def allocate(self, nbytes: int) -> CpuBuffer:
+        """Return zeroed host memory."""
+        return CpuBuffer(np.zeros(nbytes, np.uint8))
+
+    def create_stream(self) -> CpuStream:
+        """Return the host's queue."""
+        return CpuStream()
+
+    def copy_from_host(self, source: np.ndarray, target: DeviceBuffer, stream: Stream | None = None) -> None:
+        """Copy bytes."""
+        _host(target)[: source.nbytes] = np.ascontiguousarray(source).reshape(-1).view(np.uint8)
+
+    def copy_to_host(self, source: DeviceBuffer, target: np.ndarray, stream: Stream | None = None) -> None:
+        """Copy bytes."""
+        target.reshape(-1).view(np.uint8)[:] = _host(source)[: target.nbytes]
+
+    def copy_within(self, source: DeviceBuffer, target: DeviceBuffer, stream: Stream | None = None) -> None:
+        """Copy bytes."""
+        _host(target)[: source.nbytes] = _host(source)
+
+
+def _host(buffer: DeviceBuffer) -> np.ndarray:
+    if not isinstance(buffer, CpuBuffer):
+        raise InvalidType(f"a buffer on {buffer.device} was given to the CPU")
+    return buffer.array
+
+
+_in_use = DeviceDirectory()
+
+
+def use_directory(directory: DeviceDirectory) -> None:
+    """Let OrtValues that are made outside any session use these devices; called for the default environment."""
+    global _in_use  # noqa: PLW0603 - the default environment's devices: the one allowed global, see environment.py
+    _in_use = directory
+
+
+def directory_in_use() -> DeviceDirectory:
+    """Return the default environment's devices; only the CPU before there is one."""
+    return _in_use

@@ -1,0 +1,96 @@
+"""The artefact cache gives back what was put, and treats anything else as absent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ort_core.cache.key import CacheKey
+from ort_core.cache.store import ArtefactCache
+
+KEY = CacheKey("test", b"graph", (b"w1", b"w2"), (("sdk", "1"), ("cpu", "x")))
+
+
+def test_entry_comes_back_as_it_was_put(tmp_path: Path) -> None:
+    cache = ArtefactCache(tmp_path)
+    assert cache.get(KEY) is None
+    assert cache.put(KEY, b"content\nwith lines")
+    assert cache.get(KEY) == b"content\nwith lines"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        CacheKey("test", b"graph2", (b"w1", b"w2"), KEY.facts),
+        CacheKey("test", b"graph", (b"w1w2",), KEY.facts),
+        CacheKey("test", b"graph", (b"w2", b"w1"), KEY.facts),
+        CacheKey("test", b"graph", (b"w1", b"w2"), (("sdk", "2"), ("cpu", "x"))),
+        CacheKey("other", b"graph", (b"w1", b"w2"), KEY.facts),
+    ],
+)
+def test_any_difference_of_the_key_is_another_entry(tmp_path: Path, other: CacheKey) -> None:
+    cache = ArtefactCache(tmp_path)
+    cache.put(KEY, b"content")
+    assert cache.get(other) is None
+
+
+def test_order_of_facts_does_not_matter() -> None:
+    assert CacheKey("t", b"", (), (("a", "1"), ("b", "2"))).digest() == CacheKey("t", b"", (), (("b", "2"), ("a", "1"))).digest()
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"ort-core-artefact-1 3 00\nabc"])
+def test_damaged_entry_is_removed_and_can_be_rebuilt(tmp_path: Path, damage: bytes) -> None:
+    cache = ArtefactCache(tmp_path)
+    cache.put(KEY, b"content")
+    (entry,) = cache.entries()
+    entry.path.write_bytes(damage)
+    assert cache.get(KEY) is None
+    assert not entry.path.exists()
+    cache.put(KEY, b"content")
+    assert cache.get(KEY) == b"content"
+
+
+def test_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    cache = ArtefactCache(tmp_path)
+    cache.put(KEY, bytes(1000))
+    (entry,) = cache.entries()
+    stored = bytearray(entry.path.read_bytes())
+    stored[500] ^= 1
+    entry.path.write_bytes(stored)
+    assert cache.get(KEY) is None
+
+
+def test_least_recently_used_entries_go_first(tmp_path: Path) -> None:
+    cache = ArtefactCache(tmp_path, max_nbytes=3500)
+    keys = [CacheKey("test", bytes([i])) for i in range(4)]
+    for age, key in enumerate(keys[:3]):
+        cache.put(key, bytes(1000))
+        os.utime(cache._path(key), (age, age))
+    assert cache.get(keys[0]) is not None  # used now, so the next oldest goes
+    cache.put(keys[3], bytes(1000))
+    assert [cache.get(key) is not None for key in keys] == [True, False, True, True]
+
+
+def test_cache_in_a_place_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    cache = ArtefactCache(blocked / "cache")
+    assert not cache.put(KEY, b"content")
+    assert cache.get(KEY) is None
+
+
+def test_two_processes_writing_one_entry_leave_a_whole_one(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from ort_core.cache.key import CacheKey; from ort_core.cache.store import *\n"
+        "cache = ArtefactCache(Path(sys.argv[1]))\n"
+        "key = CacheKey('test', b'shared')\n"
+        "for i in range(60):\n"
+        "    cache.put(key, bytes([i]) * 100_000); found = cache.get(key)\n"
+        "    assert found is not None and len(set(found)) == 1\n"
+    )
+    workers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) for _ in range(2)]
+    assert [worker.wait(60) for worker in workers] == [0, 0]
