@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import ClassVar
 
+from ort_core.ir.dims import Call, SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, TensorType
@@ -145,8 +146,23 @@ def _fits(roles: Sequence[LookUp]) -> bool:
     if any(dtype_of(each.indices) not in (DataType.INT32, DataType.INT64) for each in roles):
         return False
     batch, length = dim(positions.indices, 0), dim(positions.indices, 1)
-    is_row = same_dim(length, dim(words.indices, 1)) and (batch == 1 or same_dim(batch, dim(words.indices, 0)))
+    is_row = _is_length(length, dim(words.indices, 1)) and (batch == 1 or same_dim(batch, dim(words.indices, 0)))
     return is_row and all(has_equal_shapes(each.indices, words.indices) for each in segments)
+
+
+def _is_length(found: int | SymbolicDim | None, length: int | SymbolicDim | None) -> bool:
+    """Return whether positions have the length of the ids, also as the first so many of a longer table of positions.
+
+    Those have the length min(n, length); were that less, adding their embeddings would have failed.
+    """
+    if same_dim(found, length):
+        return True
+    if length is None or not isinstance(found, SymbolicDim) or not found.is_atom:
+        return False
+    atom = found.terms[0][0][0][0]
+    if not isinstance(atom, Call) or atom.function != "min" or length not in atom.arguments:
+        return False
+    return all(each == length or (isinstance(each, int) and each > 1) for each in atom.arguments)
 
 
 def _int32_type(value: Value | None) -> TensorType:
