@@ -8,7 +8,7 @@ bodies of the fused nodes in their place.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx.parser
@@ -72,17 +72,6 @@ def evaluate_with_kernels(model: Model, feeds: Mapping[str, np.ndarray], kernels
     return list(bound.run(inputs, {}, Unguarded()))
 
 
-@functools.cache
-def standard_kernels() -> KernelRegistry:
-    """Return the kernels of the standard alone, without those for fused operators."""
-    registry = KernelRegistry()
-    for domain, op_type, specs in reference_kernels().operators():
-        if domain == "" and op_type not in _FUSED_IN_STANDARD:
-            for spec in specs:
-                registry.add(spec)
-    return registry
-
-
 def fires(
     names: str | Sequence[str],
     body: str,
@@ -120,15 +109,22 @@ def fires(
 
 
 def _without_microsoft_kernels_of_bodies(model: Model) -> KernelRegistry:
-    needed = {(n.domain, n.op_type) for n in walk(model.graph) if n.body is None and n.domain}
-    if not needed:
-        return standard_kernels()
+    """Return the standard kernels and those of operators without a body, in the model or in bodies."""
+    needed = set(_without_body(model.graph))
     registry = KernelRegistry()
     for domain, op_type, specs in reference_kernels().operators():
         if (domain == "" and op_type not in _FUSED_IN_STANDARD) or (domain, op_type) in needed:
             for spec in specs:
                 registry.add(spec)
     return registry
+
+
+def _without_body(graph: Graph) -> Iterator[tuple[str, str]]:
+    for node in walk(graph):
+        if node.body is not None:
+            yield from _without_body(node.body)
+        elif node.domain:
+            yield node.domain, node.op_type
 
 
 def assert_close(name: str, expected: object, found: object, within: ToleranceName, steps: float = 0.0) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
-from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, dtype_of, is_vector_of
+from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, dtype_of, is_vector_of, only_reader
 from ort_core.rewrite.fuse import fuse
 from ort_core.rewrite.matcher import Match, constant_of
 from ort_core.rewrite.patch import GraphPatch
@@ -46,6 +46,10 @@ class MatMulIntegerToFloatFusion(RewriteRule[None]):
             return Rejection(f"the scale {scale.name!r} has neither one element nor one a column", match.root)
         if bias is not None and not is_vector_of(bias, columns):
             return Rejection(f"the bias {bias.name!r} is not known to have one element a column", match.root)
+        reader = only_reader(match.output)
+        if bias is None and reader is not None and reader.op_type == "Add":
+            if any(is_vector_of(value, columns) for value in reader.present_inputs()):
+                return Rejection("the bias behind is fused with it", match.root)
         return _refuse_zero_point(match, columns)
 
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:

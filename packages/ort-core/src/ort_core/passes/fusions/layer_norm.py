@@ -27,12 +27,13 @@ from ort_core.passes.fusions.operands import (
     fixed_dim,
     integers_of,
     is_one_element,
+    is_vector_of,
     number_of,
     only_reader,
     same_dim,
 )
 from ort_core.rewrite.fuse import fuse
-from ort_core.rewrite.matcher import Match, constant_of
+from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, ValuePattern, constant, is_scalar, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
@@ -193,8 +194,7 @@ def refuse_unfinished(match: Match, op_types: tuple[str, ...]) -> Rejection | No
     if reader is None or reader.op_type not in op_types:
         return None
     other = next((v for v in reader.present_inputs() if v is not match.output), None)
-    found = constant_of(other)
-    if found is None or len(found.shape) != 1 or found.size == 1:
+    if other is None or other.producer is not None or not is_vector_of(other, dim(match.output, -1)):
         return None
     return Rejection(f"the {reader.op_type} behind belongs to it and is fused with it", match.root)
 
