@@ -33,7 +33,7 @@ from ort_core.passes.fusions.attention_heads import (
     producer_of,
     size_of_heads,
 )
-from ort_core.passes.fusions.attention_mask import broadcast_mask, is_finite
+from ort_core.passes.fusions.attention_mask import broadcast_mask, broadcast_type, is_finite
 from ort_core.passes.fusions.falling_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     ONNXRUNTIME,
@@ -49,6 +49,8 @@ from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
+
+LAST_AXIS_OPSET = 13  # since then Softmax is over the last axis by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class AttentionParts:
 def _is_last_axis(node: Node) -> bool:
     axis = node.attribute("axis")
     rank = node.output.rank
-    return axis == -1 or (rank is not None and axis == rank - 1)
+    return axis is None or axis == -1 or (rank is not None and axis == rank - 1)
 
 
 class AttentionFusion(RewriteRule[AttentionParts]):
@@ -91,6 +93,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         refusal = refuse_dtype(match["v"], match.root)
         if refusal is not None:
             return refusal
+        if match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None:
+            return Rejection("the softmax is not over the last axis", match.root)
         found = _find_scores(match["masked_scores"])
         if found is None:
             return Rejection("the softmax is not of a product with keys", match.root)
@@ -203,7 +207,7 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts) -> list[Value | N
     if parts.masks:
         bias = parts.masks[0]
         for mask in parts.masks[1:]:
-            bias = patch.op("Add", [bias, mask])
+            bias = patch.op("Add", [bias, mask], type=broadcast_type(bias, mask))
         inputs += [None, None, broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))]
     if parts.uses_past:
         inputs += [None] * (6 - len(inputs)) + [parts.key.past, parts.value.past]

@@ -36,6 +36,16 @@ def _is_finite_constant(value: Value | None) -> bool:
     return found is not None and found.dtype.is_float and bool(np.isfinite(found.array().astype(np.float64)).all())
 
 
+def broadcast_type(left: Value, right: Value) -> TensorType | None:
+    """Return the type of the sum of two masks, as far as their sizes say."""
+    if not isinstance(left.type, TensorType) or left.shape is None or right.shape is None:
+        return None
+    rank = max(len(left.shape), len(right.shape))
+    padded = [(*[1] * (rank - len(shape)), *shape) for shape in (left.shape, right.shape)]
+    sizes = [b if a == 1 else a if b in (1, a) else None for a, b in zip(*padded, strict=True)]
+    return TensorType(left.type.dtype, tuple(sizes))
+
+
 def broadcast_mask(patch: GraphPatch, mask: Value, scores: Value, lengths: Callable[[], Sequence[Value]]) -> Value:
     """Return the mask with the last two axes of the scores.
 

@@ -2,7 +2,7 @@
 
     s = Add(Add(Gather(words, ids), Gather(segments, segment_ids)), Gather(positions, position_ids))
     y = LayerNormalization(s, scale, bias)
-        ->  y, , s = EmbedLayerNormalization(ids, segment_ids, words, positions, segments, scale, bias, , position_ids)
+        ->  y, _, s = EmbedLayerNormalization(ids, segment_ids, words, positions, segments, scale, bias, , position_ids)
 
 Segments may be absent. Indices become int32, as the fused operator takes no others. Gather counts a negative index
 from the end, which the fused operator refuses.
@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import ClassVar
 
+import numpy as np
+
 from ort_core.ir.dims import Call, SymbolicDim
+from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, TensorType
@@ -94,22 +97,22 @@ class EmbedLayerNormFusion(RewriteRule[Embeddings]):
         look_ups = [each for each in (bindings.words, bindings.positions, segments) if each is not None]
         nodes = (*(each.node for each in look_ups), *bindings.additions, match.root)
         is_read = bindings.total.use_count > 1 or bindings.total.is_graph_output
-        outputs = (match.output, None, bindings.total) if is_read else (match.output,)
+        outputs = (match.output, None, bindings.total) if is_read else (match.output, None)
         body = build_fused_body(nodes, given, [value or match.output for value in outputs])
+        body.set_outputs([body.outputs[0], _counts(body), *body.outputs[2:]])
         inputs = list(given)
         for index in (0, 1, 8):
             inputs[index] = _as_int32(patch, given, index)
             if inputs[index] is not None:
                 body.inputs[index].type = _int32_type(given[index])
         epsilon = {"epsilon": match.root.float_attribute("epsilon", 1e-5)}
-        types = [None if value is None else value.type for value in outputs]
+        counts = TensorType(DataType.INT32, (dim(bindings.words.indices, 0),))
+        types = [counts if value is None else value.type for value in outputs]
         node = patch.node("EmbedLayerNormalization", inputs, epsilon, outputs=types, domain=ONNXRUNTIME, body=body)
         for index, old in enumerate(outputs):
             new = node.outputs[index]
             assert new is not None
-            if old is None:
-                node.detach_output(index)
-            else:
+            if old is not None:  # nobody reads the second, which onnxruntime wants to be there
                 patch.replace(old, new)
         patch.remove(*nodes)
         return patch
@@ -163,6 +166,13 @@ def _is_length(found: int | SymbolicDim | None, length: int | SymbolicDim | None
     if not isinstance(atom, Call) or atom.function != "min" or length not in atom.arguments:
         return False
     return all(each == length or (isinstance(each, int) and each > 1) for each in atom.arguments)
+
+
+def _counts(body: Graph) -> Value:
+    """Return zeros, one for each row of ids: what the fused operator counts where there is no mask."""
+    shape = body.new_node("Shape", [body.inputs[0]]).output
+    batch = body.new_node("Gather", [shape, body.new_constant(np.array([0], np.int64), "batch")]).output
+    return body.new_node("ConstantOfShape", [batch], {"value": np.zeros(1, np.int32)}).output
 
 
 def _int32_type(value: Value | None) -> TensorType:
