@@ -75,7 +75,9 @@ def test_layers_share_the_expansion_of_their_mask() -> None:
     assert ops_of(fires("AttentionFusion", text, sizes={"B": 2})).count("Expand") == 1
 
 
-GUARD = f"{BERT} bias = Where(keep, zero, low) a = Add(c, bias) s = Softmax(a) n = IsNaN(s) p = Where(n, zero, s) {BACK}"
+GUARD = (
+    f"{BERT} bias = Where(keep, zero, low) a = Add(c, bias) s = Softmax(a) n = IsNaN(s) p = Where(n, zero, s) {BACK}"
+)
 
 
 def test_replacement_of_nan_goes_away_where_the_mask_is_finite() -> None:

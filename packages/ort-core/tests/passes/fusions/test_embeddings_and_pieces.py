@@ -28,8 +28,12 @@ def test_three_embeddings_and_their_norm_become_one_operator() -> None:
 
 
 def test_sum_of_embeddings_with_other_readers_becomes_an_output() -> None:
-    body = "p = Gather(places, kinds) a = Gather(words, ids) t = Add(p, a) l = LayerNormalization(t, w, b) y = Add(l, t)"
-    model = fires("EmbedLayerNormFusion", f"{HEAD} {{ {body} }}", ["Cast", "Cast", "EmbedLayerNormalization", "Add"], sizes=SIZES)
+    body = (
+        "p = Gather(places, kinds) a = Gather(words, ids) t = Add(p, a) l = LayerNormalization(t, w, b) y = Add(l, t)"
+    )
+    model = fires(
+        "EmbedLayerNormFusion", f"{HEAD} {{ {body} }}", ["Cast", "Cast", "EmbedLayerNormalization", "Add"], sizes=SIZES
+    )
     assert [v is not None for v in model.graph.nodes[2].outputs] == [True, True, True]
 
 
@@ -46,8 +50,10 @@ def test_other_sums_stay(body: str) -> None:
     stays("EmbedLayerNormFusion", f"{head} {{ {body.replace(' <axis = 1>', '')} }}")
 
 
-CUT = "g (float[2,3,8] x) => (float[2,3,4] y) <int64[1] start = {0}, int64[1] half = {4}, int64[1] far = {9223372036854775807}, \
+CUT = (
+    "g (float[2,3,8] x) => (float[2,3,4] y) <int64[1] start = {0}, int64[1] half = {4}, int64[1] far = {9223372036854775807}, \
 int64[1] axis = {2}, int64[1] back = {-1}, int64[1] two = {2}>"
+)
 
 
 def test_slices_that_cover_an_axis_become_a_split() -> None:
@@ -66,7 +72,10 @@ def test_gathers_that_cover_an_axis_become_a_split(opset: int) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["a = Slice(x, start, half, axis) y = Neg(a)", "a = Slice(x, start, half, axis) c = Slice(x, start, half, axis) y = Sub(a, c)"],
+    [
+        "a = Slice(x, start, half, axis) y = Neg(a)",
+        "a = Slice(x, start, half, axis) c = Slice(x, start, half, axis) y = Sub(a, c)",
+    ],
     ids=["half_is_missing", "overlap"],
 )
 def test_pieces_that_do_not_cover_stay(body: str) -> None:

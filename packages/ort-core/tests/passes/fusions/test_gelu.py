@@ -88,13 +88,19 @@ def test_gelu_of_double_stays_as_onnxruntime_has_none() -> None:
     [("s = Sigmoid(x) y = Mul(x, s)", 1.0), ("k = Mul(x, a) s = Sigmoid(k) y = Mul(s, x)", 1.702)],
 )
 def test_product_with_its_own_sigmoid_becomes_quick_gelu(body: str, alpha: float) -> None:
-    model = fires("QuickGeluFusion", f"g (float[2,8] x) => (float[2,8] y) <float a = {{1.702}}> {{ {body} }}", ["QuickGelu"])
+    model = fires(
+        "QuickGeluFusion", f"g (float[2,8] x) => (float[2,8] y) <float a = {{1.702}}> {{ {body} }}", ["QuickGelu"]
+    )
     assert model.graph.nodes[0].float_attribute("alpha", 0.0) == pytest.approx(alpha)
 
 
 @pytest.mark.parametrize(
     "body",
-    ["s = Sigmoid(z) y = Mul(x, s)", "s = Sigmoid(x) m = Mul(x, s) y = Add(m, s)", "k = Mul(x, z) s = Sigmoid(k) y = Mul(x, s)"],
+    [
+        "s = Sigmoid(z) y = Mul(x, s)",
+        "s = Sigmoid(x) m = Mul(x, s) y = Add(m, s)",
+        "k = Mul(x, z) s = Sigmoid(k) y = Mul(x, s)",
+    ],
     ids=["of_another_value", "sigmoid_read_twice", "factor_is_no_constant"],
 )
 def test_near_misses_of_quick_gelu_stay(body: str) -> None:

@@ -8,7 +8,9 @@ from fusion_check import fires, ops_of, stays
 WEIGHTS = "float[4] w = {1.5, 0.5, 2.0, 1.0}, float[4] b = {0.1, 0.2, 0.3, 0.4}"
 HEAD = f"g (float[2,3,4] x) => (float[2,3,4] y) <{WEIGHTS}, float two = {{2.0}}, float eps = {{0.00001}}, \
 float half = {{0.5}}, float minus = {{-0.5}}, float one = {{1.0}}, int64[1] last = {{-1}}, float big = {{3.0}}>"
-HALF_HEAD = "g (float16[2,3,4] x, float16[4] w, float16[4] b) => (float16[2,3,4] y) <float two = {2.0}, float eps = {0.00001}>"
+HALF_HEAD = (
+    "g (float16[2,3,4] x, float16[4] w, float16[4] b) => (float16[2,3,4] y) <float two = {2.0}, float eps = {0.00001}>"
+)
 MEAN = "m = ReduceMean <axes = [-1]> (x) d = Sub(x, m)"
 FORMS = {
     "pow": f"{MEAN} s = Pow(d, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) n = Div(d, r) "
@@ -56,7 +58,9 @@ def test_layer_norm_without_weights_gets_ones() -> None:
 def test_half_precision_layer_norm_computes_in_float() -> None:
     head = HALF_HEAD
     body = "z = Cast <to = 1> (x) " + FORMS["pow"].replace("(x", "(z")
-    body = body.replace("n = Div(d, r)", "o = Div(d, r) n = Cast <to = 10> (o)").replace("Cast <to = 1> (z)", "Cast <to = 1> (x)")
+    body = body.replace("n = Div(d, r)", "o = Div(d, r) n = Cast <to = 10> (o)").replace(
+        "Cast <to = 1> (z)", "Cast <to = 1> (x)"
+    )
     fires("LayerNormFusionL2", f"{head} {{ {body} }}", ["LayerNormalization"])
 
 
@@ -119,7 +123,11 @@ SKIP_HEAD = f"g (float[2,3,4] x, float[2,3,4] z) => (float[2,3,4] y) <{WEIGHTS}>
 
 
 def test_residual_addition_becomes_part_of_the_norm() -> None:
-    fires("SkipLayerNormFusion", f"{SKIP_HEAD} {{ s = Add(x, z) y = LayerNormalization(s, w, b) }}", ["SkipLayerNormalization"])
+    fires(
+        "SkipLayerNormFusion",
+        f"{SKIP_HEAD} {{ s = Add(x, z) y = LayerNormalization(s, w, b) }}",
+        ["SkipLayerNormalization"],
+    )
 
 
 def test_residual_sum_with_other_readers_becomes_an_output() -> None:
@@ -130,7 +138,9 @@ def test_residual_sum_with_other_readers_becomes_an_output() -> None:
 
 def test_residual_sum_may_be_read_before_the_norm_and_be_returned() -> None:
     head = SKIP_HEAD.replace("(float[2,3,4] y)", "(float[2,3,4] y, float[2,3,4] s)")
-    model = fires("SkipLayerNormFusion", f"{head} {{ s = Add(x, z) e = Neg(s) n = LayerNormalization(s, w, b) y = Add(n, e) }}")
+    model = fires(
+        "SkipLayerNormFusion", f"{head} {{ s = Add(x, z) e = Neg(s) n = LayerNormalization(s, w, b) y = Add(n, e) }}"
+    )
     assert ops_of(model)[0] == "SkipLayerNormalization"
 
 
@@ -145,7 +155,9 @@ def test_residual_addition_before_rms_norm_becomes_part_of_it() -> None:
 def test_bias_of_a_product_becomes_the_fifth_input() -> None:
     head = f"g (float[2,3,5] a, float[2,3,4] z) => (float[2,3,4] y) <{WEIGHTS}, float[5,4] k = {{{','.join(['0.3'] * 20)}}}>"
     body = "p = MatMul(a, k) q = Add(p, b) s = Add(q, z) y = LayerNormalization(s, w, b)"
-    model = fires(["SkipLayerNormFusion", "BiasSkipLayerNormFusion"], f"{head} {{ {body} }}", ["MatMul", "SkipLayerNormalization"])
+    model = fires(
+        ["SkipLayerNormFusion", "BiasSkipLayerNormFusion"], f"{head} {{ {body} }}", ["MatMul", "SkipLayerNormalization"]
+    )
     assert len(model.graph.nodes[1].inputs) == 5
 
 

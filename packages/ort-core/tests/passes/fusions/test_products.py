@@ -25,7 +25,11 @@ def test_factors_become_alpha(body: str, alpha: float) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["m = MatMul(a, b) y = Mul(m, v)", "m = MatMul(a, b) y = Div(m, z)", "m = MatMul(a, b) s = Mul(m, k) y = Add(s, m)"],
+    [
+        "m = MatMul(a, b) y = Mul(m, v)",
+        "m = MatMul(a, b) y = Div(m, z)",
+        "m = MatMul(a, b) s = Mul(m, k) y = Add(s, m)",
+    ],
     ids=["vector", "division_by_zero", "product_read_twice"],
 )
 def test_other_factors_stay(body: str) -> None:
@@ -61,7 +65,17 @@ GEMM = "g (float[3,4] a, float[4,5] b) => (float[3,5] y) <float[5] c = {1,2,3,4,
 
 @pytest.mark.parametrize(
     "activation",
-    ["Relu", "Sigmoid", "Tanh", "LeakyRelu <alpha = 0.2>", "Elu", "HardSigmoid", "Softplus", "Softsign", "ThresholdedRelu"],
+    [
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "LeakyRelu <alpha = 0.2>",
+        "Elu",
+        "HardSigmoid",
+        "Softplus",
+        "Softsign",
+        "ThresholdedRelu",
+    ],
 )
 def test_activation_behind_gemm_is_fused(activation: str) -> None:
     fires("GemmActivationFusion", f"{GEMM} {{ g1 = Gemm <transB = 0> (a, b, c) y = {activation} (g1) }}", ["FusedGemm"])
@@ -76,7 +90,15 @@ CONV = "g (float[1,2,5,5] x, float[3,2,3,3] w) => (float[1,3,3,3] y) <float lo =
 
 @pytest.mark.parametrize(
     "activation",
-    ["Relu(k)", "Sigmoid(k)", "Tanh(k)", "LeakyRelu <alpha = 0.2> (k)", "HardSigmoid(k)", "Clip(k, lo, hi)", "Clip(k, lo)"],
+    [
+        "Relu(k)",
+        "Sigmoid(k)",
+        "Tanh(k)",
+        "LeakyRelu <alpha = 0.2> (k)",
+        "HardSigmoid(k)",
+        "Clip(k, lo, hi)",
+        "Clip(k, lo)",
+    ],
 )
 def test_activation_behind_convolution_is_fused(activation: str) -> None:
     fires("ConvActivationFusion", f"{CONV} {{ k = Conv(x, w, c) y = {activation} }}", ["FusedConv"])
@@ -103,8 +125,12 @@ def test_addend_that_broadcasts_stays_outside_of_the_convolution() -> None:
     stays("ConvAddActivationFusion", f"{head} {{ k = Conv(x, w) y = Add(k, r) }}", because="shape of the convolution")
 
 
-INTEGER = "g (float[3,4] x) => (float[3,5] y) <uint8[4,5] w = {" + ",".join(map(str, range(20))) + "}, float s = {0.02}, \
+INTEGER = (
+    "g (float[3,4] x) => (float[3,5] y) <uint8[4,5] w = {"
+    + ",".join(map(str, range(20)))
+    + "}, float s = {0.02}, \
 uint8 wz = {7}, float[5] b = {1,2,3,4,5}, float[5] ss = {0.1,0.2,0.3,0.4,0.5}>"
+)
 QUANTISED = "q, qs, qz = DynamicQuantizeLinear(x) m = MatMulInteger(q, w, qz, wz) f = Cast <to = 1> (m)"
 
 

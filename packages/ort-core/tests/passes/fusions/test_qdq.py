@@ -20,7 +20,7 @@ def _pair(name: str, source: str, grid: str = "s, z") -> str:
 @pytest.mark.parametrize(
     ("operator", "expected"),
     [
-        ("AveragePool <kernel_shape = [2,2], auto_pad = \"SAME_UPPER\"> (da)", "QLinearAveragePool"),
+        ('AveragePool <kernel_shape = [2,2], auto_pad = "SAME_UPPER"> (da)', "QLinearAveragePool"),
         ("LeakyRelu <alpha = 0.1> (da)", "QLinearLeakyRelu"),
         ("Sigmoid(da)", "QLinearSigmoid"),
         ("Softmax(da)", "QLinearSoftmax"),
@@ -57,7 +57,9 @@ int32[2] b = {100,-200}, float[2] bs = {0.0005,0.001}, float[2] wrong = {0.5,0.5
 
 @pytest.mark.parametrize("bias", ["", ", db"])
 def test_convolution_with_scales_per_channel_becomes_qlinear_conv(bias: str) -> None:
-    body = f"{_pair('a', 'x')} dw = DequantizeLinear <axis = 0> (w, ws, wz) db = DequantizeLinear <axis = 0> (b, bs, bz) "
+    body = (
+        f"{_pair('a', 'x')} dw = DequantizeLinear <axis = 0> (w, ws, wz) db = DequantizeLinear <axis = 0> (b, bs, bz) "
+    )
     body += f"f = Conv(da, dw{bias}) q = QuantizeLinear(f, t, u)"
     model = fires("QDQSelectorActionTransformer", _model(body, output="float[2,2,4,4] y", more=WEIGHTS), steps=STEP)
     assert ops_of(model) == ["QuantizeLinear", "QLinearConv", "DequantizeLinear", "Identity"]
@@ -130,14 +132,18 @@ def test_quantisation_is_not_carried_over_arithmetic() -> None:
     stays("QDQPropagationTransformer", _model("f = Neg(x) q = QuantizeLinear(f, t, u)"))
 
 
-@pytest.mark.parametrize(("name", "bounded"), [("ReluQuantRewrite", "Relu(x)"), ("ClipQuantRewrite", "Clip(x, low, high)")])
+@pytest.mark.parametrize(
+    ("name", "bounded"), [("ReluQuantRewrite", "Relu(x)"), ("ClipQuantRewrite", "Clip(x, low, high)")]
+)
 def test_bound_that_quantisation_keeps_goes_away(name: str, bounded: str) -> None:
     text = f"g (float[2,3] x) => (uint8[2,3] y) <{GRID}, float low = {{0.0}}, float high = {{12.8}}> \
 {{ f = {bounded} y = QuantizeLinear(f, s, o) }}"
     fires(name, text, ["QuantizeLinear"], within="exact")
 
 
-@pytest.mark.parametrize(("name", "bounded"), [("ReluQuantRewrite", "Relu(x)"), ("ClipQuantRewrite", "Clip(x, low, high)")])
+@pytest.mark.parametrize(
+    ("name", "bounded"), [("ReluQuantRewrite", "Relu(x)"), ("ClipQuantRewrite", "Clip(x, low, high)")]
+)
 def test_bound_within_the_grid_stays(name: str, bounded: str) -> None:
     text = f"g (float[2,3] x) => (uint8[2,3] y) <{GRID}, float low = {{0.0}}, float high = {{6.0}}> \
 {{ f = {bounded} y = QuantizeLinear(f, s, z) }}"
@@ -151,5 +157,7 @@ q = QuantizeLinear(d, s, z) y = Identity(q) }}"
 
 
 def test_quantisation_to_another_grid_stays() -> None:
-    text = f"g (uint8[2,3] x) => (uint8[2,3] y) <{GRID}> {{ d = DequantizeLinear(x, s, z) y = QuantizeLinear(d, t, u) }}"
+    text = (
+        f"g (uint8[2,3] x) => (uint8[2,3] y) <{GRID}> {{ d = DequantizeLinear(x, s, z) y = QuantizeLinear(d, t, u) }}"
+    )
     stays("QDQFinalCleanupTransformer", text, because="not known to be equal")

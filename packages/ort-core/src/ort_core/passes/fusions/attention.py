@@ -114,9 +114,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         q_shape = (dim(bindings.scores, 0), dim(bindings.scores, 2), facts.num_heads * facts.value_size)
         types = [TensorType(facts.dtype, q_shape), *(value.type for value in presents)]
         attributes = {"num_heads": facts.num_heads, "scale": facts.scale}
-        node = patch.node(
-            "MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body
-        )
+        node = patch.node("MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body)
         for old, new in zip(presents, node.outputs[1:], strict=True):
             assert new is not None
             patch.replace(old, new)
@@ -152,7 +150,9 @@ def _find_parts(match: Match, product: Node, masks: tuple[Value, ...], factor: f
     q, q_factor = peel_scale(left)
     keys = find_keys(right)
     if keys is None:
-        return Rejection("the second factor of the scores is not known to be keys with their last axes swapped", product)
+        return Rejection(
+            "the second factor of the scores is not known to be keys with their last axes swapped", product
+        )
     query, value = find_heads(q), find_heads(match["v"])
     if query.joined is not None:
         query = Heads(q, None, None)

@@ -89,7 +89,11 @@ def find_flat(split: Value | None) -> Value | None:
     if node is None or split is None:
         return None
     flat = node.inputs[0]
-    if flat is None or flat.rank != 3 or not (same_dim(dim(flat, 0), dim(split, 0)) and same_dim(dim(flat, 1), dim(split, 1))):
+    if (
+        flat is None
+        or flat.rank != 3
+        or not (same_dim(dim(flat, 0), dim(split, 0)) and same_dim(dim(flat, 1), dim(split, 1)))
+    ):
         return None
     return flat
 

@@ -43,7 +43,9 @@ class BiasGeluFusion(RewriteRule[None]):
         """The bias must match the last axis."""
         x, bias = match["x"], match["bias"]
         if not is_vector_of(bias, dim(x, -1)):
-            return Rejection(f"bias {bias.name!r} is not known to be as long as the last axis of {x.name!r}", match.root)
+            return Rejection(
+                f"bias {bias.name!r} is not known to be as long as the last axis of {x.name!r}", match.root
+            )
         return refuse_dtype(x, match.root)
 
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:

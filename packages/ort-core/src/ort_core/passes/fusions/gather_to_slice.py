@@ -28,7 +28,12 @@ class GatherToSliceFusion(RewriteRule[None]):
 
     def build_pattern(self) -> Pattern:
         """Return a Gather of a range."""
-        return op("Gather", var("x"), op("Range", var("start"), var("limit"), var("step"), shared=True, name="range"), since=10)
+        return op(
+            "Gather",
+            var("x"),
+            op("Range", var("start"), var("limit"), var("step"), shared=True, name="range"),
+            since=10,
+        )
 
     def check(self, match: Match) -> None | Rejection:
         """No index may be negative, and the limit must not be read as counted from the end."""

@@ -73,9 +73,7 @@ class StandardGeluFusion(RewriteRule[None]):
         """The model's opset must have Gelu."""
         if match.opset() < STANDARD_GELU_OPSET:
             return Rejection(f"opset {match.opset()} has no Gelu, opset {STANDARD_GELU_OPSET} has", match.root)
-        return first_refusal(
-            refuse_dtype(match["x"], match.root, _STANDARD_FLOATS), refuse_widening(match, match["x"])
-        )
+        return first_refusal(refuse_dtype(match["x"], match.root, _STANDARD_FLOATS), refuse_widening(match, match["x"]))
 
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:
         """Put one Gelu there; which form it was shows in the matched nodes."""

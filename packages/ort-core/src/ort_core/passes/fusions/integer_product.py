@@ -90,7 +90,12 @@ class DynamicQuantizeMatMulFusion(RewriteRule[None]):
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:
         """Put the product that quantises by itself there."""
         patch = GraphPatch(match.model, match.root)
-        fuse(patch, match, "DynamicQuantizeMatMul", without_trailing([match.get(n) for n in ("x", "b", "sb", "zb", "bias")]))
+        fuse(
+            patch,
+            match,
+            "DynamicQuantizeMatMul",
+            without_trailing([match.get(n) for n in ("x", "b", "sb", "zb", "bias")]),
+        )
         return patch
 
 
@@ -116,5 +121,7 @@ def _refuse_zero_point(match: Match, columns: object) -> Rejection | None:
         if zero is None or zero.shape in ((), (1,)):
             continue
         if name == "za" or zero.rank != 1 or dim(zero, 0) != columns:
-            return Rejection(f"the zero point {zero.name!r} has not the shape that the fused operator takes", match.root)
+            return Rejection(
+                f"the zero point {zero.name!r} has not the shape that the fused operator takes", match.root
+            )
     return None

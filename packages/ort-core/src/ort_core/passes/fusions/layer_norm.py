@@ -107,7 +107,9 @@ def find_normalisation(match: Match, means: tuple[str, ...], x: Value, y: Value)
     if epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
         return Rejection(f"{epsilon} is no epsilon", match.root)
     if dtype_of(x) not in FUSED_FLOATS or dtype_of(y) != dtype_of(x):
-        return Rejection(f"the element types {dtype_of(x).text} in and {dtype_of(y).text} out are not fused", match.root)
+        return Rejection(
+            f"the element types {dtype_of(x).text} in and {dtype_of(y).text} out are not fused", match.root
+        )
     stash = dtype_of(match.node(means[0]).output)
     if stash not in (DataType.FLOAT, dtype_of(x)):
         return Rejection(f"the mean is computed in {stash.text}", match.root)
@@ -129,7 +131,9 @@ def refuse_weight(weight: Value | None, x: Value, axis: int, node: Node) -> Reje
         return Rejection(f"{weight.name!r} has not the rank of the normalised axes", node)
     for offset in range(axis, 0):
         if not same_dim(shape[offset], dim(x, offset)):
-            return Rejection(f"axis {offset} of {weight.name!r} is not known to be as long as that of the operand", node)
+            return Rejection(
+                f"axis {offset} of {weight.name!r} is not known to be as long as that of the operand", node
+            )
     if dtype_of(weight) != dtype_of(x):
         return Rejection(f"{weight.name!r} has another element type than the operand", node)
     return None

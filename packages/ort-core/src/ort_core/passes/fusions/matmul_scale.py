@@ -1,7 +1,7 @@
 """MatMulScaleFusion: constant factors around a matrix product become its ``alpha``.
 
-    y = MatMul(Mul(a, s), Mul(b, t))          ->  y = FusedMatMul(a, b) {alpha = s * t}
-    y = Mul(MatMul(a, b), s)   Div(.., s)     ->  y = FusedMatMul(a, b) {alpha = s}
+y = MatMul(Mul(a, s), Mul(b, t))          ->  y = FusedMatMul(a, b) {alpha = s * t}
+y = Mul(MatMul(a, b), s)   Div(.., s)     ->  y = FusedMatMul(a, b) {alpha = s}
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ClipQuantRewrite, ReluQuantRewrite, QDQFinalCleanupTransformer: what quantisation makes superfluous goes away.
 
-    q = QuantizeLinear(Relu(x), s, z)     ->  q = QuantizeLinear(x, s, z)      where z is the least integer
-    q = QuantizeLinear(Clip(x, a, b))     ->  q = QuantizeLinear(x)            where the grid reaches no further
-    q = QuantizeLinear(DequantizeLinear(x, s, z), s, z)     ->  q = x
+q = QuantizeLinear(Relu(x), s, z)     ->  q = QuantizeLinear(x, s, z)      where z is the least integer
+q = QuantizeLinear(Clip(x, a, b))     ->  q = QuantizeLinear(x)            where the grid reaches no further
+q = QuantizeLinear(DequantizeLinear(x, s, z), s, z)     ->  q = x
 """
 
 from __future__ import annotations

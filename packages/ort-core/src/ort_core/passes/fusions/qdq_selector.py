@@ -108,9 +108,7 @@ def _linear(
 ) -> IntegerNode:
     inputs = [part for operand in operands for part in operand.triple()]
     nodes = (*dict.fromkeys(operand.node for operand in operands), node, made.node)
-    return IntegerNode(
-        op_type, ONNXRUNTIME, (*inputs, made.scale, made.zero), nodes, (made.tensor,), attributes
-    )
+    return IntegerNode(op_type, ONNXRUNTIME, (*inputs, made.scale, made.zero), nodes, (made.tensor,), attributes)
 
 
 def _elementwise(op_type: str, count: int, attribute_names: tuple[str, ...] = ()) -> Selector:
