@@ -22,6 +22,7 @@ from ort_core.passes.fusions.qdq_propagation import PropagateDequantisation, Pro
 from ort_core.passes.fusions.qdq_selector import QDQSelectorActionTransformer
 from ort_core.passes.fusions.quick_gelu import QuickGeluFusion
 from ort_core.passes.fusions.rms_norm import SimplifiedLayerNormFusion
+from ort_core.passes.fusions.rotary import RotaryEmbeddingFusion
 from ort_core.passes.fusions.skip_norm import BiasSkipLayerNormFusion, SkipLayerNormFusion
 
 _EXTENDED = Level.EXTENDED
@@ -46,6 +47,7 @@ EXTENDED_PASSES: tuple[Pass, ...] = (
     RulePass("GeluFusionL2", [GeluFusion()], _EXTENDED),
     RulePass("LayerNormFusionL2", [LayerNormFusion(is_standard=False)], _EXTENDED),
     RulePass("SimplifiedLayerNormFusion", [SimplifiedLayerNormFusion()], _EXTENDED),
+    RulePass("RotaryEmbeddingFusion", [RotaryEmbeddingFusion()], _EXTENDED),
     RulePass("AttentionFusion", [AttentionFusion()], _EXTENDED),
     RulePass("EmbedLayerNormFusion", [EmbedLayerNormFusion()], _EXTENDED),
     RulePass("GatherSliceToSplitFusion", [GatherSliceToSplitFusion()], _EXTENDED),
