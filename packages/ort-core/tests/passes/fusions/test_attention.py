@@ -160,3 +160,24 @@ def test_padding_that_masks_whole_rows_gives_equal_results() -> None:
     mask[1, ..., 2] = np.finfo(np.float32).min
     text = _model(body, f"{INPUTS}, float[B,1,1,3] mask")
     fires("AttentionFusion", text, sizes={"B": 2}, feeds={"mask": mask})
+
+
+CAUSAL = ", uint8[1,1,4,4] tril = {1,0,0,0, 1,1,0,0, 1,1,1,0, 1,1,1,1}, int64[1] none = {0}, int64[1] three = {3}, \
+int64[1] row = {2}, int64[1] column = {3}, int64[1] one = {1}, float far = {-10000.0}, float near = {-10.0}"
+CHOICE = "rows = Slice(tril, none, three, row, one) cut = Slice(rows, none, three, column, one) keep = Cast <to = 9> (cut) "
+CHOICE += f"a = Where(keep, c, far) p = Softmax(a) {BACK}"
+
+
+def test_choice_by_a_causal_buffer_becomes_a_mask() -> None:
+    model = fires("AttentionFusion", _model(f"{BERT} {CHOICE}", more=CAUSAL), sizes={"B": 2})
+    assert "MultiHeadAttention" in ops_of(model)
+    assert "Softmax" not in ops_of(model)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [CHOICE.replace("c, far", "c, near"), CHOICE.replace("none, three, column", "one, far_end, column")],
+    ids=["number_is_not_low", "first_column_is_cut"],
+)
+def test_choice_that_is_no_addition_stays(choice: str) -> None:
+    stays("AttentionFusion", _model(f"{BERT} {choice}", more=f"{CAUSAL}, int64[1] far_end = {{4}}"))

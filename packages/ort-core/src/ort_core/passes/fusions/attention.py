@@ -4,8 +4,8 @@
         ->  y = MultiHeadAttention(query, key, value, , , mask, past_key, past_value) {num_heads, scale}
 
 Covers the exports of BERT, ViT, GPT-2, Whisper, LLaMA and diffusion models: scale on the scores or on either operand;
-keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts; a cache in front
-of keys and values; PyTorch's replacement of NaN by zero behind the softmax, where the mask is finite so that no row
+keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts, or a choice
+by a causal buffer; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, where the mask is finite so that no row
 of finite scores can be NaN. The projections stay matrix products. What is only shown by inferred sizes needs them.
 """
 
@@ -33,7 +33,12 @@ from ort_core.passes.fusions.attention_heads import (
     producer_of,
     size_of_heads,
 )
-from ort_core.passes.fusions.attention_mask import broadcast_mask, broadcast_type, is_finite
+from ort_core.passes.fusions.attention_mask import (
+    Mask,
+    broadcast_mask,
+    broadcast_type,
+    find_causal_choice,
+)
 from ort_core.passes.fusions.falling_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     ONNXRUNTIME,
@@ -60,7 +65,7 @@ class AttentionParts:
     query: Heads
     key: Heads
     value: Heads
-    masks: tuple[Value, ...]
+    masks: tuple[Mask, ...]
     scores: Value
     facts: AttentionFacts
 
@@ -99,7 +104,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         if found is None:
             return Rejection("the softmax is not of a product with keys", match.root)
         product, masks, factor = found
-        if match.has_node("guard") and (number_of(match["zero"]) != 0 or not all(map(is_finite, masks))):
+        if match.has_node("guard") and (number_of(match["zero"]) != 0 or not all(mask.is_finite for mask in masks)):
             return Rejection("NaN is replaced behind the softmax and the mask is not known to be finite", match.root)
         return _find_parts(match, product, masks, factor)
 
@@ -124,12 +129,17 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         return patch
 
 
-def _find_scores(masked: Value) -> tuple[Node, tuple[Value, ...], float] | None:
+def _find_scores(masked: Value) -> tuple[Node, tuple[Mask, ...], float] | None:
     """Return the product of queries and keys behind masks and scale, the masks, and the scale."""
     value, factor = peel_scale(masked)
     product = producer_of(value, "MatMul")
     if product is not None:
         return product, (), factor
+    chosen = producer_of(masked, "Where")
+    if chosen is not None:
+        mask = find_causal_choice(chosen)
+        found = None if mask is None or chosen.inputs[1] is None else _find_scores(chosen.inputs[1])
+        return None if found is None or mask is None else (found[0], (*found[1], mask), found[2])
     added = producer_of(masked, "Add")
     if added is None:
         return None
@@ -140,11 +150,11 @@ def _find_scores(masked: Value) -> tuple[Node, tuple[Value, ...], float] | None:
             continue
         found = _find_scores(inner)
         if found is not None:
-            return found[0], (*found[1], mask), found[2]
+            return found[0], (*found[1], Mask(mask)), found[2]
     return None
 
 
-def _find_parts(match: Match, product: Node, masks: tuple[Value, ...], factor: float) -> AttentionParts | Rejection:
+def _find_parts(match: Match, product: Node, masks: tuple[Mask, ...], factor: float) -> AttentionParts | Rejection:
     left, right = product.inputs
     assert left is not None and right is not None
     q, q_factor = peel_scale(left)
@@ -156,7 +166,7 @@ def _find_parts(match: Match, product: Node, masks: tuple[Value, ...], factor: f
     query, value = find_heads(q), find_heads(match["v"])
     if query.joined is not None:
         query = Heads(q, None, None)
-    key, value = _same_cache(match, keys[0], value, (q, *masks))
+    key, value = _same_cache(match, keys[0], value, (q, *(value for mask in masks for value in mask.read())))
     sizes = [size_of_heads(heads) for heads in (query, key, value)]
     numbers = {count for count, _ in sizes}
     if len(numbers) != 1 or any(None in size for size in sizes) or sizes[0][1] != sizes[1][1]:
@@ -170,8 +180,8 @@ def _find_parts(match: Match, product: Node, masks: tuple[Value, ...], factor: f
     if not math.isfinite(scale) or scale == 0:
         return Rejection(f"the scale is {scale}", match.root)
     for mask in masks:
-        if mask.rank is None or mask.rank > 4 or dtype_of(mask) != dtype_of(q):
-            return Rejection(f"the mask {mask.name!r} is no tensor of up to 4 axes of the element type", match.root)
+        if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != dtype_of(q):
+            return Rejection(f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root)
     facts = AttentionFacts(count, head_size, value_size, scale, dtype_of(q))
     return AttentionParts(query, key, value, masks, product.output, facts)
 
@@ -205,9 +215,10 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts) -> list[Value | N
         key, value = parts.key.four, parts.value.four
     inputs: list[Value | None] = [query, key, value]
     if parts.masks:
-        bias = parts.masks[0]
+        bias = parts.masks[0].as_addend(patch)
         for mask in parts.masks[1:]:
-            bias = patch.op("Add", [bias, mask], type=broadcast_type(bias, mask))
+            addend = mask.as_addend(patch)
+            bias = patch.op("Add", [bias, addend], type=broadcast_type(bias, addend))
         inputs += [None, None, broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))]
     if parts.uses_past:
         inputs += [None] * (6 - len(inputs)) + [parts.key.past, parts.value.past]
