@@ -129,7 +129,8 @@ def _without_body(graph: Graph) -> Iterator[tuple[str, str]]:
 
 def assert_close(name: str, expected: object, found: object, within: ToleranceName, steps: float = 0.0) -> None:
     """Check one output."""
-    assert isinstance(expected, np.ndarray) and isinstance(found, np.ndarray)
+    assert isinstance(expected, np.ndarray)
+    assert isinstance(found, np.ndarray)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape), name
     limit = tolerance(within, expected.dtype)
     wide_expected, wide_found = expected.astype(np.float64), found.astype(np.float64)

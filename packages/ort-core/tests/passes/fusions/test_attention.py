@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from fusion_check import fires, ops_of, stays
 
-SHAPES = "int64[4] split = {0, 0, 2, 4}, int64[3] merge = {0, 0, 8}, int64[3] stack = {-1, 3, 4}, int64[4] back = {-1, 2, 4, 3}"
+SHAPES = "int64[4] split = {0, 0, 2, 4}, int64[3] merge = {0, 0, 8}, int64[3] stack = {-1, 3, 4}, int64[4] back \
+= {-1, 2, 4, 3}"
 NUMBERS = "float k = {0.5}, float root = {0.70710678}, float zero = {0.0}, float low = {-3.4028234e38}"
 INPUTS = "float[B,3,8] q, float[B,3,8] k1, float[B,3,8] v"
 
@@ -23,13 +24,17 @@ BACK = "o = MatMul(p, vh) t = Transpose <perm = [0,2,1,3]> (o) y = Reshape(t, me
 BERT = f"{_heads('q')} {_heads('k1', '0,2,3,1')} {_heads('v')} m = MatMul(qh, k1h) c = Mul(m, k)"
 FORMS = {
     "bert": f"{BERT} p = Softmax(c) {BACK}",
-    "divided": f"{_heads('q')} {_heads('k1', '0,2,3,1')} {_heads('v')} m = MatMul(qh, k1h) c = Div(m, k) p = Softmax(c) {BACK}",
-    "turned_twice": f"{_heads('q')} {_heads('k1')} {_heads('v')} kt = Transpose <perm = [0,1,3,2]> (k1h) m = MatMul(qh, kt) "
+    "divided": f"{_heads('q')} {_heads('k1', '0,2,3,1')} {_heads('v')} m = MatMul(qh, k1h) c = Div(m, k) p = \
+Softmax(c) {BACK}",
+    "turned_twice": f"{_heads('q')} {_heads('k1')} {_heads('v')} kt = Transpose <perm = [0,1,3,2]> (k1h) m = \
+MatMul(qh, kt) "
     f"c = Mul(m, k) p = Softmax(c) {BACK}",
     "scaled_operands": f"{_heads('q')} {_heads('k1')} {_heads('v')} kt = Transpose <perm = [0,1,3,2]> (k1h) "
     f"qr = Mul(qh, root) kr = Mul(kt, root) m = MatMul(qr, kr) p = Softmax <axis = -1> (m) {BACK}",
-    "dynamo": f"{_heads('q')} {_heads('k1')} {_heads('v')} k3 = Reshape(k1h, stack) kt = Transpose <perm = [0,2,1]> (k3) "
-    f"k4 = Reshape(kt, back) kr = Mul(k4, root) qr = Mul(qh, root) m = MatMul(qr, kr) p = Softmax <axis = 3> (m) {BACK}",
+    "dynamo": f"{_heads('q')} {_heads('k1')} {_heads('v')} k3 = Reshape(k1h, stack) kt = Transpose <perm = \
+[0,2,1]> (k3) "
+    f"k4 = Reshape(kt, back) kr = Mul(k4, root) qr = Mul(qh, root) m = MatMul(qr, kr) p = Softmax <axis = 3> \
+(m) {BACK}",
 }
 
 
@@ -164,7 +169,9 @@ def test_padding_that_masks_whole_rows_gives_equal_results() -> None:
 
 CAUSAL = ", uint8[1,1,4,4] tril = {1,0,0,0, 1,1,0,0, 1,1,1,0, 1,1,1,1}, int64[1] none = {0}, int64[1] three = {3}, \
 int64[1] row = {2}, int64[1] column = {3}, int64[1] one = {1}, float far = {-10000.0}, float near = {-10.0}"
-CHOICE = "rows = Slice(tril, none, three, row, one) cut = Slice(rows, none, three, column, one) keep = Cast <to = 9> (cut) "
+CHOICE = (
+    "rows = Slice(tril, none, three, row, one) cut = Slice(rows, none, three, column, one) keep = Cast <to = 9> (cut) "
+)
 CHOICE += f"a = Where(keep, c, far) p = Softmax(a) {BACK}"
 
 

@@ -16,7 +16,8 @@ TABLES = f"{_table('words', 9)}, {_table('places', 6)}, {_table('segments', 3)},
 float[4] b = {{0.1,0.2,0.3,0.4}}, int64[1,6] positions = {{0,1,2,3,4,5}}, int64[1] one = {{1}}, int64[1] none = {{0}}"
 HEAD = f"g (int64[B,S] ids, int64[B,S] kinds) => (float[B,S,4] y) <{TABLES}>"
 PLACES = "sh = Shape(ids) n = Slice(sh, one, end, none) i = Slice(positions, none, n, one) p = Gather(places, i)"
-BERT = f"{PLACES} a = Gather(words, ids) c = Gather(segments, kinds) s = Add(a, c) t = Add(s, p) y = LayerNormalization(t, w, b)"
+BERT = f"{PLACES} a = Gather(words, ids) c = Gather(segments, kinds) s = Add(a, c) t = Add(s, p) y = \
+LayerNormalization(t, w, b)"
 WITH_END = HEAD[:-1] + ", int64[1] end = {2}>"
 SIZES = {"B": 2, "S": 5}
 
@@ -50,10 +51,9 @@ def test_other_sums_stay(body: str) -> None:
     stays("EmbedLayerNormFusion", f"{head} {{ {body.replace(' <axis = 1>', '')} }}")
 
 
-CUT = (
-    "g (float[2,3,8] x) => (float[2,3,4] y) <int64[1] start = {0}, int64[1] half = {4}, int64[1] far = {9223372036854775807}, \
+CUT = "g (float[2,3,8] x) => (float[2,3,4] y) <int64[1] start = {0}, int64[1] half = {4}, int64[1] far = \
+{9223372036854775807}, \
 int64[1] axis = {2}, int64[1] back = {-1}, int64[1] two = {2}>"
-)
 
 
 def test_slices_that_cover_an_axis_become_a_split() -> None:
@@ -64,7 +64,8 @@ def test_slices_that_cover_an_axis_become_a_split() -> None:
 @pytest.mark.parametrize("opset", [11, 17])
 def test_gathers_that_cover_an_axis_become_a_split(opset: int) -> None:
     head = "g (float[2,3,8] x) => (float[2,8] y) <int64 i = {0}, int64 j = {1}, int64 k = {-1}>"
-    body = "a = Gather <axis = 1> (x, j) c = Gather <axis = 1> (x, i) d = Gather <axis = 1> (x, k) e = Sub(a, c) y = Sub(e, d)"
+    body = "a = Gather <axis = 1> (x, j) c = Gather <axis = 1> (x, i) d = Gather <axis = 1> (x, k) e = Sub(a, \
+c) y = Sub(e, d)"
     model = fires("GatherSliceToSplitFusion", f"{head} {{ {body} }}", opset=opset, within="exact")
     assert ops_of(model).count("Split") == 1
     assert "Gather" not in ops_of(model)

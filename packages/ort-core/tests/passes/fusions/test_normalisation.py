@@ -24,7 +24,8 @@ FORMS = {
     "negative_power": f"{MEAN} s = Pow(d, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) i = Pow(p, minus) "
     "n = Mul(i, d) c = Mul(n, w) y = Add(c, b)",
     "keras": "m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) s = Mul(d, d) v = ReduceMean <axes = [-1]> (s) "
-    "p = Add(v, eps) r = Sqrt(p) i = Reciprocal(r) k = Mul(i, w) a = Mul(x, k) t = Mul(m, k) u = Sub(b, t) y = Add(a, u)",
+    "p = Add(v, eps) r = Sqrt(p) i = Reciprocal(r) k = Mul(i, w) a = Mul(x, k) t = Mul(m, k) u = Sub(b, t) y = \
+Add(a, u)",
 }
 
 
@@ -87,7 +88,8 @@ def test_layer_norm_stays_when_the_mean_is_a_graph_output() -> None:
 RMS_FORMS = {
     "llama": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) i = Reciprocal(r) "
     "n = Mul(x, i) y = Mul(w, n)",
-    "division": "s = Mul(x, x) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) n = Div(x, r) y = Mul(n, w)",
+    "division": "s = Mul(x, x) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) n = Div(x, r) y = \
+Mul(n, w)",
     "one_over": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) i = Div(one, r) "
     "n = Mul(x, i) y = Mul(n, w)",
     "without_scale": "s = Pow(x, two) v = ReduceMean <axes = [-1]> (s) p = Add(v, eps) r = Sqrt(p) y = Div(x, r)",
@@ -153,7 +155,8 @@ def test_residual_addition_before_rms_norm_becomes_part_of_it() -> None:
 
 
 def test_bias_of_a_product_becomes_the_fifth_input() -> None:
-    head = f"g (float[2,3,5] a, float[2,3,4] z) => (float[2,3,4] y) <{WEIGHTS}, float[5,4] k = {{{','.join(['0.3'] * 20)}}}>"
+    head = f"g (float[2,3,5] a, float[2,3,4] z) => (float[2,3,4] y) <{WEIGHTS}, float[5,4] k = \
+{{{','.join(['0.3'] * 20)}}}>"
     body = "p = MatMul(a, k) q = Add(p, b) s = Add(q, z) y = LayerNormalization(s, w, b)"
     model = fires(
         ["SkipLayerNormFusion", "BiasSkipLayerNormFusion"], f"{head} {{ {body} }}", ["MatMul", "SkipLayerNormalization"]

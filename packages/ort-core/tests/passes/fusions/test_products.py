@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from fusion_check import fires, stays
 
-HEAD = "g (float[2,3,4] a, float[2,4,5] b) => (float[2,3,5] y) <float k = {0.25}, float z = {0.0}, float[5] v = {1,2,3,4,5}>"
+HEAD = "g (float[2,3,4] a, float[2,4,5] b) => (float[2,3,5] y) <float k = {0.25}, float z = {0.0}, float[5] v = \
+{1,2,3,4,5}>"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,8 @@ def test_activation_stays_when_the_gemm_is_read_twice() -> None:
     stays("GemmActivationFusion", f"{GEMM} {{ g1 = Gemm(a, b, c) r = Relu(g1) y = Add(r, g1) }}")
 
 
-CONV = "g (float[1,2,5,5] x, float[3,2,3,3] w) => (float[1,3,3,3] y) <float lo = {0.0}, float hi = {6.0}, float[3] c = {1,2,3}>"
+CONV = "g (float[1,2,5,5] x, float[3,2,3,3] w) => (float[1,3,3,3] y) <float lo = {0.0}, float hi = {6.0}, \
+float[3] c = {1,2,3}>"
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,15 @@ def test_convolution_with_scales_per_channel_becomes_qlinear_conv(bias: str) -> 
 
 
 def test_convolution_stays_when_the_scale_of_the_bias_is_another() -> None:
-    body = f"{_pair('a', 'x')} dw = DequantizeLinear <axis = 0> (w, ws, wz) db = DequantizeLinear <axis = 0> (b, wrong, bz) "
+    body = f"{_pair('a', 'x')} dw = DequantizeLinear <axis = 0> (w, ws, wz) db = DequantizeLinear <axis = 0> \
+(b, wrong, bz) "
     body += "f = Conv(da, dw, db) q = QuantizeLinear(f, t, u)"
     text = _model(body, output="float[2,2,4,4] y", more=WEIGHTS)
     stays("QDQSelectorActionTransformer", text, because="scale of the bias")
 
 
-MATRIX = ", uint8[4,3] m = {1,2,3,4,5,6,7,8,9,10,11,12}, float ms = {0.1}, uint8 mz = {3}, int32[3] c = {1,2,3}, float cs = {0.005}"
+MATRIX = ", uint8[4,3] m = {1,2,3,4,5,6,7,8,9,10,11,12}, float ms = {0.1}, uint8 mz = {3}, int32[3] c = \
+{1,2,3}, float cs = {0.005}"
 
 
 @pytest.mark.parametrize(("operator", "expected"), [("MatMul(da, dm)", "QLinearMatMul"), ("Gemm(da, dm, dc)", "QGemm")])

@@ -9,8 +9,10 @@ HEAD = "g (float[B,3,8] x, float[B,3,2] angles, float[B,2,3,4] h) => (float[B,2,
 int64[1] low = {0}, int64[1] half = {2}, int64[1] high = {9223372036854775807}, int64[1] last = {3}, int64[1] one = {1}>"
 SPLIT = "s = Reshape(x, split) t = Transpose <perm = [0,2,1,3]> (s)"
 ANGLES = "e = Concat <axis = -1> (angles, angles) c = Cos(e) cu = Unsqueeze(c, one) n = Sin(e) su = Unsqueeze(n, one)"
-TURN = "b = Slice(t, half, high, last, one) m = Neg(b) a = Slice(t, low, half, last, one) r = Concat <axis = -1> (m, a) \
+TURN = (
+    "b = Slice(t, half, high, last, one) m = Neg(b) a = Slice(t, low, half, last, one) r = Concat <axis = -1> (m, a) \
 p = Mul(t, cu) q = Mul(r, su) y = Add(p, q)"
+)
 
 
 def test_rotation_comes_before_the_split_into_heads() -> None:
@@ -33,7 +35,11 @@ def test_rotation_of_halves_made_by_split_is_found() -> None:
 def test_rotations_by_the_same_angles_share_their_tables() -> None:
     second = TURN.replace("(t,", "(u,").replace("y = ", "z = ")
     for name in ("b", "m", "a", "r", "p", "q"):
-        second = second.replace(f"{name} = ", f"{name}2 = ").replace(f"({name},", f"({name}2,").replace(f"({name})", f"({name}2)")
+        second = (
+            second.replace(f"{name} = ", f"{name}2 = ")
+            .replace(f"({name},", f"({name}2,")
+            .replace(f"({name})", f"({name}2)")
+        )
         second = second.replace(f", {name})", f", {name}2)")
     text = HEAD.replace("(float[B,2,3,4] y)", "(float[B,2,3,4] y, float[B,2,3,4] z)")
     model = fires("RotaryEmbeddingFusion", f"{text} {{ {SPLIT} {ANGLES} u = Neg(h) {TURN} {second} }}", sizes={"B": 2})

@@ -4,9 +4,10 @@
         ->  y = MultiHeadAttention(query, key, value, , , mask, past_key, past_value) {num_heads, scale}
 
 Covers the exports of BERT, ViT, GPT-2, Whisper, LLaMA and diffusion models: scale on the scores or on either operand;
-keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts, or a choice
-by a causal buffer; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, where the mask is finite so that no row
-of finite scores can be NaN. The projections stay matrix products. What is only shown by inferred sizes needs them.
+keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts, or a choice by a
+causal buffer; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, where the
+mask is finite so that no row of finite scores can be NaN. The projections stay matrix products. Sizes are proven by
+inferred types.
 """
 
 from __future__ import annotations
@@ -137,14 +138,15 @@ def _find_scores(masked: Value) -> tuple[Node, tuple[Mask, ...], float] | None:
         return product, (), factor
     chosen = producer_of(masked, "Where")
     if chosen is not None:
-        mask = find_causal_choice(chosen)
-        found = None if mask is None or chosen.inputs[1] is None else _find_scores(chosen.inputs[1])
-        return None if found is None or mask is None else (found[0], (*found[1], mask), found[2])
+        choice = find_causal_choice(chosen)
+        found = None if choice is None or chosen.inputs[1] is None else _find_scores(chosen.inputs[1])
+        return None if found is None or choice is None else (found[0], (*found[1], choice), found[2])
     added = producer_of(masked, "Add")
     if added is None:
         return None
     left, right = added.inputs
-    assert left is not None and right is not None
+    assert left is not None
+    assert right is not None
     for inner, mask in ((left, right), (right, left)):
         if only_reader(inner) is not added or inner.rank != 4:
             continue
@@ -156,7 +158,8 @@ def _find_scores(masked: Value) -> tuple[Node, tuple[Mask, ...], float] | None:
 
 def _find_parts(match: Match, product: Node, masks: tuple[Mask, ...], factor: float) -> AttentionParts | Rejection:
     left, right = product.inputs
-    assert left is not None and right is not None
+    assert left is not None
+    assert right is not None
     q, q_factor = peel_scale(left)
     keys = find_keys(right)
     if keys is None:
@@ -175,13 +178,17 @@ def _find_parts(match: Match, product: Node, masks: tuple[Mask, ...], factor: fl
         return Rejection("query, key and value are not known to have the same batch", match.root)
     count, head_size = sizes[0]
     value_size = sizes[2][1]
-    assert count is not None and head_size is not None and value_size is not None
+    assert count is not None
+    assert head_size is not None
+    assert value_size is not None
     scale = factor * q_factor * keys[1]
     if not math.isfinite(scale) or scale == 0:
         return Rejection(f"the scale is {scale}", match.root)
     for mask in masks:
         if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != dtype_of(q):
-            return Rejection(f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root)
+            return Rejection(
+                f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root
+            )
     facts = AttentionFacts(count, head_size, value_size, scale, dtype_of(q))
     return AttentionParts(query, key, value, masks, product.output, facts)
 
@@ -211,7 +218,8 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts) -> list[Value | N
     if parts.uses_past or parts.key.split is not None:
         key, value = parts.key.as_flat(patch, width), parts.value.as_flat(patch, value_width)
     else:
-        assert parts.key.four is not None and parts.value.four is not None
+        assert parts.key.four is not None
+        assert parts.value.four is not None
         key, value = parts.key.four, parts.value.four
     inputs: list[Value | None] = [query, key, value]
     if parts.masks:
@@ -242,7 +250,7 @@ def _size(patch: GraphPatch, value: Value, axis: int) -> Value:
 
 
 def replace_merged(patch: GraphPatch, product: Value, result: Value, facts: AttentionFacts) -> Value:
-    """Replace the merged heads by the result, or the product by the result split into heads; return what was replaced."""
+    """Replace the merged heads by the result, else the product by the result split; return what was replaced."""
     width = facts.num_heads * facts.value_size
     merged = _find_merge(product)
     reshape = None if merged is None else only_reader(merged)

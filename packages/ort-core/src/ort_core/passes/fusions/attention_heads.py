@@ -57,7 +57,8 @@ def peel_scale(value: Value) -> tuple[Value, float]:
     if node is None:
         return value, 1.0
     left, right = node.inputs[:2]
-    assert left is not None and right is not None
+    assert left is not None
+    assert right is not None
     pairs = [(left, right)] if node.op_type == "Div" else [(left, right), (right, left)]
     for inner, factor in pairs:
         number = number_of(factor)
@@ -112,7 +113,7 @@ def find_keys(turned: Value) -> tuple[Heads, float] | None:
 
 
 def _before_swap(value: Value) -> Value | None:
-    """Return the tensor of four axes of which ``value`` has the last two swapped, directly or as a stack of matrices."""
+    """Return the heads of which ``value`` has the last two axes swapped, directly or as a stack of matrices."""
     node = producer_of(value, "Transpose")
     if node is not None:
         return node.inputs[0] if node.ints_attribute("perm") == (0, 1, 3, 2) else None

@@ -39,7 +39,7 @@ class BiasGeluFusion(RewriteRule[None]):
             op("FastGelu", added, domain=ONNXRUNTIME),
         )
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """The bias must match the last axis."""
         x, bias = match["x"], match["bias"]
         if not is_vector_of(bias, dim(x, -1)):

@@ -2,7 +2,7 @@
 
 y = Gather(x, Range(start, limit, step)) {axis}     ->  y = Slice(x, [start], [limit], [axis], [step])
 
-where start and step are constants, not negative and positive, and limit is a size, so that no index counts from the end.
+where start and step are constants, not negative and positive, and limit is a size: no index counts from the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GatherToSliceFusion(RewriteRule[None]):
             since=10,
         )
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """No index may be negative, and the limit must not be read as counted from the end."""
         start, step = number_of(match["start"]), number_of(match["step"])
         if dtype_of(match["start"]) not in (DataType.INT32, DataType.INT64):

@@ -181,7 +181,11 @@ class LayerNormFusion(RewriteRule[Normalisation]):
     def rewrite(self, match: Match, bindings: Normalisation) -> GraphPatch:
         """Put one LayerNormalization there."""
         patch = GraphPatch(match.model, match.root)
-        attributes = {"axis": bindings.axis, "epsilon": bindings.epsilon, "stash_type": int(DataType.FLOAT)}
+        attributes: dict[str, object] = {
+            "axis": bindings.axis,
+            "epsilon": bindings.epsilon,
+            "stash_type": int(DataType.FLOAT),
+        }
         inputs = [match["x"], scale_or_ones(patch, match, bindings)]
         bias = match.get("bias")
         fuse(patch, match, "LayerNormalization", inputs if bias is None else [*inputs, bias], attributes, domain="")

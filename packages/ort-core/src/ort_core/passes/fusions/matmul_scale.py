@@ -89,7 +89,8 @@ def product_attributes(node: Node) -> dict[str, object]:
 def operands_of(node: Node) -> tuple[Value, Value]:
     """Return the two operands of a product."""
     a, b = node.inputs[:2]
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     return a, b
 
 

@@ -1,6 +1,7 @@
 """QDQSelectorActionTransformer: dequantise, compute, quantise becomes one integer operator.
 
-    y = QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(b)))   ->  y = QLinearConv(x, w, b)
+    y = QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(b)))
+        ->  y = QLinearConv(x, w, b)
 
 and so for MatMul, Gemm, Add, Mul, pooling, activations, Concat and Where (onnxruntime's QLinear operators). An
 operator that only moves values about works on the integers themselves when the grids on both sides are equal. The

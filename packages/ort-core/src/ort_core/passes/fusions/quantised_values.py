@@ -76,7 +76,10 @@ def has_same_grid(left: Quantised, right: Quantised) -> bool:
         return False
     scales = (left.scale_array(), right.scale_array())
     zeros = (left.zero_array(), right.zero_array())
-    assert scales[0] is not None and scales[1] is not None and zeros[0] is not None and zeros[1] is not None
+    assert scales[0] is not None
+    assert scales[1] is not None
+    assert zeros[0] is not None
+    assert zeros[1] is not None
     return bool(scales[0].item() == scales[1].item() and zeros[0].item() == zeros[1].item())
 
 

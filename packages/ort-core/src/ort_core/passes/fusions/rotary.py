@@ -138,9 +138,7 @@ def _make_tables(patch: GraphPatch, rotation: Rotation) -> list[Value]:
     width = patch.constant(np.array([-1, half], np.int64), "table_shape")
     tables = [patch.op("Reshape", [patch.op(name, [angles], type=angles.type), width]) for name in ("Cos", "Sin")]
     shape = patch.op("Shape", [angles])
-    batch, length = (
-        patch.op("Gather", [shape, patch.constant(np.array([axis], np.int64), "axis")]) for axis in (0, 1)
-    )
+    batch, length = (patch.op("Gather", [shape, patch.constant(np.array([axis], np.int64), "axis")]) for axis in (0, 1))
     zero, one = (patch.constant(np.array(number, np.int64), "number") for number in (0, 1))
     scalar = patch.constant(np.zeros(0, np.int64), "scalar")
     total = patch.op("Reshape", [patch.op("Mul", [batch, length]), scalar])
@@ -164,7 +162,9 @@ def _build_body(source: Value, tables: list[Value], rotation: Rotation) -> Graph
     if is_flat:
         x = _reshape(graph, x, [0, 0, rotation.num_heads, rotation.size])
     low, high = (
-        graph.new_node("Gather", [x, graph.new_constant(np.arange(start, start + rotation.size // 2))], {"axis": 3}).output
+        graph.new_node(
+            "Gather", [x, graph.new_constant(np.arange(start, start + rotation.size // 2))], {"axis": 3}
+        ).output
         for start in (0, rotation.size // 2)
     )
 
