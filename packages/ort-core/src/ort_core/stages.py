@@ -16,19 +16,22 @@ from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
+from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.ops.inference_report import NoteKind
 from ort_core.ops.shape_inference import infer_types
+from ort_core.ops.symbolic_values import SymbolicValue
 from ort_core.options import GraphOptimizationLevel, SessionOptions
-from ort_core.partitioning.partition import Partition
+from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
+from ort_core.partitioning.report import PlacementReport
 from ort_core.passes.base import Level, Pass, PassContext
 from ort_core.passes.pipelines import pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
-from ort_core.partitioning.partition import PartitionedGraph, partition_graph
-from ort_core.partitioning.report import PlacementReport
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.runtime.plan import ExecutionPlan
 from ort_core.runtime.schedule import BuildSettings, CompileFailed, build_plan
+from ort_core.settings import environment_value
 
 log = logging.getLogger(__name__)
 
@@ -56,17 +59,21 @@ class PrepareSettings:
     seed: int | None = None
 
     @classmethod
-    def of(cls, options: SessionOptions, disabled_passes: Iterable[str] = ()) -> PrepareSettings:
-        """Read the settings out of a session's options."""
-        named = str(options.setting("optimization.disable_specified_optimizers"))
+    def of(
+        cls, options: SessionOptions, environment: Environment, disabled_passes: Iterable[str] = ()
+    ) -> PrepareSettings:
+        """Read the settings out of a session's options, and out of the environment where the options state none."""
+        named = str(options.setting("optimization.disable_specified_optimizers")).replace(",", ";")
         disabled = {name.strip() for name in named.split(";") if name.strip()} | set(disabled_passes)
+        threads = environment.intra_op_num_threads or int(environment_value("ORT_INTRA_OP_NUM_THREADS"))
         return cls(
             options.strict_placement,
             not options.setting("session.disable_cpu_ep_fallback"),
             options.graph_optimization_level,
             frozenset(disabled),
             tuple(cast("Iterable[Pass]", options.custom_passes)),
-            options.intra_op_num_threads,
+            options.intra_op_num_threads or threads,
+            environment.seed,
         )
 
 
@@ -119,7 +126,7 @@ def prepare(
     Raises:
         OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
     """
-    settings = PrepareSettings.of(options, disabled_passes)
+    settings = PrepareSettings.of(options, environment, disabled_passes)
     selection = select_providers(providers, environment, settings)
     report = optimize(model, environment, settings)
     model.freeze()
@@ -132,22 +139,30 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     Raises:
         InvalidGraph: types contradict each other.
     """
-    infer_types(model, environment.schemas, environment.inference_rules)
+    inferred = infer_types(model, environment.schemas, environment.inference_rules)
+    for note in inferred.of_kind(NoteKind.TYPE, NoteKind.REFUSAL):
+        raise note.error()
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
         return None
     extra = (*environment.passes, *settings.extra_passes)
     passes = pipeline_for(Level.BASIC, disabled=settings.disabled_passes, extra=extra)
-    return run_pipeline(passes, pass_context(model, environment, settings))
+    return run_pipeline(passes, pass_context(model, environment, settings, inferred.values))
 
 
-def pass_context(model: Model, environment: Environment, settings: PrepareSettings) -> PassContext:
+def pass_context(
+    model: Model,
+    environment: Environment,
+    settings: PrepareSettings,
+    values: Mapping[Value, SymbolicValue] | None = None,
+) -> PassContext:
     """Return what passes need: schemas, folding by the reference kernels, and inference."""
     context = evaluation_context(model, environment, settings.seed)
     return PassContext(
         model,
         environment.schemas,
         lambda node, inputs: evaluate_node(node, inputs, context),
-        lambda changed: infer_types(changed, environment.schemas, environment.inference_rules),
+        lambda changed: infer_types(changed, environment.schemas, environment.inference_rules).values,
+        values=values,
     )
 
 
@@ -201,7 +216,9 @@ def select_providers(
         warnings.warn(f"{name} is not available and {rest} is used instead: {reason}", PlacementWarning, stacklevel=4)
     if settings.allow_last_resort and not any(provider.is_last_resort for provider in chosen):
         chosen.extend(
-            cls({}) for cls in environment.provider_classes().values() if cls.is_last_resort and environment.check(cls.name)
+            cls({})
+            for cls in environment.provider_classes().values()
+            if cls.is_last_resort and environment.check(cls.name)
         )
     return ProviderSelection(tuple(chosen), tuple(unavailable))
 
