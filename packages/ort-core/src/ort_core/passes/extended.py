@@ -10,6 +10,7 @@ from ort_core.passes.fusions.embed_layer_norm import EmbedLayerNormFusion
 from ort_core.passes.fusions.gather_slice_to_split import GatherSliceToSplitFusion
 from ort_core.passes.fusions.gather_to_slice import GatherToSliceFusion
 from ort_core.passes.fusions.gelu import FastGeluFusion, GeluFusion, StandardGeluFusion
+from ort_core.passes.fusions.gelu_approximation import GeluApproximation
 from ort_core.passes.fusions.gemm_activation import GemmActivationFusion
 from ort_core.passes.fusions.integer_product import DynamicQuantizeMatMulFusion, MatMulIntegerToFloatFusion
 from ort_core.passes.fusions.layer_norm import LayerNormFusion
@@ -57,6 +58,7 @@ EXTENDED_PASSES: tuple[Pass, ...] = (
     RulePass("SkipLayerNormFusion", [SkipLayerNormFusion()], _EXTENDED),
     RulePass("BiasSkipLayerNormFusion", [BiasSkipLayerNormFusion()], _EXTENDED),
     RulePass("FastGeluFusion", [FastGeluFusion()], _EXTENDED),
+    RulePass("GeluApproximation", [GeluApproximation()], _EXTENDED, is_opt_in=True),
     RulePass("QuickGeluFusion", [QuickGeluFusion()], _EXTENDED),
     RulePass("MatMulScaleFusion", [MatMulScaleFusion()], _EXTENDED),
     RulePass("MatMulNBitsFusion", [MatMulNBitsFusion()], _EXTENDED),

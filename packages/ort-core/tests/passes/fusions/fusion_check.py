@@ -23,6 +23,7 @@ from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.kernels.registry import KernelRegistry
 from ort_core.onnx_io.load import model_from_proto
 from ort_core.onnx_io.schemas import find_onnx_schema
+from ort_core.ops.contrib_schemas import find_contrib_schema
 from ort_core.ops.infer.all_rules import build_rules
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.shape_inference import infer_types
@@ -40,7 +41,7 @@ _rules = functools.cache(build_rules)
 
 def infer(model: Model) -> None:
     """Fill in the types of a model."""
-    infer_types(model, SchemaRegistry(find_onnx_schema), _rules())
+    infer_types(model, SchemaRegistry(find_onnx_schema, find_contrib_schema), _rules())
 
 
 def typed_model(body: str, opset: int = 17) -> Model:
@@ -59,13 +60,13 @@ def ops_of(model: Model) -> list[str]:
 def run_passes(model: Model, *names: str, dead_code: bool = True) -> PipelineReport:
     """Run passes by name, and dead code elimination behind them, verifying after each."""
     passes = [PASSES[name] for name in names]
-    context = PassContext(model, SchemaRegistry(find_onnx_schema), infer=infer)
+    context = PassContext(model, SchemaRegistry(find_onnx_schema, find_contrib_schema), infer=infer)
     return run_pipeline([*passes, DeadCodeElimination()] if dead_code else passes, context, verify=True)
 
 
 def evaluate_with_kernels(model: Model, feeds: Mapping[str, np.ndarray], kernels: KernelRegistry) -> list[object]:
     """Run a model by numpy kernels; what they lack is run by its body."""
-    context = EvaluationContext(kernels, SchemaRegistry(find_onnx_schema), model.opset_imports)
+    context = EvaluationContext(kernels, SchemaRegistry(find_onnx_schema, find_contrib_schema), model.opset_imports)
     graph: Graph = model.graph
     bound = BoundGraph(graph, context)
     inputs = [feeds.get(value.name) for value in graph.inputs]

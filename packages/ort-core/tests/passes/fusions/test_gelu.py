@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fusion_check import fires, stays
+from fusion_check import PASSES, fires, stays
 
 HEAD = "g (float[2,3,8] x) => (float[2,3,8] y) <float half = {0.5}, float one = {1.0}, float two = {2.0}, \
 float root = {1.4142135}, float inverse = {0.70710678}, float small = {0.044715}, float pi = {0.7978845608}, \
@@ -123,3 +123,17 @@ def test_bias_of_another_length_stays_outside() -> None:
     body = ERF_FORMS["pytorch"].replace("x", "v")
     text = f"{HEAD[:-1]}, float[1] b = {{0.1}}> {{ v = Add(x, b) {body} }}"
     stays(["GeluFusionL2", "BiasGeluFusion"], text, because="as long as the last axis")
+
+
+def test_bias_before_the_standard_approximation_becomes_fast_gelu() -> None:
+    text = "g (float[2,8] x, float[8] b) => (float[2,8] y) { v = Add(x, b) y = Gelu <approximate = \"tanh\"> (v) }"
+    fires("BiasGeluFusion", text, ["FastGelu"], opset=20)
+
+
+def test_gelu_is_approximated_when_that_is_asked_for() -> None:
+    text = f"{HEAD} {{ {ERF_FORMS['pytorch']} }}"
+    fires(["GeluFusionL2", "GeluApproximation"], text, ["FastGelu"], steps=5e-4)
+
+
+def test_approximation_is_not_part_of_any_level() -> None:
+    assert PASSES["GeluApproximation"].is_opt_in

@@ -37,6 +37,12 @@ def test_other_factors_stay(body: str) -> None:
     stays("MatMulScaleFusion", f"{HEAD} {{ {body} }}")
 
 
+def test_scaled_operand_of_two_products_is_taken_in_by_both() -> None:
+    head = HEAD.replace("(float[2,3,5] y)", "(float[2,3,5] y, float[2,3,5] u)")
+    body = "s = Mul(k, a) y = MatMul(s, b) n = Neg(b) u = MatMul(s, n)"
+    fires("MatMulScaleFusion", f"{head} {{ {body} }}", ["FusedMatMul", "Neg", "FusedMatMul"])
+
+
 def test_transposed_operands_become_attributes() -> None:
     head = "g (float[2,4,3] a, float[2,5,4] b) => (float[2,3,5] y)"
     body = "s = Transpose <perm = [0,2,1]> (a) t = Transpose <perm = [0,2,1]> (b) y = MatMul(s, t)"

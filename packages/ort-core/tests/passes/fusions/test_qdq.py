@@ -163,3 +163,10 @@ def test_quantisation_to_another_grid_stays() -> None:
         f"g (uint8[2,3] x) => (uint8[2,3] y) <{GRID}> {{ d = DequantizeLinear(x, s, z) y = QuantizeLinear(d, t, u) }}"
     )
     stays("QDQFinalCleanupTransformer", text, because="not known to be equal")
+
+
+def test_pairs_of_onnxruntimes_own_domain_are_taken_like_the_standard_ones() -> None:
+    text = _model(f"{_pair('a', 'x')} f = Sigmoid(da) q = QuantizeLinear(f, t, u)")
+    text = text.replace("= QuantizeLinear", "= com.microsoft.QuantizeLinear")
+    text = text.replace("= DequantizeLinear", "= com.microsoft.DequantizeLinear")
+    assert "QLinearSigmoid" in ops_of(fires("QDQSelectorActionTransformer", text, steps=STEP))

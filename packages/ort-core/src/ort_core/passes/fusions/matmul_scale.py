@@ -30,8 +30,11 @@ FLOATS = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16})
 
 
 def _scaled(x: ValuePattern, name: str) -> ValuePattern:
-    factor = constant(name, where=is_one_element)
-    return one_of(op("Mul", x, factor, name=f"scaled_{name}"), op("Div", x, factor, name=f"scaled_{name}"))
+    """Return the pattern of a constant multiple; a scaled operand may have other readers, the product may not."""
+    factor, label, is_operand = constant(name, where=is_one_element), f"scaled_{name}", name != "after"
+    return one_of(
+        op("Mul", x, factor, name=label, shared=is_operand), op("Div", x, factor, name=label, shared=is_operand)
+    )
 
 
 def _product(a: ValuePattern, b: ValuePattern) -> ValuePattern:

@@ -31,7 +31,7 @@ from ort_core.passes.fusions.quantised_values import (
 from ort_core.rewrite.fuse import fuse
 from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
-from ort_core.rewrite.pattern import Pattern, op, var
+from ort_core.rewrite.pattern import Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
 
 BIAS_TOLERANCE = 1e-4  # of the bias' scale against the product of the operands': float32 rounds at 6e-8
@@ -59,7 +59,10 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
 
     def build_pattern(self) -> Pattern:
         """Return any quantisation; what it quantises selects the rule."""
-        return op("QuantizeLinear", var("y", where=lambda value: value.producer is not None), more_inputs=True)
+        source = var("y", where=lambda value: value.producer is not None)
+        return one_of(
+            *(op("QuantizeLinear", source, more_inputs=True, domain=domain) for domain in ("", ONNXRUNTIME))
+        )
 
     def check(self, match: Match) -> IntegerNode | Rejection:
         """Ask the selector of the operator."""

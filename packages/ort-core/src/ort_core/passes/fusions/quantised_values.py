@@ -9,7 +9,7 @@ import numpy as np
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
-from ort_core.passes.fusions.operands import dtype_of, only_reader
+from ort_core.passes.fusions.operands import ONNXRUNTIME, dtype_of, only_reader
 from ort_core.rewrite.matcher import constant_of
 
 EIGHT_BITS = frozenset({DataType.INT8, DataType.UINT8})
@@ -93,7 +93,7 @@ def real_range(quantised: Quantised) -> tuple[float, float] | None:
 
 
 def _read(node: Node, op_type: str, tensor: Value | None, dtypes: frozenset[DataType]) -> Quantised | None:
-    if node.op_type != op_type or node.domain != "" or tensor is None or node.int_attribute("block_size", 0):
+    if node.op_type != op_type or node.domain not in ("", ONNXRUNTIME) or tensor is None or node.int_attribute("block_size", 0):
         return None
     scale = node.inputs[1]
     if scale is None or dtype_of(tensor) not in dtypes or dtype_of(scale) is not DataType.FLOAT:
