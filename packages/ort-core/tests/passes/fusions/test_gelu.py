@@ -126,7 +126,7 @@ def test_bias_of_another_length_stays_outside() -> None:
 
 
 def test_bias_before_the_standard_approximation_becomes_fast_gelu() -> None:
-    text = "g (float[2,8] x, float[8] b) => (float[2,8] y) { v = Add(x, b) y = Gelu <approximate = \"tanh\"> (v) }"
+    text = 'g (float[2,8] x, float[8] b) => (float[2,8] y) { v = Add(x, b) y = Gelu <approximate = "tanh"> (v) }'
     fires("BiasGeluFusion", text, ["FastGelu"], opset=20)
 
 

@@ -6,8 +6,8 @@ import pytest
 from fusion_check import fires, ops_of, stays
 
 HEAD = "g (float[B,3,8] x, float[B,3,2] angles, float[B,2,3,4] h) => (float[B,2,3,4] y) <int64[4] split = {0,0,2,4}, \
-int64[1] low = {0}, int64[1] half = {2}, int64[1] high = {9223372036854775807}, int64[1] last = {3}, int64[1] one = {1} \
->"
+int64[1] low = {0}, int64[1] half = {2}, int64[1] high = {9223372036854775807}, int64[1] last = {3}, \
+int64[1] one = {1}>"
 SPLIT = "s = Reshape(x, split) t = Transpose <perm = [0,2,1,3]> (s)"
 ANGLES = "e = Concat <axis = -1> (angles, angles) c = Cos(e) cu = Unsqueeze(c, one) n = Sin(e) su = Unsqueeze(n, one)"
 TURN = (

@@ -60,9 +60,7 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
     def build_pattern(self) -> Pattern:
         """Return any quantisation; what it quantises selects the rule."""
         source = var("y", where=lambda value: value.producer is not None)
-        return one_of(
-            *(op("QuantizeLinear", source, more_inputs=True, domain=domain) for domain in ("", ONNXRUNTIME))
-        )
+        return one_of(*(op("QuantizeLinear", source, more_inputs=True, domain=domain) for domain in ("", ONNXRUNTIME)))
 
     def check(self, match: Match) -> IntegerNode | Rejection:
         """Ask the selector of the operator."""

@@ -93,7 +93,12 @@ def real_range(quantised: Quantised) -> tuple[float, float] | None:
 
 
 def _read(node: Node, op_type: str, tensor: Value | None, dtypes: frozenset[DataType]) -> Quantised | None:
-    if node.op_type != op_type or node.domain not in ("", ONNXRUNTIME) or tensor is None or node.int_attribute("block_size", 0):
+    if (
+        node.op_type != op_type
+        or node.domain not in ("", ONNXRUNTIME)
+        or tensor is None
+        or node.int_attribute("block_size", 0)
+    ):
         return None
     scale = node.inputs[1]
     if scale is None or dtype_of(tensor) not in dtypes or dtype_of(scale) is not DataType.FLOAT:
