@@ -21,6 +21,7 @@ class Body:
         self._function = function
         self.output_types = types
         self.input_count = function.__code__.co_argcount
+        self.input_types = (None,) * self.input_count
 
     def __call__(self, *inputs: object) -> tuple[Any, ...]:
         return self._function(*inputs)

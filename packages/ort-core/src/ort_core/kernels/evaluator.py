@@ -342,6 +342,11 @@ class BoundSubgraph:
         return len(self._body.graph.inputs)
 
     @property
+    def input_types(self) -> tuple[ValueType | None, ...]:
+        """Types of the body's formal inputs."""
+        return tuple(value.type for value in self._body.graph.inputs)
+
+    @property
     def output_types(self) -> tuple[ValueType | None, ...]:
         """Types of the body's outputs."""
         return tuple(value.type for value in self._body.graph.outputs)

@@ -68,6 +68,10 @@ class SubgraphRunner(Protocol):
         """Number of formal inputs of the body."""
 
     @property
+    def input_types(self) -> tuple[ValueType | None, ...]:
+        """Types of the body's formal inputs, ``None`` where nothing is known."""
+
+    @property
     def output_types(self) -> tuple[ValueType | None, ...]:
         """Types of the body's outputs, ``None`` where inference found none."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, InvalidType, NoSuchFile
+from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, InvalidType, NoSuchFile, NotImplemented
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -24,9 +25,12 @@ from ort_core.onnx_io.external_data import ExternalFiles
 from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
 from ort_core.onnx_io.type_proto import load_type
 
+log = logging.getLogger(__name__)
+
 ModelSource = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | onnx.ModelProto
 
 MIN_IR_VERSION, MAX_IR_VERSION = 1, 14
+_ORT_FORMAT = b"ORTM"  # the identifier that a FlatBuffers file of onnxruntime bears behind its first offset
 MAX_NESTING = 64  # graphs within graphs; exporters nest a handful, and Python's own stack is the limit far above
 
 
@@ -113,6 +117,11 @@ def _read_proto(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
 def _parse(content: bytes, origin: str) -> onnx.ModelProto:
     if not content:
         raise InvalidArgument(f"Load model from {origin} failed: No graph was found in the protobuf.")
+    if content[4:8] == _ORT_FORMAT:
+        raise NotImplemented(
+            f"Load model from {origin} failed: it is in ORT format, a dump of onnxruntime's own structures; "
+            "load the .onnx file that it was made from."
+        )
     try:
         return onnx.ModelProto.FromString(content)
     except (DecodeError, RecursionError) as error:
@@ -126,7 +135,10 @@ def _imports(entries: object, what: str) -> dict[str, int]:
         if entry.version < 1:
             raise InvalidGraph(f"{what} imports version {entry.version} of domain {domain or 'ai.onnx'!r}")
         if imports.get(domain, entry.version) != entry.version:
-            raise InvalidGraph(f"{what} imports two versions of domain {domain or 'ai.onnx'!r}")
+            log.warning(
+                "%s imports versions %d and %d of domain %r; the last one holds",
+                what, imports[domain], entry.version, domain or "ai.onnx",
+            )  # fmt: skip
         imports[domain] = entry.version
     return imports
 

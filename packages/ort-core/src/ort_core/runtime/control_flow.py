@@ -85,6 +85,11 @@ class PlanSubgraph:
         return self._plan.input_count
 
     @property
+    def input_types(self) -> tuple[ValueType | None, ...]:
+        """Types of the body's formal inputs."""
+        return self._plan.input_types
+
+    @property
     def output_types(self) -> tuple[ValueType | None, ...]:
         """Types of the body's outputs."""
         return self._plan.output_types

@@ -166,6 +166,11 @@ class ExecutionPlan:
         return len(self._formal_slots)
 
     @property
+    def input_types(self) -> tuple[ValueType | None, ...]:
+        """Types of the formal inputs."""
+        return tuple(value.type for value in self.graph.inputs)
+
+    @property
     def output_types(self) -> tuple[ValueType | None, ...]:
         """Types of the outputs."""
         return tuple(value.type for value in self.graph.outputs)

@@ -19,12 +19,19 @@ from ort_core.session_api.running import BackgroundRunsState, Callback
 from ort_core.tensors.device import OrtDevice, find_device
 from ort_core.tensors.ort_value import ElementType, OrtValue, RuntimeValue
 from ort_core.tensors.ort_value_vector import OrtValueVector
+from ort_core.tensors.sparse import SparseArray
+from ort_core.tensors.sparse_tensor import SparseTensor
 
 Outputs = list[RuntimeValue]
 
 
 def _never() -> bool:
     return False
+
+
+def _shown(results: Outputs) -> Outputs:
+    """Give sparse results their public type."""
+    return [SparseTensor.of(value) if isinstance(value, SparseArray) else value for value in results]
 
 
 class SessionRuns(SessionFacts):
@@ -59,7 +66,7 @@ class SessionRuns(SessionFacts):
             RunTerminated, RunTimeout, AllocationLimitExceeded: a limit was met.
             OrtError: a node failed.
         """
-        return self._run(_checked_names(output_names), self._feeds(input_feed, run_options), run_options)
+        return _shown(self._run(_checked_names(output_names), self._feeds(input_feed, run_options), run_options))
 
     def __call__(self, *values: object, **feeds: object) -> NamedOutputs:
         """Compute all outputs: ``session(x=array).y``. Positional values are inputs in order, or one mapping."""
@@ -74,7 +81,9 @@ class SessionRuns(SessionFacts):
     ) -> Outputs:
         """Compute outputs without blocking the event loop; cancelling the task stops the run. Raises as ``run``."""
         names, feeds = _checked_names(output_names), self._feeds(input_feed, run_options)
-        return await self._background.wait(lambda is_cancelled: self._run(names, feeds, run_options, is_cancelled))
+        return _shown(
+            await self._background.wait(lambda is_cancelled: self._run(names, feeds, run_options, is_cancelled))
+        )
 
     def run_async(
         self,
@@ -86,7 +95,7 @@ class SessionRuns(SessionFacts):
     ) -> None:
         """Compute outputs in another thread, then call ``callback(results, user_data, error_text)`` there."""
         names, feeds = _checked_names(output_names), self._feeds(input_feed, run_options)
-        self._background.call(lambda: self._run(names, feeds, run_options), callback, user_data)
+        self._background.call(lambda: _shown(self._run(names, feeds, run_options)), callback, user_data)
 
     def run_with_ort_values(
         self,
@@ -96,13 +105,13 @@ class SessionRuns(SessionFacts):
     ) -> list[OrtValue]:
         """Compute outputs as OrtValues. Raises as ``run``."""
         names = list(output_names) if output_names else [output.name for output in self._loaded.outputs]
-        results = self.run(names, input_dict_ort_values, run_options)
+        results = self._run(_checked_names(names), self._feeds(input_dict_ort_values, run_options), run_options)
         return self._wrapped(names, results)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Compute the bound outputs from the bound inputs. Raises as ``run``."""
         names = iobinding.output_names()
-        results = self.run(names, iobinding.feeds(), run_options)
+        results = self._run(_checked_names(names), self._feeds(iobinding.feeds(), run_options), run_options)
         iobinding.accept(self._wrapped(names, results))
 
     def run_with_ortvaluevector(

@@ -46,16 +46,22 @@ def loop(
     carried: tuple[Value, ...] = initial
     count = len(initial)
     stacks = _Stacks(len(body.output_types) - 1 - count, "Loop", ctx)
+    step_shape, cond_shape = (_one_element_shape(kind) for kind in body.input_types[:2])
     for step in _steps(limit):
         if not go_on:
             break
         ctx.guard.check()
-        results = body(np.array(step, np.int64), np.array(go_on), *carried)
+        results = body(np.full(step_shape, step, np.int64), np.full(cond_shape, go_on), *carried)
         go_on = _truth(results[0], "Loop", "cond")
         carried = tuple(results[1 : 1 + count])
         stacks.push(results[1 + count :])
     types = body.output_types[1 + count :]
     return (*carried, *(_stacked(stack, known, "Loop") for stack, known in zip(stacks.values, types, strict=True)))
+
+
+def _one_element_shape(known: ValueType | None) -> tuple[int, ...]:
+    """Old exporters declare the step and the condition of a body as ``[1]``, not as scalars, and squeeze them inside."""
+    return (1,) if isinstance(known, TensorType) and known.shape is not None and len(known.shape) == 1 else ()
 
 
 class _Stacks:
