@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ort_core import options, session
+from ort_core.passes.pipelines import known_names
 from ort_core.session_api.provider_request import Providers, Request, provider_request
 
 
@@ -59,6 +60,12 @@ class InferenceSession(session.InferenceSession):
         if unknown:
             warnings.warn(f"{name} has no options {', '.join(unknown)}; ignored", stacklevel=6)
         return {key: value for key, value in values.items() if key in known}
+
+    def _disabled_passes(self) -> frozenset[str]:
+        names, known = super()._disabled_passes(), {*known_names(self._environment.passes)}
+        if names - known:
+            warnings.warn(f"there are no optimizers {', '.join(sorted(names - known))}; ignored", stacklevel=5)
+        return names & known
 
     @property
     def _sess(self) -> InferenceSession:
