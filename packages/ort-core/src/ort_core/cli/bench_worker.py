@@ -78,6 +78,10 @@ def measure(run: Any, request: TurnRequest) -> tuple[int, ...]:  # Any: a functi
 
 def peak_memory() -> int:
     """Return the most memory that this process has held, in bytes (0 where the system does not tell)."""
+    if sys.platform == "linux":
+        from ort_core.cli.processor_linux import peak_resident
+
+        return peak_resident()
     try:
         import resource
     except ImportError:  # Windows

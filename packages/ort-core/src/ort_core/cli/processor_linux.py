@@ -1,4 +1,4 @@
-"""The processor's name and the limits of the container, as Linux tells them."""
+"""The processor's name, the limits of the container, and peak memory, as Linux tells them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ def container_memory() -> int | None:
         if text.isdigit():
             return int(text) if int(text) < 1 << 60 else None
     return None
+
+
+def peak_resident() -> int:
+    """Return the most memory this process has held, in bytes. (``getrusage`` counts what a parent held before exec.)"""
+    for line in _read("/proc/self/status").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _read(path: str) -> str:

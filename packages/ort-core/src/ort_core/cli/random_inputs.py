@@ -28,7 +28,7 @@ _SIZES_BY_NAME = (  # first match wins; searched in the lower-case name of a dim
     (re.compile(r"channel|^c$"), 3),
 )
 _RECURRENT = re.compile(r"state|hidden|cell|^(h|c)_?(0|n|t)?$")  # [layers, batch, size] as LSTM and GRU have it
-_ANONYMOUS = re.compile(r"^$|^(unk__?\d+|none|\?|-1|anonymous.*|_+\d*)$", re.IGNORECASE)
+_ANONYMOUS = re.compile(r"^$|^(unk__?\d+|none|\?.*|-1|anonymous.*|_+\d*)$", re.IGNORECASE)
 _PASSES_VALUES = frozenset(
     {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice", "Split", "Concat"}
 )  # operators whose output holds the same integers as their first input
@@ -90,6 +90,16 @@ class InputMaker:
         if isinstance(dim, SymbolicDim):
             return dim.evaluate({name: self.size_of_name(name, axis) for name in dim.symbols()})
         return _BATCH if axis == 0 else self._anonymous_size
+
+    def open_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the inputs that leave a size open, with the sizes chosen here."""
+        shapes = {}
+        for value in self._inputs:
+            declared = value.type
+            if value.constant is None and isinstance(declared, TensorType) and declared.shape is not None:
+                if any(not isinstance(dim, int) for dim in declared.shape):
+                    shapes[value.name] = self._shape(value, declared)
+        return shapes
 
     def size_of_name(self, name: str, axis: int = 0) -> int:
         """Return the size of a named dimension: given, or by what its name says."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ort_core.ir.model import Model
 
 _MAX_ROWS = 30  # of operators and inputs, where --all is not given
+_MAX_TEXT = 160  # characters of one metadata entry, likewise
 
 
 def inspect(
@@ -65,8 +66,7 @@ def _memory(model: Model, shapes: list[str] | None, dims: list[str] | None) -> d
     except OrtError as error:
         return {"not_estimated": str(error)}
     maker = InputMaker(inputs, {}, sizes)
-    used = {name: maker.size_of_name(name) for name in dimension_names(inputs)}
-    return {"sizes": used, **estimate_memory(model, maker.size)}
+    return {"shapes": maker.open_shapes(), **estimate_memory(model, maker.size)}
 
 
 def _nodes(graph: Graph) -> Iterator[dict[str, object]]:
@@ -98,7 +98,7 @@ def _show(report: Mapping[str, Any], limit: int | None) -> None:  # Any: plain d
         ("producer", report["producer"]),
         ("description", report["description"]),
         ("functions", ", ".join(report["functions"])),
-        *((f"metadata {key}", text) for key, text in report["metadata"].items()),
+        *((f"metadata {key}", _cut(text, limit)) for key, text in report["metadata"].items()),
         ("parameters", f"{parameters['count']:,} in {bytes_text(parameters['nbytes'])} ({counts or 'none'})"),
         ("memory", _memory_text(memory, parameters["nbytes"])),
     ]
@@ -116,6 +116,10 @@ def _show(report: Mapping[str, Any], limit: int | None) -> None:  # Any: plain d
     _show_rest(console.print, len(report["operators"]), limit, "operators")
 
 
+def _cut(text: str, limit: int | None) -> str:
+    return text if limit is None or len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text):,} characters)"
+
+
 def _show_rest(write: Any, total: int, limit: int | None, what: str) -> None:  # Any: a console's print
     if limit is not None and total > limit:
         write(f"… and {total - limit} more {what}; --all shows them")
@@ -126,7 +130,8 @@ def _memory_text(memory: Mapping[str, Any], weights: int) -> str:  # Any: plain 
 
     if "not_estimated" in memory:
         return f"not estimated: {memory['not_estimated']}"
-    sizes = ", ".join(f"{name}={size}" for name, size in memory["sizes"].items())
+    shapes = [f"{name} {'x'.join(map(str, sizes))}" for name, sizes in memory["shapes"].items()]
+    sizes = ", ".join([*shapes[:4], *(["…"] if len(shapes) > 4 else [])])
     unknown = memory["num_values_of_unknown_size"]
     return (
         f"about {bytes_text(weights + memory['inputs_nbytes'] + memory['peak_values_nbytes'])}: weights "
