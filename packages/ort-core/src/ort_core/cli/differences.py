@@ -52,5 +52,12 @@ def _of_arrays(name: str, found: np.ndarray, expected: np.ndarray, tolerance: To
         return Difference(name, False, text)
     facts = compare(found, expected, tolerance)
     return Difference(
-        name, facts.passes, str(facts), facts.max_absolute, facts.max_relative, facts.mismatches, facts.count, facts.worst
+        name,
+        facts.passes,
+        str(facts),
+        facts.max_absolute,
+        facts.max_relative,
+        facts.mismatches,
+        facts.count,
+        facts.worst,
     )

@@ -17,9 +17,7 @@ REFERENCE = "ReferenceExecutionProvider"
 _UNOPTIMIZED = stages.PrepareSettings(allow_last_resort=False, level=GraphOptimizationLevel.ORT_DISABLE_ALL)
 
 
-def evaluate_by_reference(
-    model: Model, feeds: Mapping[str, object], observer: Observer | None = None
-) -> list[object]:
+def evaluate_by_reference(model: Model, feeds: Mapping[str, object], observer: Observer | None = None) -> list[object]:
     """Return the outputs of a model. It is not changed; ``observer`` is called behind each node.
 
     Raises:

@@ -58,9 +58,7 @@ class ExtractionReport:
         return {**asdict(self), "folder": str(self.folder)}
 
 
-def extract_part(
-    path: Path, folder: Path, cut: Cut, request: SessionRequest, inputs: InputRequest
-) -> ExtractionReport:
+def extract_part(path: Path, folder: Path, cut: Cut, request: SessionRequest, inputs: InputRequest) -> ExtractionReport:
     """Write a part of a model and its recorded inputs and outputs in ONNX's test data layout.
 
     Raises:
@@ -215,6 +213,8 @@ def _write(part: Model, folder: Path, values: dict[str, object], nodes: Sequence
             name = f"{DATA_FOLDER}/{kind}_{index}.pb"
             (folder / name).write_bytes(write_value(values.get(value.name), value.name, value.type))
             files[name] = f"{value.name} {shape_text(summarise(values.get(value.name), 0))}"
-    operators = ", ".join(f"{op} ×{count}" if count > 1 else op for op, count in Counter(n.op_type for n in nodes).most_common(6))
+    operators = ", ".join(
+        f"{op} ×{count}" if count > 1 else op for op, count in Counter(n.op_type for n in nodes).most_common(6)
+    )
     nbytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return ExtractionReport(folder, len(nodes), operators, files, nbytes)

@@ -20,6 +20,7 @@ def reported(*, is_debugging: bool) -> Iterator[None]:
     """Turn errors into messages and exit codes, and warnings into lines on stderr."""
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
+        warnings.simplefilter("default", UserWarning)  # whatever Python was told: a placement elsewhere is always said
         try:
             yield
         except KeyboardInterrupt:

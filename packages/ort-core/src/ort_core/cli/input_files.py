@@ -61,7 +61,8 @@ def read_value_file(path: Path, target: Value) -> object:
 
         return read_image(path, target)
     raise typer.BadParameter(
-        f"{str(path)!r}: the ending {path.suffix!r} is not known; use .npy, .npz, .json, .pb or an image", param_hint=_HINT
+        f"{str(path)!r}: the ending {path.suffix!r} is not known; use .npy, .npz, .json, .pb or an image",
+        param_hint=_HINT,
     )
 
 
@@ -117,7 +118,9 @@ def _next_free(path: Path, inputs: Sequence[Value], values: dict[str, object]) -
     if by_stem or len(required) == 1 or len(free) == 1:
         return (by_stem or required or free)[0]
     names = ", ".join(value.name for value in free)
-    raise typer.BadParameter(f"say which input {str(path)!r} is for: NAME={path}, NAME one of {names}", param_hint=_HINT)
+    raise typer.BadParameter(
+        f"say which input {str(path)!r} is for: NAME={path}, NAME one of {names}", param_hint=_HINT
+    )
 
 
 def _read_many(path: Path, inputs: Sequence[Value]) -> dict[str, object]:

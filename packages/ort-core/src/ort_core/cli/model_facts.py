@@ -107,7 +107,12 @@ def estimate_memory(model: Model, size_of: SizeOf) -> dict[str, object]:
             peak, peak_at = alive, index
     inputs = sum(_nbytes_of(value, size_of) or 0 for value in graph.inputs if value.constant is None)
     at = nodes[peak_at].describe() if peak_at < len(nodes) else "the end"
-    return {"inputs_nbytes": inputs, "peak_values_nbytes": peak, "peak_at": at, "num_values_of_unknown_size": num_unknown}
+    return {
+        "inputs_nbytes": inputs,
+        "peak_values_nbytes": peak,
+        "peak_at": at,
+        "num_values_of_unknown_size": num_unknown,
+    }
 
 
 def _nbytes_of(value: Value, size_of: SizeOf) -> int | None:

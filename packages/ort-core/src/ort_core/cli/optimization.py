@@ -78,7 +78,9 @@ def _load_pass(name: str) -> Pass:
     return instance
 
 
-def build_pipelines(level: LevelName, disabled: Iterable[str], enabled: Iterable[str], extra: Sequence[Pass]) -> Pipelines:
+def build_pipelines(
+    level: LevelName, disabled: Iterable[str], enabled: Iterable[str], extra: Sequence[Pass]
+) -> Pipelines:
     """Return the passes of every level up to the one asked for."""
     all_extra = (*default_environment().passes, *extra)
     return [
@@ -140,5 +142,7 @@ def external_file_name(model: Model, source: Path, output: Path, asked: str | No
         raise typer.BadParameter(f"{name!r} must be a file name without a folder", param_hint="--external-data")
     in_use = {(source.parent / location).resolve() for location in locations}
     if (output.parent / name).resolve() in in_use:
-        raise Fail(f"{name!r} holds the weights of {str(source)!r} and cannot be written; choose another --external-data")
+        raise Fail(
+            f"{name!r} holds the weights of {str(source)!r} and cannot be written; choose another --external-data"
+        )
     return name

@@ -44,7 +44,9 @@ def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
         if not isinstance(value, np.ndarray):
             raise Fail(f"output {name!r} is a {type(value).__name__}, which .npz cannot hold; use --output FILE.json")
         arrays[name] = value.astype(str) if value.dtype == object else value
-    with zipfile.ZipFile(path, "w") as archive:  # numpy.savez takes names as keywords, and an output may be called "file"
+    with zipfile.ZipFile(
+        path, "w"
+    ) as archive:  # numpy.savez takes names as keywords, and an output may be called "file"
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)

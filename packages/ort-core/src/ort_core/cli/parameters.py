@@ -127,7 +127,9 @@ def parse_providers(texts: Sequence[str] | None) -> list[tuple[str, dict[str, st
         for entry in filter(None, rest.split(",")):
             key, found, value = entry.partition("=")
             if not found:
-                raise typer.BadParameter(f"{entry!r} in {text!r} is no option; write KEY=VALUE", param_hint="--provider")
+                raise typer.BadParameter(
+                    f"{entry!r} in {text!r} is no option; write KEY=VALUE", param_hint="--provider"
+                )
             options[key] = value
         request.append((full_provider_name(name), options))
     return request
@@ -160,6 +162,6 @@ def check_known(names: Iterable[str], known: Mapping[str, object] | Sequence[str
     for name in names:
         if name not in known:
             listed = ", ".join(list(known)[:12]) or "none"
-            raise typer.BadParameter(
-                f"the model has no {what} {name!r}.{did_you_mean(name, list(known))} It has: {listed}.", param_hint=hint
-            )
+            same = next((each for each in known if each.casefold() == name.casefold()), None)
+            near = did_you_mean(name, list(known)) if same is None else f" Did you mean {same!r}?"
+            raise typer.BadParameter(f"the model has no {what} {name!r}.{near} It has: {listed}.", param_hint=hint)

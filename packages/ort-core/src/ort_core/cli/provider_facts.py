@@ -57,7 +57,13 @@ def _installed(environment: Environment, cls: type[ExecutionProvider]) -> Provid
     state = environment.check(cls.name)
     remarks = state.detail if isinstance(state, Available) else str(state)
     return ProviderRow(
-        cls.name, True, bool(state), cls.is_listed, environment.plugins.origins.get(cls.name, ""), remarks, _options(cls)
+        cls.name,
+        True,
+        bool(state),
+        cls.is_listed,
+        environment.plugins.origins.get(cls.name, ""),
+        remarks,
+        _options(cls),
     )
 
 

@@ -30,7 +30,19 @@ _SIZES_BY_NAME = (  # first match wins; searched in the lower-case name of a dim
 _RECURRENT = re.compile(r"state|hidden|cell|^(h|c)_?(0|n|t)?$")  # [layers, batch, size] as LSTM and GRU have it
 _ANONYMOUS = re.compile(r"^$|^(unk__?\d+|none|\?.*|-1|anonymous.*|_+\d*)$", re.IGNORECASE)
 _PASSES_VALUES = frozenset(
-    {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice", "Split", "Concat"}
+    {
+        "Cast",
+        "Identity",
+        "Reshape",
+        "Unsqueeze",
+        "Squeeze",
+        "Flatten",
+        "Transpose",
+        "Expand",
+        "Slice",
+        "Split",
+        "Concat",
+    }
 )  # operators whose output holds the same integers as their first input
 _KEEPS_SHAPE = frozenset({"Cast", "Identity", "DequantizeLinear"})
 _EMBEDDINGS = {"EmbedLayerNormalization": {0: 2, 1: 4}, "SkipLayerNormalization": {}}
@@ -112,14 +124,18 @@ class InputMaker:
         if _ANONYMOUS.match(name):
             return _BATCH if axis == 0 else self._anonymous_size
         if "total" in lower or "max" in lower:
-            past = next((n for n in self._names if "past" in n.lower() and "+" not in n and "total" not in n.lower()), None)
+            past = next(
+                (n for n in self._names if "past" in n.lower() and "+" not in n and "total" not in n.lower()), None
+            )
             plain = next((n for n in self._names if re.search("seq|len", n.lower()) and n not in (name, past)), None)
             return sum(self.size_of_name(n, axis) for n in (past, plain) if n is not None) or _SEQUENCE
         return next((size for pattern, size in _SIZES_BY_NAME if pattern.search(lower)), _SEQUENCE)
 
     def _guessed_axes(self, value: Value) -> tuple[int, ...]:
         shape = value.type.shape if isinstance(value.type, (TensorType, SparseTensorType)) else None
-        return tuple(axis for axis, dim in enumerate(shape or ()) if axis and _is_anonymous(dim) and not self._is_given(dim))
+        return tuple(
+            axis for axis, dim in enumerate(shape or ()) if axis and _is_anonymous(dim) and not self._is_given(dim)
+        )
 
     def _is_given(self, dim: Dim) -> bool:
         return isinstance(dim, SymbolicDim) and dim.name in self._sizes

@@ -22,7 +22,11 @@ def summarise(value: object, first: int = FIRST) -> dict[str, object]:
         entries = list(value.items())
         return {"kind": "map", "length": len(entries), "first": [[key, item] for key, item in entries[:first]]}
     if isinstance(value, (list, tuple)):
-        return {"kind": "sequence", "length": len(value), "elements": [summarise(item, first) for item in value[:first]]}
+        return {
+            "kind": "sequence",
+            "length": len(value),
+            "elements": [summarise(item, first) for item in value[:first]],
+        }
     shape = getattr(value, "shape", ())
     return {"kind": type(value).__name__, "shape": list(shape)}
 
@@ -36,7 +40,11 @@ def _of_array(array: np.ndarray, first: int) -> dict[str, object]:
     if array.size:
         finite = wide[np.isfinite(wide)] if is_float else wide
         if finite.size:
-            facts |= {"min": finite.min().item(), "max": finite.max().item(), "mean": float(finite.mean(dtype=np.float64))}
+            facts |= {
+                "min": finite.min().item(),
+                "max": finite.max().item(),
+                "mean": float(finite.mean(dtype=np.float64)),
+            }
         if is_float and finite.size < array.size:
             facts |= {"nan": int(np.isnan(wide).sum()), "infinite": int(np.isinf(wide).sum())}
     return {**facts, "first": [item.item() for item in wide.reshape(-1)[:first]]}
@@ -70,7 +78,9 @@ def first_text(summary: Mapping[str, object]) -> str:
     if "elements" in summary:
         elements = summary["elements"]
         assert isinstance(elements, list)
-        return "; ".join(f"{shape_text(e)} {first_text(e)}" if e["kind"] == "tensor" else first_text(e) for e in elements[:2])
+        return "; ".join(
+            f"{shape_text(e)} {first_text(e)}" if e["kind"] == "tensor" else first_text(e) for e in elements[:2]
+        )
     first = summary.get("first")
     if not isinstance(first, list):
         return ""

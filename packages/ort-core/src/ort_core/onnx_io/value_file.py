@@ -75,7 +75,9 @@ def _save(value: RunValue, name: str, declared: ValueType | None) -> Message:
     if isinstance(value, Sequence):
         element = declared.element if isinstance(declared, SequenceType) else None
         return _sequence(value, name, element)
-    raise InvalidArgument(f"value {name!r} of type {declared} is a {type(value).__name__}; no test data file holds that")
+    raise InvalidArgument(
+        f"value {name!r} of type {declared} is a {type(value).__name__}; no test data file holds that"
+    )
 
 
 def _sequence(items: Sequence[object], name: str, element: ValueType | None) -> onnx.SequenceProto:

@@ -62,7 +62,10 @@ def bench(
 
     _check_engine(against)
     loaded = load_model(model)
-    inputs_request, session = InputRequest(inputs, shape, dim, seed), SessionRequest(provider, level, disable, False, threads)
+    inputs_request, session = (
+        InputRequest(inputs, shape, dim, seed),
+        SessionRequest(provider, level, disable, False, threads),
+    )
     if against is None:
         report = _bench_alone(model, loaded, inputs_request, session, TurnRequest(warmup, iterations, duration))
     else:
@@ -80,11 +83,15 @@ def _check_engine(name: str | None) -> None:
     if name is None:
         return
     if name != "onnxruntime":
-        raise typer.BadParameter(f"{name!r} is not known; only onnxruntime can be compared with", param_hint="--against")
+        raise typer.BadParameter(
+            f"{name!r} is not known; only onnxruntime can be compared with", param_hint="--against"
+        )
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        raise typer.BadParameter("onnxruntime is not installed: pip install onnxruntime", param_hint="--against") from None
+        raise typer.BadParameter(
+            "onnxruntime is not installed: pip install onnxruntime", param_hint="--against"
+        ) from None
 
 
 def _bench_alone(
@@ -141,7 +148,13 @@ def batch_size(model: Model, feeds: Mapping[str, object]) -> int:
 
 
 def _bench_against(
-    engine: str, rounds: int, model: Path, loaded: Model, inputs: InputRequest, request: SessionRequest, turn: TurnRequest
+    engine: str,
+    rounds: int,
+    model: Path,
+    loaded: Model,
+    inputs: InputRequest,
+    request: SessionRequest,
+    turn: TurnRequest,
 ) -> dict[str, Any]:  # Any: plain data
     from ort_core.cli.bench_turns import contest
     from ort_core.cli.bench_worker import OpenRequest
@@ -233,7 +246,9 @@ def _show_contest(report: Mapping[str, Any], against: str) -> None:  # Any: plai
 
     console = output_console()
     names = [name for name, _ in _COLUMNS]
-    table = new_table(("engine", "runs", *names, "load", "first run", "memory"), numbers=("runs", *names, "load", "first run"))
+    table = new_table(
+        ("engine", "runs", *names, "load", "first run", "memory"), numbers=("runs", *names, "load", "first run")
+    )
     for engine in report["engines"]:
         cells = [time_text(engine["latency_ms"][key] * 1e6) for _, key in _COLUMNS]
         times = [time_text(engine[key] * 1e6) for key in ("load_ms", "first_run_ms")]

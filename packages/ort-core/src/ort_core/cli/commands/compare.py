@@ -47,7 +47,9 @@ def compare(
     provider_b: Annotated[
         list[str] | None, typer.Option("--provider-b", metavar="NAME", help="Provider of b.", rich_help_panel=_SIDES)
     ] = None,
-    level_a: Annotated[LevelName, typer.Option("--level-a", help="Level of a.", rich_help_panel=_SIDES)] = LevelName.ALL,
+    level_a: Annotated[
+        LevelName, typer.Option("--level-a", help="Level of a.", rich_help_panel=_SIDES)
+    ] = LevelName.ALL,
     level_b: Annotated[
         LevelName | None, typer.Option("--level-b", help="Level of b; else that of a.", rich_help_panel=_SIDES)
     ] = None,
@@ -148,7 +150,9 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
         )
     table = new_table(("value", "node", "largest difference", "equal"), numbers=("largest difference",))
     for value in found["largest"]:
-        table.add_row(value["name"], value["node"], _number(value["max_absolute"]), "yes" if value["is_equal"] else "NO")
+        table.add_row(
+            value["name"], value["node"], _number(value["max_absolute"]), "yes" if value["is_equal"] else "NO"
+        )
     console.print(table)
 
 

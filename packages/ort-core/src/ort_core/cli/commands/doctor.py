@@ -78,10 +78,14 @@ def _settings() -> dict[str, str]:
 
 def _problems(report: dict[str, Any]) -> list[str]:  # Any: plain data
     missing = [name for name in _REQUIRED if report["versions"][name] is None]
-    problems = [f"the package {name} is not installed: pip install --force-reinstall ort-core" for name in sorted(missing)]
+    problems = [
+        f"the package {name} is not installed: pip install --force-reinstall ort-core" for name in sorted(missing)
+    ]
     problems += [f"plugin {p['name']} of {p['package']}: {p['reason']}" for p in report["plugins"] if p["reason"]]
     if not any(row["is_available"] and row["is_listed"] for row in report["providers"]):
-        problems.append("no execution provider is available: is ort-core installed with its entry points? pip install ort-core")
+        problems.append(
+            "no execution provider is available: is ort-core installed with its entry points? pip install ort-core"
+        )
     return problems
 
 

@@ -14,7 +14,8 @@ def extract(
     model: ModelPath,
     output: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where model.onnx and test_data_set_0 are written.")],
     node: Annotated[
-        list[str] | None, typer.Option("--node", metavar="NAME", help="A node, by its name or one of its outputs; repeatable.")
+        list[str] | None,
+        typer.Option("--node", metavar="NAME", help="A node, by its name or one of its outputs; repeatable."),
     ] = None,
     partition: Annotated[
         str | None, typer.Option("--partition", metavar="NAME", help="A partition, as `ort explain` names it.")
@@ -22,8 +23,12 @@ def extract(
     start: Annotated[
         list[str] | None, typer.Option("--from", metavar="VALUE", help="Begin behind these values; repeatable.")
     ] = None,
-    end: Annotated[list[str] | None, typer.Option("--to", metavar="VALUE", help="End with these values; repeatable.")] = None,
-    level: Annotated[LevelName, typer.Option("--level", "-O", help="Optimise first, up to this level.")] = LevelName.DISABLE,
+    end: Annotated[
+        list[str] | None, typer.Option("--to", metavar="VALUE", help="End with these values; repeatable.")
+    ] = None,
+    level: Annotated[
+        LevelName, typer.Option("--level", "-O", help="Optimise first, up to this level.")
+    ] = LevelName.DISABLE,
     provider: ProviderNames = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that exists already.")] = False,
     inputs: Inputs = None,
@@ -44,11 +49,15 @@ def extract(
         raise typer.BadParameter(f"{str(output)!r} exists already; --force writes into it", param_hint="FOLDER")
     cut = Cut(tuple(node or ()), partition, tuple(start or ()), tuple(end or ()))
     with working(f"Extracting from {model.name}"):
-        report = extract_part(model, output, cut, SessionRequest(provider, level), InputRequest(inputs, shape, dim, seed))
+        report = extract_part(
+            model, output, cut, SessionRequest(provider, level), InputRequest(inputs, shape, dim, seed)
+        )
     if json:
         print_json(report.as_dict())
         return
     typer.echo(f"{report.num_nodes} nodes ({report.operators}) written to {report.folder}")
     for file, what in report.files.items():
         typer.echo(f"  {file}: {what}")
-    typer.echo(f"{bytes_text(report.nbytes)} in all; try: ort run {report.folder} -i {report.folder / 'test_data_set_0'}")
+    typer.echo(
+        f"{bytes_text(report.nbytes)} in all; try: ort run {report.folder} -i {report.folder / 'test_data_set_0'}"
+    )

@@ -78,7 +78,8 @@ def _nodes(graph: Graph) -> Iterator[dict[str, object]]:
             "operator": node.qualified_name,
             "inputs": ["" if value is None else value.name for value in node.inputs],
             "outputs": [
-                None if value is None else {"name": value.name, "type": format_type(value.type)} for value in node.outputs
+                None if value is None else {"name": value.name, "type": format_type(value.type)}
+                for value in node.outputs
             ],
             "graphs": [{"name": nested.name, "nodes": list(_nodes(nested))} for nested in node.subgraphs()],
         }

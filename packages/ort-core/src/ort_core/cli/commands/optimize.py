@@ -23,7 +23,8 @@ def optimize(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     enable: Annotated[
-        list[str] | None, typer.Option("--enable", metavar="PASS", help="Run a pass that is off by default; repeatable.")
+        list[str] | None,
+        typer.Option("--enable", metavar="PASS", help="Run a pass that is off by default; repeatable."),
     ] = None,
     extra: Annotated[
         list[str] | None,

@@ -96,9 +96,7 @@ def run(
         _show(report)
 
 
-def _timed(
-    session: InferenceSession, names: list[str], feeds: Feeds, options: RunOptions
-) -> tuple[list[object], int]:
+def _timed(session: InferenceSession, names: list[str], feeds: Feeds, options: RunOptions) -> tuple[list[object], int]:
     start = time.perf_counter_ns()
     results = session.run(names, feeds.values, options)
     return results, time.perf_counter_ns() - start
