@@ -15,17 +15,19 @@ MODELS = {
         <float[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}>
         { a = Relu(x) b = Identity(a) y = MatMul(b, w) }""",
     "tokens": """g (int64[batch, sequence] input_ids, int64[batch, total_sequence] attention_mask,
-           int64[batch, sequence] position_ids, float[batch, 2, past_sequence, 3] past) => (float[a, b, 2] y, int64 n, float[c, 2, d, 3] p)
+           int64[batch, sequence] position_ids, float[batch, 2, past_sequence, 3] past)
+           => (float[a, b, 2] y, int64 n, float[c, 2, d, 3] p)
         <float[7, 2] table = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}>
-        { y = Gather(table, input_ids) n = ReduceSum<keepdims = 0>(attention_mask) p = Identity(past) m = Identity(position_ids) }""",
+        { y = Gather(table, input_ids) n = ReduceSum<keepdims = 0>(attention_mask)
+          p = Identity(past) m = Identity(position_ids) }""",
     "branch": """g (float[N] x, bool flag) => (float[N] y)
         { y = If (flag) <
             then_branch = t () => (float[N] t) { t = Neg(x) },
             else_branch = e () => (float[N] e) { u = Abs(x) e = Sqrt(u) }
           > }""",
     "words": "g (string[N] text) => (string[N] same) { same = Identity(text) }",
-    "rankless": "g (float x) => (float y) { y = Relu(x) }",
-    "sound": "g (float[?, ?] sound) => (float[?, ?] y) <int64[4] pads = {0, 40, 0, 40}> { y = Pad<mode = \"reflect\">(sound, pads) }",
+    "sound": """g (float[?, ?] sound) => (float[?, ?] y) <int64[4] pads = {0, 40, 0, 40}>
+        { y = Pad<mode = "reflect">(sound, pads) }""",
     "failing": """g (float[N, 3] x) => (float[2, 2] y) <int64[2] shape = {2, 2}> { y = Reshape(x, shape) }""",
 }  # fmt: skip
 

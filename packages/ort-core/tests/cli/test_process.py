@@ -17,6 +17,11 @@ from ort_core.onnx_io.save import save_model
 from ort_core.providers.discovery import PluginSource
 from ort_core.testing.models import model_of
 
+ENDLESS = """g (float[64, 64] x) => (float[64, 64] y) <int64 n = {1000000000}, bool on = {1}>
+    { y = Loop (n, on, x) <
+        body = b (int64 i, bool go, float[64, 64] s) => (bool again, float[64, 64] t)
+            { again = Identity(go) t = MatMul(s, s) }
+      > }"""
 ORT = (sys.executable, "-m", "ort_core.cli")
 
 
@@ -54,9 +59,7 @@ def test_json_output_is_pure_when_stderr_has_warnings(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_quietly_with_130(tmp_path):
-    body = "b (int64 i, bool go, float[64, 64] s) => (bool again, float[64, 64] t) { again = Identity(go) t = MatMul(s, s) }"
-    text = f"g (float[64, 64] x) => (float[64, 64] y) <int64 n = {{1000000000}}, bool on = {{1}}> {{ y = Loop(n, on, x) <body = {body}> }}"
-    save_model(model_of(text), tmp_path / "endless.onnx")
+    save_model(model_of(ENDLESS), tmp_path / "endless.onnx")
     process = subprocess.Popen([*ORT, "run", tmp_path / "endless.onnx"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
@@ -65,7 +68,7 @@ def test_an_interrupt_ends_quietly_with_130(tmp_path):
             process.wait(0.5)
         except subprocess.TimeoutExpired:
             continue
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert b"Traceback" not in err
 

@@ -52,7 +52,7 @@ class EngineProcess:
         try:
             pickle.dump(request, self._child.stdin)
             self._child.stdin.flush()
-            answer = pickle.load(self._child.stdout)  # noqa: S301 - from our own child
+            answer = pickle.load(self._child.stdout)  # from our own child
         except (EOFError, OSError) as error:
             raise Fail(f"the process of {self.engine} ended with code {self._child.wait()}") from error
         if answer.error:

@@ -92,7 +92,7 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _open(request: OpenRequest) -> tuple[Any, OpenAnswer]:  # Any: a session of either engine
+def _open(request: OpenRequest) -> tuple[Any, OpenAnswer]:  # Any: a function that runs the session once
     engine = importlib.import_module(ENGINES[request.engine])
     options = engine.SessionOptions()
     options.intra_op_num_threads = request.threads
@@ -108,24 +108,24 @@ def _open(request: OpenRequest) -> tuple[Any, OpenAnswer]:  # Any: a session of 
     answer = OpenAnswer(
         engine.__version__, tuple(session.get_providers()), loaded - start, ran - loaded, tuple(outputs)
     )
-    return session, answer
+    feeds = dict(request.feeds)
+    return lambda: session.run(None, feeds), answer
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer requests until there are no more."""
-    session, feeds = None, {}
+    run: Any = None  # Any: a function without arguments
     while True:
         try:
-            request = pickle.load(requests)  # noqa: S301 - from the parent process
+            request = pickle.load(requests)  # from the parent process
         except EOFError:
             return
         answer: OpenAnswer | TurnAnswer
         try:
             if isinstance(request, OpenRequest):
-                feeds = dict(request.feeds)
-                session, answer = _open(request)
+                run, answer = _open(request)
             else:
-                answer = TurnAnswer(measure(lambda: session.run(None, feeds), request), peak_memory())
+                answer = TurnAnswer(measure(run, request), peak_memory())
         except Exception as error:  # noqa: BLE001 - the border to the engine: the parent shows it
             kind = OpenAnswer if isinstance(request, OpenRequest) else TurnAnswer
             answer = kind(error=f"{type(error).__name__}: {error}")

@@ -23,7 +23,7 @@ from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.subgraph import border_of
 from ort_core.ir.subgraph import extract as extract_graph
-from ort_core.ir.traversal import graphs_of, predecessors, walk
+from ort_core.ir.traversal import graphs_of, predecessors, reads_of, walk
 from ort_core.ir.values import Value
 from ort_core.onnx_io.load import load_model
 from ort_core.onnx_io.save import save_model
@@ -77,8 +77,8 @@ def extract_part(path: Path, folder: Path, cut: Cut, request: SessionRequest, in
     missing = [value.name for value in border.inputs if value.name not in recorder.values]
     if missing or not recorder.is_complete:
         raise Fail(
-            f"the recorded run did not reach the part ({', '.join(missing) or 'a branch that was not taken'}); give inputs "
-            "with which it does (--input, --shape, --dim)"
+            f"the recorded run did not reach the part ({', '.join(missing[:3]) or 'a branch was not taken'}); "
+            "give inputs with which it does (--input, --shape, --dim)"
         )
     opsets = dict(model.opset_imports)
     part = Model(graph, opsets, dict(model.functions), model.ir_version, "ort-core")
@@ -139,8 +139,10 @@ def _node(model: Model, name: str) -> Node:
         if node.name == name or any(value.name == name for value in node.present_outputs()):
             return node
     known = [node.name or next((v.name for v in node.present_outputs()), "") for node in nodes]
-    raise typer.BadParameter(f"no node is called {name!r}, and none makes a value of that name.{did_you_mean(name, known)}",
-                             param_hint="--node")  # fmt: skip
+    hint = did_you_mean(name, known)
+    raise typer.BadParameter(
+        f"no node is called {name!r}, and none makes a value of that name.{hint}", param_hint="--node"
+    )
 
 
 def _range(model: Model, start: tuple[str, ...], end: tuple[str, ...]) -> list[Node]:
@@ -165,9 +167,23 @@ def _range(model: Model, start: tuple[str, ...], end: tuple[str, ...]) -> list[N
         found.add(node)
         allowed = {v.producer for v in stops}
         waiting.extend(before for before in predecessors(node) if before not in allowed)
-    if not found:
+    between = [node for node in graph if node in found]
+    if start:
+        between = _depending_on(stops, between)
+    if not between:
         raise typer.BadParameter("no node lies between these values", param_hint="--to")
-    return [node for node in graph if node in found]
+    return between
+
+
+def _depending_on(values: set[Value], nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes, given in topological order, that read one of some values or what follows from them."""
+    known = set(values)
+    kept = []
+    for node in nodes:
+        if any(value in known for value in reads_of(node)):
+            kept.append(node)
+            known.update(node.present_outputs())
+    return kept
 
 
 def _values_of(graph: Graph) -> Iterable[Value]:
@@ -214,7 +230,7 @@ def _write(part: Model, folder: Path, values: dict[str, object], nodes: Sequence
             (folder / name).write_bytes(write_value(values.get(value.name), value.name, value.type))
             files[name] = f"{value.name} {shape_text(summarise(values.get(value.name), 0))}"
     operators = ", ".join(
-        f"{op} ×{count}" if count > 1 else op for op, count in Counter(n.op_type for n in nodes).most_common(6)
+        f"{op} x{count}" if count > 1 else op for op, count in Counter(n.op_type for n in nodes).most_common(6)
     )
     nbytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return ExtractionReport(folder, len(nodes), operators, files, nbytes)

@@ -76,7 +76,8 @@ def build_feeds(model: Model, request: InputRequest, anonymous_size: int = ANONY
     given = read_inputs(request.inputs, inputs)
     required = [value for value in inputs if value.constant is None]
     maker = InputMaker(required, shapes, {**_sizes_of(given, inputs), **sizes}, request.seed, anonymous_size)
-    values, origins, guessed = dict(given), dict.fromkeys(given, "from a file"), []
+    values, origins = dict(given), dict.fromkeys(given, "from a file")
+    guessed: list[tuple[str, int, object]] = []
     for value in required:
         if value.name in given or (isinstance(value.type, OptionalType) and value.name not in shapes):
             continue

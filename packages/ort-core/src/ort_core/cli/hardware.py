@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import sys
 from dataclasses import dataclass
 
 _FEATURES = (  # what code generators and kernels ask for, of what numpy detects
-    "SSE42", "AVX", "AVX2", "FMA3", "F16C", "AVX512F", "AVX512BW", "AVX512VL", "AVX512VNNI", "AVX512_BF16", "AVX512_SPR",
-    "AVX512_ICL", "AVX512_SKX", "NEON", "ASIMD", "ASIMDHP", "ASIMDDP", "ASIMDFHM", "SVE", "VSX", "VSX4", "VX", "RVV", "LSX",
+    "SSE42", "AVX", "AVX2", "FMA3", "F16C", "AVX512F", "AVX512BW", "AVX512VL", "AVX512VNNI", "AVX512_BF16",
+    "AVX512_SPR", "AVX512_ICL", "AVX512_SKX", "NEON", "ASIMD", "ASIMDHP", "ASIMDDP", "ASIMDFHM", "SVE", "VSX", "VSX4", "VX",
+    "RVV", "LSX",
 )  # fmt: skip
 
 
@@ -51,7 +53,7 @@ def find_hardware() -> Hardware:
 
 def _features() -> tuple[str, ...]:
     try:
-        from numpy._core._multiarray_umath import __cpu_features__ as found
-    except ImportError:  # numpy promises no such name; without it the list is empty
+        found = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
+    except (ImportError, AttributeError):  # numpy promises no such name; without it the list is empty
         return ()
     return tuple(name for name in _FEATURES if found.get(name))

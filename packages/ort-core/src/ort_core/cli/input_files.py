@@ -128,15 +128,18 @@ def _read_many(path: Path, inputs: Sequence[Value]) -> dict[str, object]:
     names = {value.name for value in inputs}
     if isinstance(found, dict) and found and set(map(str, found)) <= names:
         by_name = {value.name: value for value in inputs}
-        return {
-            name: _fitted(item, by_name[name].type) if isinstance(item, np.ndarray) else from_plain(item, by_name[name].type, name)
-            for name, item in found.items()
-        }  # fmt: skip
+        return {name: _from_entry(item, by_name[name]) for name, item in found.items()}
     if isinstance(found, dict) and path.suffix.lower() == ".npz" and (len(found) != 1 or len(inputs) != 1):
         wrong = next(name for name in found if name not in names)
         _by_name(str(wrong), inputs)
     target = _next_free(path, inputs, {})
     return {target.name: read_value_file(path, target)}
+
+
+def _from_entry(item: object, target: Value) -> object:
+    if isinstance(item, np.ndarray):
+        return _fitted(item, target.type)
+    return from_plain(item, target.type, target.name)
 
 
 def _read_folder(folder: Path, inputs: Sequence[Value]) -> dict[str, object]:

@@ -35,7 +35,7 @@ def container_memory() -> int | None:
 
 
 def peak_resident() -> int:
-    """Return the most memory this process has held, in bytes. (``getrusage`` counts what a parent held before exec.)"""
+    """Return the most memory this process has held, in bytes; ``getrusage`` would count the parent before exec."""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

@@ -107,10 +107,10 @@ class InputMaker:
         """Return the shapes of the inputs that leave a size open, with the sizes chosen here."""
         shapes = {}
         for value in self._inputs:
-            declared = value.type
-            if value.constant is None and isinstance(declared, TensorType) and declared.shape is not None:
-                if any(not isinstance(dim, int) for dim in declared.shape):
-                    shapes[value.name] = self._shape(value, declared)
+            declared, shape = value.type, value.shape or ()
+            is_open = any(not isinstance(dim, int) for dim in shape)
+            if value.constant is None and is_open and isinstance(declared, TensorType):
+                shapes[value.name] = self._shape(value, declared)
         return shapes
 
     def size_of_name(self, name: str, axis: int = 0) -> int:

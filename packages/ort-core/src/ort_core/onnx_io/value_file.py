@@ -28,7 +28,7 @@ def read_value(content: bytes, expected: ValueType | None) -> tuple[str, RunValu
         proto.ParseFromString(content)
     except DecodeError as error:
         raise InvalidProtobuf(f"the file is no {type(proto).__name__}, which {expected} needs") from error
-    return proto.name, _load(proto)  # type: ignore[attr-defined]  # all four protos have a name
+    return proto.name, _load(proto)
 
 
 def write_value(value: RunValue, name: str, declared: ValueType | None) -> bytes:

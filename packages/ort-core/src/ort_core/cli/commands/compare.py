@@ -69,9 +69,7 @@ def compare(
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Compare results; exit with 1 when they differ. Without other options: optimised by the default provider against
-    the unoptimised reference.
-    """
+    """Compare results, by default against the unoptimised reference; exit with 1 when they differ."""
     from ort_core.cli.comparison import Side, compare_interior, compare_outputs
     from ort_core.cli.console import print_json, working
     from ort_core.cli.feeds import InputRequest
@@ -145,8 +143,8 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
         console.print(f"first divergence: value {first['name']!r} of {first['node']}: {first['text']}")
     elif not report["equal"]:
         console.print(
-            "No interior value differs while all are kept: the difference comes from a fusion across them, or from values "
-            "without a common name. Try --level-a basic, or --disable PASS (`ort optimize --list` names the passes)."
+            "No interior value differs while all are kept: the difference comes from a fusion across them, or "
+            "from values without a common name. Try --level-a basic, or --disable PASS (`ort optimize --list` names the passes)."
         )
     table = new_table(("value", "node", "largest difference", "equal"), numbers=("largest difference",))
     for value in found["largest"]:

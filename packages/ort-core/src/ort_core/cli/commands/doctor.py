@@ -100,7 +100,8 @@ def _show(report: dict[str, Any]) -> None:  # Any: plain data, as in the JSON do
     machine, cache = report["hardware"], report["cache"]
     limit = machine["container_memory_nbytes"]
     quota = machine["container_cores"]
-    cores = f"{machine['logical_cores']} logical, {machine['physical_cores'] or '?'} physical, {machine['usable_cores']} usable"
+    physical = machine["physical_cores"] or "?"
+    cores = f"{machine['logical_cores']} logical, {physical} physical, {machine['usable_cores']} usable"
     show_facts(console, [
         ("python", report["python"]),
         ("system", machine["system"]),

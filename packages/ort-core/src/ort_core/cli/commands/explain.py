@@ -46,7 +46,7 @@ def explain(
 def operators_text(nodes: tuple[NodePlacement, ...], limit: int = 8) -> str:
     """Return the most frequent operators of some nodes."""
     counts = Counter(node.op_type for node in nodes)
-    listed = ", ".join(f"{op} ×{count}" if count > 1 else op for op, count in counts.most_common(limit))
+    listed = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in counts.most_common(limit))
     return listed + (f", {len(counts) - limit} more kinds" if len(counts) > limit else "")
 
 

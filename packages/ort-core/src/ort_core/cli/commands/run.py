@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,7 +75,8 @@ def run(
         load_ns = time.perf_counter_ns() - start
     names = list(fetch or names)
     options = RunOptions()
-    options.time_limit_s = time_limit
+    if time_limit is not None:
+        options.time_limit_s = time_limit  # type: ignore[assignment]  # an optional number, whose default is None
     with working(f"Running {model.name}"):
         feeds, (results, run_ns) = run_with_feeds(loaded, inputs_request, lambda f: _timed(session, names, f, options))
     outputs = dict(zip(names, results, strict=True))
@@ -96,7 +97,9 @@ def run(
         _show(report)
 
 
-def _timed(session: InferenceSession, names: list[str], feeds: Feeds, options: RunOptions) -> tuple[list[object], int]:
+def _timed(
+    session: InferenceSession, names: list[str], feeds: Feeds, options: RunOptions
+) -> tuple[Sequence[object], int]:
     start = time.perf_counter_ns()
     results = session.run(names, feeds.values, options)
     return results, time.perf_counter_ns() - start
