@@ -110,9 +110,7 @@ class InferenceSession(SessionRuns):
         given = self._keywords.get("disabled_optimizers") or ()
         if not isinstance(given, Iterable):
             raise InvalidType(f"disabled_optimizers is {given!r}, expected a list of names of passes")
-        names = [given] if isinstance(given, str) else [str(name) for name in given]
-        configured = str(self._options.setting("optimization.disable_specified_optimizers"))
-        return frozenset([*names, *(n.strip() for n in configured.replace(",", ";").split(";") if n.strip())])
+        return frozenset([given] if isinstance(given, str) else [str(name) for name in given])
 
     def _save_optimized(self) -> None:
         path = self._options.optimized_model_filepath

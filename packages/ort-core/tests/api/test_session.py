@@ -15,6 +15,7 @@ import pytest
 from onnx import parser
 
 import ort_core
+from ort_core.environment import Environment, default_environment
 from ort_core.errors import (
     AllocationLimitExceeded,
     Fail,
@@ -30,6 +31,7 @@ from ort_core.errors import (
 )
 from ort_core.options import RunOptions, SessionOptions
 from ort_core.session import InferenceSession
+from ort_core.stages import PrepareSettings
 from ort_core.tensors.ort_value import OrtValue
 from ort_core.tensors.ort_value_vector import OrtValueVector
 
@@ -351,6 +353,29 @@ def test_memory_devices_and_small_questions_are_answered(session_of):
     session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})
     with pytest.raises(UnknownOption):
         session.set_ep_dynamic_options({"ep.dynamic.nope": "1"})
+
+
+def test_the_seed_of_the_process_fixes_random_numbers_of_later_sessions(session_of, monkeypatch):
+    monkeypatch.setattr(default_environment(), "seed", None)
+    draws = []
+    for seed in (1, 1, 2):
+        ort_core.set_seed(seed)
+        draws.append(session_of("random").run(None, {})[0].tolist())
+    assert draws[0] == draws[1] != draws[2]
+    with pytest.raises(InvalidType, match="expected an integer"):
+        ort_core.set_seed(1.5)
+
+
+def test_the_threads_of_the_process_are_for_sessions_that_state_none(monkeypatch):
+    environment = Environment()
+    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 0
+    monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", "2")
+    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 2
+    environment.intra_op_num_threads = 3
+    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 3
+    stated = SessionOptions()
+    stated.intra_op_num_threads = 4
+    assert PrepareSettings.of(stated, environment).num_threads == 4
 
 
 def test_methods_are_those_of_onnxruntime():

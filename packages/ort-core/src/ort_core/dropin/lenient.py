@@ -14,6 +14,8 @@ from ort_core import options, session
 from ort_core.passes.pipelines import known_names
 from ort_core.session_api.provider_request import Providers, Request, provider_request
 
+_DISABLED = "optimization.disable_specified_optimizers"
+
 
 class SessionOptions(options.SessionOptions):
     """Session options that warn of unknown configuration keys and unfit values."""
@@ -62,7 +64,10 @@ class InferenceSession(session.InferenceSession):
         return {key: value for key, value in values.items() if key in known}
 
     def _disabled_passes(self) -> frozenset[str]:
-        names, known = super()._disabled_passes(), {*known_names(self._environment.passes)}
+        configured = str(self._options.setting(_DISABLED)).replace(",", ";").split(";")
+        names = super()._disabled_passes() | {name.strip() for name in configured if name.strip()}
+        known = {*known_names(self._environment.passes)}
+        self._options.add_session_config_entry(_DISABLED, "")  # its known names are in the result
         if names - known:
             warnings.warn(f"there are no optimizers {', '.join(sorted(names - known))}; ignored", stacklevel=5)
         return names & known
