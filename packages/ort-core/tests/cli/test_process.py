@@ -1,5 +1,6 @@
 """The command as a process: entry, exit codes, interrupts, plugins, and what it costs to start."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -62,12 +63,10 @@ def test_an_interrupt_ends_quietly_with_130(tmp_path):
     save_model(model_of(ENDLESS), tmp_path / "endless.onnx")
     process = subprocess.Popen([*ORT, "run", tmp_path / "endless.onnx"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        process.send_signal(signal.SIGINT) if _has_loaded(process.pid) else None
-        try:
-            process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            continue
+    while not _has_loaded(process.pid) and time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+    process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert b"Traceback" not in err

@@ -49,7 +49,7 @@ class Side:
         return stages.plan_model(model.freeze(), selection, environment, settings)
 
     def _settings(self) -> stages.PrepareSettings:
-        return stages.PrepareSettings.of(self.request.options())
+        return stages.PrepareSettings.of(self.request.options(), default_environment())
 
 
 def compare_outputs(

@@ -67,8 +67,9 @@ def extract_part(path: Path, folder: Path, cut: Cut, request: SessionRequest, in
         OrtError: the model fails before that.
     """
     model = load_model(path)
-    settings = stages.PrepareSettings.of(request.options())
-    stages.optimize(model, default_environment(), settings)
+    environment = default_environment()
+    settings = stages.PrepareSettings.of(request.options(), environment)
+    stages.optimize(model, environment, settings)
     nodes = _find_nodes(model, cut, request, settings)
     border = border_of(nodes)
     recorder = Recorder(nodes, {value.name for value in (*border.inputs, *border.outputs)})

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 _FEATURES = (  # what code generators and kernels ask for, of what numpy detects
     "SSE42", "AVX", "AVX2", "FMA3", "F16C", "AVX512F", "AVX512BW", "AVX512VL", "AVX512VNNI", "AVX512_BF16",
-    "AVX512_SPR", "AVX512_ICL", "AVX512_SKX", "NEON", "ASIMD", "ASIMDHP", "ASIMDDP", "ASIMDFHM", "SVE", "VSX", "VSX4", "VX",
-    "RVV", "LSX",
+    "AVX512_SPR", "AVX512_ICL", "AVX512_SKX", "NEON", "ASIMD", "ASIMDHP", "ASIMDDP", "ASIMDFHM", "SVE", "VSX", "VSX4",
+    "VX", "RVV", "LSX",
 )  # fmt: skip
 
 

@@ -143,8 +143,8 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
         console.print(f"first divergence: value {first['name']!r} of {first['node']}: {first['text']}")
     elif not report["equal"]:
         console.print(
-            "No interior value differs while all are kept: the difference comes from a fusion across them, or "
-            "from values without a common name. Try --level-a basic, or --disable PASS (`ort optimize --list` names the passes)."
+            "No interior value differs while all are kept: the difference comes from a fusion across them, or from "
+            "values without a common name. Try --level-a basic, or --disable PASS (`ort optimize --list` names them)."
         )
     table = new_table(("value", "node", "largest difference", "equal"), numbers=("largest difference",))
     for value in found["largest"]:
