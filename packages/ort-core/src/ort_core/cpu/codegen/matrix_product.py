@@ -20,6 +20,8 @@ from ort_core.cpu.codegen.vectors import lane_mask, load_vector, store_vector
 
 BATCH_DIMS = 4
 
+PREFETCH_DISTANCE = 4096  # bytes ahead in a stream of B: a page, which the hardware does not cross by itself
+
 
 @dataclass(frozen=True, slots=True)
 class ProductArguments:
@@ -208,7 +210,7 @@ class _Driver:
         self.high = e.select(by_rows, total, e.udiv(e.mul(total, next_tid), nt))
 
     def _choose_blocks(self) -> None:
-        """Set the blocks: of even numbers of tiles, and of all K where a single tile has nothing to gain from blocks."""
+        """Set the blocks: of even numbers of tiles, and of all K where there is a single tile, which gains nothing."""
         e, given = self.emitter, self.given
         blocks = e.maximum(e.udiv(e.add(self.tiles, self.blocking.tiles - 1), self.blocking.tiles), 1)
         self.block = e.maximum(e.udiv(e.sub(e.add(self.tiles, blocks), 1), blocks), 1)
@@ -258,6 +260,7 @@ class _Driver:
                 partial = e.compare("slt", left, self.shape.columns)
                 sums_row = e.select(partial, integer(self.shape.columns), given["c_row"])
                 finishing = e.binary("and", is_last, partial) if not self.has_epilogue else is_last
+                ahead, step = self._ahead(b, count, e.sub(high, low))
                 with e.loop(low, high, unroll=False, hint="tile") as tile:
                     row = self._row_of(tile)
                     a = e.element(strips, e.mul(e.sub(row, start), strip_row))
@@ -265,8 +268,10 @@ class _Driver:
                     within = e.element(self.mine, e.mul(e.sub(row, start), self.shape.columns))
                     sums = e.select(partial, within, out)
                     height = self._height_of(tile)
+                    done = e.mul(e.sub(tile, low), e.mul(count, step))
+                    next_ahead = e.element(ahead, done, "i8")
                     first = e.assign("i64", f"zext {is_first.typed} to i64")
-                    self._call(height, [count, a, strip_row, b, b_row, sums, sums_row, first])
+                    self._call(height, [count, a, strip_row, b, b_row, sums, sums_row, first, next_ahead, step])
                     with e.when(finishing):
                         position = (row, height, column, left)
                         arguments = (e.parameter("args"), sums, sums_row, out, given["c_row"], *position, *self.index)
@@ -306,6 +311,19 @@ class _Driver:
             stride = integer(columns)
             self._call(0, [copied, stride, place, given["b_k"], given["b_n"], count, width, stride])
         return e.select(in_place, place, copied), e.select(in_place, given["b_k"], integer(columns))
+
+    def _ahead(self, b: Operand, count: Operand, tiles: Operand) -> tuple[Operand, Operand]:
+        """Return what to prefetch while the tiles of a panel run, and bytes for each k.
+
+        All tiles together fetch the panel behind; a single one, which reads B as a stream, what lies a bit ahead.
+        """
+        e, columns = self.emitter, self.shape.columns
+        if not self.packed:
+            return b, integer(0)
+        behind = e.element(b, e.mul(self.given["k"], columns))
+        stream = e.element(b, PREFETCH_DISTANCE, "i8")
+        single = e.compare("eq", tiles, 1)
+        return e.select(single, stream, behind), e.udiv(integer(4 * columns), tiles)
 
     def _call(self, index: Operand | int, arguments: Sequence[Operand]) -> None:
         """Call a function of the tile table."""
