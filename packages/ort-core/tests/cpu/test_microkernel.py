@@ -80,7 +80,7 @@ def test_pack_panels_keeps_every_element_and_pads_with_zeros(shape: tuple[int, .
     packed = pack_panels(matrix, 32)
     *batch, depth, columns = shape
     assert not packed.size or packed.ctypes.data % 64 == 0
-    assert packed.size == int(np.prod(batch)) * packed_size(depth, columns, 32)
-    wide = np.moveaxis(packed, -3, -2).reshape(*batch, depth, -1)
+    assert packed.size == int(np.prod(batch, dtype=int)) * packed_size(depth, columns, 32)
+    wide = np.moveaxis(packed, -3, -2).reshape(*batch, depth, packed.shape[-3] * 32)
     np.testing.assert_array_equal(wide[..., :columns], matrix)
     assert not wide[..., columns:].any()
