@@ -26,8 +26,10 @@ class Epilogue(Protocol):
     def apply(
         self, emitter: Emitter, value: Operand, row: Operand, column: Operand, width: int, mask: Operand | None
     ) -> Operand:
-        """Return the changed value of elements ``(row, column .. column + width - 1)``; lanes outside ``mask`` are
-        outside the matrix and must not be read from memory."""
+        """Return the changed value of elements ``(row, column .. column + width - 1)``.
+
+        Lanes outside ``mask`` are outside the matrix: they must not be read from memory.
+        """
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 M is cut into tiles of nearly equal heights, at most MR rows; N into panels of NR columns. Tiles are numbered panel by
 panel over all batch entries, and each thread takes an equal, contiguous range of them; tall single matrices are cut by
 rows. A thread goes over its range in blocks of tiles (the rows of A that stay in L2) and blocks of K (the part of a
-panel of B that stays in L1); unfinished sums lie in C, those of a partial last panel in scratch.
+panel of B that stays near); unfinished sums lie in C, those of a partial last panel in scratch.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ort_core.cpu.codegen.packing import ALIGNMENT
 from ort_core.cpu.codegen.vectors import lane_mask, load_vector, store_vector
 
 BATCH_DIMS = 4
+
+PREFETCH_DISTANCE = 4096  # bytes ahead in a stream of B: a page, which the hardware does not cross by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,20 @@ ARGUMENTS = ProductArguments()
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """How much of the operands stays near: ``depth`` (KC) rows of a panel in L1, ``tiles`` heights of A in L2."""
+    """How much of the operands stays near: ``depth`` rows of a panel of B and ``tiles`` heights of A, both in L2.
 
-    depth: int = 384
-    tiles: int = 16
+    Blocks are cut evenly below these limits. Deeper blocks write C less often. Measured on a core with 2 MiB of L2: 256
+    x 768 x 3072 runs at 109, 141 and 151 GFLOP/s with depths of 256, 512 and 768; the panel need not fit L1, as it is
+    prefetched.
+    """
+
+    depth: int = 768
+    tiles: int = 20
+
+    def __post_init__(self) -> None:
+        """Check that whole blocks fit the scratch: evened depths are rounded up to 8."""
+        if self.depth < 8 or self.depth % 8 or self.tiles < 1:
+            raise ValueError(f"depth {self.depth} must be a positive multiple of 8, tiles {self.tiles} positive")
 
 
 def scratch_nbytes(target: Target, blocking: Blocking = Blocking()) -> int:
@@ -208,7 +220,7 @@ class _Driver:
         self.high = e.select(by_rows, total, e.udiv(e.mul(total, next_tid), nt))
 
     def _choose_blocks(self) -> None:
-        """Set the blocks: of even numbers of tiles, and of all K where a single tile has nothing to gain from blocks."""
+        """Set the blocks: of even numbers of tiles, and of all K where there is a single tile, which gains nothing."""
         e, given = self.emitter, self.given
         blocks = e.maximum(e.udiv(e.add(self.tiles, self.blocking.tiles - 1), self.blocking.tiles), 1)
         self.block = e.maximum(e.udiv(e.sub(e.add(self.tiles, blocks), 1), blocks), 1)
@@ -216,7 +228,9 @@ class _Driver:
         colliding = e.compare("eq", e.binary("and", given["a_row"], integer(511)), 0)
         reused = e.binary("and", e.compare("sge", self.panels, 8), e.compare("sge", given["m"], 8))
         self.copies_a = e.binary("or", strided, e.binary("and", colliding, reused))
-        self.depth = integer(self.blocking.depth)
+        depths = e.maximum(e.udiv(e.add(given["k"], self.blocking.depth - 1), self.blocking.depth), 1)
+        even = e.udiv(e.sub(e.add(given["k"], depths), 1), depths)
+        self.depth = e.maximum(e.mul(e.udiv(e.add(even, 7), 8), 8), 8)
         if self.packed:
             single = e.compare("sle", self.heights, 1)
             whole = e.binary("and", single, e.binary("xor", self.copies_a, Operand("i1", "true")))
@@ -258,6 +272,7 @@ class _Driver:
                 partial = e.compare("slt", left, self.shape.columns)
                 sums_row = e.select(partial, integer(self.shape.columns), given["c_row"])
                 finishing = e.binary("and", is_last, partial) if not self.has_epilogue else is_last
+                ahead, step, advance = self._ahead(b, count, e.sub(high, low), at_first, e.element(strips, e.mul(e.sub(self._row_of(low), start), strip_row)), strip_row)
                 with e.loop(low, high, unroll=False, hint="tile") as tile:
                     row = self._row_of(tile)
                     a = e.element(strips, e.mul(e.sub(row, start), strip_row))
@@ -265,8 +280,10 @@ class _Driver:
                     within = e.element(self.mine, e.mul(e.sub(row, start), self.shape.columns))
                     sums = e.select(partial, within, out)
                     height = self._height_of(tile)
+                    done = e.mul(e.sub(tile, low), advance)
+                    next_ahead = e.element(ahead, done, "i8")
                     first = e.assign("i64", f"zext {is_first.typed} to i64")
-                    self._call(height, [count, a, strip_row, b, b_row, sums, sums_row, first])
+                    self._call(height, [count, a, strip_row, b, b_row, sums, sums_row, first, next_ahead, step])
                     with e.when(finishing):
                         position = (row, height, column, left)
                         arguments = (e.parameter("args"), sums, sums_row, out, given["c_row"], *position, *self.index)
@@ -306,6 +323,26 @@ class _Driver:
             stride = integer(columns)
             self._call(0, [copied, stride, place, given["b_k"], given["b_n"], count, width, stride])
         return e.select(in_place, place, copied), e.select(in_place, given["b_k"], integer(columns))
+
+    def _ahead(self, b: Operand, count: Operand, tiles: Operand, at_first, strip, strip_row) -> tuple[Operand, Operand, Operand]:
+        """Return what to prefetch while the tiles of a panel run, and bytes for each k.
+
+        All tiles together fetch the panel behind; a single one, which reads B as a stream, what lies a bit ahead.
+        """
+        e, columns = self.emitter, self.shape.columns
+        single = e.compare("eq", tiles, 1)
+        if not self.packed:
+            ahead, step = b, integer(0)
+        else:
+            behind = e.element(b, e.mul(self.given["k"], columns))
+            stream = e.element(b, PREFETCH_DISTANCE, "i8")
+            ahead, step = e.select(single, stream, behind), e.udiv(integer(4 * columns), tiles)
+        contiguous = e.binary("and", at_first, e.compare("eq", strip_row, count))
+        cold = e.binary("and", contiguous, e.compare("sgt", tiles, 1))
+        height = e.mul(e.add(self.base, 1), 4)
+        strips = e.element(strip, e.mul(height, strip_row), "i8")
+        step = e.select(cold, height, step)
+        return e.select(cold, strips, ahead), step, e.mul(count, step)
 
     def _call(self, index: Operand | int, arguments: Sequence[Operand]) -> None:
         """Call a function of the tile table."""

@@ -1,8 +1,10 @@
 """Microkernels: a tile of C (1 to MR rows, one panel of NR columns) plus the product of a strip of A and a panel of B.
 
-``void tile(i64 depth, ptr a, i64 a_row, ptr b, i64 b_row, ptr c, i64 c_row, i64 first)`` computes
-``c[r, j] = (first ? 0 : c[r, j]) + sum over k < depth of a[r, k] * b[k, j]`` with all sums in registers. Rows of A are
-contiguous in k, rows of B and C in j; whole vectors are read from B and C, so both are padded to NR columns.
+``void tile(i64 depth, ptr a, i64 a_row, ptr b, i64 b_row, ptr c, i64 c_row, i64 first, ptr ahead, i64 ahead_step)``
+computes ``c[r, j] = (first ? 0 : c[r, j]) + sum over k < depth of a[r, k] * b[k, j]`` with all sums in registers. Rows
+of A are contiguous in k, rows of B and C in j; whole vectors are read from B and C, so both are padded to NR columns.
+At each k it asks for the row of B at ``ahead + k * ahead_step`` bytes, for the tiles to come; the rows of C are asked
+for at the start, so that their stores do not wait.
 
 One module holds a tile for each row count and the block copy; it is compiled once per target and shared by all
 products, which find the functions in a table. So a new epilogue compiles a driver only.
@@ -18,9 +20,10 @@ import numpy.typing as npt
 from ort_core.cpu.codegen.emitter import Emitter, Operand, module_text, vector_type
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.packing import COPY_BLOCK, copy_block
-from ort_core.cpu.codegen.vectors import zero
+from ort_core.cpu.codegen.vectors import prefetch, zero
 
 _CHAINS = 8  # sums in flight that hide the latency of an FMA: 4 cycles on 2 units
+_LINE = 16  # floats in a cache line
 _TILE = [
     ("i64", "depth"),
     ("ptr noalias readonly", "a"),
@@ -30,6 +33,8 @@ _TILE = [
     ("ptr noalias", "c"),
     ("i64", "c_row"),
     ("i64", "first"),
+    ("ptr readonly", "ahead"),
+    ("i64", "ahead_step"),
 ]
 
 
@@ -77,6 +82,9 @@ def _tile(shape: TileShape, rows: int) -> Emitter:
     sums = [_start_sums(emitter, shape, rows, first=s == 0) for s in range(sets)]
     a, a_row = emitter.parameter("a"), emitter.parameter("a_row")
     strips = [emitter.element(a, emitter.mul(a_row, row)) for row in range(rows)]
+    for row in range(rows):
+        for line in range(0, shape.columns, _LINE):
+            prefetch(emitter, emitter.element(_output(emitter, shape, row, 0), line), write=True, level=3)
     depth = emitter.parameter("depth")
     whole = emitter.sub(depth, emitter.urem(depth, sets))
     with emitter.loop(0, whole, sets, unroll=False, hint="k") as k:
@@ -103,6 +111,9 @@ def _start_sums(emitter: Emitter, shape: TileShape, rows: int, *, first: bool) -
 def _step(emitter: Emitter, shape: TileShape, strips: list[Operand], k: Operand, sums: list[list[Operand]]) -> None:
     type_ = vector_type(shape.lanes, "float")
     row = emitter.element(emitter.parameter("b"), emitter.mul(k, emitter.parameter("b_row")))
+    ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, emitter.parameter("ahead_step")), "i8")
+    for line in range(0, shape.columns, _LINE):
+        prefetch(emitter, emitter.element(ahead, line), write=False, level=2)
     panel = [emitter.load(type_, emitter.element(row, v * shape.lanes), 4) for v in range(shape.vectors)]
     for strip, slots in zip(strips, sums, strict=True):
         value = emitter.splat(emitter.load("float", emitter.element(strip, k)), shape.lanes)

@@ -65,3 +65,10 @@ def transpose(emitter: Emitter, rows: Sequence[Operand]) -> list[Operand]:
             out[i + step] = shuffle(emitter, left, right, lower)
         step *= 2
     return out
+
+
+def prefetch(emitter: Emitter, address: Operand, *, write: bool, level: int) -> None:
+    """Ask for a cache line: ``level`` 3 into L1, 2 into L2. Any address is allowed."""
+    emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
+    hints = (Operand("i32", str(value)) for value in (int(write), level, 1))
+    emitter.call_void("llvm.prefetch.p0", address, *hints)
