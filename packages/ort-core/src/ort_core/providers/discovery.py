@@ -126,7 +126,7 @@ def _check_api(module: ModuleType) -> Unavailable | None:
     major, minor = hookspecs.PLUGIN_API
     if not (isinstance(stated, tuple) and len(stated) == 2 and all(isinstance(part, int) for part in stated)):
         return Unavailable(
-            f"{module.__name__} states ORT_PLUGIN_API = {stated!r}; needed is a pair such as ({major}, {minor})"
+            f"{module.__name__} states ORT_PLUGIN_API = {stated!r}; needed: a pair of integers, ({major}, {minor})"
         )
     if stated[0] != major or stated[1] > minor:
         advice = "upgrade ort-core" if stated > hookspecs.PLUGIN_API else "upgrade the plugin's package"
