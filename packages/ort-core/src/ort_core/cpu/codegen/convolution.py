@@ -1,0 +1,433 @@
+"""Dense convolution, channels-last, as a register-tiled product over the window and the input channels; no im2col.
+
+A tile is ``rows x pixels`` outputs by up to ``vectors`` vectors of output channels, held in registers for the whole sum.
+Neighbouring pixels lie a constant number of bytes apart, so that one address register serves a row of the tile. With
+dilation 1 the taps of a window row and their channels are one contiguous run of numbers: one inner loop for both.
+
+The input must hold the border: pixel (0, 0) of ``x`` is the first tap of the first output (see ``layout.pad``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.codegen.channels_last import (
+    Epilogue,
+    Lanes,
+    OperandKind,
+    ceil_divide,
+    channel_vectors,
+    divide,
+    kernel_emitter,
+    position,
+    share_of,
+    zeros,
+)
+from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.jit import Target
+
+CACHED_WEIGHTS_NBYTES = 1 << 20  # weights up to half of a usual second-level cache are read again for each row
+CACHED_INPUT_NBYTES = 1 << 19  # beyond that, this much input is run through all panels before the next
+SEGMENT_TILES = 4  # tiles of one row that are one piece of work: enough to reuse a panel, few enough to balance
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionArguments:
+    """Positions in the argument table. Strides count elements; the epilogue's operands follow from ``epilogue`` on."""
+
+    x: int = 0
+    weights: int = 1
+    y: int = 2
+    batch: int = 3
+    height: int = 4
+    width: int = 5
+    x_row: int = 6
+    x_image: int = 7
+    y_row: int = 8
+    y_image: int = 9
+    epilogue: int = 10
+
+
+ARGUMENTS = ConvolutionArguments()
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """What is known when the kernel is generated. Batch and output height and width are run-time arguments.
+
+    Attributes:
+        in_channels: of all groups together.
+        out_channels: of all groups together.
+        kernel: height and width of the window.
+        strides: of the window, vertical and horizontal.
+        dilations: distance of taps, vertical and horizontal.
+        groups: each reads its own ``in_channels / groups``.
+        epilogue: what is done before the store.
+        x_pixel: elements from one input pixel to the next; ``None``: ``in_channels``.
+        y_pixel: elements from one output pixel to the next; ``None``: ``out_channels``.
+        expected_width: the output width that tiles are made for; every width works. For a 1x1 convolution of stride 1 on
+            contiguous tensors pass all pixels as one row: height 1, this ``batch * height * width``.
+    """
+
+    in_channels: int
+    out_channels: int
+    kernel: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+    epilogue: Epilogue | None = None
+    x_pixel: int | None = None
+    y_pixel: int | None = None
+    expected_width: int | None = None
+
+    @property
+    def group_inputs(self) -> int:
+        """Input channels that one output channel reads."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """How the taps of a window row are walked: (separate taps, contiguous numbers of each)."""
+        if self.dilations[1] == 1 and self.input_pitch == self.group_inputs:
+            return 1, self.kernel[1] * self.group_inputs
+        return self.kernel[1], self.group_inputs
+
+    @property
+    def input_pitch(self) -> int:
+        """Elements from one input pixel to the next."""
+        return self.x_pixel or self.in_channels
+
+    @property
+    def output_pitch(self) -> int:
+        """Elements from one output pixel to the next."""
+        return self.y_pixel or self.out_channels
+
+    @property
+    def depth(self) -> int:
+        """Products per output."""
+        return self.kernel[0] * self.kernel[1] * self.group_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a convolution is cut for a target.
+
+    Attributes:
+        rows: output rows of the main tile.
+        widths: pixels of a tile, falling, ending in 1; a row is covered greedily.
+        vectors: vectors of channels in a full panel.
+    """
+
+    rows: int
+    widths: tuple[int, ...]
+    vectors: int
+
+
+def tiling(spec: Convolution, target: Target) -> Tiling:
+    """Choose tiles that fill the registers and fit the expected width."""
+    vectors, pixels = register_tile(target)
+    width = spec.expected_width
+    if width is None:
+        return Tiling(1, _falling(pixels, pixels // 2, pixels // 4, 1), vectors)
+    if width >= pixels:
+        main = min(range(pixels, pixels // 2, -1), key=lambda size: (-(-width // size), -size))
+        return Tiling(1, _falling(main, width % main, 1), vectors)
+    return Tiling(max(1, pixels // width), _falling(width, 1), vectors)
+
+
+def register_tile(target: Target) -> tuple[int, int]:
+    """Return (vectors of channels, pixels) whose sums, with the weights and one input, fill the registers."""
+    vectors = 2 if target.lanes >= 8 else 4
+    return vectors, (target.vector_registers - vectors - 2) // vectors
+
+
+def _falling(*sizes: int) -> tuple[int, ...]:
+    return tuple(sorted({size for size in sizes if size > 0}, reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Output channels of a group, cut into full panels and possibly a smaller last one."""
+
+    full: int
+    vectors: tuple[Lanes, ...]
+    last: tuple[Lanes, ...]
+
+    @property
+    def count(self) -> int:
+        """All panels of a group."""
+        return self.full + bool(self.last)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a full panel."""
+        return sum(lanes.width for lanes in self.vectors)
+
+    @property
+    def stored_channels(self) -> int:
+        """Channels of a group as packed: the last vector is filled with zeros."""
+        return self.full * self.channels + sum(lanes.width for lanes in self.last)
+
+
+def panels(spec: Convolution, target: Target) -> Panels:
+    """Cut the output channels of a group into panels."""
+    vectors = register_tile(target)[0]
+    width = target.lanes
+    full, rest = divmod(spec.group_outputs, vectors * width)
+    return Panels(full, (Lanes(width, width),) * vectors, channel_vectors(rest, width))
+
+
+def pack_weights(spec: Convolution, weights: np.ndarray, target: Target) -> np.ndarray:
+    """Return the weights ``[out][in / groups][kernel height][kernel width]`` in the order the kernel reads them.
+
+    That is ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0.
+    """
+    cut = panels(spec, target)
+    outputs = spec.group_outputs
+    by_depth = np.ascontiguousarray(weights, np.float32).reshape(spec.groups, outputs, spec.group_inputs, *spec.kernel)
+    by_depth = by_depth.transpose(0, 3, 4, 2, 1).reshape(spec.groups, spec.depth, outputs)
+    padded = np.zeros((spec.groups, spec.depth, cut.stored_channels), np.float32)
+    padded[:, :, :outputs] = by_depth
+    sizes = [cut.channels] * cut.full + ([cut.stored_channels - cut.full * cut.channels] if cut.last else [])
+    starts = np.cumsum([0, *sizes])
+    parts = [
+        padded[group, :, start : start + size].ravel()
+        for group in range(spec.groups)
+        for start, size in zip(starts[:-1], sizes, strict=True)
+    ]
+    return np.concatenate(parts)
+
+
+def convolution_kernel(name: str, spec: Convolution, target: Target) -> list[Emitter]:
+    """Return the functions of a convolution; ``name`` is the kernel, the others are its tiles."""
+    return _Generator(name, spec, target).functions()
+
+
+class _Generator:
+    def __init__(self, name: str, spec: Convolution, target: Target) -> None:
+        self.name = name
+        self.spec = spec
+        self.cut = panels(spec, target)
+        self.tiling = tiling(spec, target)
+        self.operands = spec.epilogue.operands if spec.epilogue else ()
+        self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
+        self.tiles: dict[str, Emitter] = {}
+
+    def functions(self) -> list[Emitter]:
+        driver = self._driver()
+        return [*self.tiles.values(), driver]
+
+    # the driver: units of work, and the tiles of a unit -------------------------------------------------------------
+
+    def _driver(self) -> Emitter:
+        emitter = kernel_emitter(self.name)
+        args = emitter.parameter("args")
+        batch, height, width = (emitter.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
+        strips = ceil_divide(emitter, height, self.tiling.rows)
+        segments = ceil_divide(emitter, width, self._segment)
+        places = emitter.mul(emitter.mul(batch, strips), segments)
+        columns = self.cut.count * self.spec.groups
+        with share_of(emitter, emitter.mul(places, columns)) as unit:
+            place, column = self._place_and_column(emitter, unit, places, columns)
+            strip_index, segment = divide(emitter, place, segments)
+            image, strip = divide(emitter, strip_index, strips)
+            self._unit(emitter, image, emitter.mul(strip, self.tiling.rows), segment, column, height, width)
+        return emitter
+
+    def _place_and_column(
+        self, emitter: Emitter, unit: Operand, places: Operand, columns: int
+    ) -> tuple[Operand, Operand]:
+        """Order units so that what is used again is still in the cache: panels inside of blocks of places."""
+        block = self._places_per_block()
+        if columns == 1 or block == 1:
+            return divide(emitter, unit, columns)
+        index, within = divide(emitter, unit, block * columns)
+        first = emitter.mul(index, block)
+        size = emitter.minimum(emitter.sub(places, first), block)
+        column, inner = divide(emitter, within, size)
+        return emitter.add(first, inner), column
+
+    @property
+    def _segment(self) -> int:
+        return self.tiling.widths[0] * SEGMENT_TILES
+
+    def _places_per_block(self) -> int:
+        spec = self.spec
+        if spec.depth * spec.out_channels * 4 <= CACHED_WEIGHTS_NBYTES:
+            return 1
+        pixels = min(spec.expected_width or self._segment, self._segment) * spec.strides[1]
+        nbytes = pixels * self.tiling.rows * spec.strides[0] * spec.in_channels * 4
+        return max(1, CACHED_INPUT_NBYTES // nbytes)
+
+    def _unit(
+        self, emitter: Emitter, image: Operand, row: Operand, segment: Operand, column: Operand, height: Operand,
+        width: Operand,
+    ) -> None:  # fmt: skip
+        first = emitter.mul(segment, self._segment)
+        end = emitter.minimum(emitter.add(first, self._segment), width)
+        group, panel = divide(emitter, column, self.cut.count)
+
+        def rows(is_last: bool) -> None:
+            covered = self.tiling.rows
+            if covered == 1:
+                self._row_of_tiles(emitter, 1, is_last, (image, row, group, panel), first, end)
+                return
+            stop = emitter.minimum(emitter.add(row, covered), height)
+            whole = emitter.compare("eq", emitter.sub(stop, row), covered)
+            with emitter.either(whole) as branch:
+                self._row_of_tiles(emitter, covered, is_last, (image, row, group, panel), first, end)
+                with branch.otherwise(), emitter.loop(row, stop, unroll=False, hint="row") as single:
+                    self._row_of_tiles(emitter, 1, is_last, (image, single, group, panel), first, end)
+
+        if not self.cut.last or not self.cut.full:
+            rows(bool(self.cut.last))
+            return
+        with emitter.either(emitter.compare("eq", panel, self.cut.full)) as branch:
+            rows(True)
+            with branch.otherwise():
+                rows(False)
+
+    def _row_of_tiles(
+        self, emitter: Emitter, rows: int, is_last: bool, where: tuple[Operand, Operand, Operand, Operand],
+        first: Operand, end: Operand,
+    ) -> None:  # fmt: skip
+        spec, args = self.spec, emitter.parameter("args")
+        image, row, group, panel = where
+        channel = emitter.add(emitter.mul(group, spec.group_outputs), emitter.mul(panel, self.cut.channels))
+        x_row = emitter.argument(args, ARGUMENTS.x_row)
+        x = position(
+            emitter,
+            emitter.argument(args, ARGUMENTS.x, "ptr"),
+            [
+                (image, emitter.argument(args, ARGUMENTS.x_image)),
+                (emitter.mul(row, spec.strides[0]), x_row),
+                (group, spec.group_inputs),
+            ],
+        )
+        weights = position(
+            emitter,
+            emitter.argument(args, ARGUMENTS.weights, "ptr"),
+            [(group, self.cut.stored_channels * spec.depth), (panel, self.cut.channels * spec.depth)],
+        )
+        targets = self._targets(emitter, image, row, channel)
+        at = emitter.variable("i64", first, "x")
+        for width in self.tiling.widths:
+            start = emitter.load("i64", at)
+            stop = emitter.sub(end, width - 1)
+            with emitter.loop(start, stop, width, unroll=False, hint="x") as pixel:
+                step = [(pixel, spec.strides[1] * spec.input_pitch)]
+                operands = [position(emitter, x, step), x_row, weights]
+                for base, stride, pitch in targets:
+                    operands.append(position(emitter, base, [(pixel, pitch)]) if pitch else base)
+                    operands.extend([stride] if stride else [])
+                emitter.call_void(self._tile(rows, width, is_last).name, *operands)
+                emitter.store(emitter.add(pixel, width), at)
+
+    def _targets(
+        self, emitter: Emitter, image: Operand, row: Operand, channel: Operand
+    ) -> list[tuple[Operand, Operand | None, int]]:
+        """Return (address, row stride, pixel pitch) of the output and of the epilogue's operands, at this row."""
+        args = emitter.parameter("args")
+        entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
+        entries += [
+            (entry, entry + 1 if kind is OperandKind.TENSOR else 0, self.spec.out_channels)
+            for kind, entry in zip(self.operands, self.entries, strict=True)
+        ]
+        found: list[tuple[Operand, Operand | None, int]] = []
+        for entry, stride_entry, pitch in entries:
+            base = emitter.element(emitter.argument(args, entry, "ptr"), channel)
+            if not stride_entry:
+                found.append((base, None, 0))
+                continue
+            stride = emitter.argument(args, stride_entry)
+            image_stride = emitter.argument(args, stride_entry + 1)
+            found.append((position(emitter, base, [(image, image_stride), (row, stride)]), stride, pitch))
+        return found
+
+    # a tile ---------------------------------------------------------------------------------------------------------
+
+    def _tile(self, rows: int, pixels: int, is_last: bool) -> Emitter:
+        name = f"{self.name}.{rows}x{pixels}{'.last' if is_last else ''}"
+        if name not in self.tiles:
+            self.tiles[name] = self._tile_function(name, rows, pixels, self.cut.last if is_last else self.cut.vectors)
+        return self.tiles[name]
+
+    def _tile_function(self, name: str, rows: int, pixels: int, vectors: tuple[Lanes, ...]) -> Emitter:
+        parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("ptr noalias readonly", "w"), ("ptr", "y")]
+        parameters.append(("i64", "y_row"))
+        for i, kind in enumerate(self.operands):
+            parameters.append(("ptr", f"operand{i}"))
+            if kind is OperandKind.TENSOR:
+                parameters.append(("i64", f"operand{i}_row"))
+        emitter = Emitter(name, parameters, linkage="internal")
+        sums = [[emitter.variable(lanes.type, zeros(lanes), "sum") for lanes in vectors] for _ in range(rows * pixels)]
+        self._accumulate(emitter, rows, pixels, vectors, sums)
+        self._finish(emitter, pixels, vectors, sums)
+        return emitter
+
+    def _accumulate(
+        self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]]
+    ) -> None:
+        spec = self.spec
+        taps, run = spec.run
+        panel = sum(lanes.width for lanes in vectors)
+        x, x_row, weights = (emitter.parameter(n) for n in ("x", "x_row", "w"))
+        with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as ky:
+            line = position(emitter, x, [(emitter.mul(ky, spec.dilations[0]), x_row)])
+            with emitter.loop(0, integer(taps), unroll=False, hint="kx") as kx:
+                tap = position(emitter, line, [(kx, spec.dilations[1] * spec.input_pitch)])
+                bases = [position(emitter, tap, [(x_row, row * spec.strides[0])]) for row in range(rows)]
+                panel_row = emitter.add(emitter.mul(ky, taps), kx)
+                weight = position(emitter, weights, [(panel_row, run * panel)])
+                step = next(size for size in (4, 3, 2, 1) if run % size == 0)
+                with emitter.loop(0, integer(run), step, unroll=False, hint="k") as k:
+                    for part in range(step):
+                        at = emitter.add(k, part)
+                        self._multiply(emitter, pixels, vectors, sums, bases, emitter.mul(at, panel), at, weight)
+
+    def _multiply(
+        self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]],
+        bases: list[Operand], weight_at: Operand, at: Operand, weight: Operand,
+    ) -> None:  # fmt: skip
+        """Append the products of one input number per pixel with a row of the panel."""
+        line = emitter.element(weight, weight_at)
+        factors = []
+        for i, lanes in enumerate(vectors):
+            factors.append(emitter.load(lanes.type, emitter.element(line, i * lanes.width), align=4 * lanes.width))
+        pitch = self.spec.strides[1] * self.spec.input_pitch
+        for index, pixel_sums in enumerate(sums):
+            row, pixel = divmod(index, pixels)
+            address = emitter.element(emitter.element(bases[row], at), pixel * pitch)
+            number = emitter.splat(emitter.load("float", address), vectors[0].width)
+            for factor, slot in zip(factors, pixel_sums, strict=True):
+                emitter.store(emitter.fma(number, factor, emitter.load(factor.type, slot)), slot)
+
+    def _finish(self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]]) -> None:
+        per_channel: dict[tuple[int, int], Operand] = {}
+        for index, pixel_sums in enumerate(sums):
+            row, pixel = divmod(index, pixels)
+            for i, (lanes, slot) in enumerate(zip(vectors, pixel_sums, strict=True)):
+                first = i * lanes.width
+
+                def read(operand: int, lanes: Lanes = lanes, row: int = row, pixel: int = pixel, i: int = i) -> Operand:
+                    base = emitter.parameter(f"operand{operand}")
+                    if self.operands[operand] is OperandKind.CHANNEL:
+                        if (operand, i) not in per_channel:
+                            per_channel[operand, i] = lanes.read(emitter, emitter.element(base, i * lanes.width))
+                        return per_channel[operand, i]
+                    stride = emitter.parameter(f"operand{operand}_row")
+                    place = [(stride, row), (pixel, self.spec.out_channels), (i, lanes.width)]
+                    return lanes.read(emitter, position(emitter, base, place))
+
+                value = emitter.load(lanes.type, slot)
+                if self.spec.epilogue:
+                    value = self.spec.epilogue.apply(emitter, value, lanes.width, read)
+                place = [(emitter.parameter("y_row"), row), (pixel, self.spec.output_pitch), (first, 1)]
+                lanes.write(emitter, value, position(emitter, emitter.parameter("y"), place))
