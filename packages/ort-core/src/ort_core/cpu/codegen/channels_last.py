@@ -1,8 +1,8 @@
-"""What channels-last kernels share: how a thread finds its share, how part vectors are read and written, and epilogues.
+"""What channels-last kernels share: a thread's share of the work, vectors of channels, epilogues.
 
-An activation is ``[image][row][pixel][channel]``. Kernels take the row and image strides at run time and the pixel stride
-when they are generated, so that a tensor may lie inside a larger buffer: with a border of zeros around each image (then
-a convolution has no border cases at all), or as some channels of a concatenation.
+An activation is ``[image][row][pixel][channel]``. Kernels take the row and image strides at run time and the pixel
+stride when they are generated, so that a tensor may lie inside a larger buffer: with a border of zeros around each
+image (then a convolution has no border cases at all), or as some channels of a concatenation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ort_core.plugin.loops import Scalar
 
 
 class OperandKind(Enum):
-    """What an epilogue reads beside the value: one number per channel, or a channels-last tensor of the result's shape."""
+    """What an epilogue reads beside the value: one number per channel, or a tensor of the result's shape."""
 
     CHANNEL = "channel"
     TENSOR = "tensor"

@@ -1,8 +1,8 @@
 """Dense convolution, channels-last, as a register-tiled product over the window and the input channels; no im2col.
 
-A tile is ``rows x pixels`` outputs by up to ``vectors`` vectors of output channels, held in registers for the whole sum.
-Neighbouring pixels lie a constant number of bytes apart, so that one address register serves a row of the tile. With
-dilation 1 the taps of a window row and their channels are one contiguous run of numbers: one inner loop for both.
+A tile is ``rows x pixels`` outputs by up to ``vectors`` vectors of output channels, held in registers for the whole
+sum. Neighbouring pixels lie a constant number of bytes apart, so that one address register serves a row of the tile.
+With dilation 1 the taps of a window row and their channels are one contiguous run of numbers: one inner loop for both.
 
 The input must hold the border: pixel (0, 0) of ``x`` is the first tap of the first output (see ``layout.pad``).
 """
@@ -67,8 +67,8 @@ class Convolution:
         epilogue: what is done before the store.
         x_pixel: elements from one input pixel to the next; ``None``: ``in_channels``.
         y_pixel: elements from one output pixel to the next; ``None``: ``out_channels``.
-        expected_width: the output width that tiles are made for; every width works. For a 1x1 convolution of stride 1 on
-            contiguous tensors pass all pixels as one row: height 1, this ``batch * height * width``.
+        expected_width: the output width that tiles are made for; every width works. For a 1x1 convolution of stride 1
+            on contiguous tensors pass all pixels as one row: height 1, this ``batch * height * width``.
     """
 
     in_channels: int
@@ -146,6 +146,14 @@ def register_tile(target: Target) -> tuple[int, int]:
     """Return (vectors of channels, pixels) whose sums, with the weights and one input, fill the registers."""
     vectors = 2 if target.lanes >= 8 else 4
     return vectors, (target.vector_registers - vectors - 2) // vectors
+
+
+def _steps(run: int, sums: int) -> int:
+    """Return how many input numbers one turn of the inner loop takes: one fills the pipes if there are sums enough.
+
+    More in a full tile make the compiler load the next weights early and spill the sums.
+    """
+    return 1 if sums >= 12 else next(size for size in (4, 3, 2, 1) if run % size == 0)
 
 
 def _falling(*sizes: int) -> tuple[int, ...]:
@@ -386,7 +394,7 @@ class _Generator:
                 bases = [position(emitter, tap, [(x_row, row * spec.strides[0])]) for row in range(rows)]
                 panel_row = emitter.add(emitter.mul(ky, taps), kx)
                 weight = position(emitter, weights, [(panel_row, run * panel)])
-                step = next(size for size in (4, 3, 2, 1) if run % size == 0)
+                step = _steps(run, rows * pixels * len(vectors))
                 with emitter.loop(0, integer(run), step, unroll=False, hint="k") as k:
                     for part in range(step):
                         at = emitter.add(k, part)
