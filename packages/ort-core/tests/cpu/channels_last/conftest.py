@@ -72,11 +72,10 @@ def run_kernel() -> RunKernel:
 TARGETS = {
     "host": host_target,
     "without_avx512": lambda: restricted_target("avx512", "amx"),
-    "without_avx": lambda: restricted_target("avx", "fma", "amx"),
 }
 
 
 @pytest.fixture(scope="session", params=list(TARGETS))
 def target(request: pytest.FixtureRequest) -> Target:
-    """Return the host and lesser machines that it contains."""
+    """Return the host and a lesser machine that it contains."""
     return TARGETS[request.param]()

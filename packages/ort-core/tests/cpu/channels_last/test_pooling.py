@@ -22,7 +22,8 @@ def output_size(spec: Pooling, size: tuple[int, int]) -> tuple[int, int]:
     if spec.kernel is None:
         return 1, 1
     height, width = (
-        (size[i] + spec.pads[i] + spec.pads[i + 2] - (spec.kernel[i] - 1) * spec.dilations[i] - 1) // spec.strides[i] + 1
+        (size[i] + spec.pads[i] + spec.pads[i + 2] - (spec.kernel[i] - 1) * spec.dilations[i] - 1) // spec.strides[i]
+        + 1
         for i in (0, 1)
     )
     return height, width

@@ -17,6 +17,7 @@ from ort_core.cpu.codegen.channels_last import (
     Epilogue,
     Lanes,
     OperandKind,
+    call_void,
     ceil_divide,
     channel_vectors,
     divide,
@@ -27,9 +28,13 @@ from ort_core.cpu.codegen.channels_last import (
 )
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.jit import Target
+from ort_core.plugin.loops import operations
 
 CACHED_WEIGHTS_NBYTES = 1 << 20  # weights up to half of a usual second-level cache are read again for each row
 CACHED_INPUT_NBYTES = 1 << 19  # beyond that, this much input is run through all panels before the next
+NEAR_WEIGHTS_NBYTES = 1 << 15  # weights up to this stay in the first-level cache and need no prefetch
+PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop, about a memory latency
+UNROLLED_OPERATIONS = 12  # longer expressions run in a loop over the pixels of a tile
 SEGMENT_TILES = 4  # tiles of one row that are one piece of work: enough to reuse a panel, few enough to balance
 
 
@@ -134,12 +139,18 @@ def tiling(spec: Convolution, target: Target) -> Tiling:
     """Choose tiles that fill the registers and fit the expected width."""
     vectors, pixels = register_tile(target)
     width = spec.expected_width
+    rows = max(1, pixels // width) if width else 1
+    return Tiling(rows, tile_widths(width, pixels), vectors)
+
+
+def tile_widths(width: int | None, pixels: int) -> tuple[int, ...]:
+    """Return falling sizes up to ``pixels``, ending in 1, that cover a row of the expected width in few pieces."""
     if width is None:
-        return Tiling(1, _falling(pixels, pixels // 2, pixels // 4, 1), vectors)
-    if width >= pixels:
-        main = min(range(pixels, pixels // 2, -1), key=lambda size: (-(-width // size), -size))
-        return Tiling(1, _falling(main, width % main, 1), vectors)
-    return Tiling(max(1, pixels // width), _falling(width, 1), vectors)
+        return _falling(pixels, pixels // 2, pixels // 4, 1)
+    if width < pixels:
+        return _falling(width, 1)
+    main = min(range(pixels, pixels // 2, -1), key=lambda size: (-(-width // size), -size))
+    return _falling(main, width % main, 1)
 
 
 def register_tile(target: Target) -> tuple[int, int]:
@@ -243,56 +254,69 @@ class _Generator:
         places = emitter.mul(emitter.mul(batch, strips), segments)
         columns = self.cut.count * self.spec.groups
         with share_of(emitter, emitter.mul(places, columns)) as unit:
-            place, column = self._place_and_column(emitter, unit, places, columns)
+            place, column, inner, block = self._place_and_column(emitter, unit, places, columns)
             strip_index, segment = divide(emitter, place, segments)
             image, strip = divide(emitter, strip_index, strips)
-            self._unit(emitter, image, emitter.mul(strip, self.tiling.rows), segment, column, height, width)
+            first_row = emitter.mul(strip, self.tiling.rows)
+            self._unit(emitter, image, first_row, segment, column, height, width, (inner, block))
         return emitter
 
     def _place_and_column(
         self, emitter: Emitter, unit: Operand, places: Operand, columns: int
-    ) -> tuple[Operand, Operand]:
-        """Order units so that what is used again is still in the cache: panels inside of blocks of places."""
-        block = self._places_per_block()
-        if columns == 1 or block == 1:
-            return divide(emitter, unit, columns)
-        index, within = divide(emitter, unit, block * columns)
+    ) -> tuple[Operand, Operand, Operand, Operand]:
+        """Order units so that what is used again is still in the cache: places of a block, panels, blocks.
+
+        Returns the place, the panel, the place's number in its block, and how many places the block has.
+        """
+        if columns == 1:
+            return unit, integer(0), integer(0), integer(1)
+        block = self._places_per_block(emitter, places)
+        index, within = divide(emitter, unit, emitter.mul(block, columns))
         first = emitter.mul(index, block)
         size = emitter.minimum(emitter.sub(places, first), block)
         column, inner = divide(emitter, within, size)
-        return emitter.add(first, inner), column
+        return emitter.add(first, inner), column, inner, size
 
     @property
     def _segment(self) -> int:
         return self.tiling.widths[0] * SEGMENT_TILES
 
-    def _places_per_block(self) -> int:
+    def _places_per_block(self, emitter: Emitter, places: Operand) -> Operand:
+        """Return 1 where every thread had better read all weights, else how many places share one reading of them."""
         spec = self.spec
-        if spec.depth * spec.out_channels * 4 <= CACHED_WEIGHTS_NBYTES:
-            return 1
         pixels = min(spec.expected_width or self._segment, self._segment) * spec.strides[1]
-        nbytes = pixels * self.tiling.rows * spec.strides[0] * spec.in_channels * 4
-        return max(1, CACHED_INPUT_NBYTES // nbytes)
+        place_nbytes = pixels * self.tiling.rows * spec.strides[0] * spec.in_channels * 4
+        weights_nbytes = spec.depth * spec.out_channels * 4
+        several = integer(max(1, CACHED_INPUT_NBYTES // place_nbytes))
+        if weights_nbytes > CACHED_WEIGHTS_NBYTES:
+            return several
+        is_smaller = emitter.compare("sle", integer(weights_nbytes), emitter.mul(places, place_nbytes))
+        return emitter.select(is_smaller, integer(1), several)
 
     def _unit(
         self, emitter: Emitter, image: Operand, row: Operand, segment: Operand, column: Operand, height: Operand,
-        width: Operand,
+        width: Operand, order: tuple[Operand, Operand],
     ) -> None:  # fmt: skip
         first = emitter.mul(segment, self._segment)
         end = emitter.minimum(emitter.add(first, self._segment), width)
+        inner, block = order
+        tiles = ceil_divide(emitter, emitter.minimum(width, integer(self._segment)), self.tiling.widths[0])
+        panel_nbytes = 4 * self.cut.channels
+        ahead_step = emitter.maximum(emitter.udiv(integer(panel_nbytes), emitter.mul(tiles, block)), 1)
+        ahead = (emitter.mul(inner, tiles), ahead_step)
         group, panel = divide(emitter, column, self.cut.count)
 
         def rows(is_last: bool) -> None:
             covered = self.tiling.rows
             if covered == 1:
-                self._row_of_tiles(emitter, 1, is_last, (image, row, group, panel), first, end)
+                self._row_of_tiles(emitter, 1, is_last, (image, row, group, panel), first, end, ahead)
                 return
             stop = emitter.minimum(emitter.add(row, covered), height)
             whole = emitter.compare("eq", emitter.sub(stop, row), covered)
             with emitter.either(whole) as branch:
-                self._row_of_tiles(emitter, covered, is_last, (image, row, group, panel), first, end)
+                self._row_of_tiles(emitter, covered, is_last, (image, row, group, panel), first, end, ahead)
                 with branch.otherwise(), emitter.loop(row, stop, unroll=False, hint="row") as single:
-                    self._row_of_tiles(emitter, 1, is_last, (image, single, group, panel), first, end)
+                    self._row_of_tiles(emitter, 1, is_last, (image, single, group, panel), first, end, ahead)
 
         if not self.cut.last or not self.cut.full:
             rows(bool(self.cut.last))
@@ -304,7 +328,7 @@ class _Generator:
 
     def _row_of_tiles(
         self, emitter: Emitter, rows: int, is_last: bool, where: tuple[Operand, Operand, Operand, Operand],
-        first: Operand, end: Operand,
+        first: Operand, end: Operand, ahead: tuple[Operand, Operand],
     ) -> None:  # fmt: skip
         spec, args = self.spec, emitter.parameter("args")
         image, row, group, panel = where
@@ -325,13 +349,18 @@ class _Generator:
             [(group, self.cut.stored_channels * spec.depth), (panel, self.cut.channels * spec.depth)],
         )
         targets = self._targets(emitter, image, row, channel)
+        next_panel = emitter.element(weights, self.cut.channels * spec.depth)
+        done, ahead_step = ahead
         at = emitter.variable("i64", first, "x")
         for width in self.tiling.widths:
             start = emitter.load("i64", at)
             stop = emitter.sub(end, width - 1)
             with emitter.loop(start, stop, width, unroll=False, hint="x") as pixel:
                 step = [(pixel, spec.strides[1] * spec.input_pitch)]
-                operands = [position(emitter, x, step), x_row, weights]
+                tile = emitter.add(done, emitter.udiv(emitter.sub(pixel, first), self.tiling.widths[0]))
+                skipped = emitter.mul(emitter.mul(tile, spec.depth), ahead_step)
+                ahead_at = emitter.element(next_panel, skipped, "i8")
+                operands = [position(emitter, x, step), x_row, weights, ahead_at, ahead_step]
                 for base, stride, pitch in targets:
                     operands.append(position(emitter, base, [(pixel, pitch)]) if pitch else base)
                     operands.extend([stride] if stride else [])
@@ -368,8 +397,8 @@ class _Generator:
         return self.tiles[name]
 
     def _tile_function(self, name: str, rows: int, pixels: int, vectors: tuple[Lanes, ...]) -> Emitter:
-        parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("ptr noalias readonly", "w"), ("ptr", "y")]
-        parameters.append(("i64", "y_row"))
+        parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("ptr noalias readonly", "w")]
+        parameters += [("ptr", "ahead"), ("i64", "ahead_step"), ("ptr", "y"), ("i64", "y_row")]
         for i, kind in enumerate(self.operands):
             parameters.append(("ptr", f"operand{i}"))
             if kind is OperandKind.TENSOR:
@@ -398,14 +427,32 @@ class _Generator:
                 with emitter.loop(0, integer(run), step, unroll=False, hint="k") as k:
                     for part in range(step):
                         at = emitter.add(k, part)
-                        self._multiply(emitter, pixels, vectors, sums, bases, emitter.mul(at, panel), at, weight)
+                        line = emitter.element(weight, emitter.mul(at, panel))
+                        depth = emitter.add(emitter.mul(panel_row, run), at)
+                        self._prefetch(emitter, len(sums), bases[0], at, depth, line)
+                        self._multiply(emitter, pixels, vectors, sums, bases, at, line)
+
+    def _prefetch(self, emitter: Emitter, tile: int, base: Operand, at: Operand, depth: Operand, line: Operand) -> None:
+        """Ask for what comes next: with one turn of the inner loop goes one piece of the work to come.
+
+        Hardware does not foresee the step to another page, tile or panel; these three do. Measured on 7x7 images,
+        512 to 512 channels, 3x3, weights not in the cache: 94 GFLOP/s without, 121 with the first, 150 with both.
+        """
+        spec = self.spec
+        if spec.depth * spec.out_channels * 4 > NEAR_WEIGHTS_NBYTES:
+            prefetch(emitter, emitter.element(line, PREFETCHED_NBYTES // 4), 3)
+            prefetch(emitter, emitter.element(line, PREFETCHED_NBYTES // 4 + 16), 3)
+            step = emitter.mul(depth, emitter.parameter("ahead_step"))
+            prefetch(emitter, emitter.element(emitter.parameter("ahead"), step, "i8"), 2)
+        if spec.kernel == (1, 1):  # the pixels of the next tile; larger windows have read most of them before
+            pitch = spec.strides[1] * spec.input_pitch
+            prefetch(emitter, emitter.element(emitter.element(base, emitter.mul(at, 16)), tile * pitch), 3)
 
     def _multiply(
         self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]],
-        bases: list[Operand], weight_at: Operand, at: Operand, weight: Operand,
+        bases: list[Operand], at: Operand, line: Operand,
     ) -> None:  # fmt: skip
         """Append the products of one input number per pixel with a row of the panel."""
-        line = emitter.element(weight, weight_at)
         factors = []
         for i, lanes in enumerate(vectors):
             factors.append(emitter.load(lanes.type, emitter.element(line, i * lanes.width), align=4 * lanes.width))
@@ -418,24 +465,62 @@ class _Generator:
                 emitter.store(emitter.fma(number, factor, emitter.load(factor.type, slot)), slot)
 
     def _finish(self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]]) -> None:
-        per_channel: dict[tuple[int, int], Operand] = {}
-        for index, pixel_sums in enumerate(sums):
-            row, pixel = divmod(index, pixels)
-            for i, (lanes, slot) in enumerate(zip(vectors, pixel_sums, strict=True)):
-                first = i * lanes.width
+        epilogue = self.spec.epilogue
+        bases = [
+            emitter.parameter("y"),
+            *(emitter.parameter(f"operand{i}") for i in range(len(self.operands))),
+        ]
+        per_channel = {
+            (operand, i): lanes.read(emitter, emitter.element(bases[operand + 1], i * lanes.width))
+            for operand, kind in enumerate(self.operands)
+            if kind is OperandKind.CHANNEL
+            for i, lanes in enumerate(vectors)
+        }
+        if epilogue is None or operations(epilogue.expression) <= UNROLLED_OPERATIONS:
+            for index, pixel_sums in enumerate(sums):
+                row, pixel = divmod(index, pixels)
+                values = [emitter.load(lanes.type, slot) for lanes, slot in zip(vectors, pixel_sums, strict=True)]
+                self._store_pixel(emitter, vectors, values, per_channel, integer(row), integer(pixel))
+            return
+        kept = self._kept_sums(emitter, vectors, sums)
+        with emitter.loop(0, integer(len(sums)), unroll=False, hint="sum") as index:
+            row, pixel = divide(emitter, index, pixels)
+            first = emitter.mul(index, len(vectors))
+            values = [
+                emitter.load(lanes.type, emitter.element(kept, emitter.add(first, i), lanes.type))
+                for i, lanes in enumerate(vectors)
+            ]
+            self._store_pixel(emitter, vectors, values, per_channel, row, pixel)
 
-                def read(operand: int, lanes: Lanes = lanes, row: int = row, pixel: int = pixel, i: int = i) -> Operand:
-                    base = emitter.parameter(f"operand{operand}")
-                    if self.operands[operand] is OperandKind.CHANNEL:
-                        if (operand, i) not in per_channel:
-                            per_channel[operand, i] = lanes.read(emitter, emitter.element(base, i * lanes.width))
-                        return per_channel[operand, i]
-                    stride = emitter.parameter(f"operand{operand}_row")
-                    place = [(stride, row), (pixel, self.spec.out_channels), (i, lanes.width)]
-                    return lanes.read(emitter, position(emitter, base, place))
+    def _kept_sums(self, emitter: Emitter, vectors: tuple[Lanes, ...], sums: list[list[Operand]]) -> Operand:
+        """Append the copy of all sums to the stack: a long expression is then one loop, not one copy per sum."""
+        type_ = vectors[0].type
+        kept = emitter.variable(f"[{len(sums) * len(vectors)} x {type_}]")
+        for index, slot in enumerate(slot for pixel_sums in sums for slot in pixel_sums):
+            emitter.store(emitter.load(type_, slot), emitter.element(kept, index, type_))
+        return kept
 
-                value = emitter.load(lanes.type, slot)
-                if self.spec.epilogue:
-                    value = self.spec.epilogue.apply(emitter, value, lanes.width, read)
-                place = [(emitter.parameter("y_row"), row), (pixel, self.spec.output_pitch), (first, 1)]
-                lanes.write(emitter, value, position(emitter, emitter.parameter("y"), place))
+    def _store_pixel(
+        self, emitter: Emitter, vectors: tuple[Lanes, ...], values: list[Operand],
+        per_channel: dict[tuple[int, int], Operand], row: Operand, pixel: Operand,
+    ) -> None:  # fmt: skip
+        epilogue = self.spec.epilogue
+        for i, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
+
+            def read(operand: int, lanes: Lanes = lanes, i: int = i) -> Operand:
+                if (operand, i) in per_channel:
+                    return per_channel[operand, i]
+                base, stride = emitter.parameter(f"operand{operand}"), emitter.parameter(f"operand{operand}_row")
+                place = [(stride, row), (pixel, self.spec.out_channels), (i, lanes.width)]
+                return lanes.read(emitter, position(emitter, base, place))
+
+            if epilogue:
+                value = epilogue.apply(emitter, value, lanes.width, read)
+            place = [(emitter.parameter("y_row"), row), (pixel, self.spec.output_pitch), (i, lanes.width)]
+            lanes.write(emitter, value, position(emitter, emitter.parameter("y"), place))
+
+
+def prefetch(emitter: Emitter, address: Operand, level: int) -> None:
+    """Ask for a cache line; ``level`` 3 is the nearest cache. The address need not exist."""
+    hints = (Operand("i32", "0"), Operand("i32", str(level)), Operand("i32", "1"))
+    call_void(emitter, "llvm.prefetch.p0", address, *hints)

@@ -21,12 +21,12 @@ from ort_core.cpu.codegen.channels_last import (
     share_of,
     zeros,
 )
-from ort_core.cpu.codegen.convolution import ARGUMENTS, Convolution
+from ort_core.cpu.codegen.convolution import ARGUMENTS, Convolution, tile_widths
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.layout import joined_vectors, shuffle
 
-VECTORS_PER_UNIT = 8  # vectors of channels that are one piece of work with one output row
+VECTORS_PER_UNIT = 16  # vectors of channels that are one piece of work with one output row
 UNROLLED_PRODUCTS = 32  # products per output up to which the rows of the window are unrolled
 MAX_GROUP_INPUTS = 16  # beyond, a group is wide enough for the dense kernel
 
@@ -58,38 +58,55 @@ class _Generator:
     def __init__(self, name: str, spec: Convolution, target: Target) -> None:
         self.name, self.spec, self.lanes = name, spec, target.lanes
         self.vectors = channel_vectors(spec.out_channels, target.lanes)
-        self.pixels = max(2, target.vector_registers // 4)
+        self.widths = tile_widths(spec.expected_width, max(4, target.vector_registers // 4))
         self.operands = spec.epilogue.operands if spec.epilogue else ()
         self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
-        self.keeps_weights = spec.depth <= target.vector_registers // 3
 
     def functions(self) -> list[Emitter]:
-        whole = sum(not lanes.is_part for lanes in self.vectors)
-        lines = {lanes: self._line(f"{self.name}.{lanes.count}", lanes) for lanes in dict.fromkeys(self.vectors)}
+        tiles = {
+            (lanes, pixels): self._tile(f"{self.name}.{pixels}x{lanes.count}", lanes, pixels)
+            for lanes in dict.fromkeys(self.vectors)
+            for pixels in self.widths
+        }
         emitter = kernel_emitter(self.name)
         args = emitter.parameter("args")
-        batch, height = (emitter.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height))
+        batch, height, width = (emitter.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
         chunks = -(-len(self.vectors) // VECTORS_PER_UNIT)
         rows = emitter.mul(batch, height)
         with share_of(emitter, emitter.mul(rows, chunks)) as unit:
             chunk, place = divide(emitter, unit, rows)
             image, row = divide(emitter, place, height)
             first = emitter.mul(chunk, VECTORS_PER_UNIT)
-            behind = emitter.add(first, VECTORS_PER_UNIT)
-            with emitter.loop(first, emitter.minimum(behind, integer(whole)), unroll=False, hint="vector") as vector:
-                emitter.call_void(lines[self.vectors[0]].name, args, image, row, vector)
-            if whole < len(self.vectors):
-                with emitter.when(emitter.compare("sgt", behind, whole)):
-                    emitter.call_void(lines[self.vectors[-1]].name, args, image, row, integer(whole))
-        return [*lines.values(), emitter]
+            at = emitter.variable("i64", integer(0), "x")
+            for pixels in self.widths:
+                start, stop = emitter.load("i64", at), emitter.sub(width, pixels - 1)
+                with emitter.loop(start, stop, pixels, unroll=False, hint="x") as pixel:
+                    self._vectors_of_tile(emitter, tiles, pixels, first, (args, image, row, pixel))
+                    emitter.store(emitter.add(pixel, pixels), at)
+        return [*tiles.values(), emitter]
 
-    # one output row of one vector of channels -----------------------------------------------------------------------
+    def _vectors_of_tile(
+        self, emitter: Emitter, tiles: dict[tuple[Lanes, int], Emitter], pixels: int, first: Operand,
+        where: tuple[Operand, Operand, Operand, Operand],
+    ) -> None:  # fmt: skip
+        """Append the walk along the channels: memory is read in its own order, which hardware foresees."""
+        whole = sum(not lanes.is_part for lanes in self.vectors)
+        behind = emitter.add(first, VECTORS_PER_UNIT)
+        if whole:
+            stop = emitter.minimum(behind, integer(whole))
+            with emitter.loop(first, stop, unroll=False, hint="vector") as vector:
+                emitter.call_void(tiles[self.vectors[0], pixels].name, *where, vector)
+        if whole < len(self.vectors):
+            with emitter.when(emitter.compare("sgt", behind, whole)):
+                emitter.call_void(tiles[self.vectors[-1], pixels].name, *where, integer(whole))
 
-    def _line(self, name: str, lanes: Lanes) -> Emitter:
+    # some output pixels of one vector of channels -------------------------------------------------------------------
+
+    def _tile(self, name: str, lanes: Lanes, pixels: int) -> Emitter:
         spec = self.spec
-        parameters = [("ptr noalias readonly", "args"), ("i64", "image"), ("i64", "row"), ("i64", "vector")]
+        parameters = [("ptr noalias readonly", "args")] + [("i64", n) for n in ("image", "row", "pixel", "vector")]
         emitter = Emitter(name, parameters, linkage="internal")
-        args, image, row, vector = (emitter.parameter(n) for n in ("args", "image", "row", "vector"))
+        args, image, row, pixel, vector = (emitter.parameter(n) for n in ("args", "image", "row", "pixel", "vector"))
         channel = emitter.mul(vector, self.lanes)
         x_row = emitter.argument(args, ARGUMENTS.x_row)
         x = position(
@@ -98,43 +115,32 @@ class _Generator:
             [
                 (image, emitter.argument(args, ARGUMENTS.x_image)),
                 (emitter.mul(row, spec.strides[0]), x_row),
+                (pixel, spec.strides[1] * spec.input_pitch),
                 (emitter.mul(vector, self.lanes // spec.group_outputs), spec.group_inputs),
             ],
         )
         packed = emitter.argument(args, ARGUMENTS.weights, "ptr")
         weights = position(emitter, packed, [(vector, self.lanes * spec.depth)])
-        kept = None
-        if self.keeps_weights:
-            full = Lanes(self.lanes, self.lanes)
-            kept = [full.read(emitter, emitter.element(weights, i * self.lanes)) for i in range(spec.depth)]
-        targets = self._targets(emitter, image, row, channel)
-        width = emitter.argument(args, ARGUMENTS.width)
-        at = emitter.variable("i64", integer(0), "x")
-        for pixels in dict.fromkeys((self.pixels, 1)):
-            with emitter.loop(emitter.load("i64", at), emitter.sub(width, pixels - 1), pixels, unroll=False) as pixel:
-                first = position(emitter, x, [(pixel, spec.strides[1] * spec.input_pitch)])
-                sums = self._sums(emitter, pixels, lanes, first, x_row, weights, kept)
-                self._store(emitter, lanes, sums, targets, pixel)
-                emitter.store(emitter.add(pixel, pixels), at)
+        sums = self._sums(emitter, pixels, lanes, x, x_row, weights)
+        self._store(emitter, lanes, sums, self._targets(emitter, image, row, channel), pixel)
         return emitter
 
     def _sums(
-        self, emitter: Emitter, pixels: int, lanes: Lanes, x: Operand, x_row: Operand, weights: Operand,
-        kept: list[Operand] | None,
-    ) -> list[Operand]:  # fmt: skip
+        self, emitter: Emitter, pixels: int, lanes: Lanes, x: Operand, x_row: Operand, weights: Operand
+    ) -> list[Operand]:
         spec = self.spec
         slots = [emitter.variable(lanes.type, zeros(lanes), "sum") for _ in range(pixels)]
-        if kept is not None or spec.depth <= UNROLLED_PRODUCTS:
+        if spec.depth <= UNROLLED_PRODUCTS:
             for ky in range(spec.kernel[0]):
-                self._window_row(emitter, integer(ky), slots, lanes, x, x_row, weights, kept)
+                self._window_row(emitter, integer(ky), slots, lanes, x, x_row, weights)
         else:
             with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as row:
-                self._window_row(emitter, row, slots, lanes, x, x_row, weights, None)
+                self._window_row(emitter, row, slots, lanes, x, x_row, weights)
         return [emitter.load(lanes.type, slot) for slot in slots]
 
     def _window_row(
         self, emitter: Emitter, ky: Operand, slots: list[Operand], lanes: Lanes, x: Operand, x_row: Operand,
-        weights: Operand, kept: list[Operand] | None,
+        weights: Operand,
     ) -> None:  # fmt: skip
         """Append the products of one window row: input pixels from left to right, each with all outputs that use it."""
         spec = self.spec
@@ -151,15 +157,11 @@ class _Generator:
                     address = emitter.element(line, place * spec.input_pitch)
                     numbers.update({(place, i): v for i, v in enumerate(self._inputs(emitter, address, lanes))})
                 for i in range(inputs):
-                    if kept is not None:
-                        factor = kept[(int(ky.text) * columns + kx) * inputs + i]
-                    else:
-                        if (kx, i) not in factors:
-                            offset = (kx * inputs + i) * self.lanes
-                            factors[kx, i] = full.read(emitter, emitter.element(packed, offset))
-                        factor = factors[kx, i]
+                    if (kx, i) not in factors:
+                        offset = (kx * inputs + i) * self.lanes
+                        factors[kx, i] = full.read(emitter, emitter.element(packed, offset))
                     total = emitter.load(lanes.type, slot)
-                    emitter.store(emitter.fma(numbers[place, i], factor, total), slot)
+                    emitter.store(emitter.fma(numbers[place, i], factors[kx, i], total), slot)
 
     def _inputs(self, emitter: Emitter, address: Operand, lanes: Lanes) -> list[Operand]:
         """Append the loads of an input pixel; vector ``i`` has in each lane input ``i`` of the lane's group."""
