@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 
 from ort_core.cpu.codegen.emitter import Emitter, module_text
-from ort_core.cpu.codegen.jit import Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, host_target, restricted_target
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER
 
@@ -38,6 +39,12 @@ class Guarded:
         assert (self._raw[self._stop :] == GUARD).all(), "written past the end of the tensor"
 
 
+@functools.cache
+def compiled(text: str, target: Target) -> CompiledModule:
+    """Compile a module once: sizes are run-time arguments, so many cases share one."""
+    return compile_module(text, target)
+
+
 RunKernel = Callable[..., np.ndarray]
 
 
@@ -52,7 +59,7 @@ def run_kernel() -> RunKernel:
     def run(
         functions: Sequence[Emitter], entries: Sequence[int | np.ndarray], output: int, target: Target | None = None
     ) -> np.ndarray:
-        module = compile_module(module_text(functions), target or host_target())
+        module = compiled(module_text(functions), target or host_target())
         results = []
         for pool in pools:
             held = [Guarded(entry) if isinstance(entry, np.ndarray) else entry for entry in entries]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
-from ort_core.cpu.codegen.convolution import Convolution, convolution_kernel, pack_weights, register_tile
+from ort_core.cpu.codegen.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolution_plan import Convolution, pack_weights, register_tile
 from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import Target, assembly, host_target, target_of
@@ -115,10 +116,13 @@ def test_convolution_equals_the_sum_in_float64(
     assert_close(actual, expected(spec, x, weights, pads), spec.depth)
 
 
-@pytest.mark.parametrize("width", [1, 2, 6, 13, 14, 15, 29, 57])
-def test_convolution_covers_every_width_whatever_width_was_expected(run_kernel: RunKernel, width: int) -> None:
-    for expected_width in (None, 4, 7, 20):
-        spec = Convolution(6, 18, (3, 3), expected_width=expected_width)
+@pytest.mark.parametrize("expected_width", [None, 4, 7, 20])
+@pytest.mark.parametrize("groups", [1, 6])
+def test_convolution_covers_every_width_whatever_width_was_expected(
+    run_kernel: RunKernel, expected_width: int | None, groups: int
+) -> None:
+    for width in (1, 2, 6, 13, 14, 15, 29, 57):
+        spec = Convolution(6, 18, (3, 3), groups=groups, expected_width=expected_width)
         x, weights = arrays(spec, (1, 7, width))
         actual = computed(run_kernel, spec, x, weights, (1, 1, 1, 1), host_target())
         assert_close(actual, expected(spec, x, weights, (1, 1, 1, 1)), spec.depth)

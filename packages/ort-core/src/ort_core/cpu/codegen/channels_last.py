@@ -140,7 +140,10 @@ def divide(emitter: Emitter, value: Operand, divisor: Operand | int) -> tuple[Op
     return quotient, emitter.sub(value, emitter.binary("mul nsw", quotient, _as_operand(divisor)))
 
 
-def position(emitter: Emitter, base: Operand, terms: Sequence[tuple[Operand | int, Operand | int]]) -> Operand:
+Terms = Sequence[tuple[Operand | int, Operand | int]]
+
+
+def position(emitter: Emitter, base: Operand, terms: Terms) -> Operand:
     """Return the address ``base`` plus the sum of the products, in float32 elements."""
     total = _as_operand(0)
     for left, right in terms:

@@ -21,7 +21,7 @@ from ort_core.cpu.codegen.channels_last import (
     share_of,
     zeros,
 )
-from ort_core.cpu.codegen.convolution import ARGUMENTS, Convolution, tile_widths
+from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, tile_widths
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.layout import joined_vectors, shuffle
