@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from collections.abc import Callable, Sequence
+import mmap
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -86,3 +88,28 @@ TARGETS = {
 def target(request: pytest.FixtureRequest) -> Target:
     """Return the host and a lesser machine that it contains."""
     return TARGETS[request.param]()
+
+
+@pytest.fixture
+def closed_at_the_end() -> Iterator[Callable[[np.ndarray], np.ndarray]]:
+    """Return a function that copies an array to where memory ends: the page behind it may not be touched."""
+    page = mmap.PAGESIZE
+    protect = ctypes.CDLL(None).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    closed: list[int] = []
+
+    def copy(array: np.ndarray) -> np.ndarray:
+        pages = -(-array.nbytes // page) + 1
+        memory = np.frombuffer(mmap.mmap(-1, pages * page), np.float32)
+        end = memory.size - page // 4
+        held = memory[end - array.size : end].reshape(array.shape)
+        held[...] = array
+        closed.append(memory.ctypes.data + 4 * end)
+        assert protect(closed[-1], page, 0) == 0
+        kept.append(memory)
+        return held
+
+    kept: list[np.ndarray] = []
+    yield copy
+    for address in closed:
+        protect(address, page, mmap.PROT_READ | mmap.PROT_WRITE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,9 @@ from ort_core.cpu.codegen.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolution_plan import Convolution, pack_weights, register_tile
 from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import Target, assembly, host_target, target_of
+from ort_core.cpu.codegen.jit import Target, assembly, compile_module, host_target, target_of
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.cpu.threads.pool_code import BARRIER
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element, maximum, minimum, sigmoid
 
@@ -54,7 +57,7 @@ def computed(
     narrow = is_narrow(spec, target)
     packed = (pack_narrow_weights if narrow else pack_weights)(spec, weights, target)
     functions = (narrow_kernel if narrow else convolution_kernel)("kernel", spec, target)
-    row, image = padded.shape[2] * padded.shape[3], padded[0].size
+    row, image = padded.shape[2] * padded.shape[3], int(np.prod(padded.shape[1:]))
     entries: list[int | np.ndarray] = [
         padded, packed, np.full((batch, height, width, channels), np.nan, np.float32), batch, height, width, row, image,
         width * channels, height * width * channels,
@@ -166,6 +169,40 @@ def test_convolution_keeps_nan_and_infinity_in_the_windows_that_hold_them(run_ke
         wanted = np.maximum(expected(spec, x, weights, (1, 1, 1, 1)), 0)
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(wanted))
     np.testing.assert_array_equal(np.isinf(actual), np.isinf(wanted))
+
+
+@pytest.mark.parametrize("groups", [1, 6])
+def test_convolution_of_no_images_does_nothing(run_kernel: RunKernel, groups: int) -> None:
+    spec = Convolution(6, 6, (3, 3), groups=groups)
+    x, weights = arrays(spec, (0, 5, 5))
+    assert computed(run_kernel, spec, x, weights, (0, 0, 0, 0), host_target()).shape == (0, 3, 3, 6)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="closes memory pages by a call of Linux")
+@pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW)
+def test_convolution_reads_nothing_beside_its_tensors(
+    closed_at_the_end: Callable[[np.ndarray], np.ndarray], spec: Convolution, size: tuple[int, int, int], pads: Pads
+) -> None:
+    top, left, bottom, right = pads
+    x, weights = arrays(spec, size)
+    wanted = expected(spec, x, weights, pads)
+    padded = closed_at_the_end(np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0))))
+    narrow = is_narrow(spec, host_target())
+    packed = closed_at_the_end((pack_narrow_weights if narrow else pack_weights)(spec, weights, host_target()))
+    y = closed_at_the_end(np.zeros(wanted.shape, np.float32))
+    batch, height, width, channels = wanted.shape
+    table = np.array(
+        [
+            padded.ctypes.data, packed.ctypes.data, y.ctypes.data, batch, height, width, padded[0, 0].size,
+            padded[0].size, width * channels, height * width * channels,
+        ],
+        np.int64,
+    )  # fmt: skip
+    functions = (narrow_kernel if narrow else convolution_kernel)("kernel", spec, host_target())
+    module = compile_module(module_text(functions))
+    steps = np.array([module.address("kernel"), table.ctypes.data, BARRIER], np.int64)
+    ThreadPool(1).run(steps.ctypes.data, 1)  # a read past the end stops the process: the next page is closed
+    assert_close(y, wanted, spec.depth)
 
 
 def test_convolution_reads_and_writes_channels_of_wider_tensors(run_kernel: RunKernel) -> None:

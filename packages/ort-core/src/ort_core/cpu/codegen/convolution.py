@@ -27,7 +27,7 @@ from ort_core.cpu.codegen.jit import Target
 from ort_core.plugin.loops import operations
 
 CACHED_WEIGHTS_NBYTES = 1 << 20  # weights up to half of a usual second-level cache are read again for each row
-CACHED_INPUT_NBYTES = 1 << 19  # beyond that, this much input is run through all panels before the next
+CACHED_INPUT_NBYTES = 1 << 20  # beyond that, this much input is run through all panels before the next
 NEAR_WEIGHTS_NBYTES = 1 << 15  # weights up to this stay in the first-level cache and need no prefetch
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop, about a memory latency
 UNROLLED_OPERATIONS = 12  # longer expressions run in a loop over the pixels of a tile

@@ -12,7 +12,12 @@ from ort_core.cpu.codegen.jit import Target
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionArguments:
-    """Positions in the argument table. Strides count elements; the epilogue's operands follow from ``epilogue`` on."""
+    """Positions in the argument table. Strides count elements; the epilogue's operands follow from ``epilogue`` on.
+
+    ``x`` points to the first tap of the first output: into the border if there is one. Every tap of every output must
+    lie inside the buffer; nothing else is read. ``weights`` are packed and aligned to 64 bytes. ``height`` and
+    ``width`` are the output's. ``y`` may be the very tensor that the epilogue adds, but must not overlap ``x``.
+    """
 
     x: int = 0
     weights: int = 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.channels_last import Lanes, divide, kernel_emitter, position, share_of, zeros
+from ort_core.cpu.codegen.channels_last import Lanes, ceil_divide, divide, kernel_emitter, position, share_of, zeros
 from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, integer
 from ort_core.cpu.codegen.jit import Target
 
-PIXELS_PER_UNIT = 256  # pixels of a row that are one piece of work: some microseconds
+UNIT_ELEMENTS = 1 << 14  # numbers that are one piece of work: one or two microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ def _transpose(name: str, channels: int, pitch: int, target: Target, *, is_to_la
     emitter = kernel_emitter(name)
     args, at = emitter.parameter("args"), TRANSPOSE_ARGUMENTS
     batch, height, width = (emitter.argument(args, i) for i in (at.batch, at.height, at.width))
-    segments = emitter.udiv(emitter.add(width, PIXELS_PER_UNIT - 1), PIXELS_PER_UNIT)
+    pixels = max(target.lanes, UNIT_ELEMENTS // channels // target.lanes * target.lanes)
+    segments = ceil_divide(emitter, width, pixels)
     source, destination = emitter.argument(args, at.source, "ptr"), emitter.argument(args, at.target, "ptr")
     first_base, last_base = (source, destination) if is_to_last else (destination, source)
     plane = emitter.argument(args, at.first_channel)
@@ -93,8 +94,8 @@ def _transpose(name: str, channels: int, pitch: int, target: Target, *, is_to_la
             last_base,
             [(image, emitter.argument(args, at.last_image)), (row, emitter.argument(args, at.last_row))],
         )
-        start = emitter.mul(segment, PIXELS_PER_UNIT)
-        stop = emitter.minimum(emitter.add(start, PIXELS_PER_UNIT), width)
+        start = emitter.mul(segment, pixels)
+        stop = emitter.minimum(emitter.add(start, pixels), width)
         lanes = target.lanes
         with emitter.either(emitter.compare("sge", width, lanes)) as branch:
             final = emitter.sub(width, lanes)
