@@ -77,9 +77,7 @@ def _emit_transpose(
     lowering: Lowering, source: View, target: View, shape: Sequence[KnownDim], channels: int, *, to_last: bool
 ) -> None:
     make = channels_last_kernel if to_last else channels_first_kernel
-    kernel = kernel_text(
-        "layout", lambda name: module_text(make(name, channels, lowering.target))
-    )
+    kernel = kernel_text("layout", lambda name: module_text(make(name, channels, lowering.target)))
     pixels = count_of(shape[2:])
     image = pixels * channels
     arguments: list[Argument] = [
