@@ -12,6 +12,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last
 from ort_core.cpu.lowering.pending import (
     MAX_OPERATIONS,
     FusionState,
@@ -21,7 +22,6 @@ from ort_core.cpu.lowering.pending import (
     is_cheap,
 )
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Step, pointer
-from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
