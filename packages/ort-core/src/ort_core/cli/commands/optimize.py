@@ -94,7 +94,7 @@ def _write(model: Model, source: Path, output: Path, external: str | None) -> di
 
 
 def _show_passes(pipelines: Any, json: bool) -> None:  # Any: as in optimization.Pipelines, imported late
-    from ort_core.cli.console import new_table, output_console, print_json
+    from ort_core.cli.console import new_table, output_console, print_json, show_table
 
     rows = [
         {"name": each.name, "level": level.name.lower(), "opt_in": each.is_opt_in,
@@ -109,11 +109,11 @@ def _show_passes(pipelines: Any, json: bool) -> None:  # Any: as in optimization
         rules = row["rules"]
         assert isinstance(rules, list)
         table.add_row(str(row["name"]), str(row["level"]), ", ".join(rules))
-    output_console().print(table)
+    show_table(output_console(), table)
 
 
 def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> None:  # Any: plain data
-    from ort_core.cli.console import bytes_text, new_table, output_console, time_text
+    from ort_core.cli.console import bytes_text, new_table, output_console, show_table, time_text
 
     console = output_console()
     shown = [row for row in report.rows if show_all or row.num_rewrites]
@@ -122,7 +122,7 @@ def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> N
         for row in shown:
             nodes = f"{row.nodes_before} → {row.nodes_after}" if row.num_rewrites else ""
             table.add_row(row.name, row.level, str(row.num_rewrites), nodes, time_text(row.duration_ns))
-        console.print(table)
+        show_table(console, table)
     else:
         console.print("no pass changed anything")
     checked = ", each checked on the same inputs" if data["checked"] else ""
