@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ort_core.cli.parameters import Dims, Disabled, Inputs, JsonFlag, Level, LevelName, ModelPath, Seed, Shapes
+from ort_core.cli.parameters import Dims, Disabled, Inputs, JsonFlag, Level, LevelName, Seed, Shapes, existing_model
 
 if TYPE_CHECKING:
     from ort_core.cli.optimization import OptimizationReport
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    model: ModelPath,
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="An .onnx file, or a folder with one.", callback=existing_model),
+    ] = None,
     output: Annotated[
         Path | None, typer.Argument(metavar="[OUTPUT]", help="The file to write; without it nothing is written.")
     ] = None,
@@ -58,6 +61,8 @@ def optimize(
     if list_passes:
         _show_passes(pipelines, json)
         return
+    if model is None:
+        raise typer.BadParameter("give the model to optimise, or --list", param_hint="MODEL")
     with working(f"Optimising {model.name}"):
         loaded = load_model(model)
         equivalence = _equivalence(loaded, InputRequest(inputs, shape, dim, seed)) if check else None
