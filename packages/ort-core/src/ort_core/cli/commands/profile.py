@@ -97,8 +97,11 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
     from ort_core.cli.console import output_console, time_text
 
     console = output_console()
-    _show_rows("operator", report["operators"], top)
-    _show_rows("node", report["nodes"], top)
+    if report["nodes"]:
+        _show_rows("operator", report["operators"], top)
+        _show_rows("node", report["nodes"], top)
+    else:
+        console.print("the provider ran whole partitions and told of no single node; --provider reference does")
     other = report["run_ms"] - report["nodes_ms"]
     console.print(
         f"one run: {time_text(report['run_ms'] * 1e6)}, in nodes {time_text(report['nodes_ms'] * 1e6)}, between them "
