@@ -12,7 +12,15 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, InvalidType, NoSuchFile, NotImplemented
+from ort_core.errors import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    InvalidType,
+    NoSuchFile,
+    NotImplemented,
+)
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
