@@ -69,7 +69,7 @@ _HOMES = {
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("errors", "settings", "tolerances")
 
-__all__ = ["__version__", *_MODULE_OF, *_MODULES]  # noqa: PLE0604 - names of strings, built from the table above
+__all__ = ["__version__", *_MODULE_OF, *_MODULES]
 
 
 def __getattr__(name: str) -> object:

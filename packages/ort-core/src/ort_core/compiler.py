@@ -75,7 +75,9 @@ class ModelCompiler:
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and Path(output_model_path).exists():
             raise Fail(f"the output model {output_model_path!r} exists already; remove it, or drop the flag")
         external = None if self._external is None else str(self._external)
-        save_model(self._compiled().model, output_model_path, external_file=external, external_threshold=self._threshold)
+        save_model(
+            self._compiled().model, output_model_path, external_file=external, external_threshold=self._threshold
+        )
 
     def compile_to_bytes(self) -> bytes:
         """Return the serialised model. Raises as ``compile_to_file``."""
@@ -97,8 +99,8 @@ class ModelCompiler:
     def _compiled(self) -> stages.PreparedModel:
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:
             raise Fail(
-                "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least one "
-                f"subgraph in the model. {_NO_EP_CONTEXT.capitalize()}."
+                "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least "
+                f"one subgraph in the model. {_NO_EP_CONTEXT.capitalize()}."
             )
         environment = default_environment()
         model = self._source.load(self._options)

@@ -152,9 +152,10 @@ class Option(Generic[_T]):
         return value
 
     def _member(self, value: object) -> object:
-        if isinstance(value, int) and not isinstance(value, bool) and value in {int(m) for m in self._kind}:
-            return self._kind(value)
-        names = ", ".join(f"{self._kind.__name__}.{m.name}" for m in self._kind)
+        kind = cast("type[enum.IntEnum]", self._kind)
+        if isinstance(value, int) and not isinstance(value, bool) and value in {int(member) for member in kind}:
+            return kind(value)
+        names = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
         raise InvalidType(f"{self._owner}.{self._name} is {value!r}, expected one of {names}")
 
 
@@ -194,7 +195,7 @@ class _Options:
         return self.__copy__()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == cast(_Options, other).__dict__
+        return type(self) is type(other) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 

@@ -86,8 +86,10 @@ _ARENA = "one arena is planned for each device and run; there is no second alloc
 _LEVELS = ("disable_all", "enable_basic", "enable_extended", "enable_layout", "enable_all")
 
 
-def _session(name: str, default: SettingValue, meaning: str, no_effect: str = "", **more: object) -> Setting:
-    return Setting(Scope.SESSION, name, default, meaning, no_effect=no_effect, **more)  # type: ignore[arg-type]  # rows
+def _session(
+    name: str, default: SettingValue, meaning: str, no_effect: str = "", choices: tuple[str, ...] = ()
+) -> Setting:
+    return Setting(Scope.SESSION, name, default, meaning, choices, no_effect)
 
 
 def _run(name: str, default: SettingValue, meaning: str, no_effect: str = "") -> Setting:
@@ -98,8 +100,11 @@ def _variable(name: str, default: SettingValue, meaning: str, no_effect: str = "
     return Setting(Scope.ENVIRONMENT, name, default, meaning, no_effect=no_effect)
 
 
-def _attribute(name: str, default: SettingValue, meaning: str, attribute: str = "", **more: object) -> Setting:
-    return _session(f"session.{name}", default, meaning, attribute=attribute or name, **more)
+def _attribute(
+    name: str, default: SettingValue, meaning: str, attribute: str = "", choices: tuple[str, ...] = ()
+) -> Setting:
+    key = f"session.{name}"
+    return Setting(Scope.SESSION, key, default, meaning, choices, attribute=attribute or name)
 
 
 def _attributes() -> tuple[Setting, ...]:

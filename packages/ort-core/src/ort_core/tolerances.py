@@ -59,7 +59,7 @@ def tolerance(name: ToleranceName, dtype: np.dtype | str) -> Tolerance:
         return Tolerance(name, 0.0, 1.0 if name == "approximate" and _is_integer(dtype) else 0.0)
     if name == "exact":
         return Tolerance(name, 0.0, 0.0)
-    if spacing >= _NARROW / 2:
+    if spacing > _NARROW:
         return Tolerance(name, 2 * spacing, spacing)
     steps = _ROUNDING if name == "rounding" else _APPROXIMATE
     if spacing > 2.0**-20:  # half precision: accumulated in float32, so a few of its own steps are enough

@@ -5,12 +5,55 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import ModuleType
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
-from one_node import run_kernel, run_onnxruntime
+from onnx import helper
+
+from ort_core.kernels.kernel import KernelContext, Unguarded
+from ort_core.kernels.registry import KernelRegistry, wants_context
 
 MS = "com.microsoft"
+Values = list[np.ndarray | None]
+
+
+def run_onnxruntime(
+    op_type: str, inputs: Values, outputs: int, domain: str, opset: int = 20, **attributes: object
+) -> list[np.ndarray]:
+    """Return the outputs of onnxruntime's CPU kernel."""
+    feeds = {f"x{i}": value for i, value in enumerate(inputs) if value is not None}
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), list(value.shape))
+        for name, value in feeds.items()
+    ]
+    names = [f"x{i}" if value is not None else "" for i, value in enumerate(inputs)]
+    results = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op_type, names, results, domain=domain, **attributes)
+    graph = helper.make_graph([node], "one", infos, [onnx.ValueInfoProto(name=name) for name in results])
+    imports = [helper.make_opsetid("", opset)]
+    if domain:
+        imports.append(helper.make_opsetid(domain, 1))
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+def run_kernel(
+    module: ModuleType, op_type: str, inputs: Values, outputs: int, domain: str, **attributes: object
+) -> list[np.ndarray | None]:
+    """Return the outputs of the kernel that ``module`` has for the operator, each of ``outputs`` asked for."""
+    spec = KernelRegistry.of([module]).find(domain, op_type, 1)
+    assert spec, str(spec)
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
+    if wants_context(spec.function):
+        values["ctx"] = KernelContext(op_type, domain, 1, "node", (True,) * outputs, (None,) * outputs, {}, Unguarded())
+    result = spec.function(*inputs, **values)
+    return list(result if isinstance(result, tuple) else (result,))[:outputs]
 
 
 @dataclass
@@ -73,6 +116,14 @@ def grouped_query_cases() -> Iterator[Case]:
     yield case("attention bias and softcap", 5, 0, [4], [None, None, None, floats(1, 1, 5, 5)], softcap=1.5)
     yield case("scale", 5, 0, [4], [], scale=0.3)
     yield case("bidirectional", 5, 0, [4], [], causal=0)
+    for bits, dtype, width in ((8, np.int8, 16), (4, np.uint8, 8)):
+        for kind, shape in (("PER_TENSOR", (1,)), ("PER_CHANNEL", (1, 2, 1, 16))):
+            steps = [np.abs(floats(*shape)) * 0.1 + 0.2 for _ in range(2)]
+            inputs = [floats(1, 3, 64), floats(1, 3, 32), floats(1, 3, 32)]
+            inputs += [bytes_of(1, 2, 4, width, dtype=dtype), bytes_of(1, 2, 4, width, dtype=dtype)]
+            inputs += [np.array([6], np.int32), scalar(7, np.int32), None, None, None, None, None, *steps]
+            more = {"k_quant_type": kind, "v_quant_type": kind, "kv_cache_bit_width": bits}
+            yield Case(module, "GroupQueryAttention", inputs, {**heads, **more}, 3, f"{bits}-bit cache {kind}")
     packed = [floats(2, 4, 128), None, None, None, None, np.array([3, 3], np.int32), scalar(4, np.int32), *rotary]
     yield Case(module, "GroupQueryAttention", packed, {**heads, "do_rotary": 1}, 3, "packed")
 

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from one_node import run_kernel
 
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, Unguarded
@@ -19,6 +18,7 @@ from ort_core.kernels.reference import (
     contrib_group_query_attention,
     contrib_linear_attention,
     contrib_normalization,
+    contrib_ordered,
     contrib_packed_sequences,
     contrib_relative_position,
     contrib_sparse_attention,
@@ -266,9 +266,26 @@ def test_an_invalid_expression_of_a_tokenizer_names_the_expression() -> None:
 def test_a_bias_softmax_repeats_its_bias_inside_or_outside_of_its_own_rows() -> None:
     data, bias = floats(2, 3, 4), floats(2, 1, 4)
     for inner, wide in ((1, np.repeat(bias, 3, axis=1)), (0, np.concatenate([bias] * 3).reshape(2, 3, 4))):
-        (found,) = run_kernel(
-            contrib_activation, "BiasSoftmax", [data, bias], 1, "com.microsoft", axis=2, is_inner_broadcast=inner
-        )
+        found = contrib_activation.bias_softmax(data, bias, axis=2, is_inner_broadcast=inner)
         exponents = np.exp(data + wide)
-        assert found is not None
         np.testing.assert_allclose(found, exponents / exponents.sum(-1, keepdims=True), rtol=1e-5)
+
+
+def test_ordered_quantisation_saturates_and_comes_back() -> None:
+    x, step = np.array([-9, -1.26, 0, 0.13, 9], np.float32), np.array(0.05, np.float32)
+    levels = contrib_ordered.quantize_with_order(x, step, order_input=1, order_output=1)
+    assert levels.tolist() == [-128, -25, 0, 3, 127]
+    back = contrib_ordered.dequantize_with_order(levels, step, order_input=1, order_output=1, to=1)
+    np.testing.assert_allclose(back[1:4], x[1:4], atol=0.025)
+    with pytest.raises(errors.NotImplemented, match="memory order"):
+        contrib_ordered.quantize_with_order(x, step, order_input=1, order_output=2)
+
+
+def test_a_product_of_float8_matrices_is_exact_up_to_its_output_type() -> None:
+    import ml_dtypes
+
+    a, b = (floats(3, 16).astype(ml_dtypes.float8_e4m3fn) for _ in range(2))
+    scales = [np.array([0.5], np.float32), np.array([2.0], np.float32)]
+    found = contrib_ordered.gemm_float8(a, b, None, *scales, transB=1, activation="RELU")
+    expected = np.maximum(a.astype(np.float64) @ b.astype(np.float64).T, 0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import onnx.parser
 import onnx.shape_inference
 import onnxruntime
 
-from ort_core.ir.constants import Constant
 from ort_core.ir.model import Model
-from ort_core.ir.nodes import Node
-from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import walk
+from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.onnx_io.load import model_from_proto
 from ort_core.onnx_io.save import model_to_bytes
 from ort_core.onnx_io.schemas import find_onnx_schema
+from ort_core.ops.infer.all_rules import build_rules
 from ort_core.ops.registry import SchemaRegistry
+from ort_core.ops.shape_inference import infer_types
 from ort_core.passes.base import Pass, PassContext
 from ort_core.passes.equivalence import EquivalenceCheck
 from ort_core.passes.pipelines import build_basic_passes
@@ -35,28 +36,6 @@ def evaluate_with_onnxruntime(model: Model, feeds: Mapping[str, np.ndarray]) -> 
     return list(session.run(None, dict(feeds)))
 
 
-def evaluate_node(opset_imports: Mapping[str, int]) -> object:
-    """Return an evaluator of single nodes that asks onnxruntime."""
-
-    def evaluate(node: Node, inputs: Sequence[object]) -> Sequence[object] | Rejection:
-        from ort_core.ir.graph import Graph
-        from ort_core.ir.subgraph import copy_node
-        from ort_core.ir.values import Value
-
-        graph, values = Graph("one"), {}
-        for value, array in zip(node.inputs, inputs, strict=True):
-            if value is not None and value not in values:
-                values[value] = graph.add_initializer(Value(value.name, constant=Constant.of(array)))
-        copy = graph.append(copy_node(node, values))
-        graph.set_outputs(list(copy.present_outputs()))
-        try:
-            return evaluate_with_onnxruntime(Model(graph, dict(opset_imports)), {})
-        except Exception as error:  # noqa: BLE001 - the oracle's errors have no common base; any of them is a refusal here
-            return Rejection(str(error), node)
-
-    return evaluate
-
-
 def model_of(body: str, opset: int = 17, ir_version: int = 8, imports: str = "") -> Model:
     """Return the model of a graph in ONNX text, with types by ONNX's own inference."""
     text = f'<ir_version: {ir_version}, opset_import: ["" : {opset}{imports}]>\n{body}'
@@ -64,9 +43,13 @@ def model_of(body: str, opset: int = 17, ir_version: int = 8, imports: str = "")
 
 
 def context_of(model: Model, **options: object) -> PassContext:
-    """Return a context with ONNX's schemas, and onnxruntime as the evaluator of nodes."""
-    options.setdefault("evaluate_node", evaluate_node(model.opset_imports))
-    return PassContext(model, SchemaRegistry(find_onnx_schema), **options)  # type: ignore[arg-type]  # names of fields
+    """Return a context with ONNX's schemas, inference and the reference kernels."""
+    schemas = SchemaRegistry(find_onnx_schema)
+    rules = build_rules()
+    evaluation = EvaluationContext(reference_kernels(), schemas, model.opset_imports, model.functions)
+    options.setdefault("evaluate_node", lambda node, inputs: evaluate_node(node, inputs, evaluation))
+    options.setdefault("infer", lambda model: infer_types(model, schemas, rules).values)
+    return PassContext(model, schemas, **options)  # type: ignore[arg-type]  # names of fields
 
 
 def named(name: str) -> Pass:
@@ -94,3 +77,22 @@ def run_pass(
 def op_types(model: Model) -> list[str]:
     """Return the operators of a model in order, nested graphs included."""
     return [node.op_type for node in walk(model.graph)]
+
+
+def assert_fires(name: str, body: str, expected: list[str], opset: int = 17, **options: object) -> Model:
+    """Assert that a pass changes a graph to the ``expected`` operators, with equal results; returns the model."""
+    model = model_of(body, opset, imports=str(options.pop("imports", "")))
+    report = run_pass(name, model, **options)  # type: ignore[arg-type]  # names of parameters
+    reasons = [rejection for each in report.reports for rejection in each.rejections]
+    assert name in report.counts(), f"{name} did nothing; refused: {reasons}"
+    assert op_types(model) == expected
+    return model
+
+
+def assert_stays(name: str, body: str, opset: int = 17, **options: object) -> None:
+    """Assert that a pass leaves a graph as it is."""
+    model = model_of(body, opset, imports=str(options.pop("imports", "")))
+    before = op_types(model)
+    report = run_pass(name, model, with_dead_code=False, **options)  # type: ignore[arg-type]  # names of parameters
+    assert name not in report.counts(), f"{name} changed what it should leave: {op_types(model)}"
+    assert op_types(model) == before

@@ -16,12 +16,12 @@ Inputs = Sequence[object] | Mapping[str, object] | object
 
 
 class OnnxRuntimeBackendRep(BackendRep):
-    """A prepared model."""
+    """A prepared model. Results are lists, as onnxruntime gives them, where onnx declares tuples."""
 
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
 
-    def run(self, inputs: Inputs, **kwargs: object) -> list[RuntimeValue]:
+    def run(self, inputs: Inputs, **kwargs: object) -> list[RuntimeValue]:  # type: ignore[override]  # see above
         """Run with a list of inputs in order, a mapping by name, or the one input. ``kwargs`` are run options."""
         options = RunOptions()
         for name, value in kwargs.items():
@@ -86,11 +86,15 @@ class OnnxRuntimeBackend(Backend):
         return OnnxRuntimeBackendRep(InferenceSession(model, options))
 
     @classmethod
-    def run_model(cls, model: Loadable, inputs: Inputs, device: str | None = None, **kwargs: object) -> list[RuntimeValue]:
+    def run_model(  # type: ignore[override]  # a list, see OnnxRuntimeBackendRep
+        cls, model: Loadable, inputs: Inputs, device: str | None = None, **kwargs: object
+    ) -> list[RuntimeValue]:
         """Prepare a model and run it once."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
-    def run_node(cls, node: object, inputs: Inputs, device: str | None = None, **kwargs: object) -> list[RuntimeValue]:
+    def run_node(  # type: ignore[override]  # refuses whatever it is given
+        cls, node: object, inputs: Inputs, device: str | None = None, **kwargs: object
+    ) -> list[RuntimeValue]:
         """Refuse: a node alone does not say which operator set it is of. Raises ``NotImplemented`` always."""
         raise NotImplemented("It is much more efficient to run a whole model than every node independently.")

@@ -14,6 +14,7 @@ from types import ModuleType
 from ort_core.errors import InvalidValue
 
 NAME = "onnxruntime"
+_EVERYTHING = DistributionFinder.Context()
 
 
 class _ModuleLoader(Loader):
@@ -67,7 +68,7 @@ class DropInFinder(DistributionFinder):
             return None
         return ModuleSpec(fullname, _ModuleLoader(), origin="ort_core.dropin", is_package=fullname in PACKAGES)
 
-    def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterable[Distribution]:
+    def find_distributions(self, context: DistributionFinder.Context = _EVERYTHING) -> Iterable[Distribution]:
         """Return onnxruntime when it is asked for by name, or everything is."""
         return [_Distribution()] if context.name in (None, NAME) else []
 

@@ -1,4 +1,4 @@
-"""What onnxruntime forgives, the drop-in forgives: unknown keys and providers that are not here warn instead of failing.
+"""What onnxruntime forgives, the drop-in forgives: unknown keys and absent providers warn instead of failing.
 
 Instances also answer to the private names of onnxruntime that well-known programs read.
 """

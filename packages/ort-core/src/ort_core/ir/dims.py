@@ -26,7 +26,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of dimensions that is no polynomial: ``floordiv``, ``mod``, ``max`` or ``min``."""
+    """A function of dimensions that is no polynomial: ``floordiv``, ``mod``, ``max``, ``min`` or ``broadcast``."""
 
     function: str
     arguments: tuple[int | SymbolicDim, ...]
@@ -45,6 +45,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "mod": lambda a, b: a % b,
     "max": max,
     "min": min,
+    "broadcast": lambda *sizes: next((size for size in sizes if size != 1), 1),
 }
 
 
@@ -218,6 +219,43 @@ def minimum(left: KnownDim, right: KnownDim) -> KnownDim:
     return _extreme("min", left, right)
 
 
+def broadcast(left: KnownDim, right: KnownDim) -> KnownDim:
+    """Return the size that two sizes broadcast to, where they do: a size of 1 gives way to the other.
+
+    That is not the maximum (1 against 0 gives 0). Of two different numbers above 1 the first is returned: whether
+    sizes may meet is the caller's question.
+    """
+    if left == right or right == 1:
+        return left
+    if left == 1 or isinstance(right, int):
+        return right
+    if isinstance(left, int):
+        return left
+    parts = dict.fromkeys((*_broadcast_parts(left), *_broadcast_parts(right)))
+    kept = [part for part in parts if not any(_is_bounded(part, other) for other in parts)]
+    if len(kept) == 1:
+        return kept[0]
+    return _call("broadcast", *sorted(kept, key=str))
+
+
+def _broadcast_parts(dim: SymbolicDim) -> tuple[KnownDim, ...]:
+    if dim.is_atom:
+        atom = dim.terms[0][0][0][0]
+        if isinstance(atom, Call) and atom.function == "broadcast":
+            return atom.arguments
+    return (dim,)
+
+
+def _is_bounded(dim: KnownDim, other: KnownDim) -> bool:
+    """Whether ``dim`` is ``min(number, other)``: it can only meet ``other`` when both are equal or it is 1."""
+    if not isinstance(dim, SymbolicDim) or not dim.is_atom:
+        return False
+    atom = dim.terms[0][0][0][0]
+    if not isinstance(atom, Call) or atom.function != "min" or other not in atom.arguments:
+        return False
+    return any(isinstance(bound, int) and bound > 0 for bound in atom.arguments)
+
+
 def evaluate(dim: KnownDim, sizes: Mapping[str, int]) -> int:
     """Return the value of an int or symbolic dimension under an assignment."""
     return dim if isinstance(dim, int) else dim.evaluate(sizes)
@@ -342,5 +380,14 @@ def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
 def _substitute_atom(atom: Atom, replacements: Mapping[str, KnownDim]) -> KnownDim:
     if isinstance(atom, Symbol):
         return replacements.get(atom.name, SymbolicDim.named(atom.name))
-    left, right = (a.substitute(replacements) if isinstance(a, SymbolicDim) else a for a in atom.arguments)
-    return {"floordiv": floor_div, "mod": modulo, "max": maximum, "min": minimum}[atom.function](left, right)
+    arguments = (a.substitute(replacements) if isinstance(a, SymbolicDim) else a for a in atom.arguments)
+    return functools.reduce(_COMBINE[atom.function], arguments)
+
+
+_COMBINE: dict[str, Callable[[KnownDim, KnownDim], KnownDim]] = {
+    "floordiv": floor_div,
+    "mod": modulo,
+    "max": maximum,
+    "min": minimum,
+    "broadcast": broadcast,
+}

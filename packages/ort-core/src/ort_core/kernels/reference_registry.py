@@ -28,6 +28,7 @@ FAMILIES: tuple[str, ...] = (
     "contrib_matmul",
     "contrib_mixture_of_experts",
     "contrib_normalization",
+    "contrib_ordered",
     "contrib_packed_sequences",
     "contrib_pooling",
     "contrib_qlinear",

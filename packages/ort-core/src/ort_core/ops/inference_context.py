@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ort_core.ops.shape_inference import Inference, Scope
 
 
-class InferenceRefusal(Exception):  # noqa: N818 - a refusal with a reason, turned into a note by the engine
+NotesMark = int
+
+
+class InferenceRefusal(Exception):
     """A rule found the node's inputs or attributes to be impossible."""
 
 
@@ -256,6 +259,11 @@ class InferenceContext:
 
     # ---- nested graphs
 
+    @property
+    def depth(self) -> int:
+        """How many bodies and function calls are around the node."""
+        return self._scope.depth
+
     def infer_body(
         self, graph: Graph, types: Sequence[ValueType | None], values: Sequence[SymbolicValue | None] = ()
     ) -> list[ValueType | None]:
@@ -268,11 +276,11 @@ class InferenceContext:
         """Return what is known of the elements of the outputs of a nested graph that was inferred just before."""
         return [self._engine.value_of(value, self.node) for value in graph.outputs]
 
-    def notes_mark(self) -> object:
+    def notes_mark(self) -> NotesMark:
         """Return a mark of the notes made so far, for ``restore_notes`` before a body is inferred anew."""
         return self._engine.note_count()
 
-    def restore_notes(self, mark: object) -> None:
+    def restore_notes(self, mark: NotesMark) -> None:
         """Drop the notes made since the mark."""
         self._engine.drop_notes(mark)
 

@@ -6,12 +6,14 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ort_core.errors import InvalidGraph
+from ort_core.errors import Fail, InvalidGraph, OrtError
 from ort_core.ir.dims import KnownDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.ops.symbolic_values import SymbolicValue
+
+_FAILURES = ("does not match expected type", "bound to different types")  # code 1 in onnxruntime, others code 10
 
 
 class NoteKind(enum.Enum):
@@ -33,6 +35,16 @@ class InferenceNote:
 
     def __str__(self) -> str:
         return self.message
+
+    def error(self) -> OrtError:
+        """Return the error that onnxruntime raises for this when it loads a model, for callers that want its classes.
+
+        It takes contradicting shapes (``SHAPE``) as warnings only.
+        """
+        is_failure = self.kind is NoteKind.REFUSAL or any(words in self.message for words in _FAILURES)
+        if is_failure:
+            return Fail(self.message)
+        return InvalidGraph(f"This is an invalid model. {self.message}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ort_core.ir import dims
 from ort_core.ir.dims import Dim, KnownDim, SymbolicDim, ceil_div, floor_div, maximum, minimum, product
 from ort_core.ir.types import Shape
 from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.merge_types import merge_dims
 from ort_core.ops.symbolic_values import is_non_negative
-from ort_core.ops.unknown_dims import broadcast_of_unequal
 
 END_OF_AXIS = 2**31 - 1  # exporters write this or more for "to the end"
+
+MAX_RANK = 64  # numpy's limit; a longer "shape" in a hostile model is not believed
+
+
+def fixed_sizes(shape: Shape | None) -> tuple[int, ...] | None:
+    """Return a shape when all its sizes are numbers."""
+    if shape is None or not all(isinstance(dim, int) for dim in shape):
+        return None
+    return shape  # type: ignore[return-value]  # checked just above
 
 
 def broadcast_dims(ctx: InferenceContext, left: Dim, right: Dim) -> Dim:
@@ -30,7 +39,7 @@ def broadcast_dims(ctx: InferenceContext, left: Dim, right: Dim) -> Dim:
         return right
     if left is None or right is None:
         return None
-    return broadcast_of_unequal(left, right)
+    return dims.broadcast(left, right)
 
 
 def broadcast(ctx: InferenceContext, shapes: Iterable[Shape | None]) -> Shape | None:

@@ -24,11 +24,13 @@ from ort_core.ops.inference_report import InferenceNote, InferenceReport, NoteKi
 from ort_core.ops.merge_types import merge_types, shapes_agree, substitute_type, type_shapes_agree, types_agree
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.schema import OpSchema
-from ort_core.ops.signature import Signature
+from ort_core.ops.signature import Signature, node_text
 from ort_core.ops.symbolic_values import MAX_ELEMENTS, SymbolicValue, as_elements
 from ort_core.ops.unknown_dims import UNKNOWN_PREFIX, name_unknown
 
 InputShape = Sequence[int | str | SymbolicDim | None]
+MAX_STEPS = 1_000_000  # nodes, those of functions counted per call; a model of 5,000 nodes is large
+MAX_SIZE = 2**63 - 1  # sizes are int64
 MAX_DEPTH = 100  # bodies and functions within each other; the loader allows 64 graphs
 _FIXED_INPUTS_BEFORE_IR = 4  # before IR version 4 initializers had to be inputs and could not be overridden
 
@@ -92,6 +94,7 @@ class Inference:
         self._signatures: dict[tuple[str, str, int], Signature | None] = {}
         self._notes: list[InferenceNote] = []
         self._sizes: dict[str, KnownDim] = {}
+        self._steps = 0
         self._temporary: set[Value] = set()  # values of function bodies, whose types are not kept
 
     # ---- what the caller says
@@ -176,6 +179,9 @@ class Inference:
     # ---- nodes
 
     def _infer_node(self, node: Node, scope: Scope) -> None:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise InvalidGraph(f"the model's functions and bodies expand to more than {MAX_STEPS} nodes")
         opset = node.opset or scope.opset_imports.get(node.domain, 0) or self._default_opset(node.domain)
         types = [None if value is None else self._types.get(value) for value in node.inputs]
         function = self._model.functions.get((node.domain, node.op_type, node.overload))
@@ -197,9 +203,7 @@ class Inference:
             else:
                 self._infer_schema_body(context, signature.schema, scope)
         except InferenceRefusal as refusal:
-            self._note(
-                NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {refusal}", node
-            )
+            self._refuse(node, str(refusal))
         self._keep(context, scope)
 
     def _check(self, node: Node, signature: Signature, types: list[ValueType | None]) -> list[ValueType | None]:
@@ -238,11 +242,16 @@ class Inference:
 
     def _infer_unknown(self, node: Node, scope: Scope) -> None:
         if node.body is not None:
-            context = InferenceContext(self, scope, node, 0, None, [None] * len(node.inputs), [None] * len(node.outputs))
+            types = [None if value is None else self._types.get(value) for value in node.inputs]
+            context = InferenceContext(self, scope, node, 0, None, types, [None] * len(node.outputs))
             self._call_into(context, node.body, self._inner(scope, node, {}, scope.opset_imports))
             self._keep(context, scope)
             return
-        self._note(NoteKind.GAP, f"{node.describe()}: no schema of this operator is registered", node)
+        opset = node.opset or scope.opset_imports.get(node.domain)
+        reason = f"No Op registered for {node.op_type} with domain_version of {opset}"
+        if opset is None:
+            reason = f"No opset import for domain '{node.domain}'"
+        self._note(NoteKind.GAP, f"{node_text(node)} , Error {reason}", node)
         for value in node.present_outputs():
             self._settle(value, None, scope, node)
 
@@ -272,7 +281,7 @@ class Inference:
         for index, value in enumerate(node.outputs):
             if value is None:
                 continue
-            self._settle(value, context.found[index], scope, node)
+            self._settle(value, self._sane(context.found[index], node), scope, node)
             constant = context.found_constants.get(index)
             if constant is not None:
                 self._constants[value] = constant
@@ -280,6 +289,18 @@ class Inference:
             else:
                 self._constants.pop(value, None)
                 self._values[value] = context.found_values.get(index)
+
+    def _refuse(self, node: Node, reason: str) -> None:
+        self._note(NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {reason}", node)
+
+    def _sane(self, found: ValueType | None, node: Node) -> ValueType | None:
+        """Refuse sizes that no tensor can have; they come from impossible attributes and constants."""
+        if not isinstance(found, TensorType) or found.shape is None:
+            return found
+        if all(not isinstance(d, int) or 0 <= d <= MAX_SIZE for d in found.shape):
+            return found
+        self._refuse(node, f"the output shape {found.shape} is impossible")
+        return TensorType(found.dtype)
 
     # ---- types
 

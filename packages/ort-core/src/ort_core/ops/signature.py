@@ -40,7 +40,9 @@ class Signature:
         ):
             if found < least or (most is not None and found > most):
                 limit = "inf" if most is None else most
-                return f"Node ({node.name}) has {what} size {found} not in range [min={least}, max={limit}]."
+                version = f"{schema.domain}::{schema.op_type}:{schema.since_version}"
+                reason = f"has {what} size {found} not in range [min={least}, max={limit}]."
+                return f"{node_text(node)} , Error Node({node.name}) with schema({version}) {reason}"
         return None
 
     def type_problems(self, node: Node, types: Sequence[ValueType | None]) -> Iterator[str]:
@@ -54,10 +56,7 @@ class Signature:
                 return
             text = _text_of(value_type)
             allowed = self._allowed.get(parameter.type_text)
-            if allowed is None:
-                is_allowed = text == parameter.type_text.replace(" ", "")
-            else:
-                is_allowed = text in allowed
+            is_allowed = text in (allowed or (parameter.type_text.replace(" ", ""),))
             if not is_allowed and not (isinstance(value_type, TensorType) and value_type.dtype is DataType.UNDEFINED):
                 yield (
                     f"Type Error: Type '{value_type}' of input parameter ({_value_name(node, index)}) of operator "
@@ -92,6 +91,15 @@ class Signature:
             else:
                 found.append(TensorType(known.dtype) if isinstance(known, TensorType) else without_shapes(known))
         return found
+
+
+def node_text(node: Node) -> str:
+    """Return a node as onnxruntime's messages write it."""
+    inputs, outputs = (
+        "".join('"",' if v is None else f'"{v.name}"{"" if v.type is None else f": {v.type}"},' for v in values)
+        for values in (node.inputs, node.outputs)
+    )
+    return f'In Node, ("{node.name}", {node.op_type}, "{node.domain}", -1) : ({inputs}) -> ({outputs})'
 
 
 def _parameter(parameters: tuple[Parameter, ...], index: int) -> Parameter | None:

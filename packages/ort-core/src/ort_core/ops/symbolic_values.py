@@ -40,7 +40,8 @@ def make_value(elements: list[Element] | tuple[Element, ...], shape: tuple[int, 
 def map_elements(function: Callable[..., Element], *arrays: SymbolicValue) -> SymbolicValue | None:
     """Apply a function element by element with broadcasting; ``None`` when the shapes do not fit."""
     try:
-        result = np.frompyfunc(function, len(arrays), 1)(*arrays)
+        with np.errstate(invalid="ignore"):  # comparing a NaN is no news here
+            result = np.frompyfunc(function, len(arrays), 1)(*arrays)
     except ValueError:
         return None
     if isinstance(result, np.ndarray):

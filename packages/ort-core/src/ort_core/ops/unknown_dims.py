@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ort_core.ir.dims import Dim, KnownDim, SymbolicDim
+from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import Shape
 
 UNKNOWN_PREFIX = "?"
@@ -32,17 +32,6 @@ def visible_shape(shape: Shape | None) -> Shape | None:
     if shape is None:
         return None
     return tuple(None if is_unknown(dim) else dim for dim in shape)
-
-
-@functools.lru_cache(maxsize=65536)
-def broadcast_of_unequal(left: SymbolicDim, right: SymbolicDim) -> KnownDim:
-    """Return the size that two different symbolic sizes broadcast to.
-
-    It is ``left`` or ``right`` but not their maximum (1 against 0 gives 0), so it gets a name of its own, the same
-    one wherever the same two sizes meet.
-    """
-    first, second = sorted((str(left), str(right)))
-    return SymbolicDim.named(f"{UNKNOWN_PREFIX}broadcast({first}, {second})")
 
 
 def name_unknown(shape: Shape, owner: str) -> Shape:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import enum
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of, walk
+from ort_core.ir.values import Value
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.passes.normalise import normalise
 from ort_core.rewrite.rule import RewriteRule
@@ -24,7 +27,8 @@ MAX_SWEEPS = 10  # of a rule over a graph; chains shorten by at least half a swe
 NodeEvaluator = Callable[
     [Node, Sequence[Any]], "Sequence[Any] | Rejection"
 ]  # Any: kernels take and return RuntimeValues
-TypeInference = Callable[[Model], object]
+SymbolicValue = np.ndarray  # of dtype object: an int, a float, a SymbolicDim or None for each element
+TypeInference = Callable[[Model], Mapping[Value, SymbolicValue]]  # sets types, returns the known contents of values
 SupportsOp = Callable[[str, str], bool]  # (domain, op_type) -> whether the target has it
 
 
@@ -58,8 +62,9 @@ class PassContext:
     """What a pass works on and with.
 
     ``model`` is editable. ``evaluate_node`` runs one node on arrays and returns its outputs or why it cannot;
-    without it nothing is folded. ``infer`` fills in missing types. ``supports`` tells which operators the target of
-    the extended passes has. ``free_dimensions`` gives sizes to named dimensions.
+    without it nothing is folded. ``infer`` fills in missing types and returns what is known of the contents of small
+    integer values (such as ``infer_types(...).values``); ``values`` is its last answer. ``supports`` tells which
+    operators the target of the extended passes has. ``free_dimensions`` gives sizes to named dimensions.
     """
 
     model: Model
@@ -68,10 +73,16 @@ class PassContext:
     infer: TypeInference | None = None
     limits: PassLimits = PassLimits()
     supports: SupportsOp = _everything
+    values: Mapping[Value, SymbolicValue] | None = None
     free_dimensions: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         normalise(self.model)
+
+    def infer_types(self) -> None:
+        """Bring types and known contents up to date."""
+        if self.infer is not None:
+            self.values = self.infer(self.model)
 
     def opset(self, node: Node) -> int:
         """Return the opset by which a node is to be understood."""

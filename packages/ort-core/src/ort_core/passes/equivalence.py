@@ -15,7 +15,7 @@ from ort_core.ir.values import Value
 
 ModelEvaluator = Callable[[Model, Mapping[str, np.ndarray]], Sequence[object]]
 DEFAULT_SIZE = 2  # of a dimension that has neither a number nor a size in ``sizes``
-_MAX_INTEGER = 3  # random integers lie in 0..2: small enough to be indices in most models
+_MAX_INTEGER = 2  # random integers are 0 or 1: small enough to be indices, and masks, in most models
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ def _random_array(value: Value, generator: np.random.Generator, sizes: Mapping[s
     if dtype is DataType.STRING:
         return generator.choice(np.array(["a", "b", "c"], object), shape)
     if dtype is DataType.BOOL:
-        return generator.random(shape) < 0.5
+        return np.asarray(generator.random(shape) < 0.5)
     if dtype.is_integer:
-        return generator.integers(0, _MAX_INTEGER, shape).astype(dtype.numpy)
+        return np.asarray(generator.integers(0, _MAX_INTEGER, shape)).astype(dtype.numpy)
     return np.asarray(generator.standard_normal(shape)).astype(dtype.numpy)
 
 

@@ -6,18 +6,77 @@ from collections.abc import Iterable, Sequence
 
 from ort_core.errors import InvalidArgument, did_you_mean
 from ort_core.passes.base import Level, Pass, RulePass
+from ort_core.passes.eliminate_casts import CastThereAndBack, SameTypeCast, WideningCastChain
+from ort_core.passes.eliminate_common_subexpressions import CommonSubexpressionElimination
+from ort_core.passes.eliminate_double_quantization import DoubleQDQPairsRemover
+from ort_core.passes.eliminate_dropout import EliminateDropout
 from ort_core.passes.eliminate_identity import EliminateIdentity
+from ort_core.passes.eliminate_movement import (
+    EliminateSlice,
+    ExpandElimination,
+    PreShapeNodeElimination,
+    ReshapeChain,
+    ReshapeToSameShape,
+    UnsqueezeElimination,
+)
 from ort_core.passes.eliminate_noop import NoopElimination
+from ort_core.passes.fold_constants import ConstantFolding
+from ort_core.passes.fold_into_convolution import ConvAddFusion, ConvBNFusion, ConvMulFusion
+from ort_core.passes.fold_pad import PadFusion
+from ort_core.passes.fold_shapes import ReshapeFusion, ShapeFolding
+from ort_core.passes.fuse_arithmetic import DivMulFusion, NotWhereFusion
+from ort_core.passes.fuse_gemm import (
+    GemmInputTranspose,
+    GemmOutputTranspose,
+    GemmSumFusion,
+    MatMulAddFusion,
+    MatMulBatchNormalizationFusion,
+)
+from ort_core.passes.fuse_label_encoders import LabelEncoderFusion
 from ort_core.passes.fuse_relu_clip import FuseReluClip
+from ort_core.passes.fuse_space_to_depth import SliceConcatToSpaceToDepth
+from ort_core.passes.inline_functions import InlineFunctions
+from ort_core.passes.optimize_transposes import TransposeOptimizer
+from ort_core.passes.override_free_dimensions import FreeDimensionOverride
 from ort_core.passes.remove_dead_code import DeadCodeElimination
+from ort_core.passes.share_constants import ConstantSharing
 
 
 def build_basic_passes() -> list[Pass]:
     """Return the passes that keep to standard operators, whatever will run them."""
     return [
+        InlineFunctions(),
+        FreeDimensionOverride(),
         RulePass("EliminateIdentity", [EliminateIdentity()]),
+        RulePass("EliminateDropout", [EliminateDropout()]),
+        RulePass("CastElimination", [SameTypeCast(), WideningCastChain()]),
+        RulePass("CastChainElimination", [CastThereAndBack()], is_opt_in=True),
+        RulePass("PreShapeNodeElimination", [PreShapeNodeElimination()]),
+        ShapeFolding(),
+        ConstantFolding(),
+        ConstantSharing(),
+        CommonSubexpressionElimination(),
+        RulePass("EliminateSlice", [EliminateSlice()]),
+        RulePass("ExpandElimination", [ExpandElimination()]),
+        RulePass("UnsqueezeElimination", [UnsqueezeElimination()]),
         RulePass("NoopElimination", [NoopElimination()]),
+        ReshapeFusion(),
+        RulePass("ReshapeElimination", [ReshapeToSameShape(), ReshapeChain()]),
+        RulePass("DoubleQDQPairsRemover", [DoubleQDQPairsRemover()]),
+        RulePass("NotWhereFusion", [NotWhereFusion()]),
+        RulePass("DivMulFusion", [DivMulFusion()]),
         RulePass("FuseReluClip", [FuseReluClip()]),
+        RulePass("Pad_Fusion", [PadFusion()]),
+        RulePass("ConvBNFusion", [ConvBNFusion()]),
+        RulePass("ConvMulFusion", [ConvMulFusion()]),
+        RulePass("ConvAddFusion", [ConvAddFusion()]),
+        RulePass("MatMul_BatchNormalization_Fusion", [MatMulBatchNormalizationFusion()]),
+        RulePass("MatMulAddFusion", [MatMulAddFusion()]),
+        RulePass("GemmSumFusion", [GemmSumFusion()]),
+        RulePass("GemmTransposeFusion", [GemmInputTranspose(), GemmOutputTranspose()]),
+        RulePass("LabelEncoderFusion", [LabelEncoderFusion()]),
+        RulePass("SliceConcatToSpaceToDepthFusion", [SliceConcatToSpaceToDepth()]),
+        TransposeOptimizer(),
         DeadCodeElimination(),
     ]
 

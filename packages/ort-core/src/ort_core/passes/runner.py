@@ -127,8 +127,8 @@ class _Checker:
 
 
 def _infer_if_needed(context: PassContext) -> None:
-    if context.infer is not None and _lacks_types(context.model):
-        context.infer(context.model)
+    if context.values is None or _lacks_types(context.model):
+        context.infer_types()
 
 
 def _lacks_types(model: Model) -> bool:

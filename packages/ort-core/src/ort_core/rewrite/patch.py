@@ -112,9 +112,21 @@ class GraphPatch:
             self._substitute(old, new)
         for node in sorted_for_removal(self._removed):
             self._graph.remove(node)
-        if len(self._replacements) > 1 and not is_topologically_sorted(self._graph):
+        if len(self._replacements) > 1 and self._has_early_readers() and not is_topologically_sorted(self._graph):
             self._graph.reorder(topological_order(self._graph))
         return None
+
+    def _has_early_readers(self) -> bool:
+        """Return whether something before the new nodes may read them; much cheaper than looking at the whole order."""
+        readers = {node for value in self._replacements.values() for node, _ in value.uses}
+        if not self._nodes or any(node.graph is not self._graph for node in readers):
+            return True
+        for node in self._graph:
+            if node is self._nodes[0]:
+                return False
+            if node in readers:
+                return True
+        return True
 
     def discard(self) -> None:
         """Give up the patch: the new nodes stop counting as readers."""
@@ -151,17 +163,16 @@ class GraphPatch:
     def _may_be_returned(self, new: Value) -> bool:
         if any(new is value for value in self._constants) or new.producer in self._nodes:
             return sum(other is new for other in self._replacements.values()) == 1
-        if new.graph is not self._graph:
-            return False
-        is_nested = self._graph.owner is not None
-        return is_nested or not (new.is_graph_input or new.is_graph_output)
+        # Nested graphs too: operators such as BeamSearch find the outputs of their bodies by name, and a body that
+        # returns an input or one value twice is beyond some runtimes. An Identity costs nothing there.
+        return new.graph is self._graph and not (new.is_graph_input or new.is_graph_output)
 
     def _substitute(self, old: Value, new: Value) -> None:
         is_output = old.is_graph_output
         merged = old.type if is_output and old.type is not None else refine_type(old.type, new.type)
         is_new = new.producer in self._nodes or any(new is value for value in self._constants)
         old.replace_uses(new, outputs=True)
-        if is_new or (is_output and self._graph.owner is None):
+        if is_new or is_output:
             self._hand_over_name(old, new)
         if new.constant is None:
             new.type = merged

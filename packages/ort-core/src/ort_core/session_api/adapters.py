@@ -26,6 +26,10 @@ class LoraAdapter:
 class AdapterFormat:
     """Reads and writes adapter files."""
 
+    _format_version: int
+    _adapter_version: int
+    _model_version: int
+
     def __init__(self, adapter: AdapterFormat | None = None) -> None:
         self._format_version = FORMAT_VERSION if adapter is None else adapter._format_version
         self._adapter_version = 0 if adapter is None else adapter._adapter_version

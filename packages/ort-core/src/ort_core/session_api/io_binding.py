@@ -48,7 +48,7 @@ class _Memory:
         nbytes = -(-count * dtype.bits // 8)
         if nbytes and not address:
             raise InvalidValue(f"the address of a buffer of {nbytes} bytes is 0")
-        memory = (ctypes.c_uint8 * nbytes).from_address(address) if nbytes else bytearray()
+        memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else memoryview(bytearray())
         self._bytes = np.frombuffer(memory, np.uint8)
 
     def read(self) -> np.ndarray:

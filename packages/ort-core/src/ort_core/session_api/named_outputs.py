@@ -12,6 +12,7 @@ class NamedOutputs(Mapping[str, RuntimeValue]):
     """Outputs by name, ``outputs["logits"]`` or ``outputs.logits``, in the model's order."""
 
     __slots__ = ("_values",)
+    _values: dict[str, RuntimeValue]
 
     def __init__(self, names: Sequence[str], values: Sequence[RuntimeValue]) -> None:
         object.__setattr__(self, "_values", dict(zip(names, values, strict=True)))

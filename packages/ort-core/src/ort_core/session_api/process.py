@@ -29,9 +29,7 @@ def set_default_logger_severity(severity: int, /) -> None:
     if isinstance(severity, bool) or not isinstance(severity, int):
         raise InvalidType(f"the severity is {severity!r}, expected an integer from 0 to 4")
     if not 0 <= severity < len(_SEVERITIES):
-        raise InvalidValue(
-            f"Invalid logging severity {severity}. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
-        )
+        raise InvalidValue(f"Invalid logging severity {severity}. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
     log.setLevel(_SEVERITIES[severity])
 
 

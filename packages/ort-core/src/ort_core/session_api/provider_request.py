@@ -97,10 +97,11 @@ def _by_policy(options: SessionOptions, environment: Environment, metadata: Mapp
     devices = ep_devices(environment)
     policy = options.provider_policy
     if callable(policy):
-        chosen = list(policy(devices, dict(metadata), {}, MAX_SELECTIONS))
-        if not chosen or not all(isinstance(device, OrtEpDevice) for device in chosen):
+        returned = list(policy(devices, dict(metadata), {}, MAX_SELECTIONS))
+        chosen = [device for device in returned if isinstance(device, OrtEpDevice)]
+        if not chosen or len(chosen) < len(returned):
             raise InvalidArgument(
-                f"the provider selection delegate returned {chosen!r}, expected at least one of the given OrtEpDevices"
+                f"the provider selection delegate returned {returned!r}, expected some of the given OrtEpDevices"
             )
         return [(name, {}) for name in dict.fromkeys(device.ep_name for device in chosen)]
     preferred = _PREFERRED.get(policy)  # type: ignore[arg-type]  # a policy: the other form is callable

@@ -232,11 +232,12 @@ class OrtArenaCfg:
 
     def __init__(self, *numbers: int | dict[str, int]) -> None:
         first = numbers[0] if numbers else {}
-        given = dict(first) if isinstance(first, dict) else dict(zip(self._NAMES, numbers, strict=False))
+        listed = zip(self._NAMES, (n for n in numbers if isinstance(n, int)), strict=False)
+        given = dict(first) if isinstance(first, dict) else dict(listed)
         unknown = sorted(set(given) - set(self._NAMES))
         if unknown:
             raise InvalidValue(f"Invalid OrtArenaCfg option: {unknown[0]}; known: {', '.join(self._NAMES)}")
-        self.max_mem = int(given.get("max_mem", 0))  # type: ignore[call-overload]  # numbers, as the caller wrote them
+        self.max_mem = given.get("max_mem", 0)
         self.arena_extend_strategy = given.get("arena_extend_strategy", -1)
         self.initial_chunk_size_bytes = given.get("initial_chunk_size_bytes", -1)
         self.max_dead_bytes_per_chunk = given.get("max_dead_bytes_per_chunk", -1)

@@ -66,15 +66,18 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
 _exported: dict[int, tuple[object, ...]] = {}
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 def _release(address: int) -> None:
     _exported.pop(address, None)
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _drop_capsule(capsule: int) -> None:
     if _is_valid(capsule, _NAME):  # nobody consumed it: a consumer renames it and calls the deleter itself
         _release(_pointer(capsule, _NAME))
+
+
+# Made once and kept: foreign code calls them long after an export.
+_c_release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_release)
+_c_drop_capsule = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop_capsule)
 
 
 def to_dlpack(array: np.ndarray, **arguments: object) -> object:
@@ -101,19 +104,19 @@ def to_dlpack(array: np.ndarray, **arguments: object) -> object:
         shape,
         strides,
     )
-    managed.deleter = ctypes.cast(_release, ctypes.c_void_p).value
+    managed.deleter = ctypes.cast(_c_release, ctypes.c_void_p).value
     address = ctypes.addressof(managed)
     _exported[address] = (managed, array, shape, strides)
-    return _new_capsule(address, _NAME, ctypes.cast(_drop_capsule, ctypes.c_void_p))
+    return _new_capsule(address, _NAME, ctypes.cast(_c_drop_capsule, ctypes.c_void_p))
 
 
 class _Capsule:
     """Makes a bare capsule look like an object that exports itself."""
 
-    def __init__(self, capsule: object) -> None:
+    def __init__(self, capsule: Any) -> None:  # Any: Python names the type of capsules only from 3.13 on
         self._capsule = capsule
 
-    def __dlpack__(self, **arguments: object) -> object:
+    def __dlpack__(self, *, stream: None = None) -> Any:  # Any: as above
         return self._capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

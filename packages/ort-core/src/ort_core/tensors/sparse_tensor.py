@@ -131,7 +131,7 @@ class SparseTensor:
         outer = np.ascontiguousarray(outer_indices, np.int64)
         if len(shape) != 2 or inner.shape != (values.size,) or outer.shape not in ((shape[0] + 1,), (0,)):
             raise InvalidValue(
-                "compressed rows need a matrix, one inner index per value and rows + 1 outer indices; found dense shape "
+                "compressed rows need a matrix, one inner index per value and rows + 1 outer indices; found shape "
                 f"{list(shape)}, {values.size} values, inner {list(inner.shape)}, outer {list(outer.shape)}"
             )
         if inner.size and (inner.min() < 0 or inner.max() >= shape[1]):

@@ -21,6 +21,11 @@ def append(past: Optional, new: np.ndarray, past_length: Optional, shared: bool)
     """
     if past is None:
         return new, new
+    if past.ndim != 4 or (*past.shape[:2], past.shape[3]) != (*new.shape[:2], new.shape[3]):
+        raise errors.InvalidArgument(
+            f"a past of shape {past.shape} does not go on with new keys or values of shape {new.shape}: batch, heads "
+            "and head size must be equal"
+        )
     if not shared:
         joined = np.concatenate([past, new], axis=2)
         return joined, joined
@@ -45,7 +50,7 @@ def self_attention(
     mask_filter_value: float | None,
     unidirectional: int,
     shared: bool,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Attend with projected heads (B, N, S, H); return (output (B, S, N*V), present (2, B, N, T, H))."""
     query, key, value = projected
     seen_key, present_key = append(None if past is None else past[0], key, past_length, shared)
@@ -61,9 +66,10 @@ def self_attention(
     if attention_bias is not None:
         bias = attention_bias if bias is None else bias + attention_bias
     result = attend(query, seen_key, seen_value, scale=scale, bias=bias)
-    same_width = present_key.shape == present_value.shape
-    present = np.stack([present_key, present_value]) if same_width else np.zeros(0, query.dtype)
-    return merge_heads(result.output), present
+    if present_key.shape != present_value.shape:
+        # One tensor cannot hold keys and values of different widths: there is no present then.
+        return merge_heads(result.output), None
+    return merge_heads(result.output), np.stack([present_key, present_value])
 
 
 @kernel("Attention", domain="com.microsoft")
@@ -84,8 +90,12 @@ def attention(
     rotary_embedding_dim: int = 0,
     scale: float | None = None,
     unidirectional: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Project the input to queries, keys and values with one matrix, then attend."""
+    if x.ndim != 3 or weights.ndim != 2 or x.shape[2] != weights.shape[0]:
+        raise errors.InvalidArgument(
+            f"input must be (batch, sequence, width) and weights (width, 3 * hidden); found {x.shape}, {weights.shape}"
+        )
     projected = np.matmul(widen(x), widen(weights))
     if bias is not None:
         projected = projected + widen(bias)
@@ -112,7 +122,7 @@ def attention(
         unidirectional=unidirectional,
         shared=bool(past_present_share_buffer),
     )
-    return narrow(output, x.dtype), narrow(present, x.dtype)
+    return narrow(output, x.dtype), None if present is None else narrow(present, x.dtype)
 
 
 def _flat_heads(x: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ def quantized_attention(
     past_present_share_buffer: int = 0,
     scale: float | None = None,
     unidirectional: int = 0,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Project 8-bit input with 8-bit weights, scale to float, then attend."""
     if bias.ndim != 1 or bias.shape[0] % 3:
         raise errors.InvalidArgument(f"Input 'bias' dimension 0 must be a multiple of 3, found shape {bias.shape}")
@@ -67,4 +67,4 @@ def quantized_attention(
         unidirectional=unidirectional,
         shared=bool(past_present_share_buffer),
     )
-    return narrow(output, bias.dtype), narrow(present, bias.dtype)
+    return narrow(output, bias.dtype), None if present is None else narrow(present, bias.dtype)

@@ -146,7 +146,7 @@ def pairwise_distance(a: np.ndarray, b: np.ndarray, *, metric: str = "sqeuclidea
 @kernel("DynamicTimeWarping", domain="com.microsoft")
 def dynamic_time_warping(cost: np.ndarray) -> np.ndarray:
     """The path of least cost from the first to the last cell, by steps down, right or both; shape (2, length)."""
-    table = cost.reshape(cost.shape[-2:]).astype(np.float32)
+    table: np.ndarray = cost.reshape(cost.shape[-2:]).astype(np.float32)
     rows, columns = table.shape[0], table.shape[1]
     total = np.full((rows + 1, columns + 1), np.inf, np.float32)
     total[0, 0] = 0

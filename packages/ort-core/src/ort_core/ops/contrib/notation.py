@@ -5,8 +5,8 @@
 
 An entry starts in the first column, indented lines continue it. A parameter is ``name:type`` with ``?`` when
 optional, ``*`` when it repeats and ``~`` when its repetitions may differ in type. An attribute is ``name:kind`` with
-``!`` when required or ``=default``. A constraint lists element types of tensors, full type texts, or a group below. ``Affine@10!`` is version 10 of an
-operator, which is deprecated from then on.
+``!`` when required or ``=default``. A constraint lists element types of tensors, full type texts, or a group below.
+``Affine@10!`` is version 10 of an operator, which is deprecated from then on.
 """
 
 from __future__ import annotations

@@ -70,9 +70,9 @@ def infer_flex_attention(ctx: InferenceContext) -> None:
 
 def linear_attention_shapes(ctx: InferenceContext) -> tuple[Shape, Shape]:
     """Return the shapes of the output and of the state of a linear attention with packed heads."""
-    query, key, value = (ctx.shape_of_rank(i, 3) for i in range(3))
+    query, value = ctx.shape_of_rank(0, 3), ctx.shape_of_rank(2, 3)
     groups, heads = ctx.int_of("kv_num_heads"), ctx.int_of("q_num_heads")
-    key_size = None if key is None else divide_dim(key[2], groups)
+    key_size = None if query is None else divide_dim(query[2], heads)  # keys may have fewer heads than values
     size = None if value is None else divide_dim(value[2], groups)
     batch, length = (None, None) if query is None else query[:2]
     return (batch, length, scale_dim(size, max(heads, groups))), (batch, groups, key_size, size)

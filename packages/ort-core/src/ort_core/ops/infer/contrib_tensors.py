@@ -192,8 +192,8 @@ def infer_contrib_range(ctx: InferenceContext) -> None:
         infer_range(ctx)
         return
     start, limit = ctx.scalar(0), ctx.scalar(1)
-    both = isinstance(start, int) and isinstance(limit, int)
-    ctx.set_output(0, ctx.dtype(0), (max(0, limit - start) if both else None,))  # type: ignore[operator]  # both are numbers
+    size = max(0, limit - start) if isinstance(start, int) and isinstance(limit, int) else None
+    ctx.set_output(0, ctx.dtype(0), (size,))
 
 
 @infer_rule("Pad", domain=MS)
@@ -268,7 +268,7 @@ def infer_tokenizer(ctx: InferenceContext) -> None:
     """A new last axis for the tokens, as long as the longest text."""
     shape = ctx.shape_of_rank(0, 1, 2)
     if shape is not None:
-        ctx.set_shape(0, (*shape, None))
+        ctx.set_shape(0, (None,) * len(shape) if 0 in shape else (*shape, None))  # no texts: no axis for tokens
 
 
 @infer_rule("NGramRepeatBlock", domain=MS)
@@ -337,4 +337,3 @@ def _infer_bodies(ctx: InferenceContext) -> None:
         graph = ctx.attribute(name)
         if isinstance(graph, Graph):
             ctx.infer_body(graph, [value.type for value in graph.inputs])
-

@@ -12,6 +12,7 @@ from ort_core.ops.merge_types import join_types
 from ort_core.ops.symbolic_values import SymbolicValue, map_elements
 from ort_core.ops.unknown_dims import UNKNOWN_PREFIX
 
+_MAX_NESTED = 4  # bodies within bodies; deeper ones are inferred once, or rounds within rounds would never end
 _MAX_ROUNDS = 4  # each round forgets sizes that change; after that ranks are forgotten, too
 
 
@@ -61,6 +62,8 @@ def infer_loop(ctx: InferenceContext) -> None:
         ctx.refuse(f"the body returns {len(body.outputs)} values for a condition and {len(state)} states")
     counter = body.inputs[0].type if body.inputs else None
     flag = body.inputs[1].type if len(body.inputs) > 1 else None
+    if len(body.outputs) != 1 + ctx.output_count:
+        ctx.refuse(f"the node has {ctx.output_count} outputs, the body returns {len(body.outputs)} values")
     outputs, state = _stable(ctx, (counter, flag), state, 1)
     for index, value_type in enumerate(state):
         ctx.set_type(index, value_type)
@@ -150,7 +153,10 @@ def _stable(
     """
     body = ctx.graph_of("body")
     mark = ctx.notes_mark()
-    for turn in range(_MAX_ROUNDS):
+    deep = ctx.depth > _MAX_NESTED
+    if deep:
+        state = [_without_shape(value_type) for value_type in state]
+    for turn in range(1 if deep else _MAX_ROUNDS):
         ctx.restore_notes(mark)
         outputs = ctx.infer_body(body, (*before, *state, *after))
         if len(outputs) < skipped + len(state):
@@ -207,7 +213,8 @@ def _outside(ctx: InferenceContext, value_type: ValueType | None) -> ValueType |
     if not isinstance(value_type, TensorType) or value_type.shape is None:
         return value_type
     known = _visible_sizes(ctx)
-    shape: Shape = tuple(d if not isinstance(d, SymbolicDim) or _is_visible(d, known) else None for d in value_type.shape)
+    hidden = (isinstance(d, SymbolicDim) and not _is_visible(d, known) for d in value_type.shape)
+    shape: Shape = tuple(None if h else d for h, d in zip(hidden, value_type.shape, strict=True))
     return TensorType(value_type.dtype, shape)
 
 
@@ -236,4 +243,3 @@ def infer_sequence_map(ctx: InferenceContext) -> None:
         if value_type is not None:
             outside = _outside(ctx, value_type)
             ctx.set_type(index, SequenceType(value_type if outside is None else outside))
-

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ort_core.ir.dims import Dim, ceil_div, product
 from ort_core.ir.types import DataType, Shape
+from ort_core.ops.infer.generators import shape_from_input
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.shape_arithmetic import add_dims, divide_dim, scale_dim, window_dim
@@ -43,9 +44,7 @@ def window_shape(
     if ctx.string_of("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
         return tuple(None if d is None else ceil_div(d, s) for d, s in zip(space, strides, strict=True))
     pads = window_pads(ctx, count)
-    return tuple(
-        window_dim(space[i], kernel[i], strides[i], dilations[i], pads[i], ceil_mode) for i in range(count)
-    )
+    return tuple(window_dim(space[i], kernel[i], strides[i], dilations[i], pads[i], ceil_mode) for i in range(count))
 
 
 def conv_shape(ctx: InferenceContext, data: int, weights: int, *, channels_last: bool = False) -> Shape | None:
@@ -195,7 +194,7 @@ def infer_roi_pool(ctx: InferenceContext) -> None:
 @infer_rule("Col2Im")
 def infer_col2im(ctx: InferenceContext) -> None:
     """[N, C * block, L] gives [N, C, image...]."""
-    columns, image, block = ctx.shape_of_rank(0, 3), ctx.dims(1), ctx.dims(2)
+    columns, image, block = ctx.shape_of_rank(0, 3), shape_from_input(ctx, 1), ctx.dims(2)
     if image is None:
         return
     channels = None

@@ -13,11 +13,11 @@ from ort_core.ops.symbolic_values import Element
 
 SAME_SHAPE = (
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Cosh", "CumSum",
-    "CumProd", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Hardmax", "IsInf", "IsNaN", "LRN",
-    "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "Reciprocal",
-    "ReverseSequence", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "SwiGLU", "Swish",
-    "Tan", "Tanh", "ThresholdedRelu", "Trilu", "Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh",
-    "GivenTensorFill", "MemcpyFromHost", "MemcpyToHost",
+    "CumProd", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "IsInf", "IsNaN", "LRN",
+    "LeakyRelu", "Log", "MeanVarianceNormalization", "Mish", "Reciprocal",
+    "ReverseSequence", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "SwiGLU",
+    "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu", "Affine", "ImageScaler", "ParametricSoftplus", "Scale",
+    "ScaledTanh", "MemcpyFromHost", "MemcpyToHost",
 )  # fmt: skip
 
 
@@ -25,6 +25,16 @@ SAME_SHAPE = (
 def infer_same_shape(ctx: InferenceContext) -> None:
     """Every output element comes from the input element at its place."""
     ctx.set_shape(0, ctx.shape(0))
+
+
+@infer_rule("Hardmax", "LogSoftmax", "LpNormalization", "Softmax")
+def infer_along_axis(ctx: InferenceContext) -> None:
+    """The shape of the input, whose axis must exist."""
+    shape = ctx.shape(0)
+    ctx.set_shape(0, shape)
+    axis = ctx.optional_int_of("axis")
+    if shape and axis is not None and not -len(shape) <= axis < len(shape):
+        ctx.refuse(f"'axis' must be in [{-len(shape)} , {len(shape) - 1}]. Its actual value is: {axis}")
 
 
 _UNARY: dict[str, Callable[[Element], Element]] = {
@@ -128,9 +138,11 @@ def infer_variadic(ctx: InferenceContext) -> None:
 def infer_where(ctx: InferenceContext) -> None:
     """Condition and both choices broadcast."""
     ctx.set_shape(0, broadcast(ctx, (ctx.shape(0), ctx.shape(1), ctx.shape(2))))
-    values = (ctx.value(0), ctx.value(1), ctx.value(2))
-    if values[0] is not None and values[1] is not None and values[2] is not None:
-        ctx.set_value(0, sym.map_elements(sym.choose, *values))
+    condition = ctx.value(0)
+    left = None if condition is None else ctx.value(1)
+    right = None if left is None else ctx.value(2)
+    if condition is not None and left is not None and right is not None:
+        ctx.set_value(0, sym.map_elements(sym.choose, condition, left, right))
 
 
 @infer_rule("Clip")
@@ -153,10 +165,8 @@ def infer_clip(ctx: InferenceContext) -> None:
 def infer_cast(ctx: InferenceContext) -> None:
     """The element type is the attribute ``to``."""
     to = ctx.attribute("to")
-    if isinstance(to, str):  # before opset 6 the name of the type
-        dtype = DataType.__members__.get(to)
-    else:
-        dtype = ctx.data_type_of("to")
+    # Before opset 6 the attribute was the name of the type.
+    dtype = DataType.__members__.get(to) if isinstance(to, str) else ctx.data_type_of("to")
     if dtype is None:
         ctx.refuse("attribute 'to' names no element type")
     ctx.set_output(0, dtype, ctx.shape(0))

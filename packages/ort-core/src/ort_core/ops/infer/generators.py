@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ort_core.ir.attributes import SparseConstant
 from ort_core.ir.constants import Constant
-from ort_core.ir.dims import Dim, product
+from ort_core.ir.dims import Dim
 from ort_core.ir.types import DataType, Shape
 from ort_core.ops import symbolic_values as sym
+from ort_core.ops.constant_node import constant_from_attribute
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
+from ort_core.ops.shape_arithmetic import MAX_RANK, fixed_sizes
 
 
 @infer_rule("Constant")
@@ -21,22 +25,14 @@ def infer_constant(ctx: InferenceContext) -> None:
         if isinstance(value, SparseConstant):
             ctx.set_output(0, value.dtype, value.shape)
             return
-        constant = value if isinstance(value, Constant) else _from_attribute(name, value)
+        constant = constant_from_attribute(name, value)
         if constant is not None:
             ctx.set_output(0, constant.dtype, constant.shape)
             ctx.set_constant(0, constant)
             return
         if found.reference is not None:
             return
-    ctx.refuse("Constant needs one of the attributes value, sparse_value, value_float(s), value_int(s), value_string(s)")
-
-
-def _from_attribute(name: str, value: object) -> Constant | None:
-    dtypes = {"value_float": np.float32, "value_int": np.int64, "value_string": object}
-    dtype = dtypes.get(name.removesuffix("s"))
-    if dtype is None or value is None:
-        return None
-    return Constant.of(np.array(value, dtype), DataType.STRING if dtype is object else None)
+    ctx.refuse("Constant needs an attribute value, sparse_value, value_float(s), value_int(s) or value_string(s)")
 
 
 def shape_from_input(ctx: InferenceContext, index: int) -> Shape | None:
@@ -46,8 +42,13 @@ def shape_from_input(ctx: InferenceContext, index: int) -> Shape | None:
         if any(isinstance(d, int) and d < 0 for d in dims):
             ctx.refuse(f"the shape {dims} has a negative size")
         return dims
+    return shape_of_length(ctx, index)
+
+
+def shape_of_length(ctx: InferenceContext, index: int) -> Shape | None:
+    """Return unknown sizes, as many as an input has elements."""
     lengths = ctx.shape(index)
-    if lengths is not None and len(lengths) == 1 and isinstance(lengths[0], int) and lengths[0] <= 64:
+    if lengths is not None and len(lengths) == 1 and isinstance(lengths[0], int) and lengths[0] <= MAX_RANK:
         return (None,) * lengths[0]
     return None
 
@@ -59,15 +60,12 @@ def infer_constant_of_shape(ctx: InferenceContext) -> None:
     shape = shape_from_input(ctx, 0)
     dtype = fill.dtype if isinstance(fill, Constant) else DataType.FLOAT
     ctx.set_output(0, dtype, shape)
-    total = None if shape is None else product(shape)
-    if shape is None or not isinstance(total, int) or total > sym.MAX_ELEMENTS or dtype is DataType.STRING:
+    sizes = fixed_sizes(shape)
+    if sizes is None or math.prod(sizes) > sym.MAX_ELEMENTS:
         return
-    if not all(isinstance(d, int) for d in shape):
-        return
-    element = fill.scalar() if isinstance(fill, Constant) and fill.size == 1 else 0.0
-    filled = np.empty(shape, object)  # type: ignore[arg-type]  # all sizes are numbers
-    filled[...] = int(element) if isinstance(element, bool) else element
-    ctx.set_value(0, filled)
+    element = sym.as_elements(fill.array().reshape(-1)[:1]) if isinstance(fill, Constant) else sym.make_value((0.0,))
+    if element is not None and element.size == 1:
+        ctx.set_value(0, np.broadcast_to(element, (*sizes, 1))[..., 0])
 
 
 @infer_rule("Range")
@@ -110,6 +108,15 @@ def infer_like(ctx: InferenceContext) -> None:
     ctx.set_output(0, ctx.data_type_of("dtype", ctx.dtype(0)), ctx.shape(0))
 
 
+@infer_rule("GivenTensorFill")
+def infer_given_tensor_fill(ctx: InferenceContext) -> None:
+    """The shape in an attribute, unless an input gives it."""
+    shape = ctx.ints_of("shape")
+    if shape is not None and not ctx.int_of("input_as_shape"):
+        whole = (*shape, *(ctx.ints_of("extra_shape") or ()))
+        ctx.set_output(0, ctx.dtype(0) or DataType.FLOAT, _non_negative(ctx, whole))
+
+
 @infer_rule("Multinomial")
 def infer_multinomial(ctx: InferenceContext) -> None:
     """A number of samples per row."""
@@ -122,9 +129,7 @@ def infer_multinomial(ctx: InferenceContext) -> None:
 def infer_window(ctx: InferenceContext) -> None:
     """A vector of the given size."""
     size = ctx.scalar(0)
-    ctx.set_output(
-        0, ctx.data_type_of("output_datatype", DataType.FLOAT), (None if isinstance(size, float) else size,)
-    )
+    ctx.set_output(0, ctx.data_type_of("output_datatype", DataType.FLOAT), (None if isinstance(size, float) else size,))
 
 
 @infer_rule("MelWeightMatrix")
@@ -134,4 +139,3 @@ def infer_mel_weight_matrix(ctx: InferenceContext) -> None:
     rows = sym.add(sym.divide_integers(length, 2), 1)
     dims = tuple(None if isinstance(d, float) else d for d in (rows, bins))
     ctx.set_output(0, ctx.data_type_of("output_datatype", DataType.FLOAT), dims)
-

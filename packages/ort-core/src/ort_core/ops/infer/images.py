@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_core.ir.dims import Dim
 from ort_core.ir.types import DataType, Shape
+from ort_core.ops.infer.generators import shape_from_input
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.shape_arithmetic import same_dim
@@ -110,7 +111,7 @@ def infer_grid_sample(ctx: InferenceContext) -> None:
 @infer_rule("AffineGrid")
 def infer_affine_grid(ctx: InferenceContext) -> None:
     """[N, spatial..., 2 or 3]."""
-    size = ctx.dims(1)
+    size = shape_from_input(ctx, 1)
     if size is None:
         return
     if len(size) not in (4, 5):

@@ -78,7 +78,8 @@ def infer_cast_map(ctx: InferenceContext) -> None:
     """One row; sparse maps have ``max_map`` columns."""
     names = {"TO_FLOAT": DataType.FLOAT, "TO_INT64": DataType.INT64, "TO_STRING": DataType.STRING}
     sparse = ctx.string_of("map_form", "DENSE") == "SPARSE"
-    ctx.set_output(0, names.get(ctx.string_of("cast_to", "TO_FLOAT")), (1, ctx.int_of("max_map", 1) if sparse else None))
+    columns = ctx.int_of("max_map", 1) if sparse else None
+    ctx.set_output(0, names.get(ctx.string_of("cast_to", "TO_FLOAT")), (1, columns))
 
 
 @infer_rule("DictVectorizer", domain=ML)
@@ -126,8 +127,8 @@ def infer_linear_classifier(ctx: InferenceContext) -> None:
 
 def _linear_scores(ctx: InferenceContext, labels: int) -> Dim:
     intercepts = len(ctx.items_of("intercepts") or ())
-    if intercepts == 1 or labels == 2:
-        return 2
+    if intercepts == 1:
+        return 2 if labels == 2 else 1
     return intercepts or labels or None
 
 
@@ -158,4 +159,3 @@ def infer_tree_ensemble(ctx: InferenceContext) -> None:
     shape: Shape | None = ctx.shape(0)
     rows = None if shape is None else shape[0] if shape else None
     ctx.set_output(0, ctx.dtype(0), (rows, ctx.optional_int_of("n_targets")))
-

@@ -33,7 +33,7 @@ def infer_reduce(ctx: InferenceContext) -> None:
             ctx.set_shape(0, ())
         return
     if axes is None and ctx.has_input(1):
-        ctx.set_shape(0, (None,) * len(shape) if keep else None)
+        _set_rank(ctx, len(shape), keep)
         return
     if not axes:
         if ctx.int_of("noop_with_empty_axes"):
@@ -49,6 +49,15 @@ def infer_reduce(ctx: InferenceContext) -> None:
         folded = np.empty((1,) * value.ndim if keep else (), object)
         folded.reshape(-1)[0] = functools.reduce(fold, value.reshape(-1))
         ctx.set_value(0, folded)
+
+
+def _set_rank(ctx: InferenceContext, rank: int, keep: bool) -> None:
+    """Say how many axes are left when it is only known how many are reduced."""
+    counts = ctx.shape(1)
+    if keep:
+        ctx.set_shape(0, (None,) * rank)
+    elif counts is not None and len(counts) == 1 and isinstance(counts[0], int) and 0 < counts[0] <= rank:
+        ctx.set_shape(0, (None,) * (rank - counts[0]))
 
 
 @infer_rule("ArgMax", "ArgMin")

@@ -102,7 +102,7 @@ def infer_split_to_sequence(ctx: InferenceContext) -> None:
 
 def _common_part(ctx: InferenceContext, size: Dim) -> Dim:
     parts = ctx.constant(1)
-    if parts is None or parts.dtype.kind not in "iu":
+    if parts is None or parts.dtype.kind not in "iu" or parts.ndim > 1:
         return None
     if parts.ndim == 0:
         chunk = int(parts)

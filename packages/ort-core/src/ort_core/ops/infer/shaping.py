@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ort_core.ir.dims import Dim, product
-from ort_core.ir.types import DataType, Shape
+from ort_core.ir.types import DataType, Shape, TensorType
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.shape_arithmetic import (
+    MAX_RANK,
     add_dims,
     broadcast,
     divide_dim,
+    fixed_sizes,
     quotient_of_products,
     same_dim,
     scale_dim,
     slice_dim,
 )
-from ort_core.ops.symbolic_values import SymbolicValue
+from ort_core.ops.symbolic_values import MAX_ELEMENTS, SymbolicValue
 
 
 @infer_rule("Identity")
@@ -62,17 +66,18 @@ def infer_reshape(ctx: InferenceContext) -> None:
     target: Shape | None = attribute if attribute is not None and ctx.opset < 5 else ctx.dims(1)
     if target is None:
         lengths = ctx.shape(1)
-        if lengths is not None and len(lengths) == 1 and isinstance(lengths[0], int) and lengths[0] <= 64:
+        if lengths is not None and len(lengths) == 1 and isinstance(lengths[0], int) and lengths[0] <= MAX_RANK:
             target = (None,) * lengths[0]
     if target is None:
         return
     ctx.set_shape(0, _reshaped(ctx, ctx.shape(0), target, ctx.int_of("allowzero") != 0))
     value = ctx.value(0)
-    shape = ctx.found[0].shape if ctx.found and hasattr(ctx.found[0], "shape") else None  # type: ignore[union-attr]  # tensors only
-    if value is not None and shape is not None and all(isinstance(d, int) for d in shape):
-        if value.size != product(shape):
-            ctx.refuse(f"cannot reshape {value.size} elements to {shape}")
-        ctx.set_value(0, value.reshape(shape))
+    found = ctx.found[0] if ctx.found else None
+    sizes = fixed_sizes(found.shape) if isinstance(found, TensorType) else None
+    if value is not None and sizes is not None:
+        if value.size != math.prod(sizes):
+            ctx.refuse(f"cannot reshape {value.size} elements to {sizes}")
+        ctx.set_value(0, value.reshape(sizes))
 
 
 def _reshaped(ctx: InferenceContext, source: Shape | None, target: Shape, allow_zero: bool) -> Shape:
@@ -114,7 +119,7 @@ def _fill_free(ctx: InferenceContext, source: Shape, result: list[Dim], free: li
     if isinstance(rest, int) and isinstance(total, int):
         if rest and total % rest:
             ctx.refuse(f"Dimension could not be inferred: {total} elements do not divide by {rest}")
-        result[free[0]] = total // rest if rest else 0
+        result[free[0]] = total // rest if rest else None
         return
     result[free[0]] = quotient_of_products(source, numbers)
 
@@ -137,6 +142,13 @@ def _axes(ctx: InferenceContext, index: int) -> tuple[int, ...] | None:
     return ctx.integers(index) if ctx.has_input(index) else ctx.ints_of("axes")
 
 
+def _set_rank(ctx: InferenceContext, rank: int, sign: int) -> None:
+    """Say the rank of the result when only the number of axes is known."""
+    counts = ctx.shape(1)
+    if counts is not None and len(counts) == 1 and isinstance(counts[0], int) and 0 <= counts[0] <= MAX_RANK:
+        ctx.set_shape(0, (None,) * max(rank + sign * counts[0], 0))
+
+
 @infer_rule("Squeeze")
 def infer_squeeze(ctx: InferenceContext) -> None:
     """Sizes of 1 are removed."""
@@ -145,13 +157,14 @@ def infer_squeeze(ctx: InferenceContext) -> None:
     if shape is None:
         return
     if axes is None and ctx.has_input(1):
+        _set_rank(ctx, len(shape), -1)
         return
     if axes is None:
         if not all(isinstance(d, int) for d in shape):
             return
         kept = [i for i, d in enumerate(shape) if d != 1]
     else:
-        gone = ctx.axes(axes, len(shape))
+        gone = {ctx.axis(axis, len(shape)) for axis in axes}
         for axis in gone:
             if isinstance(shape[axis], int) and shape[axis] != 1:
                 ctx.refuse(f"Dimension of input {axis} must be 1 instead of {shape[axis]}")
@@ -165,6 +178,8 @@ def infer_unsqueeze(ctx: InferenceContext) -> None:
     """Sizes of 1 are inserted."""
     shape = ctx.shape(0)
     axes = _axes(ctx, 1)
+    if shape is not None and axes is None:
+        _set_rank(ctx, len(shape), 1)
     if shape is None or axes is None:
         return
     new = sorted(ctx.axes(axes, len(shape) + len(axes)))
@@ -176,9 +191,9 @@ def infer_unsqueeze(ctx: InferenceContext) -> None:
 
 
 def _reshape_value(ctx: InferenceContext, shape: Shape) -> None:
-    value = ctx.value(0)
-    if value is not None and all(isinstance(d, int) for d in shape) and value.size == product(shape):
-        ctx.set_value(0, value.reshape(shape))
+    value, sizes = ctx.value(0), fixed_sizes(shape)
+    if value is not None and sizes is not None and value.size == math.prod(sizes):
+        ctx.set_value(0, value.reshape(sizes))
 
 
 @infer_rule("Transpose")
@@ -206,16 +221,15 @@ def infer_expand(ctx: InferenceContext) -> None:
     if target is None:
         lengths, shape = ctx.shape(1), ctx.shape(0)
         if lengths is not None and len(lengths) == 1 and isinstance(lengths[0], int) and shape is not None:
-            ctx.set_shape(0, (None,) * min(max(lengths[0], len(shape)), 64))
+            ctx.set_shape(0, (None,) * min(max(lengths[0], len(shape)), MAX_RANK))
         return
     if any(isinstance(d, int) and d < 0 for d in target):
         ctx.refuse(f"the shape {target} has a negative size")
     shape = broadcast(ctx, (ctx.shape(0), target))
     ctx.set_shape(0, shape)
-    value = ctx.value(0)
-    if value is not None and shape is not None and all(isinstance(d, int) for d in shape):
-        if product(shape) <= 128:  # type: ignore[operator]  # all sizes are numbers
-            ctx.set_value(0, np.broadcast_to(value, shape))
+    value, sizes = ctx.value(0), fixed_sizes(shape)
+    if value is not None and sizes is not None and math.prod(sizes) <= MAX_ELEMENTS:
+        ctx.set_value(0, np.broadcast_to(value, sizes))
 
 
 @infer_rule("Tile")
@@ -273,14 +287,22 @@ def _all_values(ctx: InferenceContext, axis: int, rank: int) -> list[SymbolicVal
     for index in range(ctx.input_count):
         value = ctx.value(index)
         if value is None:
-            shape, dtype = ctx.shape(index), ctx.dtype(index)
-            if dtype is not DataType.INT64 or rank != 1 or not shape or not isinstance(shape[0], int) or shape[0] > 64:
+            count = _vector_length(ctx, index)
+            if count is None or rank != 1:
                 return None
-            value = np.full(shape, None, object)
+            value = np.full((count,), None, object)
         if value.ndim != rank:
             return None
         values.append(value)
     return values
+
+
+def _vector_length(ctx: InferenceContext, index: int) -> int | None:
+    """Return the length of a short vector of sizes whose elements are not known."""
+    shape = ctx.shape(index)
+    if ctx.dtype(index) is not DataType.INT64 or not shape or not isinstance(shape[0], int):
+        return None
+    return shape[0] if shape[0] <= MAX_RANK else None
 
 
 @infer_rule("Split")
@@ -347,7 +369,7 @@ def infer_slice(ctx: InferenceContext) -> None:
     if count is None:
         lengths = ctx.shape(1)
         count = lengths[0] if lengths is not None and len(lengths) == 1 else None  # type: ignore[assignment]  # narrowed below
-    if not isinstance(count, int):
+    if not isinstance(count, int) or count > MAX_RANK:
         ctx.set_shape(0, (None,) * len(shape))
         return
     axes = tuple(range(count)) if axes is None else axes
@@ -355,7 +377,7 @@ def infer_slice(ctx: InferenceContext) -> None:
     steps = (steps if steps is not None else (None,) * count) if ctx.has_input(4) else (1,) * count
     if not len(starts) == len(ends) == len(axes) == len(steps):
         ctx.refuse("starts, ends, axes and steps differ in length")
-    places = ctx.axes(axes, len(shape))  # type: ignore[arg-type]  # plain numbers
+    places = ctx.axes(axes, len(shape))
     result = list(shape)
     for place, start, end, step in zip(places, starts, ends, steps, strict=True):
         if step == 0 and step is not None:
@@ -373,14 +395,15 @@ def _slice_arguments(ctx: InferenceContext) -> tuple[Shape | None, Shape | None,
 
 def _slice_value(ctx: InferenceContext, places: list[int], starts: Shape, ends: Shape, steps: Shape) -> None:
     value = ctx.value(0)
-    if value is None or not all(isinstance(i, int) for i in (*starts, *ends, *steps)):
+    if value is None or value.ndim == 0 or not all(isinstance(i, int) for i in (*starts, *ends, *steps)):
         return
     index: list[slice] = [slice(None)] * value.ndim
     for place, start, end, step in zip(places, starts, ends, steps, strict=True):
-        assert isinstance(end, int) and isinstance(step, int)
+        assert isinstance(end, int)
+        assert isinstance(step, int)
         # Python would read the end -(size + 1) as a place; ONNX clamps it to "before the first".
         stop = None if step < 0 and end < -value.shape[place] else end
-        index[place] = slice(start, stop, step)  # type: ignore[misc]  # plain numbers
+        index[place] = slice(start, stop, step)
     ctx.set_value(0, value[tuple(index)])
 
 
@@ -471,4 +494,3 @@ def infer_dynamic_slice(ctx: InferenceContext) -> None:
         known = starts is not None and ends is not None and number < min(len(starts), len(ends))
         result[place] = slice_dim(shape[place], starts[number], ends[number], 1) if known else None  # type: ignore[index]  # known
     ctx.set_shape(0, result)
-

@@ -1,0 +1,141 @@
+"""ConstantFolding: what depends on constants alone is computed once, and an If with a constant condition is decided.
+
+    w = Transpose(constant)                        ->  w = a constant
+    y = If(True) <then {a}, else {b}>              ->  the nodes of the then branch
+
+Never folded: DequantizeLinear (quantised weights would lose their compact form, and providers the pattern that they
+look for), operators that are not deterministic, values that the caller may override, results above the limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ort_core.ir.constants import Constant
+from ort_core.ir.graph import Graph
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.subgraph import inline
+from ort_core.ir.types import DataType, TensorType
+from ort_core.passes.base import Pass, PassContext, PassRecordState
+from ort_core.rewrite.matcher import constant_of
+from ort_core.rewrite.patch import GraphPatch
+
+NEVER_FOLDED = frozenset({"DequantizeLinear", "Constant"})
+
+
+class ConstantFolding(Pass):
+    """Evaluate nodes with constant inputs, in graph order, so that chains fold in one sweep."""
+
+    name = "ConstantFolding"
+
+    def apply(self, context: PassContext, record: PassRecordState) -> None:
+        """Decide Ifs, then fold nodes, in every graph."""
+        for graph in context.graphs():
+            for node in graph.nodes:
+                if node.op_type == "If" and node.domain == "" and constant_of(node.input(0)) is not None:
+                    _inline_branch(context, graph, node)
+                    record.changed("decided If")
+        if context.evaluate_node is None:
+            return
+        for graph in context.graphs():
+            for node in graph.nodes:
+                if _reads_only_constants(node):
+                    objection = _fold(context, node)
+                    if objection is None:
+                        record.changed("folded node")
+                    else:
+                        record.refused("folded node", objection, node)
+
+
+def _reads_only_constants(node: Node) -> bool:
+    inputs = node.inputs
+    return bool(inputs) and all(value is None or value.constant is not None for value in inputs)
+
+
+def _fold(context: PassContext, node: Node) -> Rejection | None:
+    objection = _find_objection(context, node)
+    if objection is not None:
+        return objection
+    constants = [constant_of(value) for value in node.inputs]
+    assert context.evaluate_node is not None
+    results = context.evaluate_node(node, [None if c is None else c.array() for c in constants])
+    if isinstance(results, Rejection):
+        return results
+    limit = _max_nbytes(context, constants)
+    patch = GraphPatch(context.model, node)
+    for output, result in zip(node.outputs, results):
+        if output is None:
+            continue
+        if not isinstance(result, np.ndarray):
+            return Rejection(f"output {output.name!r} is no tensor", node)
+        if result.nbytes > limit:
+            return Rejection(f"the result takes {result.nbytes} bytes, above the limit of {limit}", node)
+        patch.replace(output, patch.constant(_owned(result, output.type), output.name))
+    patch.remove(node)
+    return patch.apply()
+
+
+def _find_objection(context: PassContext, node: Node) -> Rejection | None:
+    if any(value is not None and constant_of(value) is None for value in node.inputs):
+        return Rejection("the caller may override an input", node)
+    if node.op_type in NEVER_FOLDED:
+        return Rejection(f"{node.op_type} is never folded", node)
+    if node.subgraphs():
+        return Rejection("nodes with bodies are not folded", node)
+    if (node.domain, node.op_type, node.overload) in context.model.functions:
+        return Rejection("a model-local function has to be inlined first", node)
+    if not context.is_deterministic(node):
+        return Rejection("the operator is not known to be deterministic", node)
+    limit = _max_nbytes(context, [constant_of(value) for value in node.inputs])
+    for output in node.present_outputs():
+        nbytes = _nbytes(output.type)
+        if nbytes is not None and nbytes > limit:
+            return Rejection(f"the result would take {nbytes} bytes, above the limit of {limit}", node)
+    return None
+
+
+def _max_nbytes(context: PassContext, constants: Sequence[Constant | None]) -> int:
+    given = sum(constant.nbytes for constant in constants if constant is not None)
+    return min(context.limits.max_folded_nbytes, given + context.limits.max_fold_growth_nbytes)
+
+
+def _nbytes(value_type: object) -> int | None:
+    if not isinstance(value_type, TensorType) or value_type.shape is None:
+        return None
+    sizes = [dim for dim in value_type.shape if isinstance(dim, int)]
+    if len(sizes) != len(value_type.shape):
+        return None
+    return math.prod(sizes) * max(1, value_type.dtype.bits // 8)
+
+
+def _owned(result: np.ndarray, value_type: object) -> Constant:
+    """Return the result as a constant that shares no memory with the inputs when it shows only a part of them."""
+    base = result.base
+    keeps_more = isinstance(base, np.ndarray) and base.nbytes > result.nbytes
+    array = np.array(result) if keeps_more or not result.flags.c_contiguous else result
+    dtype = value_type.dtype if isinstance(value_type, TensorType) else DataType.UNDEFINED
+    return Constant.of(array, dtype if dtype is not DataType.UNDEFINED and array.dtype == dtype.numpy else None)
+
+
+def _inline_branch(context: PassContext, graph: Graph, node: Node) -> None:
+    condition = constant_of(node.input(0))
+    assert condition is not None
+    name = "then_branch" if bool(condition.array().reshape(-1)[0]) else "else_branch"
+    branch = node.attributes[name].graphs()[0]
+    results = inline(graph, node, branch, {})
+    patch = GraphPatch(context.model, node)
+    for output, result in zip(node.outputs, results, strict=True):
+        if output is not None:
+            patch.replace(output, patch.op("Identity", [result], type=result.type))  # keeps the output's name
+    patch.remove(node)
+    objection = patch.apply()
+    if objection is not None:
+        # The branch contradicts the type declared for the If; what is computed decides, as it would in a run.
+        for output, result in zip(node.outputs, results, strict=True):
+            if output is not None:
+                output.type = result.type
+        _inline_branch(context, graph, node)

@@ -1,0 +1,1 @@
+"""The fusions of the extended level: several operators become one that onnxruntime has beyond the standard."""

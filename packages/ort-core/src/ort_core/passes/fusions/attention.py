@@ -1,0 +1,263 @@
+"""AttentionFusion: softmax(Q K' * scale + mask) V with its splitting and merging of heads, as MultiHeadAttention.
+
+    p = Softmax(Add(Mul(MatMul(q, k'), scale), mask))    y = Reshape(Transpose(MatMul(p, v)))
+        ->  y = MultiHeadAttention(query, key, value, , , mask, past_key, past_value) {num_heads, scale}
+
+Covers the exports of BERT, ViT, GPT-2, Whisper, LLaMA and diffusion models: scale on the scores or on either operand;
+keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts; a cache in front
+of keys and values; PyTorch's replacement of NaN by zero behind the softmax, where the mask is finite so that no row
+of finite scores can be NaN. The projections stay matrix products. What is only shown by inferred sizes needs them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.traversal import ancestors
+from ort_core.ir.types import TensorType
+from ort_core.ir.values import Value
+from ort_core.passes.fusions.attention_body import AttentionFacts, build_attention_body
+from ort_core.passes.fusions.attention_heads import (
+    SPLIT,
+    Heads,
+    batch_of,
+    find_heads,
+    find_keys,
+    peel_scale,
+    producer_of,
+    size_of_heads,
+)
+from ort_core.passes.fusions.attention_mask import broadcast_mask, is_finite
+from ort_core.passes.fusions.falling_nodes import nodes_only_for
+from ort_core.passes.fusions.operands import (
+    ONNXRUNTIME,
+    dim,
+    dtype_of,
+    integers_of,
+    number_of,
+    only_reader,
+    refuse_dtype,
+    same_dim,
+)
+from ort_core.rewrite.matcher import Match
+from ort_core.rewrite.patch import GraphPatch
+from ort_core.rewrite.pattern import Pattern, one_of, op, var
+from ort_core.rewrite.rule import RewriteRule
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionParts:
+    """Everything the fused attention needs."""
+
+    query: Heads
+    key: Heads
+    value: Heads
+    masks: tuple[Value, ...]
+    scores: Value
+    facts: AttentionFacts
+
+    @property
+    def uses_past(self) -> bool:
+        """Whether a cache is appended to."""
+        return self.key.joined is not None and self.value.joined is not None
+
+
+def _is_last_axis(node: Node) -> bool:
+    axis = node.attribute("axis")
+    rank = node.output.rank
+    return axis == -1 or (rank is not None and axis == rank - 1)
+
+
+class AttentionFusion(RewriteRule[AttentionParts]):
+    """Fuse an attention to MultiHeadAttention."""
+
+    name = "AttentionFusion"
+    emits: ClassVar[tuple[tuple[str, str], ...]] = ((ONNXRUNTIME, "MultiHeadAttention"),)
+
+    def build_pattern(self) -> Pattern:
+        """Return the product of weights and values; the rest is walked, as exports differ too much for one pattern."""
+        weights = op("Softmax", var("masked_scores"), where=_is_last_axis, name="softmax")
+        guarded = op("Where", op("IsNaN", weights), var("zero"), weights, name="guard")
+        return op("MatMul", one_of(guarded, weights), var("v"))
+
+    def check(self, match: Match) -> AttentionParts | Rejection:
+        """Find the parts and prove their sizes."""
+        refusal = refuse_dtype(match["v"], match.root)
+        if refusal is not None:
+            return refusal
+        found = _find_scores(match["masked_scores"])
+        if found is None:
+            return Rejection("the softmax is not of a product with keys", match.root)
+        product, masks, factor = found
+        if match.has_node("guard") and (number_of(match["zero"]) != 0 or not all(map(is_finite, masks))):
+            return Rejection("NaN is replaced behind the softmax and the mask is not known to be finite", match.root)
+        return _find_parts(match, product, masks, factor)
+
+    def rewrite(self, match: Match, bindings: AttentionParts) -> GraphPatch:
+        """Put one MultiHeadAttention there, and its result in the place of the merged heads."""
+        patch = GraphPatch(match.model, match.root)
+        facts = bindings.facts
+        inputs = attention_inputs(patch, bindings)
+        joined = (bindings.key.joined, bindings.value.joined) if bindings.uses_past else ()
+        presents = [node.output for node in joined if node is not None]
+        body = build_attention_body(inputs, facts, 1 + len(presents))
+        q_shape = (dim(bindings.scores, 0), dim(bindings.scores, 2), facts.num_heads * facts.value_size)
+        types = [TensorType(facts.dtype, q_shape), *(value.type for value in presents)]
+        attributes = {"num_heads": facts.num_heads, "scale": facts.scale}
+        node = patch.node(
+            "MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body
+        )
+        for old, new in zip(presents, node.outputs[1:], strict=True):
+            assert new is not None
+            patch.replace(old, new)
+        replaced = replace_merged(patch, match.output, node.output, facts)
+        made = [value.producer for value in (replaced, *presents) if value.producer is not None]
+        patch.remove(*nodes_only_for(made))
+        return patch
+
+
+def _find_scores(masked: Value) -> tuple[Node, tuple[Value, ...], float] | None:
+    """Return the product of queries and keys behind masks and scale, the masks, and the scale."""
+    value, factor = peel_scale(masked)
+    product = producer_of(value, "MatMul")
+    if product is not None:
+        return product, (), factor
+    added = producer_of(masked, "Add")
+    if added is None:
+        return None
+    left, right = added.inputs
+    assert left is not None and right is not None
+    for inner, mask in ((left, right), (right, left)):
+        if only_reader(inner) is not added or inner.rank != 4:
+            continue
+        found = _find_scores(inner)
+        if found is not None:
+            return found[0], (*found[1], mask), found[2]
+    return None
+
+
+def _find_parts(match: Match, product: Node, masks: tuple[Value, ...], factor: float) -> AttentionParts | Rejection:
+    left, right = product.inputs
+    assert left is not None and right is not None
+    q, q_factor = peel_scale(left)
+    keys = find_keys(right)
+    if keys is None:
+        return Rejection("the second factor of the scores is not known to be keys with their last axes swapped", product)
+    query, value = find_heads(q), find_heads(match["v"])
+    if query.joined is not None:
+        query = Heads(q, None, None)
+    key, value = _same_cache(match, keys[0], value, (q, *masks))
+    sizes = [size_of_heads(heads) for heads in (query, key, value)]
+    numbers = {count for count, _ in sizes}
+    if len(numbers) != 1 or any(None in size for size in sizes) or sizes[0][1] != sizes[1][1]:
+        return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
+    if not all(same_dim(batch_of(query), batch_of(heads)) for heads in (key, value)):  # type: ignore[arg-type]  # sizes
+        return Rejection("query, key and value are not known to have the same batch", match.root)
+    count, head_size = sizes[0]
+    value_size = sizes[2][1]
+    assert count is not None and head_size is not None and value_size is not None
+    scale = factor * q_factor * keys[1]
+    if not math.isfinite(scale) or scale == 0:
+        return Rejection(f"the scale is {scale}", match.root)
+    for mask in masks:
+        if mask.rank is None or mask.rank > 4 or dtype_of(mask) != dtype_of(q):
+            return Rejection(f"the mask {mask.name!r} is no tensor of up to 4 axes of the element type", match.root)
+    facts = AttentionFacts(count, head_size, value_size, scale, dtype_of(q))
+    return AttentionParts(query, key, value, masks, product.output, facts)
+
+
+def _same_cache(match: Match, key: Heads, value: Heads, read: tuple[Value, ...]) -> tuple[Heads, Heads]:
+    """Return keys and values both with a cache or both without, and both as three axes or both as four."""
+    if key.joined is not None and value.joined is not None:
+        pair = {key.joined, value.joined}
+        if len(pair) == 2 and not pair & ancestors(read, match.graph):
+            return key, value
+    key, value = _without_cache(key), _without_cache(value)
+    is_flat = key.split is not None and value.split is not None
+    if is_flat or key.four is None or value.four is None:
+        return key, value
+    return Heads(key.four, None, None), Heads(value.four, None, None)
+
+
+def _without_cache(heads: Heads) -> Heads:
+    return heads if heads.joined is None else Heads(heads.joined.output, None, None)
+
+
+def attention_inputs(patch: GraphPatch, parts: AttentionParts) -> list[Value | None]:
+    """Return the inputs of a MultiHeadAttention, with the nodes that bring them into shape."""
+    facts = parts.facts
+    width, value_width = facts.num_heads * facts.head_size, facts.num_heads * facts.value_size
+    query = parts.query.as_flat(patch, width)
+    if parts.uses_past or parts.key.split is not None:
+        key, value = parts.key.as_flat(patch, width), parts.value.as_flat(patch, value_width)
+    else:
+        assert parts.key.four is not None and parts.value.four is not None
+        key, value = parts.key.four, parts.value.four
+    inputs: list[Value | None] = [query, key, value]
+    if parts.masks:
+        bias = parts.masks[0]
+        for mask in parts.masks[1:]:
+            bias = patch.op("Add", [bias, mask])
+        inputs += [None, None, broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))]
+    if parts.uses_past:
+        inputs += [None] * (6 - len(inputs)) + [parts.key.past, parts.value.past]
+    return inputs
+
+
+def _lengths(patch: GraphPatch, parts: AttentionParts, query: Value, key: Value) -> list[Value]:
+    """Return the number of queries and of keys as vectors of one element."""
+    queries = _size(patch, query, 1)
+    keys = _size(patch, key, 2 if parts.key.four is key else 1)
+    if parts.uses_past and parts.key.past is not None:
+        keys = patch.op("Add", [keys, _size(patch, parts.key.past, 2)])
+    return [queries, keys]
+
+
+def _size(patch: GraphPatch, value: Value, axis: int) -> Value:
+    size = dim(value, axis)
+    if isinstance(size, int):
+        return patch.constant(np.array([size], np.int64), "size")
+    return patch.op("Gather", [patch.op("Shape", [value]), patch.constant(np.array([axis], np.int64), "axis")])
+
+
+def replace_merged(patch: GraphPatch, product: Value, result: Value, facts: AttentionFacts) -> Value:
+    """Replace the merged heads by the result, or the product by the result split into heads; return what was replaced."""
+    width = facts.num_heads * facts.value_size
+    merged = _find_merge(product)
+    reshape = None if merged is None else only_reader(merged)
+    if reshape is not None and reshape.op_type == "Reshape" and reshape.domain == "" and reshape.inputs[0] is merged:
+        made = reshape.output
+        axes = (dim(product, 0), dim(product, 2), width)
+        if made.rank == 3 and all(same_dim(dim(made, axis), size) for axis, size in enumerate(axes)):
+            patch.replace(made, result)
+            return made
+        entries = integers_of(reshape.inputs[1])
+        if entries is not None and 0 not in entries[2:]:
+            patch.replace(made, patch.op("Reshape", [result, reshape.inputs[1]], dict(reshape.attributes)))
+            return made
+    sizes = patch.constant(np.array([0, 0, facts.num_heads, facts.value_size], np.int64), "split_heads")
+    split = patch.op("Reshape", [result, sizes])
+    if merged is not None:
+        patch.replace(merged, split)
+        return merged
+    patch.replace(product, patch.op("Transpose", [split], {"perm": SPLIT}))
+    return product
+
+
+def _find_merge(product: Value) -> Value | None:
+    """Return (batch, length, heads, size) where the product is only read by that transposition."""
+    reader = only_reader(product)
+    if reader is not None and reader.op_type == "Reshape" and reader.domain == "":  # one that changes nothing
+        known = product.shape is not None and None not in product.shape
+        if not known or reader.output.shape != product.shape or reader.inputs[0] is not product:
+            return None
+        reader = only_reader(reader.output)
+    if reader is None or reader.op_type != "Transpose" or reader.ints_attribute("perm") != SPLIT:
+        return None
+    return reader.output

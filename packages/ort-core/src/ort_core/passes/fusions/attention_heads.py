@@ -1,0 +1,142 @@
+"""Where the heads of an attention come from: walks from (batch, heads, length, size) back to a projection.
+
+Exporters split a projection (batch, length, heads * size) by Reshape and Transpose, turn keys for the product in one
+of several ways, scale either operand, and append to a cache. Every walk goes over pure operators only, and what it
+claims about sizes is proven by inferred types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.ir.nodes import Node
+from ort_core.ir.values import Value
+from ort_core.passes.fusions.operands import dim, fixed_dim, number_of, same_dim
+from ort_core.rewrite.patch import GraphPatch
+
+SPLIT = (0, 2, 1, 3)  # (batch, length, heads, size) <-> (batch, heads, length, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Heads as four axes, and where they come from.
+
+    ``four`` is (batch, heads, length, size); ``split`` the same before its transposition, ``flat`` before it was
+    split into heads: each ``None`` where it does not exist. ``past`` and ``joined``: ``four`` of a cache, and the
+    Concat that appends these heads to it.
+    """
+
+    four: Value | None
+    split: Value | None
+    flat: Value | None
+    past: Value | None = None
+    joined: Node | None = None
+
+    def as_flat(self, patch: GraphPatch, width: int) -> Value:
+        """Return (batch, length, heads * size), with new nodes where the model has no such value."""
+        if self.flat is not None:
+            return self.flat
+        split = self.split
+        if split is None:
+            assert self.four is not None
+            split = patch.op("Transpose", [self.four], {"perm": SPLIT})
+        return patch.op("Reshape", [split, patch.constant(np.array([0, 0, width], np.int64), "merged_heads")])
+
+
+def producer_of(value: Value | None, *op_types: str) -> Node | None:
+    """Return the producer of a value when it is one of the operators of the standard."""
+    node = None if value is None else value.producer
+    return node if node is not None and node.domain == "" and node.op_type in op_types else None
+
+
+def peel_scale(value: Value) -> tuple[Value, float]:
+    """Return what a value is a constant multiple of, and the factor."""
+    node = producer_of(value, "Mul", "Div")
+    if node is None:
+        return value, 1.0
+    left, right = node.inputs[:2]
+    assert left is not None and right is not None
+    pairs = [(left, right)] if node.op_type == "Div" else [(left, right), (right, left)]
+    for inner, factor in pairs:
+        number = number_of(factor)
+        if number and inner.rank == value.rank:
+            peeled, more = peel_scale(inner)
+            return peeled, more / number if node.op_type == "Div" else more * number
+    return value, 1.0
+
+
+def find_heads(four: Value) -> Heads:
+    """Return the origin of heads of four axes."""
+    joined = producer_of(four, "Concat")
+    if joined is not None and len(joined.inputs) == 2 and joined.int_attribute("axis", 0) in (2, -2):
+        past, new = joined.inputs
+        if past is not None and new is not None:
+            origin = find_heads(new)
+            if origin.joined is None:
+                return Heads(new, origin.split, origin.flat, past, joined)
+    turned = producer_of(four, "Transpose")
+    if turned is not None and turned.ints_attribute("perm") == SPLIT:
+        split = turned.inputs[0]
+        return Heads(four, split, find_flat(split))
+    return Heads(four, None, None)
+
+
+def find_flat(split: Value | None) -> Value | None:
+    """Return the (batch, length, width) that a Reshape split into heads, where that is proven to be all it did."""
+    node = producer_of(split, "Reshape")
+    if node is None or split is None:
+        return None
+    flat = node.inputs[0]
+    if flat is None or flat.rank != 3 or not (same_dim(dim(flat, 0), dim(split, 0)) and same_dim(dim(flat, 1), dim(split, 1))):
+        return None
+    return flat
+
+
+def find_keys(turned: Value) -> tuple[Heads, float] | None:
+    """Return the keys whose last two axes were swapped for the product, and the factor on the way."""
+    value, factor = peel_scale(turned)
+    node = producer_of(value, "Transpose")
+    if node is not None and node.ints_attribute("perm") == (0, 2, 3, 1):
+        return Heads(None, node.inputs[0], find_flat(node.inputs[0])), factor
+    four = _before_swap(value)
+    if four is None:
+        return None
+    inner, more = peel_scale(four)
+    return find_heads(inner), factor * more
+
+
+def _before_swap(value: Value) -> Value | None:
+    """Return the tensor of four axes of which ``value`` has the last two swapped, directly or as a stack of matrices."""
+    node = producer_of(value, "Transpose")
+    if node is not None:
+        return node.inputs[0] if node.ints_attribute("perm") == (0, 1, 3, 2) else None
+    node = producer_of(value, "Reshape")
+    swap = None if node is None else producer_of(node.inputs[0], "Transpose")
+    if swap is None or swap.ints_attribute("perm") != (0, 2, 1):
+        return None
+    stack = producer_of(swap.inputs[0], "Reshape")
+    four = None if stack is None else stack.inputs[0]
+    if four is None or four.rank != 4 or stack is None:
+        return None
+    size, length = dim(four, 3), dim(four, 2)
+    is_stack = same_dim(dim(stack.output, 1), length) and same_dim(dim(stack.output, 2), size)
+    is_same = value.rank == 4 and all(same_dim(dim(value, axis), dim(four, axis)) for axis in (0, 1))
+    is_swapped = value.rank == 4 and same_dim(dim(value, 2), size) and same_dim(dim(value, 3), length)
+    return four if is_stack and is_same and is_swapped else None
+
+
+def size_of_heads(heads: Heads) -> tuple[int | None, int | None]:
+    """Return the number of heads and the size of each, where they are numbers."""
+    if heads.split is not None and heads.split.rank == 4:
+        return fixed_dim(heads.split, 2), fixed_dim(heads.split, 3)
+    if heads.four is None or heads.four.rank != 4:
+        return None, None
+    return fixed_dim(heads.four, 1), fixed_dim(heads.four, 3)
+
+
+def batch_of(heads: Heads) -> object:
+    """Return the size of the batch."""
+    value = heads.four if heads.four is not None else heads.split
+    return None if value is None else dim(value, 0)

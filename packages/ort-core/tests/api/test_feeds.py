@@ -1,0 +1,155 @@
+"""Feeds: what fits is taken as it is; what does not is refused in onnxruntime's words, with the input named."""
+
+import logging
+
+import ml_dtypes
+import numpy as np
+import onnxruntime
+import pytest
+
+from ort_core.errors import InvalidArgument, InvalidValue, MissingInput
+from ort_core.tensors.device import OrtDevice
+from ort_core.tensors.ort_value import OrtValue
+from ort_core.tensors.sparse_tensor import SparseTensor
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+WRONG = {
+    "one missing": {"x": X},
+    "all missing": {"q": X},
+    "unknown": {"x": X, "z": X, "q": X},
+    "float64": {"x": X, "z": X.astype(np.float64)},
+    "int64": {"x": X, "z": X.astype(np.int64)},
+    "text": {"x": X, "z": X.astype(str)},
+    "rank": {"x": X, "z": X[0]},
+    "dimension": {"x": X, "z": X[:, :3]},
+    "a str": {"x": X, "z": "abc"},
+    "an object": {"x": X, "z": object()},
+}
+
+
+@pytest.mark.parametrize("feeds", WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_feed_is_refused_in_the_words_of_onnxruntime_and_names_the_input(model, session_of, feeds):
+    with pytest.raises(Exception, match=r".") as expected:
+        onnxruntime.InferenceSession(model("two_inputs")).run(None, feeds)
+    with pytest.raises(InvalidArgument) as found:
+        session_of("two_inputs").run(None, feeds)
+    theirs = str(expected.value).split(" : ", 3)[-1].strip()
+    ours = str(found.value)
+    core = theirs.rstrip(".")
+    assert ours.startswith(core), f"{ours!r} does not begin with {core!r}"
+    assert {type(expected.value).__name__, "RuntimeError"} & {c.__name__ for c in type(found.value).__mro__}
+    assert "'z'" in ours or "z" in ours.split() or "q" in ours
+
+
+FITTING = {
+    "nested lists": [[0, 1, 2, 3], [4.0, 5, 6, 7]],
+    "tuples": ((0, 1, 2, 3), (4, 5, 6, 7)),
+    "a transposed array": np.ascontiguousarray(X.T).T,
+    "every second element": np.repeat(X, 2, axis=1)[:, ::2],
+    "big-endian": X.astype(">f4"),
+    "an OrtValue": OrtValue.ortvalue_from_numpy(X),
+    "rows as arrays": [X[0], X[1]],
+    "read-only": np.frombuffer(X.tobytes(), np.float32).reshape(2, 4),
+}
+
+
+@pytest.mark.parametrize("feed", FITTING.values(), ids=FITTING.keys())
+def test_a_feed_in_another_form_gives_the_same_result(session_of, feed):
+    total, product = session_of("two_inputs").run(None, {"x": X, "z": feed})
+    np.testing.assert_array_equal(total, X + X)
+    np.testing.assert_array_equal(product, X * X)
+
+
+class Exporter:
+    """An array behind the protocols only."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+def test_a_tensor_of_another_library_is_taken_by_dlpack(session_of):
+    np.testing.assert_array_equal(session_of("two_inputs").run(["total"], {"x": X, "z": Exporter(X)})[0], X + X)
+
+
+def test_a_number_outside_an_integer_type_and_a_fraction_are_refused(session_of):
+    session = session_of("expand")
+    with pytest.raises(InvalidArgument, match=r"tensor\(double\).*expected: \(tensor\(int64\)\) for input 'shape'"):
+        session.run(None, {"x": [1.0], "shape": [2.5]})
+    with pytest.raises(InvalidArgument, match="outside"):
+        session.run(None, {"x": [1.0], "shape": np.array([1 << 63], np.uint64).tolist()})
+
+
+def test_ragged_lists_are_refused(session_of):
+    with pytest.raises(InvalidArgument, match="'x' is a list that is no tensor"):
+        session_of("two_inputs").run(None, {"x": [[1.0], [1.0, 2.0]], "z": X})
+
+
+TEXTS = {
+    "str": ["ä", "b"],
+    "bytes": ["ä".encode(), b"b"],
+    "unicode array": np.array(["ä", "b"]),
+    "bytes array": np.array(["ä".encode(), b"b"]),
+    "object array": np.array(["ä", "b"], object),
+    "mixed objects": np.array(["ä", b"b"], object),
+}
+
+
+@pytest.mark.parametrize("feed", TEXTS.values(), ids=TEXTS.keys())
+def test_strings_are_taken_in_every_form(session_of, feed):
+    (found,) = session_of("text").run(None, {"s": feed})
+    assert found.dtype == object
+    assert found.tolist() == ["ä", "b"]
+
+
+def test_numbers_for_a_string_input_are_refused(session_of):
+    with pytest.raises(InvalidArgument, match=r"tensor\(float\).*tensor\(string\)\) for input 's'"):
+        session_of("text").run(None, {"s": X[0]})
+
+
+def test_none_is_refused_except_for_optional_inputs(session_of):
+    with pytest.raises(MissingInput, match="Missing Input: z"):
+        session_of("two_inputs").run(None, {"x": X, "z": None})
+    session = session_of("optional")
+    assert session.run(None, {"maybe": None})[0].item() is False
+    assert session.run(None, {})[0].item() is False
+    assert session.run(None, {"maybe": X[0]})[0].item() is True
+
+
+def test_a_sequence_is_checked_item_by_item(session_of):
+    session = session_of("sequence")
+    np.testing.assert_array_equal(session.run(None, {"items": [X[0], X[1]]})[0], X[0])
+    with pytest.raises(InvalidArgument, match=r"tensor\(double\).*'items'"):
+        session.run(None, {"items": [X[0], X[1].astype(np.float64)]})
+    with pytest.raises(InvalidValue, match="a list"):
+        session.run(None, {"items": 3})
+
+
+def test_a_sparse_tensor_for_a_dense_input_is_refused(session_of):
+    sparse = SparseTensor.sparse_coo_from_numpy(np.array([2, 4]), X[0, :2], np.array([0, 4]), OrtDevice.make("cpu", 0))
+    with pytest.raises(InvalidValue, match="'x' must be a numpy array"):
+        session_of("two_inputs").run(None, {"x": sparse, "z": X})
+
+
+def test_types_that_numpy_lacks_are_fed_as_ml_dtypes_arrays(session_of):
+    narrow = np.array([1, 2, 3]).astype(ml_dtypes.bfloat16)
+    assert session_of("bfloat16").run(None, {"x": narrow})[0].tolist() == [1, 2, 3]
+    with pytest.raises(InvalidArgument, match=r"tensor\(uint16\).*tensor\(bfloat16\)"):
+        session_of("bfloat16").run(None, {"x": narrow.view(np.uint16)})
+
+
+def test_unequal_sizes_of_one_named_dimension_are_warned_about(session_of, caplog):
+    session = session_of("two_inputs")
+    with caplog.at_level(logging.WARNING, "ort_core"):
+        session.run(None, {"x": X[:1], "z": X})
+    assert "dimension 'N' has size 1 in input 'x' and 2 in input 'z'" in caplog.text
+
+
+def test_an_array_of_a_type_without_onnx_element_type_is_refused(session_of):
+    with pytest.raises(InvalidArgument, match="numpy datetime64"):
+        session_of("two_inputs").run(None, {"x": X, "z": X.astype("datetime64[s]")})

@@ -1,0 +1,230 @@
+"""SessionOptions and RunOptions: typed, strict, copyable; the same names and defaults as onnxruntime's."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from ort_core import options
+from ort_core.errors import InvalidArgument, InvalidType, NotImplemented, UnknownOption
+from ort_core.options import GraphOptimizationLevel, Option, RunOptions, SessionOptions
+from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
+from ort_core.settings import KNOWN_PROVIDERS, Scope, all_settings, environment_value, find_setting
+from ort_core.tensors.device import OrtHardwareDeviceType
+from ort_core.tensors.ort_value import OrtValue
+
+BEYOND = {"strict_placement", "max_allocation_bytes", "custom_passes", "time_limit_s"}
+
+
+@pytest.mark.parametrize("name", ["SessionOptions", "RunOptions"])
+def test_attributes_and_defaults_are_those_of_onnxruntime(name):
+    ours, theirs = getattr(options, name)(), getattr(onnxruntime, name)()
+    attributes = {n for n in dir(type(ours)) if isinstance(getattr(type(ours), n), Option)} - BEYOND
+    expected = {n for n in dir(theirs) if n[0] != "_" and not callable(getattr(theirs, n))}
+    assert attributes == expected
+    for attribute in sorted(attributes):
+        value, default = getattr(ours, attribute), getattr(theirs, attribute)
+        assert (int(value) if hasattr(default, "value") else value) == getattr(default, "value", default), attribute
+
+
+@pytest.mark.parametrize("name", ["SessionOptions", "RunOptions"])
+def test_methods_are_those_of_onnxruntime(name):
+    missing = {n for n in dir(getattr(onnxruntime, name)) if n[0] != "_"} - set(dir(getattr(options, name)))
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["GraphOptimizationLevel", "ExecutionMode", "ExecutionOrder", "OrtCompileApiFlags"])
+def test_enumerations_have_the_members_of_onnxruntime(name):
+    theirs = {n: int(m.value) for n, m in getattr(onnxruntime, name).__members__.items()}
+    assert {n: int(m) for n, m in getattr(options, name).__members__.items()} == theirs
+
+
+def test_an_unknown_attribute_is_refused_with_the_near_name():
+    with pytest.raises(UnknownOption, match=r"no attribute 'intra_op_num_thread'.*Did you mean 'intra_op_num_threads'"):
+        SessionOptions().intra_op_num_thread = 2
+    assert not hasattr(SessionOptions(), "intra_op_num_thread")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("intra_op_num_threads", "3"), ("logid", 3), ("enable_profiling", "yes"), ("execution_mode", "parallel")],
+)
+def test_an_attribute_of_another_type_is_refused(name, value):
+    with pytest.raises(InvalidType, match=name):
+        setattr(SessionOptions(), name, value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("intra_op_num_threads", -1), ("log_severity_level", 7)])
+def test_a_number_outside_its_range_is_refused(name, value):
+    with pytest.raises(InvalidArgument, match=name):
+        setattr(SessionOptions(), name, value)
+
+
+def test_numpy_integers_and_plain_numbers_of_members_are_taken():
+    chosen = SessionOptions()
+    chosen.intra_op_num_threads = np.int64(3)
+    chosen.graph_optimization_level = 1
+    assert chosen.intra_op_num_threads == 3
+    assert chosen.graph_optimization_level is GraphOptimizationLevel.ORT_ENABLE_BASIC
+
+
+def test_a_configuration_entry_is_kept_and_typed():
+    chosen = SessionOptions()
+    assert chosen.setting("session.disable_prepacking") is False
+    chosen.add_session_config_entry("session.disable_prepacking", "1")
+    assert chosen.get_session_config_entry("session.disable_prepacking") == "1"
+    assert chosen.setting("session.disable_prepacking") is True
+
+
+def test_an_entry_that_was_not_set_is_an_error_as_in_onnxruntime():
+    with pytest.raises(RuntimeError, match="SessionOptions does not have configuration with key: nope"):
+        SessionOptions().get_session_config_entry("nope")
+    with pytest.raises(RuntimeError, match="RunOptions does not have configuration with key: nope"):
+        RunOptions().get_run_config_entry("nope")
+
+
+def test_an_unknown_key_is_refused_with_the_near_name():
+    with pytest.raises(UnknownOption, match=r"Did you mean 'session.disable_prepacking'"):
+        SessionOptions().add_session_config_entry("session.disable_prepackin", "1")
+
+
+def test_a_value_of_another_type_is_refused_with_the_meaning_of_the_key():
+    with pytest.raises(InvalidArgument, match=r"'banana', expected an integer .*Threads within an operator"):
+        SessionOptions().add_session_config_entry("session.intra_op_num_threads", "banana")
+
+
+def test_a_key_longer_than_onnxruntime_allows_is_refused():
+    with pytest.raises(InvalidArgument, match="1 to 1024 characters"):
+        SessionOptions().add_session_config_entry("k" * 1025, "1")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "attribute", "expected"),
+    [
+        ("session.intra_op_num_threads", "5", "intra_op_num_threads", 5),
+        ("session.graph_optimization_level", "enable_basic", "graph_optimization_level", 1),
+        ("session.execution_mode", "parallel", "execution_mode", 1),
+        ("session.log_id", "me", "logid", "me"),
+    ],
+)
+def test_a_key_that_says_the_same_as_an_attribute_sets_it(key, value, attribute, expected):
+    chosen = SessionOptions()
+    chosen.add_session_config_entry(key, value)
+    assert getattr(chosen, attribute) == expected
+
+
+def test_lenient_options_warn_of_what_strict_ones_refuse():
+    class Lenient(SessionOptions):
+        unknown_is_error = False
+
+    chosen = Lenient()
+    with pytest.warns(UserWarning, match="no configuration key 'session.nope'"):
+        chosen.add_session_config_entry("session.nope", "1")
+    with pytest.warns(UserWarning, match="expected 0 or 1"):
+        chosen.add_session_config_entry("session.disable_prepacking", "banana")
+    assert chosen.get_session_config_entry("session.nope") == "1"
+    assert chosen.setting("session.disable_prepacking") is False
+
+
+def filled() -> SessionOptions:
+    chosen = SessionOptions()
+    chosen.enable_profiling = True
+    chosen.add_session_config_entry("session.disable_prepacking", "1")
+    chosen.add_free_dimension_override_by_name("N", 3)
+    chosen.add_provider("SomeProvider", {"a": 1})
+    chosen.add_external_initializers_from_files_in_memory(["w.bin"], [b"12345678"], [4])
+    return chosen
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o)), SessionOptions.copy]
+)
+def test_options_are_equal_after_copying_and_pickling_and_independent_of_the_original(duplicate):
+    original = filled()
+    if duplicate is copy.deepcopy:
+        original._external_files.clear()  # a memoryview is shared, never copied deeply
+    found = duplicate(original)
+    assert found == original
+    found.add_free_dimension_override_by_name("M", 4)
+    found.add_session_config_entry("session.disable_prepacking", "0")
+    found.custom_passes.append(object())
+    assert dict(original.dimensions_by_name) == {"N": 3}
+    assert original.setting("session.disable_prepacking") is True
+    assert original.custom_passes == []
+
+
+def test_only_the_stated_length_of_a_file_in_memory_is_used():
+    assert bytes(filled().external_files["w.bin"]) == b"1234"
+
+
+def test_an_initializer_must_be_an_ort_value():
+    with pytest.raises(InvalidType, match="expected an OrtValue"):
+        SessionOptions().add_initializer("w", np.zeros(2))
+    chosen = SessionOptions()
+    chosen.add_initializer("w", OrtValue.ortvalue_from_numpy(np.zeros(2, np.float32)))
+    assert list(chosen.initializers) == ["w"]
+
+
+def test_the_devices_of_one_provider_name_it():
+    hardware = OrtHardwareDevice(OrtHardwareDeviceType.CPU)
+    chosen = SessionOptions()
+    assert not chosen.has_providers()
+    chosen.add_provider_for_devices([OrtEpDevice("A", "", hardware)], {"x": "1"})
+    assert chosen.has_providers()
+    assert chosen.providers == [("A", {"x": "1"})]
+    with pytest.raises(InvalidArgument, match="same execution provider"):
+        chosen.add_provider_for_devices([OrtEpDevice("A", "", hardware), OrtEpDevice("B", "", hardware)], {})
+
+
+def test_a_library_of_compiled_operators_is_refused_with_the_way_to_go():
+    with pytest.raises(NotImplemented, match="@custom_op"):
+        SessionOptions().register_custom_ops_library("/nope.so")
+
+
+def test_every_setting_has_a_meaning_and_a_default_that_parses_as_itself():
+    for (scope, name), setting in all_settings().items():
+        assert setting.scope is scope
+        assert setting.meaning.endswith((".", ";")) or setting.meaning[-1] in "`)", name
+        text = str(int(setting.default)) if isinstance(setting.default, bool) else str(setting.default)
+        if text:
+            assert setting.parse(text) == setting.default, name
+
+
+def test_every_key_that_names_an_attribute_has_its_default():
+    chosen = SessionOptions()
+    for setting in all_settings().values():
+        if setting.attribute:
+            fresh = SessionOptions()
+            text = str(int(setting.default)) if isinstance(setting.default, bool) else str(setting.default)
+            fresh.add_session_config_entry(setting.name, text)
+            assert getattr(fresh, setting.attribute) == getattr(chosen, setting.attribute), setting.name
+
+
+def test_known_provider_names_are_those_of_onnxruntime():
+    assert list(KNOWN_PROVIDERS) == onnxruntime.get_all_providers()
+
+
+def test_environment_variables_are_typed(monkeypatch):
+    monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", "3")
+    assert environment_value("ORT_INTRA_OP_NUM_THREADS") == 3
+    monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", "many")
+    with pytest.raises(InvalidArgument, match="expected an integer"):
+        environment_value("ORT_INTRA_OP_NUM_THREADS")
+    monkeypatch.delenv("ORT_INTRA_OP_NUM_THREADS")
+    assert environment_value("ORT_INTRA_OP_NUM_THREADS") == 0
+    assert find_setting(Scope.ENVIRONMENT, "ORT_NOPE") is None
+
+
+def test_a_run_option_may_be_infinite_or_absent():
+    chosen = RunOptions()
+    assert chosen.time_limit_s is None
+    chosen.time_limit_s = 2
+    chosen.time_limit_s = None
+    with pytest.raises(InvalidArgument, match="time_limit_s"):
+        chosen.time_limit_s = -1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen.add_run_config_entry("gpu_graph_id", "1")

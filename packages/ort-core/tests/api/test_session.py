@@ -1,0 +1,369 @@
+"""InferenceSession: what it tells, how it runs, stops, is placed, pickled and closed."""
+
+import asyncio
+import gc
+import io
+import pickle
+import threading
+import time
+import weakref
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import parser
+
+import ort_core
+from ort_core.errors import (
+    AllocationLimitExceeded,
+    Fail,
+    InvalidArgument,
+    InvalidType,
+    InvalidValue,
+    ModelLoadCanceled,
+    NoSuchFile,
+    NotImplemented,
+    RunTerminated,
+    RunTimeout,
+    UnknownOption,
+)
+from ort_core.options import RunOptions, SessionOptions
+from ort_core.session import InferenceSession
+from ort_core.tensors.ort_value import OrtValue
+from ort_core.tensors.ort_value_vector import OrtValueVector
+
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+FEEDS = {"x": X, "z": X}
+ENDLESS = {"count": np.int64(1 << 60), "go": np.True_, "x": np.ones(1, np.float32)}
+
+
+@pytest.mark.parametrize("name", ["two_inputs", "scale", "text", "sequence", "optional", "long_loop"])
+def test_inputs_outputs_and_metadata_are_shown_as_by_onnxruntime(model, session_of, name):
+    ours, theirs = session_of(name), onnxruntime.InferenceSession(model(name))
+    for method in ("get_inputs", "get_outputs", "get_overridable_initializers"):
+        found = [(a.name, a.type, a.shape) for a in getattr(ours, method)()]
+        assert found == [(a.name, a.type, a.shape) for a in getattr(theirs, method)()], method
+    for field in ("custom_metadata_map", "description", "domain", "graph_description", "graph_name", "producer_name"):
+        assert getattr(ours.get_modelmeta(), field) == getattr(theirs.get_modelmeta(), field), field
+    assert str(ours.get_inputs()[0]) == str(theirs.get_inputs()[0])
+
+
+def test_the_version_of_the_model_is_shown(session_of):
+    assert session_of("scale").get_modelmeta().version == 7
+    assert session_of("text").get_modelmeta().version == (1 << 63) - 1  # what onnxruntime shows for none
+
+
+@pytest.mark.parametrize("form", ["path", "str", "bytes", "memoryview", "bytearray", "file", "proto"])
+def test_a_model_is_loaded_from_every_form(model, tmp_path, form):
+    content = model("two_inputs")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    sources = {
+        "path": path, "str": str(path), "bytes": content, "memoryview": memoryview(content),
+        "bytearray": bytearray(content), "file": io.BytesIO(content), "proto": onnx.ModelProto.FromString(content),
+    }  # fmt: skip
+    session = InferenceSession(sources[form])
+    again = pickle.loads(pickle.dumps(session))
+    for each in (session, again):
+        np.testing.assert_array_equal(each.run(["total"], FEEDS)[0], X + X)
+    assert again.get_providers() == session.get_providers()
+
+
+def test_a_missing_file_and_a_foreign_object_are_refused():
+    with pytest.raises(
+        NoSuchFile, match=r"Load model from nope.onnx failed:Load model nope.onnx failed. File doesn't exist"
+    ):
+        InferenceSession("nope.onnx")
+    with pytest.raises(InvalidType, match="Unable to load from type"):
+        InferenceSession(3)
+
+
+def test_outputs_are_chosen_by_name_in_any_order(session_of):
+    session = session_of("two_inputs")
+    product, total = session.run(["product", "total"], FEEDS)
+    np.testing.assert_array_equal(product, X * X)
+    np.testing.assert_array_equal(total, X + X)
+    assert len(session.run([], FEEDS)) == 2
+    with pytest.raises(InvalidArgument, match=r"Invalid output name:totl.*Did you mean 'total'"):
+        session.run(["totl"], FEEDS)
+    with pytest.raises(InvalidType, match=r"expected a list of names or None, such as \['total'\]"):
+        session.run("total", FEEDS)
+
+
+def test_a_call_returns_named_outputs(session_of):
+    session = session_of("two_inputs")
+    for outputs in (session(X, X), session(x=X, z=X), session(FEEDS), session(X, z=X)):
+        np.testing.assert_array_equal(outputs.total, X + X)
+        np.testing.assert_array_equal(outputs["product"], X * X)
+        assert list(outputs) == ["total", "product"]
+    with pytest.raises(AttributeError, match=r"no output 'totl'.*Did you mean 'total'"):
+        _ = outputs.totl
+    with pytest.raises(KeyError, match="Outputs: total, product"):
+        _ = outputs["totl"]
+    assert list(pickle.loads(pickle.dumps(outputs))) == ["total", "product"]
+    with pytest.raises(InvalidType, match="by position and by name"):
+        session(X, x=X)
+    with pytest.raises(InvalidType, match="3 positional values for 2 inputs"):
+        session(X, X, X)
+
+
+def test_an_input_with_a_default_may_be_fed(session_of):
+    session = session_of("scale")
+    assert [a.name for a in session.get_overridable_initializers()] == ["factor"]
+    np.testing.assert_array_equal(session(x=X[0]).y, X[0] * 6)
+    np.testing.assert_array_equal(session(x=X[0], factor=[10.0]).y, X[0] * 30)
+
+
+def test_results_never_share_memory_with_feeds(session_of):
+    text = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[N] x) => (float[N] y) { y = Identity(x) }'
+    )
+    (found,) = InferenceSession(text).run(None, {"x": X[0]})
+    assert not np.shares_memory(found, X)
+
+
+def test_eight_threads_on_one_session_give_the_serial_results(session_of):
+    session = session_of("two_inputs")
+    feeds = [{"x": X + k, "z": X * k} for k in range(64)]
+    serial = [session.run(None, feed) for feed in feeds]
+    found = {}
+
+    def work(first):
+        for k in range(first, 64, 8):
+            found[k] = session.run(None, feeds[k])
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for k in range(64):
+        np.testing.assert_array_equal(found[k], serial[k])
+
+
+def test_a_run_is_terminated_from_another_thread(session_of):
+    options = RunOptions()
+    timer = threading.Timer(0.05, lambda: setattr(options, "terminate", True))
+    timer.start()
+    with pytest.raises(RunTerminated, match=r"Exiting due to terminate flag being set to true."):
+        session_of("long_loop").run(None, ENDLESS, options)
+    timer.join()
+
+
+def test_a_run_ends_at_its_time_limit(session_of):
+    options = RunOptions()
+    options.time_limit_s = 0.05
+    start = time.monotonic()
+    with pytest.raises(RunTimeout, match="time limit"):
+        session_of("long_loop").run(None, ENDLESS, options)
+    assert time.monotonic() - start < 10
+
+
+def test_a_run_may_not_allocate_more_than_allowed(session_of):
+    feeds = {"x": np.ones(1, np.float32), "shape": np.array([1 << 20])}
+    chosen = SessionOptions()
+    chosen.max_allocation_bytes = 1 << 16
+    with pytest.raises(AllocationLimitExceeded, match="limit of 65536 bytes"):
+        session_of("expand", chosen).run(None, feeds)
+    options = RunOptions()
+    options.max_allocation_bytes = 1 << 24
+    assert session_of("expand", chosen).run(None, feeds, options)[0].size == 1 << 20
+
+
+def test_a_callback_receives_results_user_data_and_error_text(session_of):
+    session = session_of("two_inputs")
+    done, calls = threading.Event(), []
+
+    def callback(results, user_data, error):
+        calls.append((results, user_data, error))
+        done.set()
+
+    session.run_async(["total"], FEEDS, callback, "mine")
+    assert done.wait(10)
+    done.clear()
+    session.run_async(["nope"], FEEDS, callback, None)
+    assert done.wait(10)
+    np.testing.assert_array_equal(calls[0][0][0], X + X)
+    assert calls[0][1:] == ("mine", "")
+    assert calls[1][:2] == ([], None)
+    assert "Invalid output name:nope" in calls[1][2]
+    with pytest.raises(ValueError, match="Required inputs"):
+        session.run_async(None, {}, callback, None)
+    session.close()
+
+
+def test_arun_is_awaited_and_many_run_at_once(session_of):
+    session = session_of("two_inputs")
+
+    async def many():
+        return await asyncio.gather(*(session.arun(["total"], {"x": X, "z": X + k}) for k in range(10)))
+
+    for k, (total,) in enumerate(asyncio.run(many())):
+        np.testing.assert_array_equal(total, X + X + k)
+    session.close()
+
+
+def test_cancelling_the_task_stops_the_run(session_of):
+    session = session_of("long_loop")
+
+    async def cancelled():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(session.arun(None, ENDLESS), 0.05)
+
+    asyncio.run(cancelled())
+    start = time.monotonic()
+    session._background._pool.shutdown(wait=True)  # ends only if the run has been told to stop
+    assert time.monotonic() - start < 10
+
+
+def test_ort_values_go_in_and_come_out(session_of):
+    value = OrtValue.ortvalue_from_numpy(X)
+    total, product = session_of("two_inputs").run_with_ort_values(None, {"x": value, "z": value})
+    assert total.data_type() == "tensor(float)"
+    np.testing.assert_array_equal(product.numpy(), X * X)
+
+
+def test_a_vector_of_ort_values_goes_in_and_comes_out(session_of):
+    feeds, fetches = OrtValueVector(), OrtValueVector()
+    feeds.push_back(OrtValue.ortvalue_from_numpy(X))
+    feeds.push_back(OrtValue.ortvalue_from_numpy(X))
+    session_of("two_inputs").run_with_ortvaluevector(RunOptions(), ["x", "z"], feeds, ["product"], fetches, [])
+    assert len(fetches) == 1
+    np.testing.assert_array_equal(fetches[0].numpy(), X * X)
+
+
+def test_a_closed_session_refuses_to_run_and_closes_twice(session_of):
+    with session_of("two_inputs") as session:
+        session.run(None, FEEDS)
+    session.close()
+    with pytest.raises(InvalidValue, match="this session is closed"):
+        session.run(None, FEEDS)
+
+
+def test_a_dropped_session_frees_its_model(session_of):
+    session = session_of("two_inputs")
+    plan = weakref.ref(session._loaded.prepared.plan)
+    del session
+    gc.collect()
+    assert plan() is None
+
+
+def test_an_unknown_argument_is_refused(session_of):
+    with pytest.raises(UnknownOption, match=r"no argument 'disabled_optimisers'.*Did you mean 'disabled_optimizers'"):
+        session_of("two_inputs", disabled_optimisers=[])
+    with pytest.raises(InvalidType, match="expected SessionOptions"):
+        session_of("two_inputs", {"a": 1})
+
+
+def test_later_changes_of_the_options_do_not_change_the_session(session_of):
+    chosen = SessionOptions()
+    session = session_of("two_inputs", chosen)
+    chosen.logid = "later"
+    assert session.get_session_options().logid == ""
+
+
+def test_the_optimised_model_is_saved(session_of, tmp_path):
+    chosen = SessionOptions()
+    chosen.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    session_of("two_inputs", chosen)
+    np.testing.assert_array_equal(InferenceSession(tmp_path / "optimised.onnx")(X, X).total, X + X)
+
+
+def test_initializers_and_sizes_are_replaced_by_the_options(session_of):
+    chosen = SessionOptions()
+    chosen.add_initializer("fixed", OrtValue.ortvalue_from_numpy(np.array([100], np.float32)))
+    chosen.add_free_dimension_override_by_name("N", 4)
+    session = session_of("scale", chosen)
+    assert session.get_inputs()[0].shape == [4]
+    np.testing.assert_array_equal(session(x=X[0]).y, X[0] * 200)
+    again = pickle.loads(pickle.dumps(session))
+    np.testing.assert_array_equal(again(x=X[0]).y, X[0] * 200)
+    with pytest.raises(InvalidArgument, match="Expected: 4"):
+        session(x=X[0, :3])
+
+
+def test_an_initializer_that_does_not_fit_is_refused(session_of):
+    chosen = SessionOptions()
+    chosen.add_initializer("fixd", OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)))
+    with pytest.raises(InvalidArgument, match=r"'fixd', which the model does not have.*Did you mean 'fixed'"):
+        session_of("scale", chosen)
+    chosen = SessionOptions()
+    chosen.add_initializer("fixed", OrtValue.ortvalue_from_numpy(np.zeros(2, np.float32)))
+    with pytest.raises(InvalidArgument, match=r"float\[2\], the model has float\[1\]"):
+        session_of("scale", chosen)
+
+
+def test_loading_is_cancelled_by_the_options(session_of):
+    chosen = SessionOptions()
+    chosen.set_load_cancellation_flag(True)
+    with pytest.raises(ModelLoadCanceled, match="canceled due to user request"):
+        session_of("scale", chosen)
+
+
+def test_options_are_read_from_the_model_where_asked(model):
+    proto = onnx.ModelProto.FromString(model("scale"))
+    proto.metadata_props.add(key="ort_config", value='{"session_options": {"intra_op_num_threads": 3}}')
+    assert InferenceSession(proto).get_session_options().intra_op_num_threads == 0
+    assert InferenceSession(proto, read_config_from_model=1).get_session_options().intra_op_num_threads == 3
+    proto.metadata_props[-1].value = "[]"
+    with pytest.raises(InvalidArgument, match="no JSON object"):
+        InferenceSession(proto, read_config_from_model=1)
+
+
+def test_the_placement_is_explained_and_given_in_the_form_of_onnxruntime(session_of):
+    chosen = SessionOptions()
+    session = session_of("two_inputs", chosen)
+    assert session.explain().counts() == {session.get_providers()[0]: 2}
+    assert "2 nodes" in str(session.explain())
+    with pytest.raises(Fail, match='must be set to "1"'):
+        session.get_provider_graph_assignment_info()
+    chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    (subgraph,) = session_of("two_inputs", chosen).get_provider_graph_assignment_info()
+    assert sorted(node.op_type for node in subgraph.get_nodes()) == ["Add", "Mul"]
+
+
+def test_memory_devices_and_small_questions_are_answered(session_of):
+    session = session_of("two_inputs")
+    assert [info.name for info in session.get_input_memory_infos()] == ["Cpu", "Cpu"]
+    assert [info.name for info in session.get_output_memory_infos()] == ["Cpu", "Cpu"]
+    assert [device.ep_name for device in session.get_input_epdevices()] == session.get_providers()[:1] * 2
+    assert session.create_ortvalue_from_shape_and_type([2], np.float32, "cpu").shape() == [2]
+    assert session.get_tuning_results() == []
+    session.set_tuning_results([])
+    with pytest.raises(NotImplemented, match="tuning"):
+        session.set_tuning_results([{}])
+    session.release_captured_graph()
+    session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})
+    with pytest.raises(UnknownOption):
+        session.set_ep_dynamic_options({"ep.dynamic.nope": "1"})
+
+
+def test_methods_are_those_of_onnxruntime():
+    theirs = {n for n in dir(onnxruntime.InferenceSession) if n[0] != "_"}
+    assert not theirs - set(dir(InferenceSession))
+
+
+def test_the_ort_format_is_refused(session_of):
+    chosen = SessionOptions()
+    chosen.add_session_config_entry("session.load_model_format", "ORT")
+    with pytest.raises(NotImplemented, match="convert the model to ONNX"):
+        session_of("scale", chosen)
+
+
+def test_a_model_compiler_writes_a_model_that_gives_the_same(model, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model("two_inputs"))
+    compiler = ort_core.ModelCompiler(SessionOptions(), str(path))
+    compiler.compile_to_file()
+    pieces = []
+    compiler.compile_to_stream(pieces.append)
+    for source in (tmp_path / "model_ctx.onnx", compiler.compile_to_bytes(), b"".join(pieces)):
+        np.testing.assert_array_equal(InferenceSession(source)(X, X).total, X + X)
+    flags = ort_core.OrtCompileApiFlags
+    with pytest.raises(Fail, match="exists already"):
+        ort_core.ModelCompiler(SessionOptions(), str(path), flags=flags.ERROR_IF_OUTPUT_FILE_EXISTS).compile_to_file()
+    with pytest.raises(Fail, match="Unable to compile any nodes"):
+        ort_core.ModelCompiler(SessionOptions(), str(path), flags=flags.ERROR_IF_NO_NODES_COMPILED).compile_to_bytes()
+    with pytest.raises(InvalidArgument, match="given as bytes"):
+        ort_core.ModelCompiler(SessionOptions(), model("scale")).compile_to_file()

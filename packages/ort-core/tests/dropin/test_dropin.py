@@ -1,0 +1,183 @@
+"""The drop-in: an unchanged program's ``import onnxruntime`` gets this project, with its leniency and its texts."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+MODEL = """
+from onnx import parser
+model = parser.parse_model('<ir_version: 8, opset_import: ["": 13]> g (float[N, 4] x) => (float[N, 4] y) {y = Relu(x)}')
+content = model.SerializeToString()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that runs a program under the drop-in and returns its output."""
+
+    def run_program(program, *arguments, as_module=False, code=0):
+        path = tmp_path / "program.py"
+        path.write_text(MODEL + textwrap.dedent(program), encoding="utf-8")
+        target = ["-m", "program"] if as_module else [str(path)]
+        command = [sys.executable, "-m", "ort_core.dropin", *target, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run_program
+
+
+@pytest.mark.parametrize("as_module", [False, True], ids=["file", "module"])
+def test_an_unchanged_program_runs_on_this_project(run, as_module):
+    program = """
+        import json, sys
+        import numpy as np
+        import onnxruntime as ort
+        from importlib.metadata import version
+        session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+        found = session.run(None, {"x": -np.ones((1, 4), np.float32)})[0].tolist()
+        versions = [ort.__version__, version("onnxruntime")]
+        print(json.dumps([__name__, sys.argv[1:], found, *versions, type(session).__module__]))
+    """
+    name, arguments, found, stated, installed, module = json.loads(run(program, "a", "-b", as_module=as_module).stdout)
+    assert (name, arguments, found) == ("__main__", ["a", "-b"], [[0, 0, 0, 0]])
+    assert stated == installed == "1.31.1"
+    assert module.startswith("ort_core.")
+
+
+def test_exceptions_are_caught_by_the_names_and_matched_by_the_texts_of_onnxruntime(run):
+    program = """
+        import numpy as np
+        import onnxruntime as ort
+        from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, NoSuchFile
+        session = ort.InferenceSession(content)
+        for kind, act in (
+            (InvalidArgument, lambda: session.run(None, {"x": np.zeros((2, 4))})),
+            (NoSuchFile, lambda: ort.InferenceSession("nope.onnx")),
+            (ValueError, lambda: session.run(None, {})),
+            (RuntimeError, lambda: session.io_binding().bind_output("nope")),
+            (RuntimeError, lambda: ort.SessionOptions().get_session_config_entry("nope")),
+            (AttributeError, lambda: setattr(ort.SessionOptions(), "nope", 1)),
+        ):
+            try:
+                act()
+            except kind as error:
+                print(str(error).splitlines()[0])
+    """
+    lines = run(program).stdout.splitlines()
+    expected = [
+        "[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Unexpected input data type. Actual: (tensor(double))",
+        "[ONNXRuntimeError] : 3 : NO_SUCHFILE : Load model from nope.onnx failed:Load model nope.onnx failed.",
+        "Required inputs (['x']) are missing from input feed ([]).",
+        "Failed to find NodeArg with name: nope in the def list",
+        "SessionOptions does not have configuration with key: nope",
+        "SessionOptions has no attribute 'nope'",
+    ]
+    assert len(lines) == len(expected)
+    for line, start in zip(lines, expected, strict=True):
+        assert line.startswith(start)
+
+
+def test_what_onnxruntime_forgives_warns_only(run):
+    program = """
+        import onnxruntime as ort
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.not_a_key", "1")
+        options.add_session_config_entry("session.disable_prepacking", "banana")
+        providers = ["CUDAExecutionProvider", ("CPUExecutionProvider", {"foo": 1})]
+        print(ort.InferenceSession(content, options, providers=providers, foo=1).get_providers())
+        print(ort.InferenceSession(content, providers=["CudaEP"]).get_providers())
+        print(ort.InferenceSession(content, providers=[]).get_providers())
+    """
+    done = run(program)
+    assert done.stdout.splitlines() == ["['CPUExecutionProvider']"] * 3
+    assert "Specified provider 'CUDAExecutionProvider' is not in available provider names." in done.stderr
+    assert "Specified provider 'CudaEP' is not in available provider names." in done.stderr
+    assert "has no configuration key 'session.not_a_key'" in done.stderr
+    assert "CPUExecutionProvider has no options foo" in done.stderr
+
+
+def test_the_backend_interface_of_onnx_is_there(run):
+    program = """
+        import numpy as np
+        import onnxruntime.backend as backend
+        from onnxruntime.backend.backend import OnnxRuntimeBackend
+        import onnx.backend.base
+        assert issubclass(OnnxRuntimeBackend, onnx.backend.base.Backend)
+        x = -np.ones((1, 4), np.float32)
+        prepared = backend.prepare(model, "CPU", graph_optimization_level=0)
+        for outputs in (prepared.run([x]), prepared.run(x), prepared.run({"x": x}), backend.run_model(content, [x])):
+            assert outputs[0].tolist() == [[0, 0, 0, 0]]
+        print(backend.supports_device("CPU"), backend.supports_device("CUDA"), backend.is_compatible(content))
+        print(backend.is_compatible(b"nonsense"), OnnxRuntimeBackend.is_opset_supported(model)[0])
+    """
+    assert run(program).stdout.split() == ["True", "False", "True", "False", "True"]
+
+
+def test_the_modules_that_programs_import_by_name_have_their_names(run):
+    program = """
+        import onnxruntime as ort
+        from onnxruntime.capi import _pybind_state as C, onnxruntime_pybind11_state as state
+        from onnxruntime.capi.onnxruntime_inference_collection import IOBinding, OrtValue, Session
+        from onnxruntime.capi.onnxruntime_validation import check_distro_info
+        from onnxruntime.datasets import get_example
+        assert C.OrtValueVector and state.InvalidGraph and ort.capi._pybind_state is C
+        assert len(C.get_all_operator_schema()) > 100
+        assert isinstance(ort.InferenceSession(content), Session)
+        assert ort.OrtValue is OrtValue and ort.IOBinding is IOBinding
+        value = ort.OrtValue.ortvalue_from_numpy(__import__("numpy").zeros(2))
+        assert value._ortvalue._get_c_value() is value and ort.OrtDevice.make("cpu", 0)._get_c_device()
+        try:
+            get_example("sigmoid.onnx")
+        except FileNotFoundError as error:
+            print(error)
+        try:
+            import onnxruntime.quantization
+        except ModuleNotFoundError as error:
+            print(error)
+    """
+    first, second = run(program).stdout.splitlines()
+    assert "ships no example models" in first
+    assert "onnxruntime.quantization" in second
+
+
+def test_the_exit_code_and_the_traceback_are_those_of_the_program(run):
+    assert run("raise SystemExit(3)", code=3).stderr == ""
+    assert "ZeroDivisionError" in run("1 / 0", code=1).stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["-m"], ["--nope"], ["absent.py"]])
+def test_a_wrong_call_shows_the_usage(arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "ort_core.dropin", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "usage: python -m ort_core.dropin" in done.stderr
+
+
+def test_installing_after_onnxruntime_was_imported_is_refused():
+    program = "import onnxruntime, ort_core.dropin; ort_core.dropin.install()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "install the drop-in before the first import" in done.stderr
+
+
+def test_errors_show_no_code_outside_the_drop_in():
+    program = "import ort_core\ntry: ort_core.InferenceSession('nope')\nexcept ort_core.OrtError as e: print(e)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Load model from nope failed")
+
+
+def test_everything_that_the_root_of_onnxruntime_has_is_there(run):
+    import onnxruntime
+
+    theirs = {n for n in dir(onnxruntime) if n[0] != "_"} - {
+        "contextlib",
+        "import_capi_exception",
+        "onnxruntime_validation",
+    }
+    theirs -= {"backend", "datasets", "quantization", "tools", "transformers"}
+    found = json.loads(run("import json, onnxruntime; print(json.dumps(dir(onnxruntime)))").stdout)
+    assert not theirs - set(found)

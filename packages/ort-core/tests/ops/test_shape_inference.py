@@ -1,0 +1,308 @@
+"""The inference engine: merging, symbols, contents of shapes, bodies, functions, contradictions."""
+
+from __future__ import annotations
+
+import pytest
+
+from ort_core.errors import Fail, InvalidGraph
+from ort_core.ir.dims import SymbolicDim
+from ort_core.ir.model import Model
+from ort_core.ir.traversal import walk
+from ort_core.ir.types import DataType, OptionalType, SequenceType, TensorType
+from ort_core.ir.values import Value
+from ort_core.ops.inference_report import NoteKind
+from ort_core.ops.unknown_dims import is_unknown, visible_shape
+
+n, m = SymbolicDim.named("n"), SymbolicDim.named("m")
+
+
+def find(model: Model, name: str) -> Value:
+    """Return the value of that name, in nested graphs too."""
+    for node in walk(model.graph):
+        for value in node.present_outputs():
+            if value.name == name:
+                return value
+    raise AssertionError(f"no value {name!r}")
+
+
+def test_named_sizes_flow_through_operators(infer):
+    model, report = infer("g (float[n, 3] x, float[3, m] w) => (float[?, ?] y) { a = MatMul(x, w) y = Relu(a) }")
+    assert find(model, "y").type == TensorType(DataType.FLOAT, (n, m))
+    assert report.notes == ()
+
+
+def test_unknown_sizes_get_anonymous_names_that_stay_equal(infer):
+    model, _ = infer("g (float[?, 4] x) => (float[?, ?] y) { a = Relu(x) b = Add(a, x) y = Transpose(b) }")
+    first = model.graph.inputs[0].shape[0]
+    assert is_unknown(first)
+    assert find(model, "y").shape == (4, first)
+    assert visible_shape(find(model, "y").shape) == (4, None)
+
+
+def test_two_question_marks_are_not_the_same_size(schemas, rules):
+    from ort_core.ir.graph import Graph
+    from ort_core.ir.nodes import Node
+    from ort_core.ops.shape_inference import infer_types
+
+    mark = SymbolicDim.named("?")
+    graph = Graph(inputs=[Value("x", TensorType(DataType.FLOAT, (mark, mark)))])
+    node = graph.append(Node("Relu", graph.inputs, [Value("y")]))
+    graph.add_output(node.output)
+    infer_types(Model(graph, {"": 18}), schemas, rules)
+    assert node.output.shape[0] != node.output.shape[1]
+
+
+def test_contents_of_shapes_flow_through_shape_arithmetic(infer):
+    model, report = infer("""g (float[n, 4, 6] x) => (float[?, ?] y) {
+        s = Shape(x)
+        i = Constant<value = int64 {0}>()
+        b = Gather(s, i)
+        two = Constant<value = int64 {2}>()
+        half = Div(b, two)
+        back = Mul(half, two)
+        axes = Constant<value = int64[1] {0}>()
+        u = Unsqueeze(b, axes)
+        rest = Constant<value = int64[1] {-1}>()
+        t = Concat<axis = 0>(u, rest)
+        y = Reshape(x, t)
+    }""")
+    assert find(model, "y").shape == (n, 24)
+    assert report.values[find(model, "half")].reshape(-1)[0] == n // 2
+
+
+def test_expand_pattern_of_exporters_is_understood(infer):
+    model, _ = infer("""g (float[1, n] x, float[m, n] like) => (float[?, ?] y) {
+        s = Constant<value = int64[2] {5, -1}>()
+        minus = Constant<value = int64[1] {-1}>()
+        k = Constant<value = int64[1] {2}>()
+        ones = ConstantOfShape<value = int64[1] {1}>(k)
+        is_minus = Equal(s, minus)
+        target = Where(is_minus, ones, s)
+        y = Expand(x, target)
+    }""")
+    assert find(model, "y").shape == (5, n)
+
+
+def test_broadcast_of_two_symbols_is_the_same_wherever_it_happens(infer):
+    model, _ = infer("g (float[n] x, float[m] z) => (float[?] y) { a = Add(x, z) b = Mul(z, x) y = Sub(a, b) }")
+    shape = find(model, "y").shape
+    assert shape == find(model, "a").shape
+    assert shape[0].evaluate({"n": 1, "m": 7}) == 7
+    assert shape[0].evaluate({"n": 0, "m": 1}) == 0
+
+
+def test_positions_cut_to_a_table_meet_the_sequence_length(infer):
+    model, _ = infer("""g (float[n, 8] x, float[512, 8] table) => (float[?, ?] y) {
+        s = Shape<end = 1>(x)
+        zero = Constant<value = int64[1] {0}>()
+        t = Slice(table, zero, s)
+        y = Add(x, t)
+    }""")
+    assert find(model, "y").shape == (n, 8)
+
+
+def test_declared_number_wins_over_an_inferred_unknown(infer):
+    model, report = infer("g (float[n] x) => (int64[1, 7] y) { y = NonZero(x) }")
+    assert find(model, "y").shape == (1, 7)
+    assert report.notes == ()
+
+
+def test_declared_name_wins_over_an_anonymous_size_only(infer):
+    model, _ = infer("g (float[n] x) => (int64[1, hits] y, float[other] z) { y = NonZero(x) z = Relu(x) }")
+    assert find(model, "y").shape == (1, SymbolicDim.named("hits"))
+    assert find(model, "z").shape == (n,)
+
+
+def test_contradicting_element_type_is_noted_and_raises_when_strict(infer):
+    text = "g (float[2] x) => (double[2] y) { [node_name] y = Relu(x) }"
+    model, report = infer(text)
+    (note,) = report.of_kind(NoteKind.TYPE)
+    assert note.message == (
+        "Type Error: Type (tensor(double)) of output arg (y) of node (node_name) does not match expected type "
+        "(tensor(float))."
+    )
+    assert isinstance(note.error(), Fail)
+    assert find(model, "y").type == TensorType(DataType.FLOAT, (2,))
+    with pytest.raises(InvalidGraph, match="does not match expected type"):
+        infer(text, strict=True)
+
+
+def test_contradicting_shape_is_noted_and_the_inferred_one_kept(infer):
+    model, report = infer("g (float[2] x) => (float[3] y) { y = Relu(x) }")
+    (note,) = report.of_kind(NoteKind.SHAPE)
+    assert "{3} declared for 'y' contradicts the inferred shape {2}" in note.message
+    assert find(model, "y").shape == (2,)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("(float[2] x, double[2] z) => (float[2] y) { [k] y = Add(x, z) }", "Type parameter (T) of Optype (Add) bound"),
+        ("(string[2] x) => (string[2] y) { [k] y = Relu(x) }", "Type 'tensor(string)' of input parameter (x)"),
+        ("(float[2] x) => (float[2] y) { [k] y = Add(x) }", "has input size 1 not in range [min=2, max=2]"),
+        ("(float[2, 3] x, float[4, 5] z) => (float[?] y) { [k] y = MatMul(x, z) }", "Node (k) Op (MatMul)"),
+        ("(float[2] x) => (float[2] y) { [k] y = Softmax<axis = 7>(x) }", "'axis' must be in [-1 , 0]"),
+        ("(float[2, 3] x) => (float[?] y) { [k] y = Transpose<perm = [0, 2]>(x) }", "no permutation"),
+    ],
+)
+def test_impossible_node_is_noted_with_its_name(infer, body, text):
+    _, report = infer(f"g {body}")
+    assert any(text in note.message and "k" in note.message for note in report.notes)
+    with pytest.raises(InvalidGraph):
+        report.raise_first()
+
+
+def test_unknown_operator_is_a_gap_and_keeps_declared_types(infer):
+    model, report = infer("g (float[2] x) => (float[5] y) { y = local.Mystery(x) }", strict=True)
+    (note,) = report.notes
+    assert note.kind is NoteKind.GAP
+    assert "No Op registered for Mystery" in note.message
+    assert find(model, "y").shape == (5,)
+
+
+def test_input_shapes_replace_named_sizes_everywhere(infer):
+    model, _ = infer(
+        "g (float[n, 3] x, float[n] z) => (float[n] y) <float[n, hidden] a> { a = local.Mystery(x) y = Relu(z) }",
+        input_shapes={"x": (8, 3)},
+    )
+    assert find(model, "a").shape == (8, SymbolicDim.named("hidden"))
+    assert find(model, "y").shape == (8,)
+
+
+def test_input_shapes_that_contradict_the_model_are_refused(infer):
+    with pytest.raises(InvalidGraph, match="input_shapes gives 'x'"):
+        infer("g (float[2] x) => (float[2] y) { y = Relu(x) }", input_shapes={"x": (3,)})
+    with pytest.raises(InvalidGraph, match="names 'z'"):
+        infer("g (float[2] x) => (float[2] y) { y = Relu(x) }", input_shapes={"z": (3,)})
+
+
+def test_if_keeps_what_both_branches_agree_on(infer):
+    model, _ = infer("""g (bool c, float[n, 4] x, float[n, 5] z) => (float[?, ?] y) {
+        y = If(c) <then_branch = t () => (float[?, ?] a) { a = Relu(x) },
+                   else_branch = e () => (float[?, ?] b) { b = Relu(z) }>
+    }""")
+    shape = find(model, "y").shape
+    assert shape[0] == n
+    assert is_unknown(shape[1])
+    assert find(model, "a").shape == (n, 4)
+
+
+def test_if_with_a_decided_condition_takes_its_branch_without_notes_of_the_other(infer):
+    model, report = infer("""g (float[3, 4] x) => (float[?, ?] y) {
+        r = Shape<start = 0, end = 1>(x)
+        three = Constant<value = int64[1] {3}>()
+        c = Equal(r, three)
+        y = If(c) <then_branch = t () => (float[?, ?] a) { a = Relu(x) },
+                   else_branch = e () => (float[?, ?] b) { b = MatMul(x, x) }>
+    }""")
+    assert find(model, "y").shape == (3, 4)
+    assert report.notes == ()
+
+
+def test_loop_state_that_grows_has_an_unknown_size(infer):
+    model, report = infer("""g (int64 k, bool c, float[1, 4] x) => (float[?, 4] y, float[?, ?, ?] z) {
+        y, z = Loop(k, c, x) <body = b (int64 i, bool ci, float[?, ?] s) => (bool co, float[?, ?] t, float[?, ?] o) {
+            co = Identity(ci)
+            t = Concat<axis = 0>(s, x)
+            o = Relu(x)
+        }>
+    }""")
+    assert is_unknown(find(model, "y").shape[0])
+    assert find(model, "y").shape[1] == 4
+    assert find(model, "z").shape[1:] == (1, 4)
+    assert report.notes == ()
+
+
+def test_scan_cuts_inputs_and_stacks_outputs(infer):
+    model, _ = infer("""g (float[4] s, float[n, 4] x) => (float[?] f, float[?, ?] y) {
+        f, y = Scan<num_scan_inputs = 1, body = b (float[?] a, float[?] b1) => (float[?] a1, float[?] o) {
+            a1 = Add(a, b1)
+            o = Concat<axis = 0>(a, b1)
+        }>(s, x)
+    }""")
+    assert find(model, "f").shape == (4,)
+    assert find(model, "y").shape == (n, 8)
+
+
+def test_sequences_and_optionals_carry_their_element_types(infer):
+    model, _ = infer("""g (float[n, 2] x) => (float[?, 2] y) {
+        s = SequenceConstruct(x, x)
+        o = Optional(s)
+        g1 = OptionalGetElement(o)
+        y = ConcatFromSequence<axis = 0>(g1)
+    }""")
+    sequence = SequenceType(TensorType(DataType.FLOAT, (n, 2)))
+    assert find(model, "o").type == OptionalType(sequence)
+    assert find(model, "g1").type == sequence
+    assert find(model, "y").shape[1] == 2
+
+
+FUNCTION = """
+<domain: "local", opset_import: ["" : 18]>
+Half <axis> (x) => (y) {
+    two = Constant<value = float {2.0}>()
+    d = Div(x, two)
+    y = Softmax<axis : int = @axis>(d)
+}"""
+
+
+def test_function_is_inferred_anew_at_every_call(infer):
+    text = """g (float[n, 2] x, float[5] z) => (float[?, ?] y, float[?] w) {
+        y = local.Half<axis = 1>(x)
+        w = local.Half<axis = 0>(z)
+    }"""
+    model, report = infer(text + FUNCTION)
+    assert find(model, "y").shape == (n, 2)
+    assert find(model, "w").shape == (5,)
+    assert report.notes == ()
+    function = next(iter(model.functions.values()))
+    assert all(value.type is None for value in function.graph.inputs), "a function means another thing at every call"
+
+
+def test_attribute_of_a_call_reaches_the_body(infer):
+    text = "g (float[n, 2] x) => (float[?, ?] y) { y = local.Half<axis = 9>(x) }"
+    _, report = infer(text + FUNCTION)
+    assert any("Its actual value is: 9" in note.message for note in report.notes)
+
+
+def test_functions_that_explode_are_refused_in_time(schemas, rules, monkeypatch):
+    from ort_core.onnx_io.text import parse_model
+    from ort_core.ops import shape_inference
+
+    monkeypatch.setattr(shape_inference, "MAX_STEPS", 5000)
+    calls = "".join(
+        f'<domain: "local", opset_import: ["" : 18, "local" : 1]>\n'
+        f"F{i} (x) => (y) {{ a = local.F{i - 1}(x) y = local.F{i - 1}(a) }}\n"
+        for i in range(1, 40)
+    )
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18, "local" : 1]>\n'
+        "g (float[2] x) => (float[2] y) { y = local.F39(x) }\n" + calls + '<domain: "local", opset_import: ["" : 18]>\n'
+        "F0 (x) => (y) { y = Relu(x) }"
+    )
+    with pytest.raises(InvalidGraph, match="expand to more than"):
+        shape_inference.infer_types(parse_model(text), schemas, rules)
+
+
+def test_default_of_an_input_is_not_taken_for_a_constant(infer, schemas, rules):
+    from ort_core.ops.shape_inference import infer_types
+
+    model, _ = infer("g (float[6] x) => (float[a, b] y) <int64[2] s = {2, 3}> { y = Reshape(x, s) }")
+    assert find(model, "y").shape == (2, 3)
+    overridable, _ = infer("g (float[6] x) => (float[a, b] y) <int64[2] s = {2, 3}> { y = Reshape(x, s) }")
+    output = find(overridable, "y")
+    output.type = TensorType(DataType.FLOAT)
+    overridable.graph.add_input(overridable.graph.find_initializer("s"))
+    infer_types(overridable, schemas, rules)
+    assert visible_shape(output.shape) == (None, None)
+
+
+def test_frozen_model_can_be_inferred_again_with_the_same_result(infer, schemas, rules):
+    from ort_core.ops.shape_inference import infer_types
+
+    model, _ = infer("g (float[?, 4] x) => (int64[?, ?] y) { a = Relu(x) y = NonZero(a) }")
+    before = {value.name: value.type for node in walk(model.graph) for value in node.present_outputs()}
+    report = infer_types(model.freeze(), schemas, rules)
+    after = {value.name: value.type for node in walk(model.graph) for value in node.present_outputs()}
+    assert after == before
+    assert not report.declared

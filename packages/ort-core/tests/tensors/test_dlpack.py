@@ -1,0 +1,78 @@
+"""DLPack: no copies, for the types of numpy and for those that it lacks, and memory that lives while used."""
+
+import gc
+
+import ml_dtypes
+import numpy as np
+import onnxruntime
+import pytest
+
+from ort_core.errors import InvalidValue
+from ort_core.tensors import dlpack
+from ort_core.tensors.ort_value import OrtValue
+
+TYPES = ["bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_types_that_numpy_lacks_go_out_and_come_in_without_a_copy(name):
+    array = np.array([[1, 2], [4, 8]], getattr(ml_dtypes, name))
+    value = OrtValue.of(array)
+    found = OrtValue.from_dlpack(value)
+    assert found.numpy().dtype == array.dtype
+    assert found.data_ptr() == array.ctypes.data
+    np.testing.assert_array_equal(found.numpy(), array)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "complex64"])
+def test_types_of_numpy_go_out_and_come_in_without_a_copy(dtype):
+    array = np.ones((2, 3), dtype)
+    assert np.shares_memory(np.from_dlpack(OrtValue.of(array)), array)
+    assert np.shares_memory(OrtValue.from_dlpack(array).numpy(), array)
+    assert np.shares_memory(dlpack.from_dlpack(array.__dlpack__()), array), "a bare capsule"
+
+
+def test_memory_is_kept_while_anyone_uses_it_and_released_afterwards():
+    before = len(dlpack._exported)
+    found = OrtValue.from_dlpack(OrtValue.of(np.arange(1000).astype(ml_dtypes.bfloat16)))
+    gc.collect()
+    array = found.numpy()[10:20]
+    del found
+    gc.collect()
+    assert len(dlpack._exported) == before + 1
+    assert array.tolist() == list(range(10, 20))
+    del array
+    gc.collect()
+    assert len(dlpack._exported) == before
+    capsule = OrtValue.of(np.zeros(3, ml_dtypes.bfloat16)).__dlpack__()
+    del capsule  # nobody consumed it
+    gc.collect()
+    assert len(dlpack._exported) == before
+
+
+def test_onnxruntime_consumes_what_is_exported():
+    array = np.arange(4, dtype=np.float32)
+    value = onnxruntime.OrtValue.from_dlpack(OrtValue.of(array))
+    assert value.data_ptr() == array.ctypes.data
+    back = OrtValue.from_dlpack(value)
+    assert back.data_ptr() == array.ctypes.data
+
+
+@pytest.mark.parametrize("array", [np.array(["a"], object), np.array([1], ml_dtypes.int4)], ids=["strings", "int4"])
+def test_what_dlpack_cannot_say_is_refused(array):
+    with pytest.raises(BufferError):
+        OrtValue.of(array).__dlpack__()
+
+
+def test_data_on_another_device_and_foreign_objects_are_refused():
+    class Elsewhere:
+        def __dlpack__(self, **arguments):
+            raise AssertionError("not to be asked")
+
+        def __dlpack_device__(self):
+            return (2, 0)
+
+    with pytest.raises(InvalidValue, match="device type 2"):
+        OrtValue.from_dlpack(Elsewhere())
+    with pytest.raises(InvalidValue, match="expected an object with __dlpack__"):
+        OrtValue.from_dlpack(3)
