@@ -16,8 +16,11 @@ from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
+from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.ops.inference_report import NoteKind
 from ort_core.ops.shape_inference import infer_types
+from ort_core.ops.symbolic_values import SymbolicValue
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.partitioning.partition import Partition
 from ort_core.passes.base import Level, Pass, PassContext
@@ -132,22 +135,30 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     Raises:
         InvalidGraph: types contradict each other.
     """
-    infer_types(model, environment.schemas, environment.inference_rules)
+    inferred = infer_types(model, environment.schemas, environment.inference_rules)
+    for note in inferred.of_kind(NoteKind.TYPE, NoteKind.REFUSAL):
+        raise note.error()
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
         return None
     extra = (*environment.passes, *settings.extra_passes)
     passes = pipeline_for(Level.BASIC, disabled=settings.disabled_passes, extra=extra)
-    return run_pipeline(passes, pass_context(model, environment, settings))
+    return run_pipeline(passes, pass_context(model, environment, settings, inferred.values))
 
 
-def pass_context(model: Model, environment: Environment, settings: PrepareSettings) -> PassContext:
+def pass_context(
+    model: Model,
+    environment: Environment,
+    settings: PrepareSettings,
+    values: Mapping[Value, SymbolicValue] | None = None,
+) -> PassContext:
     """Return what passes need: schemas, folding by the reference kernels, and inference."""
     context = evaluation_context(model, environment, settings.seed)
     return PassContext(
         model,
         environment.schemas,
         lambda node, inputs: evaluate_node(node, inputs, context),
-        lambda changed: infer_types(changed, environment.schemas, environment.inference_rules),
+        lambda changed: infer_types(changed, environment.schemas, environment.inference_rules).values,
+        values=values,
     )
 
 

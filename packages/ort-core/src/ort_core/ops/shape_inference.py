@@ -16,7 +16,7 @@ from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of
-from ort_core.ir.types import DataType, Shape, TensorType, ValueType
+from ort_core.ir.types import DataType, Shape, TensorType, ValueType, is_assignable
 from ort_core.ir.values import Value
 from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
@@ -323,6 +323,8 @@ class Inference:
         if found == declared:
             return found
         name = node.name if node is not None else ""
+        if is_assignable(found, declared) != is_assignable(declared, found):
+            return declared  # an optional that holds something is declared by what it holds, or the other way round
         if not types_agree(found, declared):
             self._note(
                 NoteKind.TYPE,
