@@ -14,6 +14,7 @@ from ort_core.ir.attributes import SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.types import DataType
 from ort_core.onnx_io.external_data import ExternalFiles, parse_location
+from ort_core.onnx_io.utf8 import check_text
 from ort_core.tensors.packing import pack_bits, unpack_bits
 
 _MAX_ELEMENTS = 1 << 48  # far above any memory; keeps products of hostile dimensions in range
@@ -110,6 +111,7 @@ def _external(
     if dtype is DataType.STRING:
         raise InvalidGraph(f"tensor {proto.name!r}: strings cannot lie in external data")
     entries = {entry.key: entry.value for entry in proto.external_data}
+    check_text(*entries, *entries.values())
     where = parse_location(proto.name, entries)
     files = files or ExternalFiles(None)
     files.check(proto.name, where)

@@ -210,6 +210,8 @@ class Inference:
         problem = signature.count_problem(node)
         if problem is not None:
             self._note(NoteKind.TYPE, problem, node)
+        for message in signature.presence_problems(node):
+            self._note(NoteKind.TYPE, message, node)
         for message in signature.type_problems(node, types):
             self._note(NoteKind.TYPE, message, node)
         return signature.output_types(types, len(node.outputs))
@@ -291,7 +293,7 @@ class Inference:
                 self._values[value] = context.found_values.get(index)
 
     def _refuse(self, node: Node, reason: str) -> None:
-        self._note(NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {reason}", node)
+        self._note(NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) {reason}", node)
 
     def _sane(self, found: ValueType | None, node: Node) -> ValueType | None:
         """Refuse sizes that no tensor can have; they come from impossible attributes and constants."""
@@ -299,7 +301,7 @@ class Inference:
             return found
         if all(not isinstance(d, int) or 0 <= d <= MAX_SIZE for d in found.shape):
             return found
-        self._refuse(node, f"the output shape {found.shape} is impossible")
+        self._refuse(node, str(InferenceRefusal(f"the output shape {found.shape} is impossible")))
         return TensorType(found.dtype)
 
     # ---- types

@@ -75,6 +75,9 @@ class _Stacks:
 
     def push(self, results: Sequence[np.ndarray]) -> None:
         for stack, result in zip(self.values, results, strict=True):
+            if not isinstance(result, np.ndarray):
+                kind = type(result).__name__
+                raise InvalidArgument(f"{self._op_type}: a scan output must be a tensor, the body gave a {kind}")
             stack.append(result)
             self._nbytes += result.nbytes
         self._guard.check_allocation(self._nbytes, f"scan outputs of {self._op_type}")
