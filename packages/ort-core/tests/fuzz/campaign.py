@@ -1,6 +1,6 @@
 """Run many mutants in this process, under a memory limit, and write what was no result and no clear OrtError.
 
-    python campaign.py CORPUS FIRST COUNT OUT      seeds FIRST to FIRST + COUNT - 1; findings as JSON lines
+    python campaign.py CORPUS FIRST COUNT OUT [TIME_LIMIT_S]      seeds FIRST to FIRST + COUNT - 1; findings as JSON lines
 
 Each mutant is loaded and run with a time limit and an allocation limit. A finding is an error that is no ``OrtError``,
 a built-in error that a kernel let out (its name stands in the message), memory beyond the limit, or a hang. The seed is
@@ -35,7 +35,6 @@ import ort_core as ort
 
 MEMORY_NBYTES = 4 << 30
 VALUE_NBYTES = 64 << 20  # what one value may take: far above every seed, far below the memory limit
-TIME_LIMIT_S = 2.0
 HANG_S = 10
 SLOW_S = 6.0
 BARE = re.compile(
@@ -44,7 +43,10 @@ BARE = re.compile(
     r"AxisError|NotImplementedError|UFuncTypeError|_UFunc\w+|DTypePromotionError|error|InvalidOperation|FloatingPointError)"
     r": "
 )
-_SIZES = {"float16": 2}
+_PLAIN_TYPES = (
+    "float16", "float32", "float64", "bool", "object",
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
 
 
 class Hang(BaseException):
@@ -96,15 +98,16 @@ def fitting_feeds(session: ort.InferenceSession, feeds: dict[str, object], rng: 
 
 
 def _ones(declared: str, shape: list[int]) -> object:
-    kinds = {"float": np.float32, "double": np.float64, "string": object, "bool": np.bool_}
+    names = {"float": "float32", "double": "float64", "string": "object"}
     name = declared.removeprefix("tensor(").removesuffix(")")
-    dtype = kinds.get(name) or (np.dtype(name) if re.fullmatch(r"u?int\d\d?|float16", name) and "int4" not in name and "int2" not in name else None)
-    if dtype is None or any(size < 0 for size in shape):
+    name = names.get(name, name)
+    if name not in _PLAIN_TYPES or any(size < 0 for size in shape):
         return None
-    return np.full(shape, "text", object) if dtype is object else np.ones(shape, dtype)
+    dtype = np.dtype(name)
+    return np.full(shape, "text", object) if dtype == object else np.ones(shape, dtype)
 
 
-def try_mutant(seed: Seed, rng: random.Random, folder: Path) -> tuple[str, str, str]:
+def try_mutant(seed: Seed, rng: random.Random, folder: Path, time_limit_s: float = 2.0) -> tuple[str, str, str]:
     """Return what was done, how it ended (``result`` or the name of the error), and the message."""
     name, content, feeds = seed
     done, broken = mutate(content, rng)
@@ -115,7 +118,7 @@ def try_mutant(seed: Seed, rng: random.Random, folder: Path) -> tuple[str, str, 
     options.max_allocation_bytes = VALUE_NBYTES
     options.graph_optimization_level = rng.choice(list(ort.GraphOptimizationLevel))
     run_options = ort.RunOptions()
-    run_options.time_limit_s = TIME_LIMIT_S
+    run_options.time_limit_s = time_limit_s
     try:
         with alarm():
             session = ort.InferenceSession(str(path), options)
@@ -138,7 +141,7 @@ def verdict(ending: str, message: str, seconds: float) -> str | None:
     return f"slow {seconds:.1f} s" if seconds > SLOW_S else None
 
 
-def run_seeds(corpus: list[Seed], first: int, count: int, out: Path) -> None:
+def run_seeds(corpus: list[Seed], first: int, count: int, out: Path, time_limit_s: float) -> None:
     """Try ``count`` mutants; writes findings, and at the end the counts of endings."""
     endings: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder, out.open("a") as file:
@@ -147,7 +150,7 @@ def run_seeds(corpus: list[Seed], first: int, count: int, out: Path) -> None:
             print(json.dumps({"trying": number}), file=file, flush=True)
             rng = random.Random(number)
             start = time.monotonic()
-            done, ending, message = try_mutant(rng.choice(corpus), rng, inside)
+            done, ending, message = try_mutant(rng.choice(corpus), rng, inside, time_limit_s)
             problem = verdict(ending, message, time.monotonic() - start)
             endings[ending] = endings.get(ending, 0) + 1
             if problem is not None:
@@ -164,7 +167,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     os.environ["OMP_NUM_THREADS"] = "1"
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_NBYTES, MEMORY_NBYTES))
-    run_seeds(read_corpus(corpus), first, count, out)
+    run_seeds(read_corpus(corpus), first, count, out, float(sys.argv[5]) if len(sys.argv) > 5 else 2.0)
 
 
 if __name__ == "__main__":

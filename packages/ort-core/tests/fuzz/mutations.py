@@ -319,7 +319,7 @@ def nesting(model: onnx.ModelProto, rng: random.Random) -> None:
     """Wrap the outputs in many If nodes, one inside the other, or declare a type of many sequences."""
     if rng.random() < 0.3 and model.graph.input:
         declared = rng.choice(model.graph.input).type
-        for _ in range(rng.choice((2, 30, 90))):
+        for _ in range(rng.choice((2, 30, 40))):
             inner = onnx.TypeProto()
             inner.CopyFrom(declared)
             declared.sequence_type.elem_type.CopyFrom(inner)

@@ -85,6 +85,7 @@ def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None)
         functions[function.key] = function
     graph = loader.graph(proto.graph, {}, 0)
     _check_no_recursion(functions)
+    _check_no_references(graph)
     return Model(
         graph, imports, functions, proto.ir_version, proto.producer_name, proto.producer_version, proto.domain,
         proto.model_version, proto.doc_string, _metadata(proto.metadata_props),
@@ -395,6 +396,18 @@ def _densify(constant: SparseConstant) -> Callable[[], np.ndarray]:
     from ort_core.tensors.sparse import SparseArray
 
     return lambda: SparseArray(constant.values.array(), constant.indices.array(), constant.shape).dense()
+
+
+def _check_no_references(graph: Graph) -> None:
+    from ort_core.ir.traversal import walk
+
+    for node in walk(graph):
+        for attribute in node.attributes.values():
+            if attribute.reference is not None:
+                raise InvalidGraph(
+                    f"{node.describe()}: attribute {attribute.name!r} refers to attribute {attribute.reference!r} of a "
+                    "function, but the node stands in no function"
+                )
 
 
 def _check_no_recursion(functions: Mapping[tuple[str, str, str], Function]) -> None:

@@ -65,7 +65,7 @@ def split_heads(packed: np.ndarray, heads: int | None) -> np.ndarray:
     """Return [batch, heads, sequence, size] from that or from [batch, sequence, heads * size]."""
     if packed.ndim == 4:
         return packed
-    if packed.ndim != 3 or not heads or packed.shape[2] % heads:
+    if packed.ndim != 3 or not heads or heads < 0 or packed.shape[2] % heads:
         raise InvalidArgument(
             f"attention input of shape {packed.shape} with {heads} heads: expected rank 4, or rank 3 with the numbers "
             "of heads given and dividing the last dimension"
