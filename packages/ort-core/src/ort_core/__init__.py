@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ort_core.session_api.process import get_device as get_device
     from ort_core.session_api.process import set_default_logger_severity as set_default_logger_severity
     from ort_core.session_api.process import set_seed as set_seed
+    from ort_core.tensors.device import DeviceDirectory as DeviceDirectory
     from ort_core.tensors.device import OrtDevice as OrtDevice
     from ort_core.tensors.ort_value import OrtValue as OrtValue
     from ort_core.tensors.sparse_tensor import SparseTensor as SparseTensor
@@ -81,9 +82,20 @@ def __getattr__(name: str) -> object:
         from ort_core.errors import did_you_mean
 
         raise AttributeError(f"module 'ort_core' has no attribute {name!r}.{did_you_mean(name, list(_MODULE_OF))}")
-    found = getattr(importlib.import_module(f"ort_core.{_MODULE_OF[name]}"), name)
+    module = importlib.import_module(f"ort_core.{_MODULE_OF[name]}")
+    if module.__name__.startswith("ort_core.tensors."):
+        from ort_core.tensors.device import use_directory_of
+
+        use_directory_of(_default_devices)  # values made outside any session reach plugins' devices through this door
+    found = getattr(module, name)
     globals()[name] = found
     return found
+
+
+def _default_devices() -> "DeviceDirectory":
+    from ort_core.environment import default_environment
+
+    return default_environment().devices
 
 
 def __dir__() -> list[str]:

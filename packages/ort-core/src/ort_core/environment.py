@@ -21,6 +21,7 @@ from ort_core.ops.registry import SchemaRegistry
 from ort_core.passes.base import Pass
 from ort_core.providers.discovery import PluginRegistry, PluginSource, check_provider, discover, entry_point_sources
 from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+from ort_core.tensors.device import DeviceApi, DeviceDirectory
 from ort_core.tensors.weight_store import WeightStore
 
 FindSources = Callable[[], Sequence[PluginSource]]
@@ -78,6 +79,14 @@ class Environment:
     def inference_rules(self) -> InferenceRules:
         """What operators do to types and shapes."""
         return build_rules()
+
+    @cached_property
+    def devices(self) -> DeviceDirectory:
+        """The devices that plugins offer, and the CPU."""
+        factories: dict[str, Callable[[int], DeviceApi]] = {}
+        for _, offered in self.plugins.call("ort_devices"):
+            factories.update(offered)  # type: ignore[call-overload]  # the hook's result is as hookspecs says
+        return DeviceDirectory(factories)
 
     @cached_property
     def passes(self) -> tuple[Pass, ...]:

@@ -7,6 +7,7 @@ Objects handed over (initializers, passes, callbacks) are kept as they are; both
 from __future__ import annotations
 
 import enum
+import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,8 @@ from ort_core.settings import (
     find_setting,
     get_setting,
 )
+
+log = logging.getLogger(__name__)
 
 
 class GraphOptimizationLevel(enum.IntEnum):
@@ -223,6 +226,8 @@ class _Options:
             return
         if setting.attribute:
             setattr(self, setting.attribute, _attribute_value(setting.attribute, parsed))
+        if setting.no_effect:
+            log.info("%s %s has no effect here: %s", self._scope.value, key, setting.no_effect)
         self._config[key] = value
 
     def _entry(self, key: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from ort_core import stages
 from ort_core.environment import default_environment
@@ -65,6 +66,7 @@ class InferenceSession(SessionRuns):
         self._keywords = kwargs
         self._fallback = bool(kwargs.get("enable_fallback", True))
         self._background = BackgroundRunsState()
+        self._placing = threading.Lock()
         self._profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
         self._load(lambda metadata: self._requested(providers, provider_options, metadata))
 
@@ -93,19 +95,22 @@ class InferenceSession(SessionRuns):
     ) -> Request | None:
         return provider_request(providers, provider_options, self._options, self._environment, metadata)
 
-    def _fall_back(self, error: EPFail) -> bool:
-        request = self._loaded.request
-        if not self._fallback or request is None or len(request) < 2:
-            return False
-        warnings.warn(f"{error}; running on {request[1][0]} from now on", stages.PlacementWarning, stacklevel=4)
-        self._load(lambda _: request[1:])
-        return True
+    def _fall_back(self, error: EPFail, failed: LoadedModel) -> bool:
+        with self._placing:
+            if self._loaded is not failed:  # another thread has placed the model anew in the meantime
+                return True
+            request = failed.request
+            if not self._fallback or request is None or len(request) < 2:
+                return False
+            warnings.warn(f"{error}; running on {request[1][0]} from now on", stages.PlacementWarning, stacklevel=5)
+            self._load(lambda _: request[1:])
+            return True
 
     def _disabled_passes(self) -> frozenset[str]:
         given = self._keywords.get("disabled_optimizers") or ()
-        names = [given] if isinstance(given, str) else list(cast("Iterable[str]", given))
-        configured = str(self._options.setting("optimization.disable_specified_optimizers"))
-        return frozenset([*names, *(n.strip() for n in configured.replace(",", ";").split(";") if n.strip())])
+        if not isinstance(given, Iterable):
+            raise InvalidType(f"disabled_optimizers is {given!r}, expected a list of names of passes")
+        return frozenset([given] if isinstance(given, str) else [str(name) for name in given])
 
     def _save_optimized(self) -> None:
         path = self._options.optimized_model_filepath
@@ -123,9 +128,10 @@ class InferenceSession(SessionRuns):
     ) -> None:
         """Place the model anew, on other providers. Not to be called while runs are going on."""
         request = normalised(providers, provider_options) if providers else None
-        previous = self._loaded
-        self._load(lambda _: request)
-        previous.closing()
+        with self._placing:
+            previous = self._loaded
+            self._load(lambda _: request)
+            previous.closing()
 
     def enable_fallback(self) -> None:
         """Go on to the next provider that was asked for when one fails in a run."""
@@ -185,6 +191,7 @@ class InferenceSession(SessionRuns):
         self._source, self._options, self._keywords = state["source"], state["options"], state["keywords"]
         self._fallback = state["fallback"]
         self._background = BackgroundRunsState()
+        self._placing = threading.Lock()
         self._profiler = Profiler(self._options.profile_file_prefix) if self._options.enable_profiling else None
         self._load(lambda _: state["request"])
 

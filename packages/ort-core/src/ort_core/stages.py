@@ -22,16 +22,16 @@ from ort_core.ops.inference_report import NoteKind
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
 from ort_core.options import GraphOptimizationLevel, SessionOptions
-from ort_core.partitioning.partition import Partition
+from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
+from ort_core.partitioning.report import PlacementReport
 from ort_core.passes.base import Level, Pass, PassContext
 from ort_core.passes.pipelines import pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
-from ort_core.partitioning.partition import PartitionedGraph, partition_graph
-from ort_core.partitioning.report import PlacementReport
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.runtime.plan import ExecutionPlan
 from ort_core.runtime.schedule import BuildSettings, CompileFailed, build_plan
+from ort_core.settings import environment_value
 
 log = logging.getLogger(__name__)
 
@@ -59,17 +59,21 @@ class PrepareSettings:
     seed: int | None = None
 
     @classmethod
-    def of(cls, options: SessionOptions, disabled_passes: Iterable[str] = ()) -> PrepareSettings:
-        """Read the settings out of a session's options."""
-        named = str(options.setting("optimization.disable_specified_optimizers"))
+    def of(
+        cls, options: SessionOptions, environment: Environment, disabled_passes: Iterable[str] = ()
+    ) -> PrepareSettings:
+        """Read the settings out of a session's options, and out of the environment where the options state none."""
+        named = str(options.setting("optimization.disable_specified_optimizers")).replace(",", ";")
         disabled = {name.strip() for name in named.split(";") if name.strip()} | set(disabled_passes)
+        threads = environment.intra_op_num_threads or int(environment_value("ORT_INTRA_OP_NUM_THREADS"))
         return cls(
             options.strict_placement,
             not options.setting("session.disable_cpu_ep_fallback"),
             options.graph_optimization_level,
             frozenset(disabled),
             tuple(cast("Iterable[Pass]", options.custom_passes)),
-            options.intra_op_num_threads,
+            options.intra_op_num_threads or threads,
+            environment.seed,
         )
 
 
@@ -122,7 +126,7 @@ def prepare(
     Raises:
         OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
     """
-    settings = PrepareSettings.of(options, disabled_passes)
+    settings = PrepareSettings.of(options, environment, disabled_passes)
     selection = select_providers(providers, environment, settings)
     report = optimize(model, environment, settings)
     model.freeze()
@@ -212,7 +216,9 @@ def select_providers(
         warnings.warn(f"{name} is not available and {rest} is used instead: {reason}", PlacementWarning, stacklevel=4)
     if settings.allow_last_resort and not any(provider.is_last_resort for provider in chosen):
         chosen.extend(
-            cls({}) for cls in environment.provider_classes().values() if cls.is_last_resort and environment.check(cls.name)
+            cls({})
+            for cls in environment.provider_classes().values()
+            if cls.is_last_resort and environment.check(cls.name)
         )
     return ProviderSelection(tuple(chosen), tuple(unavailable))
 

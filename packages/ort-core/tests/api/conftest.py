@@ -49,6 +49,9 @@ MODELS = {
     "optional": """
         <ir_version: 8, opset_import: ["": 18]>
         present (optional(float[N]) maybe) => (bool y) { y = OptionalHasElement(maybe) }""",
+    "random": """
+        <ir_version: 8, opset_import: ["": 13]>
+        draw () => (float[8] y) { y = RandomNormal <shape = [8]> () }""",
     "expand": """
         <ir_version: 8, opset_import: ["": 13]>
         big (float[1] x, int64[1] shape) => (float[N] y) { y = Expand(x, shape) }""",

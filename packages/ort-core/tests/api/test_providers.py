@@ -1,13 +1,18 @@
 """Providers as callers name them: every form, fallback that is asked for and shown, and policies."""
 
 import logging
+import types
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import ort_core
+from ort_core import session
+from ort_core.environment import Environment
 from ort_core.errors import (
+    EPFail,
     InvalidArgument,
     InvalidType,
     InvalidValue,
@@ -16,8 +21,11 @@ from ort_core.errors import (
     UnknownOption,
 )
 from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
+from ort_core.providers.discovery import PluginSource, entry_point_sources
+from ort_core.providers.hookspecs import PLUGIN_API
 from ort_core.session_api.provider_request import normalised
 from ort_core.stages import PlacementWarning
+from ort_core.testing.fake_providers import FailsInRun
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 CPU, REFERENCE = "CPUExecutionProvider", "ReferenceExecutionProvider"
@@ -72,6 +80,55 @@ def test_an_unknown_provider_and_an_unknown_option_are_errors(session_of):
         session_of("two_inputs", providers=["CPUExecutionProvidr"])
     with pytest.raises(UnknownOption, match="no option 'foo'"):
         session_of("two_inputs", providers=[(CPU, {"foo": 1})])
+
+
+@pytest.fixture
+def with_a_failing_provider(monkeypatch):
+    """Let sessions find a provider that fails in every run."""
+    plugin = types.ModuleType("failing")
+    plugin.ORT_PLUGIN_API = PLUGIN_API
+    plugin.ort_providers = lambda: [FailsInRun]
+    sources = [*entry_point_sources(), PluginSource("failing", "tests", plugin)]
+    environment = Environment(lambda: sources)
+    monkeypatch.setattr(session, "default_environment", lambda: environment)
+
+
+@pytest.mark.usefixtures("with_a_failing_provider")
+def test_a_provider_that_fails_in_a_run_gives_way_to_the_next_one_asked_for(session_of):
+    made = session_of("two_inputs", providers=[FailsInRun.name, CPU])
+    with pytest.warns(PlacementWarning, match=f"running on {CPU} from now on"):
+        (total,) = made.run(["total"], {"x": X, "z": X})
+    np.testing.assert_array_equal(total, X + X)
+    assert made.get_providers() == [CPU]
+
+
+@pytest.mark.usefixtures("with_a_failing_provider")
+def test_many_threads_give_way_together(session_of):
+    made = session_of("two_inputs", providers=[FailsInRun.name, CPU])
+    with ThreadPoolExecutor(4) as pool, pytest.warns(PlacementWarning):
+        totals = list(pool.map(lambda _: made.run(["total"], {"x": X, "z": X})[0], range(8)))
+    for total in totals:
+        np.testing.assert_array_equal(total, X + X)
+
+
+@pytest.mark.usefixtures("with_a_failing_provider")
+def test_a_provider_that_fails_in_a_run_is_an_error_where_nothing_else_was_asked_for(session_of):
+    for made in (
+        session_of("two_inputs", providers=[FailsInRun.name]),
+        session_of("two_inputs", providers=[FailsInRun.name, CPU], enable_fallback=False),
+    ):
+        with pytest.raises(EPFail, match=FailsInRun.name):
+            made(X, X)
+    made.enable_fallback()
+    with pytest.warns(PlacementWarning):
+        made(X, X)
+
+
+def test_strict_placement_makes_an_absent_provider_an_error(session_of):
+    chosen = SessionOptions()
+    chosen.strict_placement = True
+    with pytest.raises(ProviderUnavailable, match="strict placement"):
+        session_of("two_inputs", chosen, ["CUDAExecutionProvider", CPU])
 
 
 def test_providers_are_changed_later(session_of):

@@ -15,6 +15,7 @@ import pytest
 from onnx import parser
 
 import ort_core
+from ort_core.environment import Environment, default_environment
 from ort_core.errors import (
     AllocationLimitExceeded,
     Fail,
@@ -30,6 +31,7 @@ from ort_core.errors import (
 )
 from ort_core.options import RunOptions, SessionOptions
 from ort_core.session import InferenceSession
+from ort_core.stages import PrepareSettings
 from ort_core.tensors.ort_value import OrtValue
 from ort_core.tensors.ort_value_vector import OrtValueVector
 
@@ -87,8 +89,22 @@ def test_outputs_are_chosen_by_name_in_any_order(session_of):
     assert len(session.run([], FEEDS)) == 2
     with pytest.raises(InvalidArgument, match=r"Invalid output name:totl.*Did you mean 'total'"):
         session.run(["totl"], FEEDS)
-    with pytest.raises(InvalidType, match=r"expected a list of names or None, such as \['total'\]"):
+    with pytest.raises(InvalidType, match="expected a list of names such as"):
         session.run("total", FEEDS)
+
+
+def test_arguments_of_other_types_are_refused(session_of):
+    session = session_of("two_inputs")
+    with pytest.raises(InvalidType, match="output_names is 5"):
+        session.run(5, FEEDS)
+    with pytest.raises(InvalidType, match="run_options is a dict, expected RunOptions"):
+        session.run(None, FEEDS, {"terminate": True})
+    with pytest.raises(InvalidType, match="iobinding is a int"):
+        session.run_with_iobinding(3)
+    with pytest.raises(InvalidType, match="disabled_optimizers is 5"):
+        session_of("two_inputs", disabled_optimizers=5)
+    with pytest.raises(InvalidArgument, match="NoSuchPass"):
+        session_of("two_inputs", disabled_optimizers=["NoSuchPass"])
 
 
 def test_a_call_returns_named_outputs(session_of):
@@ -337,6 +353,29 @@ def test_memory_devices_and_small_questions_are_answered(session_of):
     session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})
     with pytest.raises(UnknownOption):
         session.set_ep_dynamic_options({"ep.dynamic.nope": "1"})
+
+
+def test_the_seed_of_the_process_fixes_random_numbers_of_later_sessions(session_of, monkeypatch):
+    monkeypatch.setattr(default_environment(), "seed", None)
+    draws = []
+    for seed in (1, 1, 2):
+        ort_core.set_seed(seed)
+        draws.append(session_of("random").run(None, {})[0].tolist())
+    assert draws[0] == draws[1] != draws[2]
+    with pytest.raises(InvalidType, match="expected an integer"):
+        ort_core.set_seed(1.5)
+
+
+def test_the_threads_of_the_process_are_for_sessions_that_state_none(monkeypatch):
+    environment = Environment()
+    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 0
+    monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", "2")
+    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 2
+    environment.intra_op_num_threads = 3
+    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 3
+    stated = SessionOptions()
+    stated.intra_op_num_threads = 4
+    assert PrepareSettings.of(stated, environment).num_threads == 4
 
 
 def test_methods_are_those_of_onnxruntime():

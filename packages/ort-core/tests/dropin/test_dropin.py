@@ -87,8 +87,10 @@ def test_what_onnxruntime_forgives_warns_only(run):
         options = ort.SessionOptions()
         options.add_session_config_entry("session.not_a_key", "1")
         options.add_session_config_entry("session.disable_prepacking", "banana")
+        options.add_session_config_entry("optimization.disable_specified_optimizers", "NoOther,ConstantFolding")
         providers = ["CUDAExecutionProvider", ("CPUExecutionProvider", {"foo": 1})]
         print(ort.InferenceSession(content, options, providers=providers, foo=1).get_providers())
+        ort.InferenceSession(content, disabled_optimizers=["NoSuchPass", "ConstantFolding"])
         print(ort.InferenceSession(content, providers=["CudaEP"]).get_providers())
         print(ort.InferenceSession(content, providers=[]).get_providers())
     """
@@ -98,6 +100,8 @@ def test_what_onnxruntime_forgives_warns_only(run):
     assert "Specified provider 'CudaEP' is not in available provider names." in done.stderr
     assert "has no configuration key 'session.not_a_key'" in done.stderr
     assert "CPUExecutionProvider has no options foo" in done.stderr
+    assert "there are no optimizers NoSuchPass; ignored" in done.stderr
+    assert "there are no optimizers NoOther; ignored" in done.stderr
 
 
 def test_the_backend_interface_of_onnx_is_there(run):

@@ -18,10 +18,11 @@ from ort_core.ops.shape_inference import infer_types
 
 DATA = os.environ.get("ORT_TEST_DATA", "")
 MODELS = sorted(Path(DATA, "models", "real").rglob("*.onnx")) if DATA else []
+if not MODELS:
+    pytest.skip("ORT_TEST_DATA is not set to a folder with models/real", allow_module_level=True)
 SECONDS_PER_NODE = 0.3 / 2000
 
 
-@pytest.mark.skipif(not MODELS, reason="ORT_TEST_DATA does not name a folder with models/real")
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.parent.name)
 def test_real_model_is_inferred_at_least_as_well_as_by_onnx(path, schemas, rules):
     proto = onnx.load(path)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from pass_check import assert_fires, assert_stays, context_of, model_of, named, op_types, run_pass
 
-from ort_core.passes.base import PassLimits
+from ort_core.onnx_io.text import parse_model
+from ort_core.passes.base import Level, PassLimits
+from ort_core.passes.pipelines import pipeline_for
 from ort_core.passes.runner import run_pipeline
 
 
@@ -151,3 +153,40 @@ def test_free_dimensions_without_the_name_change_nothing() -> None:
         "g (float[N,3] x) => (float[N,3] y) { y = Neg(x) }",
         free_dimensions={"M": 2},
     )
+
+
+def test_dropout_in_training_mode_is_neither_folded_nor_merged() -> None:
+    body = (
+        "g (float[2] x) => (float[2] y) <float[2] c = {1.0, 2.0}, float r = {0.5}, bool on = {1}>"
+        " { a = Dropout(c, r, on)  b = Dropout(c, r, on)  s = Add(a, b)  y = Add(s, x) }"
+    )
+    passes = [named("ConstantFolding"), named("CommonSubexpressionElimination")]
+    report = run_pipeline(passes, context_of(model_of(body)), verify=True)
+    assert not report.num_rewrites
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "t = Transpose<perm=[0,2]>(x)  u = Transpose<perm=[1,0]>(t)  y = Relu(u)",
+        "t = Transpose()  y = Relu(t)",
+        "t = Pad(x, short)  y = MaxPool(t)",
+        "t = Unsqueeze(w, far)  y = Add(t, x)",
+        "t = Slice(x, short)  y = Relu(t)",
+        "t = Expand(x)  y = Relu(t)",
+        "t = Conv<group=5>(x, k)  y = Add(t, w)",
+        "t = Gemm(x)  y = Transpose(t)",
+        "t = Concat(x, x)  y = Relu(t)",
+        "t = ReduceSum<axes=[9]>(x)  y = Relu(t)",
+        "t = Cast(x)  y = Cast<to=99>(t)",
+    ],
+)
+def test_nodes_that_break_their_operators_rules_are_left_to_whoever_runs_them(nodes: str) -> None:
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        " g (float[2,3] x) => (float[] y) <int64[1] short = {1}, int64[2] far = {0, 9}, float[2] w = {1.0, 2.0},"
+        f" float[3,1,1] k = {{1.0, 2.0, 3.0}}> {{ {nodes} }}"
+    )
+    model = parse_model(text)
+    run_pipeline(pipeline_for(Level.BASIC), context_of(model), verify=True)
+    assert model.graph.outputs[0].name == "y"

@@ -1,10 +1,17 @@
 """Devices: names and numbers of onnxruntime, and a directory through which other devices' memory is used."""
 
+import types
+
 import numpy as np
 import onnxruntime
 import pytest
 
+import ort_core
+from ort_core import environment
+from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, InvalidValue
+from ort_core.providers.discovery import PluginSource
+from ort_core.providers.hookspecs import PLUGIN_API
 from ort_core.tensors import device
 from ort_core.tensors.device import CpuApi, CpuBuffer, CpuStream, Device, DeviceApi, DeviceDirectory, OrtDevice, Stream
 from ort_core.tensors.ort_value import OrtValue, copy_tensors
@@ -50,10 +57,11 @@ class FakeApi(CpuApi):
 
 @pytest.fixture
 def npu():
-    before = device.directory_in_use()
-    device.use_directory(DeviceDirectory([FakeApi()]))
-    yield FakeBuffer.device
-    device.use_directory(before)
+    before = device._source
+    directory = DeviceDirectory({"npu": lambda index: FakeApi()})
+    device.use_directory_of(lambda: directory)
+    yield
+    device.use_directory_of(before)
 
 
 @pytest.mark.usefixtures("npu")
@@ -74,9 +82,10 @@ def test_a_tensor_on_another_device_is_copied_there_and_back():
 
 
 def test_the_directory_names_what_is_offered():
-    directory = DeviceDirectory([FakeApi()])
-    assert [str(d) for d in directory.devices()] == ["cpu:0", "npu:0"]
-    with pytest.raises(InvalidValue, match=r"cuda:1: no installed plugin offers this device \(offered: cpu:0, npu:0\)"):
+    directory = DeviceDirectory({"npu": lambda index: FakeApi()})
+    assert directory.kinds() == ("cpu", "npu")
+    assert directory.get(Device("npu", 0)) is directory.get(Device("npu", 0))
+    with pytest.raises(InvalidValue, match=r"cuda:1: no installed plugin offers this device \(offered: cpu, npu\)"):
         directory.get(Device("cuda", 1))
 
 
@@ -94,3 +103,17 @@ def test_the_host_fulfils_the_contracts():
     back = np.zeros(1)
     api.copy_to_host(target, back, stream)
     assert back[0] == 1.5
+
+
+def test_the_users_door_leads_to_the_devices_of_plugins(monkeypatch):
+    plugin = types.ModuleType("npu_plugin")
+    plugin.ORT_PLUGIN_API = PLUGIN_API
+    plugin.ort_devices = lambda: {"npu": lambda index: FakeApi()}
+    fake = Environment(lambda: [PluginSource("npu", "tests", plugin)])
+    monkeypatch.setattr(environment, "default_environment", lambda: fake)
+    monkeypatch.delitem(vars(ort_core), "OrtValue", raising=False)
+    before = device._source
+    try:
+        assert ort_core.OrtValue.ortvalue_from_numpy(np.ones(2), "npu").numpy().tolist() == [1, 1]
+    finally:
+        device.use_directory_of(before)

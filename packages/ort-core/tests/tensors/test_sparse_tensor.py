@@ -14,7 +14,7 @@ SHAPE = np.array(DENSE.shape)
 VALUES = DENSE[DENSE != 0]
 FLAT = np.flatnonzero(DENSE)
 PAIRS = np.ascontiguousarray(np.argwhere(DENSE))
-INNER, OUTER = PAIRS[:, 1], np.array([0, 2, 2, 3])
+INNER, OUTER = PAIRS[:, 1].copy(), np.array([0, 2, 2, 3])
 
 
 @pytest.mark.parametrize("indices", [FLAT, PAIRS], ids=["flat", "pairs"])

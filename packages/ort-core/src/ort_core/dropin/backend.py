@@ -9,8 +9,8 @@ from ort_core.dropin.lenient import InferenceSession, RunOptions, SessionOptions
 from ort_core.errors import InvalidValue, NotImplemented, OrtError
 from ort_core.onnx_io.adapters import Backend, BackendRep
 from ort_core.session_api.model_source import Loadable
+from ort_core.session_api.named_outputs import Output
 from ort_core.session_api.process import get_device
-from ort_core.tensors.ort_value import RuntimeValue
 
 Inputs = Sequence[object] | Mapping[str, object] | object
 
@@ -21,7 +21,7 @@ class OnnxRuntimeBackendRep(BackendRep):
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
 
-    def run(self, inputs: Inputs, **kwargs: object) -> list[RuntimeValue]:  # type: ignore[override]  # see above
+    def run(self, inputs: Inputs, **kwargs: object) -> list[Output]:  # type: ignore[override]  # see above
         """Run with a list of inputs in order, a mapping by name, or the one input. ``kwargs`` are run options."""
         options = RunOptions()
         for name, value in kwargs.items():
@@ -88,13 +88,13 @@ class OnnxRuntimeBackend(Backend):
     @classmethod
     def run_model(  # type: ignore[override]  # a list, see OnnxRuntimeBackendRep
         cls, model: Loadable, inputs: Inputs, device: str | None = None, **kwargs: object
-    ) -> list[RuntimeValue]:
+    ) -> list[Output]:
         """Prepare a model and run it once."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
     def run_node(  # type: ignore[override]  # refuses whatever it is given
         cls, node: object, inputs: Inputs, device: str | None = None, **kwargs: object
-    ) -> list[RuntimeValue]:
+    ) -> list[Output]:
         """Refuse: a node alone does not say which operator set it is of. Raises ``NotImplemented`` always."""
         raise NotImplemented("It is much more efficient to run a whole model than every node independently.")

@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ort_core import options, session
+from ort_core.passes.pipelines import known_names
 from ort_core.session_api.provider_request import Providers, Request, provider_request
+
+_DISABLED = "optimization.disable_specified_optimizers"
 
 
 class SessionOptions(options.SessionOptions):
@@ -59,6 +62,15 @@ class InferenceSession(session.InferenceSession):
         if unknown:
             warnings.warn(f"{name} has no options {', '.join(unknown)}; ignored", stacklevel=6)
         return {key: value for key, value in values.items() if key in known}
+
+    def _disabled_passes(self) -> frozenset[str]:
+        configured = str(self._options.setting(_DISABLED)).replace(",", ";").split(";")
+        names = super()._disabled_passes() | {name.strip() for name in configured if name.strip()}
+        known = {*known_names(self._environment.passes)}
+        self._options.add_session_config_entry(_DISABLED, "")  # its known names are in the result
+        if names - known:
+            warnings.warn(f"there are no optimizers {', '.join(sorted(names - known))}; ignored", stacklevel=5)
+        return names & known
 
     @property
     def _sess(self) -> InferenceSession:

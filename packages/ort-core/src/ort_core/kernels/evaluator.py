@@ -273,6 +273,8 @@ class BoundGraph:
                 values[slot] = value
         for outer_value, slot in self._outer:
             values[slot] = outer[outer_value]
+        if observe is not None and not isinstance(guard, _ObservedGuard):
+            guard = _ObservedGuard(guard, observe)
         check = guard.check
         for step in self._steps:
             check()
@@ -328,6 +330,18 @@ class BoundGraph:
 _NO_SCOPE: Scope = {}
 
 
+class _ObservedGuard:
+    """A guard that takes the observer of a run to the bodies of control-flow nodes, which are given the guard alone."""
+
+    __slots__ = ("_guard", "check", "check_allocation", "observe")
+
+    def __init__(self, guard: RunGuard, observe: Observer) -> None:
+        self._guard = guard
+        self.check = guard.check
+        self.check_allocation = guard.check_allocation
+        self.observe = observe
+
+
 class BoundSubgraph:
     """The body of a control-flow node, with its captured values bound: a ``SubgraphRunner``."""
 
@@ -352,8 +366,9 @@ class BoundSubgraph:
         return tuple(value.type for value in self._body.graph.outputs)
 
     def __call__(self, *inputs: RuntimeValue) -> tuple[RuntimeValue, ...]:
-        """Run the body once."""
-        return self._body.run(inputs, self._scope, self._guard)
+        """Run the body once; an observer of the run sees its nodes as well."""
+        guard = self._guard
+        return self._body.run(inputs, self._scope, guard, guard.observe if isinstance(guard, _ObservedGuard) else None)
 
 
 def evaluate_node(

@@ -16,7 +16,7 @@ from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of
-from ort_core.ir.types import DataType, Shape, TensorType, ValueType, is_assignable
+from ort_core.ir.types import DataType, Shape, SparseTensorType, TensorType, ValueType, is_assignable
 from ort_core.ir.values import Value
 from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
@@ -324,6 +324,8 @@ class Inference:
     def _merged(self, value: Value, found: ValueType, declared: ValueType, node: Node | None) -> ValueType:
         if found == declared:
             return found
+        if isinstance(declared, SparseTensorType) and isinstance(found, TensorType) and declared.dtype == found.dtype:
+            return found  # sparse constants are made dense; onnxruntime takes such declarations for dense ones, too
         name = node.name if node is not None else ""
         if is_assignable(found, declared) != is_assignable(declared, found):
             return declared  # an optional that holds something is declared by what it holds, or the other way round
@@ -419,14 +421,16 @@ class Inference:
         return InferenceReport(tuple(self._notes), values, before, dict(self._sizes))
 
 
+_MEANINGLESS = SymbolicDim.named(UNKNOWN_PREFIX)
+
+
 def _with_unknown(declared: ValueType) -> ValueType:
     """Exporters write ``?`` for several sizes that are not equal: such a name says nothing."""
     if not isinstance(declared, TensorType) or declared.shape is None:
         return declared
-    meaningless = [isinstance(d, SymbolicDim) and d.name == UNKNOWN_PREFIX for d in declared.shape]
-    if not any(meaningless):
+    if _MEANINGLESS not in declared.shape:
         return declared
-    return TensorType(declared.dtype, tuple(None if m else d for m, d in zip(meaningless, declared.shape, strict=True)))
+    return TensorType(declared.dtype, tuple(None if dim == _MEANINGLESS else dim for dim in declared.shape))
 
 
 def _shape_text(value_type: ValueType) -> str:

@@ -20,13 +20,15 @@ _EITHER_TENSOR = {AttributeKind.TENSOR, AttributeKind.SPARSE_TENSOR}
 class Signature:
     """A schema compiled for checking many nodes: allowed type texts and the variable of every parameter."""
 
-    __slots__ = ("_allowed", "_fixed", "_inputs", "_outputs", "schema")
+    __slots__ = ("_allowed", "_fixed", "_input_limits", "_inputs", "_output_limits", "_outputs", "schema")
 
     def __init__(self, schema: OpSchema) -> None:
         self.schema = schema
         self._allowed = {
             name: frozenset(text.replace(" ", "") for text in texts) for name, texts in schema.type_constraints.items()
         }
+        self._input_limits = (schema.min_inputs, schema.max_inputs)
+        self._output_limits = (0, schema.max_outputs)
         self._inputs = schema.inputs
         self._outputs = schema.outputs
         self._fixed = {
@@ -39,10 +41,11 @@ class Signature:
     def count_problem(self, node: Node) -> str | None:
         """Return what is wrong with the number of inputs or outputs, or ``None``."""
         schema = self.schema
-        for what, found, least, most in (
-            ("input", len(node.inputs), schema.min_inputs, schema.max_inputs),
-            ("output", len(node.outputs), 0, schema.max_outputs),
+        for what, values, (least, most) in (
+            ("input", node.inputs, self._input_limits),
+            ("output", node.outputs, self._output_limits),
         ):
+            found = len(values)
             if found < least or (most is not None and found > most):
                 limit = "inf" if most is None else most
                 version = f"{schema.domain}::{schema.op_type}:{schema.since_version}"

@@ -97,12 +97,18 @@ class PassContext:
         schema = self.schemas.find(node.domain, node.op_type, self.opset(node))
         if isinstance(schema, Rejection) or not schema.is_deterministic or node.op_type in NON_DETERMINISTIC:
             return False
+        if node.op_type == "Dropout" and node.input(_TRAINING_MODE) is not None:
+            return False  # in training mode it draws; EliminateDropout takes away the others
         return all(self.is_deterministic(inner) for body in node.subgraphs() for inner in body)
 
 
 NON_DETERMINISTIC = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
+    {
+        "Bernoulli", "BiasDropout", "BitmaskBiasDropout", "BitmaskDropout", "Multinomial", "RandomNormal",
+        "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Sampling",
+    }
+)  # fmt: skip  # ONNX marks some of its own, onnxruntime's operators carry no mark
+_TRAINING_MODE = 2  # input of Dropout
 
 
 @dataclass(frozen=True, slots=True)

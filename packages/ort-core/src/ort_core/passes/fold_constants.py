@@ -36,8 +36,9 @@ class ConstantFolding(Pass):
         """Decide Ifs, then fold nodes, in every graph."""
         for graph in context.graphs():
             for node in graph.nodes:
-                if node.op_type == "If" and node.domain == "" and constant_of(node.input(0)) is not None:
-                    _inline_branch(context, graph, node)
+                branch = _chosen_branch(node)
+                if branch is not None:
+                    _inline_branch(context, graph, node, branch)
                     record.changed("decided If")
         if context.evaluate_node is None:
             return
@@ -121,11 +122,17 @@ def _owned(result: np.ndarray, value_type: object) -> Constant:
     return Constant.of(array, dtype if dtype is not DataType.UNDEFINED and array.dtype == dtype.numpy else None)
 
 
-def _inline_branch(context: PassContext, graph: Graph, node: Node) -> None:
-    condition = constant_of(node.input(0))
-    assert condition is not None
-    name = "then_branch" if bool(condition.array().reshape(-1)[0]) else "else_branch"
-    branch = node.attributes[name].graphs()[0]
+def _chosen_branch(node: Node) -> Graph | None:
+    """Return the branch that an If with a constant condition takes, ``None`` if it is no valid one."""
+    condition = constant_of(node.input(0)) if node.op_type == "If" and node.domain == "" else None
+    if condition is None or condition.size != 1:
+        return None
+    attribute = node.attributes.get("then_branch" if condition.scalar() else "else_branch")
+    branches = () if attribute is None else attribute.graphs()
+    return branches[0] if branches and len(branches[0].outputs) == len(node.outputs) else None
+
+
+def _inline_branch(context: PassContext, graph: Graph, node: Node, branch: Graph) -> None:
     results = inline(graph, node, branch, {})
     patch = GraphPatch(context.model, node)
     for output, result in zip(node.outputs, results, strict=True):
@@ -138,4 +145,4 @@ def _inline_branch(context: PassContext, graph: Graph, node: Node) -> None:
         for output, result in zip(node.outputs, results, strict=True):
             if output is not None:
                 output.type = result.type
-        _inline_branch(context, graph, node)
+        _inline_branch(context, graph, node, branch)

@@ -68,6 +68,17 @@ def num_channels(conv: Node, weight: Constant) -> int:
     return weight.shape[1] * conv.int_attribute("group", 1)
 
 
+def _check_shapes(match: Match) -> Rejection | None:
+    """Return why the convolution is not valid, so that folding would fail where running it fails."""
+    conv, weight = match.node("conv"), match.constant("w")
+    groups = conv.int_attribute("group", 1)
+    if groups < 1 or weight.shape[0] % groups:
+        return Rejection("the groups do not divide the channels", conv)
+    if "b" in match and match.constant("b").shape != (num_channels(conv, weight),):
+        return Rejection("the bias does not have one element per channel", conv)
+    return None
+
+
 def _scale_weight(conv: Node, weight: Constant, scale: np.ndarray) -> np.ndarray | None:
     if (scale == 1).all():
         return None
@@ -93,6 +104,9 @@ class ConvBNFusion(_FoldAffine):
 
     def check(self, match: Match) -> Affine | Rejection:
         """Return the affine map of the statistics."""
+        objection = _check_shapes(match)
+        if objection is not None:
+            return objection
         return batch_normalization_affine(match, num_channels(match.node("conv"), match.constant("w")))
 
 
@@ -141,6 +155,9 @@ class ConvAddFusion(_FoldAffine):
 
 def channel_constant(match: Match, name: str) -> np.ndarray | Rejection:
     """Return a constant with one element per output channel, broadcast from one if need be, in float64."""
+    objection = _check_shapes(match)
+    if objection is not None:
+        return objection
     found = match.constant(name)
     weight = match.constant("w")
     rank, channels = len(weight.shape), num_channels(match.node("conv"), weight)

@@ -37,13 +37,15 @@ class PadFusion(RewriteRule[list[int]]):
         node, pad = match.root, match.node("pad")
         rank = match["x"].rank
         pads = None if rank is None else _pads_of(pad, match.opset(pad), rank)
-        if pads is None or rank is None:
+        if pads is None or rank is None or rank < 3 or len(pads) != 2 * rank:
             return Rejection("the rank or the pads are not known", node)
         if any(size < 0 for size in pads) or any(pads[axis] or pads[axis + rank] for axis in (0, 1)):
             return Rejection("the padding crops, or pads batch or channels", node)
         if node.string_attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID") or node.int_attribute("ceil_mode", 0):
             return Rejection("the node computes its own padding or rounds sizes up", node)
         own = list(node.ints_attribute("pads") or [0] * (2 * (rank - 2)))
+        if len(own) != 2 * (rank - 2) or (node.op_type != "Conv" and len(_kernel(node)) != rank - 2):
+            return Rejection("the node's pads or kernel do not fit the rank", node)
         spatial = pads[2:rank] + pads[rank + 2 :]
         total = [a + b for a, b in zip(own, spatial, strict=True)]
         objection = self._check_value(match, own, total)
@@ -107,7 +109,7 @@ def _pads_of(pad: Node, opset: int, rank: int) -> list[int] | None:
     if pad.input(3) is None:
         return pads if len(pads) == 2 * rank else None
     axes = constant_of(pad.input(3))
-    if axes is None:
+    if axes is None or len(pads) != 2 * axes.size:
         return None
     full = [0] * (2 * rank)
     count = axes.size

@@ -145,7 +145,10 @@ class MatMulBatchNormalizationFusion(RewriteRule[Affine]):
 
     def check(self, match: Match) -> Affine | Rejection:
         """Return the affine map of the statistics."""
-        return batch_normalization_affine(match, match.constant("w").shape[0 if self._is_transposed(match) else 1])
+        columns = match.constant("w").shape[0 if self._is_transposed(match) else 1]
+        if "c" in match and not _broadcasts_to(match.constant("c").shape, (None, columns)):
+            return Rejection("the addend is not one row", match.root)
+        return batch_normalization_affine(match, columns)
 
     def rewrite(self, match: Match, bindings: Affine) -> GraphPatch:
         """Scale the columns of W, and C with them."""

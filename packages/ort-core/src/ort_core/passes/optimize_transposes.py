@@ -58,10 +58,12 @@ def _simplify(context: PassContext, node: Node, record: PassRecordState) -> int:
         return 0
     count = 0
     before = source.producer
-    if before is not None and _is_transpose(before) and before.graph is node.graph and before.inputs[0] is not None:
+    if before is not None and _is_transpose(before) and before.graph is node.graph:
         first = perm_of(before)
-        if first is not None:
-            perm, source = compose(first, perm), before.inputs[0]
+        if first is not None and len(first) == len(perm):
+            perm, held = compose(first, perm), before.inputs[0]
+            assert held is not None  # perm_of found it
+            source = held
             node.set_input(0, source)
             node.set_attributes({"perm": perm})
             count += 1
@@ -144,13 +146,17 @@ class _Region:
             if value in self._sources:
                 continue
             outside = [reader for reader, _ in value.uses if reader not in self._nodes]
-            absorbed = [reader for reader in outside if self._absorbs(reader)]
-            gain += sum(is_identity(compose(perm, _perm_of_rank(reader, len(perm)))) for reader in absorbed)
+            absorbed = [reader for reader in outside if self._absorbs(reader, perm)]
+            gain += sum(is_identity(compose(perm, perm_of(reader) or ())) for reader in absorbed)
             gain -= value.is_graph_output or len(absorbed) < len(outside)
         return gain - len({id(value) for value in self._unheld_inputs()})
 
-    def _absorbs(self, reader: Node) -> bool:
-        return _is_transpose(reader) and reader.graph is self._graph
+    def _absorbs(self, reader: Node, perm: Perm) -> bool:
+        """Return whether a reader outside the region is a Transpose that can take over ``perm`` as well."""
+        if not _is_transpose(reader) or reader.graph is not self._graph:
+            return False
+        own = perm_of(reader)
+        return own is not None and len(own) == len(perm)
 
     def _unheld_inputs(self) -> list[Value]:
         found = []
@@ -194,12 +200,14 @@ class _Region:
     def _restore(self, value: Value, perm: Perm) -> None:
         """Make a value that is now held transposed available as it was to readers outside the region."""
         original = value.type
-        value.type = _transposed(original, inverse(perm))
         outside = [(reader, index) for reader, index in value.uses if reader not in self._nodes]
-        plain = [(reader, index) for reader, index in outside if not self._absorbs(reader)]
-        for reader, _ in outside:
-            if self._absorbs(reader):
-                reader.set_attributes({"perm": compose(perm, _perm_of_rank(reader, len(perm)))})
+        plain = []
+        for reader, index in outside:
+            if self._absorbs(reader, perm):
+                reader.set_attributes({"perm": compose(perm, perm_of(reader) or ())})
+            else:
+                plain.append((reader, index))
+        value.type = _transposed(original, inverse(perm))
         if not plain and not value.is_graph_output:
             return
         restored = self._new_transpose(value, perm, original)
@@ -216,11 +224,6 @@ class _Region:
     def _new_transpose(self, value: Value, perm: Perm, value_type: ValueType | None) -> Node:
         name = self._graph.fresh_name(f"{value.name}_transposed")
         return Node("Transpose", [value], [Value(name, value_type)], {"perm": perm}, name=name)
-
-
-def _perm_of_rank(node: Node, rank: int) -> Perm:
-    """Return the permutation of a Transpose of data of known rank."""
-    return node.ints_attribute("perm") or tuple(reversed(range(rank)))
 
 
 def _transposed(value_type: ValueType | None, perm: Perm) -> ValueType | None:

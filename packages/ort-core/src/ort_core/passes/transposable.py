@@ -38,7 +38,10 @@ Adapter = Callable[[Node, Perm, int], "Adapted | None"]  # (node, permutation of
 def adapt(node: Node, perm: Perm, opset: int) -> Adapted | None:
     """Return how a node computes on data held by ``perm``, or ``None``."""
     adapter = _ADAPTERS.get(node.op_type) if node.domain == "" else None
-    return adapter(node, perm, opset) if adapter is not None else None
+    adapted = adapter(node, perm, opset) if adapter is not None else None
+    if adapted is None or any(node.input(index) is None for index in adapted.data_inputs):
+        return None
+    return adapted
 
 
 def inverse(perm: Perm) -> Perm:
@@ -134,6 +137,8 @@ def _axes_of(node: Node, rank: int) -> list[int] | None:
     axes: list[int] | None = None
     attribute = node.ints_attribute("axes")
     if attribute is not None:
+        if not attribute:
+            return None
         axes = list(attribute)
     elif node.input(1) is not None:
         constant = constant_of(node.input(1))
@@ -188,13 +193,18 @@ def has_same_perm(value: Value, perm: Perm) -> bool:
 
 
 def perm_of(node: Node) -> Perm | None:
-    """Return the permutation of a Transpose; reversal where none is given, ``None`` if the rank is unknown."""
-    perm = node.ints_attribute("perm")
-    if perm is not None:
-        return perm
+    """Return the permutation of a Transpose; reversal where none is given.
+
+    ``None`` if the rank is unknown then, or the node is not valid.
+    """
     source = node.input(0)
-    rank = None if source is None else source.rank
-    return None if rank is None else tuple(reversed(range(rank)))
+    if source is None:
+        return None
+    perm = node.ints_attribute("perm")
+    if perm is None:
+        return None if source.rank is None else tuple(reversed(range(source.rank)))
+    is_valid = source.rank in (None, len(perm)) and set(perm) == set(range(len(perm)))
+    return perm if is_valid else None
 
 
 _UNARY = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
@@ -48,7 +48,7 @@ def fuse(
     match: Match,
     op_type: str,
     inputs: Sequence[Value | None],
-    attributes: dict[str, object] | None = None,
+    attributes: Mapping[str, object] | None = None,
     *,
     domain: str = "com.microsoft",
     outputs: Sequence[Value] | None = None,

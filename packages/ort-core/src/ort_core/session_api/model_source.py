@@ -42,7 +42,7 @@ class ModelSource:
 
         if options.load_cancelled:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
-        if options.setting("session.load_model_format") == "ORT":
+        if options.setting("session.load_model_format") == "ORT" or str(self.path).endswith(".ort"):
             raise NotImplemented("the .ort file format belongs to onnxruntime; convert the model to ONNX")
         if self._model is None:
             folder = str(options.setting("session.model_external_initializers_file_folder_path")) or None

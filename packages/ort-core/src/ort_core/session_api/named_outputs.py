@@ -6,24 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ort_core.errors import did_you_mean
 from ort_core.tensors.ort_value import RuntimeValue
+from ort_core.tensors.sparse_tensor import SparseTensor
+
+Output = RuntimeValue | SparseTensor  # as callers receive it
 
 
-class NamedOutputs(Mapping[str, RuntimeValue]):
+class NamedOutputs(Mapping[str, Output]):
     """Outputs by name, ``outputs["logits"]`` or ``outputs.logits``, in the model's order."""
 
     __slots__ = ("_values",)
-    _values: dict[str, RuntimeValue]
+    _values: dict[str, Output]
 
-    def __init__(self, names: Sequence[str], values: Sequence[RuntimeValue]) -> None:
+    def __init__(self, names: Sequence[str], values: Sequence[Output]) -> None:
         object.__setattr__(self, "_values", dict(zip(names, values, strict=True)))
 
-    def __getitem__(self, name: str) -> RuntimeValue:
+    def __getitem__(self, name: str) -> Output:
         try:
             return self._values[name]
         except KeyError:
             raise KeyError(self._unknown(name)) from None
 
-    def __getattr__(self, name: str) -> RuntimeValue:
+    def __getattr__(self, name: str) -> Output:
         if name.startswith("__") or name == "_values":  # asked for by pickle and copy before there are values
             raise AttributeError(name)
         try:
@@ -40,7 +43,7 @@ class NamedOutputs(Mapping[str, RuntimeValue]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __reduce__(self) -> tuple[type, tuple[list[str], list[RuntimeValue]]]:
+    def __reduce__(self) -> tuple[type, tuple[list[str], list[Output]]]:
         return type(self), (list(self._values), list(self._values.values()))
 
     def __repr__(self) -> str:

@@ -14,7 +14,8 @@ from ort_core.runtime.profiler import SESSION, Profiler
 from ort_core.session_api.adapters import LoraAdapter
 from ort_core.session_api.facts import SessionFacts
 from ort_core.session_api.io_binding import IOBinding
-from ort_core.session_api.named_outputs import NamedOutputs
+from ort_core.session_api.loaded_model import LoadedModel
+from ort_core.session_api.named_outputs import NamedOutputs, Output
 from ort_core.session_api.running import BackgroundRunsState, Callback
 from ort_core.tensors.device import OrtDevice, find_device
 from ort_core.tensors.ort_value import ElementType, OrtValue, RuntimeValue
@@ -22,14 +23,14 @@ from ort_core.tensors.ort_value_vector import OrtValueVector
 from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
 
-Outputs = list[RuntimeValue]
+Outputs = list[Output]
 
 
 def _never() -> bool:
     return False
 
 
-def _shown(results: Outputs) -> Outputs:
+def _shown(results: list[RuntimeValue]) -> Outputs:
     """Give sparse results their public type."""
     return [SparseTensor.of(value) if isinstance(value, SparseArray) else value for value in results]
 
@@ -41,7 +42,7 @@ class SessionRuns(SessionFacts):
     _background: BackgroundRunsState
 
     @abstractmethod
-    def _fall_back(self, error: EPFail) -> bool:
+    def _fall_back(self, error: EPFail, failed: LoadedModel) -> bool:
         """Place the model on the next provider that was asked for; False when that was not allowed."""
 
     def run(
@@ -104,14 +105,16 @@ class SessionRuns(SessionFacts):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """Compute outputs as OrtValues. Raises as ``run``."""
-        names = list(output_names) if output_names else [output.name for output in self._loaded.outputs]
-        results = self._run(_checked_names(names), self._feeds(input_dict_ort_values, run_options), run_options)
+        names = list(_checked_names(output_names) or [output.name for output in self._loaded.outputs])
+        results = self._run(names, self._feeds(input_dict_ort_values, run_options), run_options)
         return self._wrapped(names, results)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Compute the bound outputs from the bound inputs. Raises as ``run``."""
+        if not isinstance(iobinding, IOBinding):
+            raise InvalidType(f"iobinding is a {type(iobinding).__name__}, expected what session.io_binding() returns")
         names = iobinding.output_names()
-        results = self._run(_checked_names(names), self._feeds(iobinding.feeds(), run_options), run_options)
+        results = self._run(names, self._feeds(iobinding.feeds(), run_options), run_options)
         iobinding.accept(self._wrapped(names, results))
 
     def run_with_ortvaluevector(
@@ -145,6 +148,8 @@ class SessionRuns(SessionFacts):
     def _feeds(self, input_feed: Mapping[str, object], run_options: RunOptions | None) -> dict[str, RuntimeValue]:
         if not self._loaded.closing.alive:
             raise InvalidValue("this session is closed; make a new one")
+        if run_options is not None and not isinstance(run_options, RunOptions):
+            raise InvalidType(f"run_options is a {type(run_options).__name__}, expected RunOptions")
         if run_options is not None and run_options.active_adapters:
             adapters = cast("Sequence[LoraAdapter]", run_options.active_adapters)
             adapted = {name: value for adapter in adapters for name, value in adapter.parameters.items()}
@@ -157,20 +162,21 @@ class SessionRuns(SessionFacts):
         feeds: Mapping[str, RuntimeValue],
         options: RunOptions | None,
         is_cancelled: Callable[[], bool] = _never,
-    ) -> Outputs:
+    ) -> list[RuntimeValue]:
         settings = self._run_settings(options, is_cancelled)
         start = time.perf_counter_ns()
+        loaded = self._loaded
         try:
-            return self._loaded.prepared.plan.run(feeds, names, settings)
+            return loaded.prepared.plan.run(feeds, names, settings)
         except EPFail as error:
-            if not self._fall_back(error):
+            if not self._fall_back(error, loaded):
                 raise
             return self._loaded.prepared.plan.run(feeds, names, settings)
         finally:
             self._record("SequentialExecutor::Execute", start)
             self._record("model_run", start)
 
-    def _wrapped(self, names: Sequence[str], results: Outputs) -> list[OrtValue]:
+    def _wrapped(self, names: Sequence[str], results: list[RuntimeValue]) -> list[OrtValue]:
         types = self._loaded.output_types
         return [OrtValue.of(value, types[name]) for name, value in zip(names, results, strict=True)]
 
@@ -204,8 +210,6 @@ class SessionRuns(SessionFacts):
 
 
 def _checked_names(output_names: Sequence[str] | None) -> Sequence[str] | None:
-    if isinstance(output_names, (str, bytes)):
-        raise InvalidType(
-            f"output_names is {output_names!r}, expected a list of names or None, such as [{output_names!r}]"
-        )
+    if output_names is not None and (isinstance(output_names, (str, bytes)) or not isinstance(output_names, Sequence)):
+        raise InvalidType(f"output_names is {output_names!r}, expected a list of names such as ['y'], or None")
     return output_names

@@ -7,7 +7,8 @@ device; each Environment has one.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -320,14 +321,20 @@ class DeviceApi(Protocol):
 
 
 class DeviceDirectory:
-    """The DeviceApis of an environment, by device."""
+    """The DeviceApis of an environment: one instance for each device, made when it is first asked for.
 
-    def __init__(self, apis: Iterable[DeviceApi] = ()) -> None:
-        self._apis = {api.device: api for api in (CpuApi(), *apis)}
+    Args:
+        factories: by kind of device, what makes the DeviceApi of the device with a given number.
+    """
 
-    def devices(self) -> tuple[Device, ...]:
-        """Return every device, the CPU first."""
-        return tuple(self._apis)
+    def __init__(self, factories: Mapping[str, Callable[[int], DeviceApi]] | None = None) -> None:
+        self._factories = dict(factories or {})
+        self._apis: dict[Device, DeviceApi] = {CPU: CpuApi()}
+        self._lock = threading.Lock()
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of devices on offer, the CPU first."""
+        return (CPU.kind, *sorted(self._factories))
 
     def get(self, device: Device) -> DeviceApi:
         """Return the DeviceApi of a device.
@@ -335,13 +342,16 @@ class DeviceDirectory:
         Raises:
             InvalidValue: no plugin offers the device.
         """
-        if device not in self._apis:
-            offered = ", ".join(str(known) for known in self._apis)
-            raise InvalidValue(
-                f"Can't allocate memory on {device}: no installed plugin offers this device (offered: {offered}). "
-                "Install the plugin package of your hardware; `ort providers` shows what is there."
-            )
-        return self._apis[device]
+        with self._lock:
+            if device not in self._apis:
+                if device.kind not in self._factories:
+                    raise InvalidValue(
+                        f"Can't allocate memory on {device}: no installed plugin offers this device (offered: "
+                        f"{', '.join(self.kinds())}). Install the plugin package of your hardware; `ort providers` "
+                        "shows what is there."
+                    )
+                self._apis[device] = self._factories[device.kind](device.index)
+            return self._apis[device]
 
 
 class CpuBuffer:
@@ -412,15 +422,16 @@ def _host(buffer: DeviceBuffer) -> np.ndarray:
     return buffer.array
 
 
-_in_use = DeviceDirectory()
+DirectorySource = Callable[[], DeviceDirectory]
+_source: DirectorySource = DeviceDirectory
 
 
-def use_directory(directory: DeviceDirectory) -> None:
-    """Let OrtValues that are made outside any session use these devices; called for the default environment."""
-    global _in_use  # noqa: PLW0603 - the default environment's devices: the one allowed global, see environment.py
-    _in_use = directory
+def use_directory_of(source: DirectorySource) -> None:
+    """Let OrtValues that are made outside any session use the devices that ``source`` gives when one is needed."""
+    global _source  # noqa: PLW0603 - stands for the default environment, the one allowed global, which is higher up
+    _source = source
 
 
 def directory_in_use() -> DeviceDirectory:
-    """Return the default environment's devices; only the CPU before there is one."""
-    return _in_use
+    """Return the devices for OrtValues outside sessions: the default environment's, or only the CPU."""
+    return _source()
