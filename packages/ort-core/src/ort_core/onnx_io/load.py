@@ -19,7 +19,7 @@ from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import is_topologically_sorted, topological_order
-from ort_core.ir.types import TensorType
+from ort_core.ir.types import SparseTensorType, TensorType
 from ort_core.ir.values import Value
 from ort_core.onnx_io.external_data import ExternalFiles
 from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
@@ -245,7 +245,7 @@ class _GraphLoader:
 
     def _check_default(self, value: Value, constant: Constant) -> None:
         declared = value.type
-        if isinstance(declared, TensorType) and declared.dtype != constant.dtype:
+        if declared is not None and not (isinstance(declared, (TensorType, SparseTensorType)) and declared.dtype == constant.dtype):
             raise InvalidGraph(
                 f"Type Error: input {value.name!r} is declared as {declared}, its initializer is "
                 f"tensor({constant.dtype.text})"

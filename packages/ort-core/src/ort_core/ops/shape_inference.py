@@ -192,11 +192,15 @@ class Inference:
         if signature is None:
             self._infer_unknown(node, scope)
             return
+        before = len(self._notes)
         found = self._check(node, signature, types)
+        is_sound = len(self._notes) == before
         context = InferenceContext(self, scope, node, opset, signature.schema, types, found)
         rule = self._rules.find(node.domain, node.op_type, opset)
         try:
-            if rule is not None:
+            if not is_sound:
+                pass  # rules rely on the kinds of attributes and types that the schema promises
+            elif rule is not None:
                 rule(context)
             elif node.body is not None:
                 self._call_into(context, node.body, self._inner(scope, node, {}, scope.opset_imports))
