@@ -268,6 +268,8 @@ def integer_contents(model: onnx.ModelProto, rng: random.Random) -> None:
         model.graph.initializer.append(numpy_helper.from_array(np.zeros(shape, dtype), info.name))
         tensors = [model.graph.initializer[-1]]
     tensor = rng.choice(tensors)
+    if tensor.data_location == TensorProto.EXTERNAL:  # an earlier mutation put it into a file
+        return
     try:
         array = np.array(numpy_helper.to_array(tensor))
     except (ValueError, TypeError, AttributeError):  # broken by an earlier mutation
