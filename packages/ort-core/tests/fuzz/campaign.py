@@ -1,6 +1,6 @@
 """Run many mutants in this process, under a memory limit, and write what was no result and no clear OrtError.
 
-    python campaign.py CORPUS FIRST COUNT OUT [TIME_LIMIT_S]      seeds FIRST to FIRST + COUNT - 1; findings as JSON lines
+    python campaign.py CORPUS FIRST COUNT OUT [TIME_LIMIT_S]     seeds FIRST to FIRST + COUNT - 1, findings in OUT
 
 Each mutant is loaded and run with a time limit and an allocation limit. A finding is an error that is no ``OrtError``,
 a built-in error that a kernel let out (its name stands in the message), memory beyond the limit, or a hang. The seed is
@@ -86,7 +86,9 @@ def fitting_feeds(session: ort.InferenceSession, feeds: dict[str, object], rng: 
         value = feeds.get(argument.name)
         shape = [dim if isinstance(dim, int) else rng.choice((0, 1, 2)) for dim in argument.shape]
         fits = isinstance(value, np.ndarray) and len(shape) == value.ndim
-        if value is None or not fits and argument.type.startswith("tensor(") and np.prod(np.float64(shape)) < 1e6:
+        if value is None or (
+            not fits and argument.type.startswith("tensor(") and np.prod([max(size, 1.0) for size in shape]) < 1e6
+        ):
             value = _ones(argument.type, shape)
         if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size and rng.random() < 0.3:
             value = value.copy()
@@ -104,7 +106,7 @@ def _ones(declared: str, shape: list[int]) -> object:
     if name not in _PLAIN_TYPES or any(size < 0 for size in shape):
         return None
     dtype = np.dtype(name)
-    return np.full(shape, "text", object) if dtype == object else np.ones(shape, dtype)
+    return np.full(shape, "text", object) if dtype.kind == "O" else np.ones(shape, dtype)
 
 
 def try_mutant(seed: Seed, rng: random.Random, folder: Path, time_limit_s: float = 2.0) -> tuple[str, str, str]:
@@ -128,7 +130,7 @@ def try_mutant(seed: Seed, rng: random.Random, folder: Path, time_limit_s: float
         return done, "Hang", traceback.format_exc(limit=-6)
     except ort.OrtError as error:
         return done, type(error).__name__, str(error)
-    except Exception as error:  # the border to what is under test: anything but an OrtError is a finding
+    except Exception as error:  # noqa: BLE001 - the border to what is under test: anything but an OrtError is a finding
         return done, f"bare {type(error).__name__}", f"{error}\n{traceback.format_exc(limit=-6)}"
 
 
@@ -154,7 +156,13 @@ def run_seeds(corpus: list[Seed], first: int, count: int, out: Path, time_limit_
             problem = verdict(ending, message, time.monotonic() - start)
             endings[ending] = endings.get(ending, 0) + 1
             if problem is not None:
-                finding = {"seed": number, "problem": problem, "mutant": done, "ending": ending, "message": message[:1500]}
+                finding = {
+                    "seed": number,
+                    "problem": problem,
+                    "mutant": done,
+                    "ending": ending,
+                    "message": message[:1500],
+                }
                 print(json.dumps(finding), file=file, flush=True)
         print(json.dumps({"endings": endings}), file=file, flush=True)
 

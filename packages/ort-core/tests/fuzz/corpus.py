@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import warnings
 from pathlib import Path
 
@@ -46,3 +47,7 @@ def write_corpus(path: Path) -> None:
 def read_corpus(path: Path) -> list[Seed]:
     """Read what ``write_corpus`` wrote."""
     return pickle.loads(path.read_bytes())
+
+
+if __name__ == "__main__":
+    write_corpus(Path(sys.argv[1]))

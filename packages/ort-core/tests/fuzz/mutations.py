@@ -13,7 +13,24 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-EXTREMES = (0, 1, -1, 2, -2, 7, -100, 2**31 - 1, 2**31, 2**32, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63), -(2**63) + 1)
+EXTREMES = (
+    0,
+    1,
+    -1,
+    2,
+    -2,
+    7,
+    -100,
+    2**31 - 1,
+    2**31,
+    2**32,
+    -(2**31),
+    2**40,
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    -(2**63) + 1,
+)
 FLOATS = (0.0, -0.0, 1e-45, 1e38, -1e38, float("nan"), float("inf"), float("-inf"), -1.0, 0.5)
 TEXTS = ("", "\0", "..", "NOTSET", "linear", "é" * 3, "a" * 300, "%s", "i,j->", "...")
 OPERATORS = (
@@ -79,8 +96,9 @@ def external_data(model: onnx.ModelProto, rng: random.Random) -> None:
             tensor.ClearField(field)
     tensor.data_location = TensorProto.EXTERNAL
     places = (
-        "missing.bin", "../outside.bin", "/etc/passwd", "link.bin", "folder/../../outside.bin", "", "\0", ".", "short.bin",
-        "short.bin", "folder", "linked/outside.bin", "short.bin\0", "C:\\x", "~/.ssh/id", "/dev/zero", "short.bin/x",
+        "missing.bin",
+        "../outside.bin", "/etc/passwd", "link.bin", "folder/../../outside.bin", "", "\0", ".",
+        "short.bin", "short.bin", "folder", "linked/outside.bin", "short.bin\0", "C:\\x", "~/.ssh/id", "/dev/zero", "short.bin/x",
     )  # fmt: skip
     for key, values in (
         ("location", places),
@@ -99,8 +117,10 @@ def constant_input(model: onnx.ModelProto, rng: random.Random) -> TensorProto:
     shape = [dim.dim_value % 5 for dim in info.type.tensor_type.shape.dim]
     kind = info.type.tensor_type.elem_type or 1
     dtype = helper.tensor_dtype_to_np_dtype(kind if kind in range(1, 14) else 1)
-    array = np.ones(shape).astype(object if dtype == object else dtype)
-    model.graph.initializer.append(numpy_helper.from_array(array.astype(str) if dtype == object else array, info.name))
+    array = np.ones(shape).astype(dtype)
+    model.graph.initializer.append(
+        numpy_helper.from_array(array.astype(str) if array.dtype.kind == "O" else array, info.name)
+    )
     return model.graph.initializer[-1]
 
 
@@ -128,13 +148,17 @@ def operator(model: onnx.ModelProto, rng: random.Random) -> None:
     if rng.random() < 0.8:
         node.op_type = rng.choice(OPERATORS)
     else:
-        node.domain = rng.choice(("com.microsoft", "ai.onnx.ml", "no.such.domain", "ai.onnx", "ai.onnx.preview.training"))
+        node.domain = rng.choice(
+            ("com.microsoft", "ai.onnx.ml", "no.such.domain", "ai.onnx", "ai.onnx.preview.training")
+        )
 
 
 def names(model: onnx.ModelProto, rng: random.Random) -> None:
     """Use a name twice, or drop one that is needed."""
     node = some_node(model, rng)
-    every = [name for n in model.graph.node for name in (*n.input, *n.output)] + [i.name for i in model.graph.input] + [""]
+    every = (
+        [name for n in model.graph.node for name in (*n.input, *n.output)] + [i.name for i in model.graph.input] + [""]
+    )
     choice = rng.randrange(5)
     if choice == 0 and node.output:
         node.output[rng.randrange(len(node.output))] = rng.choice(every)
@@ -246,7 +270,9 @@ def opset(model: onnx.ModelProto, rng: random.Random) -> None:
     if choice == 0:
         del model.opset_import[:]
     elif choice == 1:
-        model.opset_import.append(helper.make_opsetid(rng.choice(("", "ai.onnx", "x", "ai.onnx.ml")), rng.choice(EXTREMES)))
+        model.opset_import.append(
+            helper.make_opsetid(rng.choice(("", "ai.onnx", "x", "ai.onnx.ml")), rng.choice(EXTREMES))
+        )
     elif choice == 2 and model.opset_import:
         rng.choice(model.opset_import).version = rng.choice((*EXTREMES, *range(1, 30)))
     else:
@@ -332,7 +358,9 @@ def nesting(model: onnx.ModelProto, rng: random.Random) -> None:
     info = onnx.ValueInfoProto(name="deep")
     graph = helper.make_graph([helper.make_node("Identity", [name], ["deep"])], "leaf", [], [info])
     for index in range(rng.choice((1, 5, 20, 28))):
-        node = helper.make_node("If", ["truth"], [f"deep{index}"], then_branch=graph, else_branch=graph if index < 6 else leaf())
+        node = helper.make_node(
+            "If", ["truth"], [f"deep{index}"], then_branch=graph, else_branch=graph if index < 6 else leaf()
+        )
         graph = helper.make_graph([node], f"level{index}", [], [onnx.ValueInfoProto(name=f"deep{index}")])
     model.graph.initializer.append(numpy_helper.from_array(np.array(True), "truth"))
     model.graph.node.extend(graph.node)

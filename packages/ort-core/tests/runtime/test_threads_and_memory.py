@@ -104,4 +104,6 @@ def test_fifty_sessions_one_after_another_keep_no_memory(model):
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert after - before < WEIGHT_NBYTES // 4, f"50 sessions left {after - before} bytes; each weight is {WEIGHT_NBYTES}"
+    assert after - before < WEIGHT_NBYTES // 4, (
+        f"50 sessions left {after - before} bytes; each weight is {WEIGHT_NBYTES}"
+    )

@@ -1,4 +1,4 @@
-"""Feeds for the model skeletons: small sizes by the names of dimensions, contents by the names of inputs, all seeded."""
+"""Feeds for the model skeletons: small sizes by the names of dimensions, contents by the names of inputs, seeded."""
 
 from __future__ import annotations
 

@@ -12,7 +12,15 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, InvalidType, NoSuchFile, NotImplemented
+from ort_core.errors import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    InvalidType,
+    NoSuchFile,
+    NotImplemented,
+)
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -245,7 +253,8 @@ class _GraphLoader:
 
     def _check_default(self, value: Value, constant: Constant) -> None:
         declared = value.type
-        if declared is not None and not (isinstance(declared, (TensorType, SparseTensorType)) and declared.dtype == constant.dtype):
+        dtype = declared.dtype if isinstance(declared, (TensorType, SparseTensorType)) else None
+        if declared is not None and dtype != constant.dtype:
             raise InvalidGraph(
                 f"Type Error: input {value.name!r} is declared as {declared}, its initializer is "
                 f"tensor({constant.dtype.text})"

@@ -39,6 +39,8 @@ def attention(
     """Return Y, the present key and value, and the scores (or weights) that ``qk_matmul_output_mode`` asks for."""
     if (past_key is None) != (past_value is None):
         raise InvalidArgument("Attention: past_key and past_value must be given together")
+    if not 0 <= qk_matmul_output_mode <= 3:
+        raise InvalidArgument(f"Attention: qk_matmul_output_mode is {qk_matmul_output_mode}, expected 0 to 3")
     queries, keys, values = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
     _check_heads(queries, keys, values)
     past = 0 if past_key is None else past_key.shape[2]

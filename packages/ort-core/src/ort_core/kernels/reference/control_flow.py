@@ -60,7 +60,7 @@ def loop(
 
 
 def _one_element_shape(known: ValueType | None) -> tuple[int, ...]:
-    """Old exporters declare the step and the condition of a body as ``[1]``, not as scalars, and squeeze them inside."""
+    """Return the shape in which a body takes its step and condition: old exporters declare ``[1]`` and squeeze it."""
     return (1,) if isinstance(known, TensorType) and known.shape is not None and len(known.shape) == 1 else ()
 
 
