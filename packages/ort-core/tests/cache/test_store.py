@@ -39,7 +39,10 @@ def test_any_difference_of_the_key_is_another_entry(tmp_path: Path, other: Cache
 
 
 def test_order_of_facts_does_not_matter() -> None:
-    assert CacheKey("t", b"", (), (("a", "1"), ("b", "2"))).digest() == CacheKey("t", b"", (), (("b", "2"), ("a", "1"))).digest()
+    assert (
+        CacheKey("t", b"", (), (("a", "1"), ("b", "2"))).digest()
+        == CacheKey("t", b"", (), (("b", "2"), ("a", "1"))).digest()
+    )
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", b"ort-core-artefact-1 3 00\nabc"])
@@ -85,7 +88,8 @@ def test_cache_in_a_place_that_cannot_be_written_is_not_an_error(tmp_path: Path)
 
 def test_two_processes_writing_one_entry_leave_a_whole_one(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from ort_core.cache.key import CacheKey; from ort_core.cache.store import *\n"
+        "import sys; from pathlib import Path; from ort_core.cache.key import CacheKey\n"
+        "from ort_core.cache.store import *\n"
         "cache = ArtefactCache(Path(sys.argv[1]))\n"
         "key = CacheKey('test', b'shared')\n"
         "for i in range(60):\n"

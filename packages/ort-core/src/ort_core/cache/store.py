@@ -1,8 +1,8 @@
 """ArtefactCache: files named by their key, written atomically, checked when read, bounded in size.
 
-An entry is a header line (format, length, SHA-256 of the content) and the content. Anything that does not fit is removed
-and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else. Several processes may share a cache:
-a writer renames a finished file into place, a reader never sees half of one.
+An entry is a header line (format, length, SHA-256 of the content) and the content. Anything that does not fit is
+removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else. Several processes may
+share a cache: a writer renames a finished file into place, a reader never sees half of one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ArtefactCache:
         return content
 
     def put(self, key: CacheKey, content: bytes) -> bool:
-        """Write an entry; returns whether that worked (a full or read-only disk is no error, the cache is then unused)."""
+        """Write an entry; returns whether that worked: a full or read-only disk is no error, only no cache."""
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

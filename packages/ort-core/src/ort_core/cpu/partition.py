@@ -1,7 +1,7 @@
 """CpuPartition: native programs and reference kernels, in one order, over numbered slots.
 
-Nodes that lower form the largest convex groups; the rest runs by the numpy kernels. A group whose inputs are not as declared,
-or whose data is out of bounds, runs by the kernels, too: they give the precise result or error.
+Nodes that lower form the largest convex groups; the rest runs by the numpy kernels. A group whose inputs are not as
+declared, or whose data is out of bounds, runs by the kernels, too: they give the precise result or error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 
 log = logging.getLogger(__name__)
 MIN_NODES = 2  # a single cheap node is not worth a program of its own
-HEAVY = frozenset({"MatMul", "Gemm", "Softmax", "LayerNormalization", "FusedMatMul", "Gelu", "Erf", "Exp", "Tanh", "Sigmoid"})
+HEAVY = frozenset(
+    {"MatMul", "Gemm", "Softmax", "LayerNormalization", "FusedMatMul", "Gelu", "Erf", "Exp", "Tanh", "Sigmoid"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,7 @@ class CpuPartition(CompiledPartition):
         """The compiled programs, in order."""
         return tuple(step.program for step in self._steps if step.program is not None)
 
-    def plan(
-        self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]
-    ) -> PartitionPlan:
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return the one plan: native programs plan for each signature themselves."""
         return self._plan
 
@@ -194,7 +194,15 @@ class CpuPartition(CompiledPartition):
                 kernels.bind()
             border = kernels.border
             native = tuple(slot(v) for v in program.inputs) if program is not None else ()
-            steps.append((kernels, program, tuple(slot(v) for v in border.inputs), native, tuple(slot(v) for v in border.outputs)))
+            steps.append(
+                (
+                    kernels,
+                    program,
+                    tuple(slot(v) for v in border.inputs),
+                    native,
+                    tuple(slot(v) for v in border.outputs),
+                )
+            )
         self._outputs = tuple(slot(value) for value in graph.outputs)
         last: dict[int, int] = {}
         for number, (_, _, reads, native, writes) in enumerate(steps):
@@ -202,7 +210,14 @@ class CpuPartition(CompiledPartition):
                 last[used] = number
         kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
         self._steps = [
-            _Step(kernels, program, reads, native, writes, tuple(s for s, n in last.items() if n == number and s not in kept))
+            _Step(
+                kernels,
+                program,
+                reads,
+                native,
+                writes,
+                tuple(s for s, n in last.items() if n == number and s not in kept),
+            )
             for number, (kernels, program, reads, native, writes) in enumerate(steps)
         ]
 
@@ -224,7 +239,11 @@ def _unsupported(node: Node) -> str | None:
 
 
 def _pays(group: Sequence[Node]) -> bool:
-    floats = [n for n in group if any(isinstance(v.type, TensorType) and v.type.dtype is DataType.FLOAT for v in n.present_outputs())]
+    floats = [
+        n
+        for n in group
+        if any(isinstance(v.type, TensorType) and v.type.dtype is DataType.FLOAT for v in n.present_outputs())
+    ]
     return len(floats) >= MIN_NODES or any(node.op_type in HEAVY for node in group)
 
 

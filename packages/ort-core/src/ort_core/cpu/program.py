@@ -1,4 +1,4 @@
-"""NativeProgram: the steps of one lowered group as machine code, planned once for each signature of sizes, run in one call.
+"""NativeProgram: the steps of one lowered group as machine code, planned for each signature, run in one call.
 
 Everything that does not depend on sizes is decided when the program is built: kernels, slots of the arena, barriers. A
 signature evaluates sizes and offsets into an argument table; a run copies nothing but the addresses of its inputs and
@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,10 +34,8 @@ class DataError(Exception):
     """A kernel was given data out of bounds; the reference kernels give the precise error."""
 
 
-class SizesDiffer(Exception):  # noqa: N818 - no failure: the caller takes the other path
+class SizesDiffer(Exception):
     """The inputs' sizes are not as the model declares them."""
-
-
 
 
 class NativeProgram:
@@ -143,7 +140,9 @@ class ProgramPlan:
         self._program = program
         self._template = np.array(values[: layout.count], np.int64)
         slot_sizes = values[layout.slots_at : layout.outputs_at]
-        self._offsets, self._arena_nbytes = _cumulative(slot_sizes, program._slots.per_thread, program._pool.num_threads)
+        self._offsets, self._arena_nbytes = _cumulative(
+            slot_sizes, program._slots.per_thread, program._pool.num_threads
+        )
         self._shapes = _split_shapes(values[layout.outputs_at : layout.work_at], program._out_types)
         self._dtypes = [dtype.numpy for dtype, _ in program._out_types]
         self._wanted = 1 if values[layout.work_at] < PARALLEL_WORK else 1 << 30
@@ -221,7 +220,7 @@ class _ProgramRunState:
 
 
 class _Slots:
-    """Arena slots: buffers whose lifetimes do not meet share one when their sizes are equal symbolically, or fit as numbers."""
+    """Arena slots: buffers whose lifetimes do not meet share one when their sizes are equal or fit as numbers."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.nbytes: list[KnownDim] = []
@@ -279,7 +278,9 @@ def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], 
         if isinstance(kernel.code, Emitter):
             assert own is not None
             where[kernel.name] = own.address(kernel.name)
-    for kernel, module in zip([k for k in lowering.kernels.values() if isinstance(k.code, str)], modules[bool(functions) :]):
+    for kernel, module in zip(
+        [k for k in lowering.kernels.values() if isinstance(k.code, str)], modules[bool(functions) :]
+    ):
         where[kernel.name] = module.address(kernel.name)
     return modules, np.array([where[step.kernel] for step in lowering.steps], np.int64)
 

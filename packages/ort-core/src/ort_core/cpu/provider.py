@@ -1,4 +1,4 @@
-"""CpuExecutionProvider: native programs where operators lower, numpy kernels for the rest; the last resort of a session."""
+"""CpuExecutionProvider: native programs where operators lower, numpy kernels for the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ort_core.cpu.options import CpuOptions
-from ort_core.plugin import Available, CompiledPartition, CompileRequest, KernelPartition, KernelProvider, Pass, Unavailable
+from ort_core.plugin import (
+    Available,
+    CompiledPartition,
+    CompileRequest,
+    KernelPartition,
+    KernelProvider,
+    Pass,
+    Unavailable,
+)
 from ort_core.plugin.kernels import BoundGraph
 from ort_core.plugin.passes import EXTENDED_PASSES
 

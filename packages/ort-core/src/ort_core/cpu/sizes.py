@@ -26,7 +26,7 @@ class SizeProgram:
         parameters = ", ".join(self._names.values())
         source = "\n".join([f"def evaluate({parameters}):", *lines, f"    return [{', '.join(places)}]"])
         scope: dict[str, Callable[..., list[int]]] = {}
-        exec(compile(source, "<sizes>", "exec"), {"max": max, "min": min}, scope)  # noqa: S102 - text made here, of numbers and names made here
+        exec(compile(source, "<sizes>", "exec"), {"max": max, "min": min}, scope)
         self._function = scope["evaluate"]
 
     def evaluate(self, sizes: Mapping[str, int]) -> list[int]:
@@ -50,5 +50,3 @@ class SizeProgram:
         left, right = (self._text(a) for a in atom.arguments)
         operator = {"floordiv": "//", "mod": "%"}.get(atom.function)
         return f"({left} {operator} {right})" if operator else f"{atom.function}({left}, {right})"
-
-

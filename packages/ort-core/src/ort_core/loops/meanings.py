@@ -1,7 +1,8 @@
 """Meanings: what each elementwise ONNX operator computes of one element, written once.
 
-A meaning takes one ``Scalar`` per input and the node's attributes. Operators whose result depends on more than the element
-(reductions, softmax, normalisation) are in ``rows``. A meaning that cannot serve a dtype or an attribute returns a Rejection.
+A meaning takes one ``Scalar`` per input and the node's attributes. Operators whose result depends on more than the
+element (reductions, softmax, normalisation) are in ``rows``. A meaning that cannot serve a dtype or an attribute
+returns a Rejection.
 """
 
 from __future__ import annotations
@@ -238,9 +239,7 @@ FLOAT_ONLY = frozenset(
 SUPPORTED = frozenset({DataType.FLOAT, DataType.INT32, DataType.INT64, DataType.BOOL})
 
 
-def meaning_of(
-    domain: str, op_type: str, inputs: Sequence[Scalar], attributes: Attributes
-) -> Scalar | Rejection:
+def meaning_of(domain: str, op_type: str, inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
     """Return what an operator computes of its inputs' elements, or why there is no generated form."""
     found = MEANINGS.get((domain, op_type))
     if found is None:
@@ -250,6 +249,10 @@ def meaning_of(
             return Rejection(f"{scalar.dtype.text} is not generated")
     if op_type in FLOAT_ONLY and inputs[0].dtype is not F32:
         return Rejection(f"{op_type} of {inputs[0].dtype.text} is not generated")
-    if inputs and inputs[0].dtype is DataType.BOOL and op_type in ("Add", "Sub", "Mul", "Min", "Max", "Neg", "Abs", "Sum"):
+    if (
+        inputs
+        and inputs[0].dtype is DataType.BOOL
+        and op_type in ("Add", "Sub", "Mul", "Min", "Max", "Neg", "Abs", "Sum")
+    ):
         return Rejection(f"{op_type} of bool is no arithmetic")
     return found(inputs, attributes)

@@ -1,8 +1,8 @@
-"""Elementary functions of float32 as polynomials over primitives, each with its greatest error in units in the last place.
+"""Elementary functions of float32 as polynomials over primitives, each with its greatest error in ulp.
 
-The errors are measured over the whole float32 range in strides by ``tests/loops/test_polynomials.py``. The coefficients of
-``exp``, ``log`` and ``tanh`` are the minimax ones published with the Cephes library (S. L. Moshier, 1989); those of ``erf``
-are Chebyshev fits made for this project.
+The errors are measured over the whole float32 range in strides by ``tests/loops/test_polynomials.py``. The
+coefficients of ``exp``, ``log`` and ``tanh`` are the minimax ones published with the Cephes library (S. L. Moshier,
+1989); those of ``erf`` are Chebyshev fits made for this project.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scalar expressions: what one element of a result is, as a graph of primitive operations on typed scalars.
 
-A printer (LLVM IR for the CPU, CUDA C++ for a GPU) walks the graph; shared subexpressions are the same object, so each is
-printed once. Primitives mean what IEEE 754 and two's complement say; ``min`` and ``max`` return NaN when either side is NaN,
-as numpy and ONNX do.
+A printer (LLVM IR for the CPU, CUDA C++ for a GPU) walks the graph; shared subexpressions are the same object, so
+each is printed once. Primitives mean what IEEE 754 and two's complement say; ``min`` and ``max`` return NaN when
+either side is NaN, as numpy and ONNX do.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ UNARY = frozenset({"neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not"
 class Scalar:
     """One operation. Compared by identity: the graph's sharing is meant.
 
-    ``operation`` is ``input`` (``index`` says which), ``constant`` (``value``), ``row`` (a value of the row, by ``index``),
-    ``cast``, ``bitcast``, ``select``, ``fma``, or one of the sets above.
+    ``operation`` is ``input`` (``index`` says which), ``constant`` (``value``), ``row`` (a value of the row, by
+    ``index``), ``cast``, ``bitcast``, ``select``, ``fma``, or one of the sets above.
     """
 
     operation: str

@@ -1,4 +1,4 @@
-"""An epilogue that is a scalar expression: input 0 is the sum, the others are matrices, rows, columns or single values."""
+"""An epilogue that is a scalar expression: input 0 is the sum, the others are matrices, rows or columns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WORDS = 6  # of the argument table for each operand: pointer, row stride, four b
 class ExpressionEpilogue:
     """``expression(sum, operands...)``.
 
-    ``dense`` says of each operand whether it steps along the columns (1) or is the same for a row (0). Its words stand in the
-    argument table from ``argument`` on, ``WORDS`` for each operand.
+    ``dense`` says of each operand whether it steps along the columns (1) or is the same for a row (0). Its words
+    stand in the argument table from ``argument`` on, ``WORDS`` for each operand.
     """
 
     expression: Scalar

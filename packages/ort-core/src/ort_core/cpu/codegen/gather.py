@@ -9,9 +9,9 @@ from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
 def gather_kernel(index_bits: int) -> tuple[str, Emitter]:
     """Return the kernel ``out[o, i, :] = table[o, index[i], :]``.
 
-    The argument table: out, table, index, error (pointers), the outer count, the number of indices, the size of the gathered
-    axis, and the bytes of one row. Indices are of ``index_bits`` bits, negative ones count from the end. An index out of
-    bounds sets ``error`` and copies nothing.
+    The argument table: out, table, index, error (pointers), the outer count, the number of indices, the size of the
+    gathered axis, and the bytes of one row. Indices are of ``index_bits`` bits, negative ones count from the end. An
+    index out of bounds sets ``error`` and copies nothing.
     """
     name = f"gather_{index_bits}"
     emitter = Emitter(name, KERNEL_PARAMETERS)
@@ -27,7 +27,9 @@ def gather_kernel(index_bits: int) -> tuple[str, Emitter]:
         inside = emitter.compare("ult", index, size)  # unsigned: a negative index is huge
         with emitter.either(inside) as branch:
             source = emitter.mul(emitter.add(emitter.mul(block, size), index), row)
-            _copy(emitter, emitter.element(out, emitter.mul(task, row), "i8"), emitter.element(table, source, "i8"), row)
+            _copy(
+                emitter, emitter.element(out, emitter.mul(task, row), "i8"), emitter.element(table, source, "i8"), row
+            )
             with branch.otherwise():
                 emitter.store(integer(1), error, 8)
     return name, emitter

@@ -41,7 +41,8 @@ class Target:
     @property
     def key(self) -> str:
         """What compiled code depends on."""
-        return f"{self.triple}|{self.cpu}|{self.features}|llvm{'.'.join(map(str, llvm.llvm_version_info))}|{llvmlite.__version__}"
+        version = ".".join(map(str, llvm.llvm_version_info))
+        return f"{self.triple}|{self.cpu}|{self.features}|llvm{version}|{llvmlite.__version__}"
 
 
 def target_of(triple: str, cpu: str, features: str) -> Target:
@@ -140,7 +141,9 @@ def _loaded(object_code: bytes, target: Target) -> CompiledModule:
 def _machine(target: Target) -> llvm.TargetMachine:
     _initialize()
     found = llvm.Target.from_triple(target.triple)
-    return found.create_target_machine(cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault")
+    return found.create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault"
+    )
 
 
 def _optimized(text: str, machine: llvm.TargetMachine, target: Target) -> llvm.ModuleRef:

@@ -272,7 +272,14 @@ class _Driver:
                 partial = e.compare("slt", left, self.shape.columns)
                 sums_row = e.select(partial, integer(self.shape.columns), given["c_row"])
                 finishing = e.binary("and", is_last, partial) if not self.has_epilogue else is_last
-                ahead, step, advance = self._ahead(b, count, e.sub(high, low), at_first, e.element(strips, e.mul(e.sub(self._row_of(low), start), strip_row)), strip_row)
+                ahead, step, advance = self._ahead(
+                    b,
+                    count,
+                    e.sub(high, low),
+                    at_first,
+                    e.element(strips, e.mul(e.sub(self._row_of(low), start), strip_row)),
+                    strip_row,
+                )
                 with e.loop(low, high, unroll=False, hint="tile") as tile:
                     row = self._row_of(tile)
                     a = e.element(strips, e.mul(e.sub(row, start), strip_row))
@@ -324,7 +331,9 @@ class _Driver:
             self._call(0, [copied, stride, place, given["b_k"], given["b_n"], count, width, stride])
         return e.select(in_place, place, copied), e.select(in_place, given["b_k"], integer(columns))
 
-    def _ahead(self, b: Operand, count: Operand, tiles: Operand, at_first, strip, strip_row) -> tuple[Operand, Operand, Operand]:
+    def _ahead(
+        self, b: Operand, count: Operand, tiles: Operand, at_first, strip, strip_row
+    ) -> tuple[Operand, Operand, Operand]:
         """Return what to prefetch while the tiles of a panel run, and bytes for each k.
 
         All tiles together fetch the panel behind; a single one, which reads B as a stream, what lies a bit ahead.

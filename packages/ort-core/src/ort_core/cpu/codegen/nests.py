@@ -1,8 +1,8 @@
 """Elementwise nests: fused scalar expressions over broadcast, strided and contiguous operands, for any sizes.
 
-The iteration space has ``rank`` dimensions, the innermost one dense in every output. Rows (all outer dimensions together) times
-blocks of the innermost dimension are the tasks that threads share. The innermost loop is printed for vectors, its rest for
-single elements.
+The iteration space has ``rank`` dimensions, the innermost one dense in every output. Rows (all outer dimensions
+together) times blocks of the innermost dimension are the tasks that threads share. The innermost loop is printed for
+vectors, its rest for single elements.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class NestInput:
 class ElementwiseNest:
     """What to compute. ``outputs`` are (expression, element type); expressions read ``inputs`` by index.
 
-    The argument table: output pointers, input pointers, ``rank`` sizes, then for each output ``rank - 1`` strides of the
-    outer dimensions, then for each input ``rank`` strides (in elements; the innermost counts only if STRIDED).
+    The argument table: output pointers, input pointers, ``rank`` sizes, then for each output ``rank - 1`` strides of
+    the outer dimensions, then for each input ``rank`` strides (in elements; the innermost counts only if STRIDED).
     """
 
     rank: int
@@ -135,7 +135,11 @@ def _inner_loops(
     stop: Operand,
 ) -> None:
     lanes = target.lanes
-    fixed = {i: load_element(emitter, in_rows[i], integer(0), n.dtype, 1) for i, n in enumerate(nest.inputs) if n.inner == BROADCAST}
+    fixed = {
+        i: load_element(emitter, in_rows[i], integer(0), n.dtype, 1)
+        for i, n in enumerate(nest.inputs)
+        if n.inner == BROADCAST
+    }
     whole = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), lanes))
     for width, low, high in ((lanes, start, whole), (1, whole, stop)):
         splats = {i: emitter.splat(value, width) for i, value in fixed.items()}
@@ -183,9 +187,7 @@ def gather_elements(
     return vector
 
 
-def store_element(
-    emitter: Emitter, value: Operand, row: Operand, index: Operand, dtype: DataType, width: int
-) -> None:
+def store_element(emitter: Emitter, value: Operand, row: Operand, index: Operand, dtype: DataType, width: int) -> None:
     """Store ``width`` neighbouring elements (bool as a byte)."""
     if dtype is DataType.BOOL:
         stored = vector_type(width, "i8")

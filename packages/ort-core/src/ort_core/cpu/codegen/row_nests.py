@@ -1,7 +1,7 @@
-"""Row nests: softmax, normalisations and reductions over the innermost axis, a row at a time, all passes while it is in cache.
+"""Row nests: softmax, normalisations and reductions over the innermost axis, a row at a time.
 
-A row runs through passes; a pass walks the elements once, storing results and reducing others to values of the row; derived
-values are computed between passes. ``row_value(0)`` is the length of the row.
+A row runs through passes; a pass walks the elements once, storing results and reducing others to values of the row;
+derived values are computed between passes. ``row_value(0)`` is the length of the row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One walk over the row. ``stores`` are (output number, expression); ``derived`` follow, in order: (row value, expression)."""
+    """One walk over the row: ``stores`` are (output number, expression); ``derived`` (row value, expression) follow."""
 
     stores: tuple[tuple[int, Scalar], ...] = ()
     reductions: tuple[Reduction, ...] = ()
@@ -52,10 +52,10 @@ class RowNest:
     """What to compute for every row.
 
     ``inputs`` step through the row densely or are one value per row (BROADCAST). An expression reads output ``k``, as
-    stored by an earlier pass, as input ``len(inputs) + k``. ``scalars`` are (row value, output number): results with one
-    element a row. The argument table: output pointers, scalar output pointers, input pointers, ``rank`` sizes (the last is
-    the row's length), then for each output and each input ``rank - 1`` strides of the outer dimensions. Scalar outputs are
-    dense.
+    stored by an earlier pass, as input ``len(inputs) + k``. ``scalars`` are (row value, output number): results with
+    one element a row. The argument table: output pointers, scalar output pointers, input pointers, ``rank`` sizes
+    (the last is the row's length), then for each output and each input ``rank - 1`` strides of the outer dimensions.
+    Scalar outputs are dense.
     """
 
     rank: int
@@ -204,5 +204,3 @@ def _offset(emitter: Emitter, indices: Sequence[Operand], strides: Sequence[Oper
     for index, stride in zip(indices, strides):
         offset = emitter.add(offset, emitter.mul(index, stride))
     return offset
-
-

@@ -39,9 +39,7 @@ class ScalarPrinter:
         read_row: gives a value of the row, of ``width`` equal elements.
     """
 
-    def __init__(
-        self, emitter: Emitter, width: int, read_input: ReadInput, read_row: ReadInput | None = None
-    ) -> None:
+    def __init__(self, emitter: Emitter, width: int, read_input: ReadInput, read_row: ReadInput | None = None) -> None:
         self._emitter = emitter
         self._width = width
         self._read_input = read_input
@@ -112,9 +110,15 @@ class ScalarPrinter:
         if operation == "is_nan":
             return emitter.assign(vector_type(self._width, "i1"), f"fcmp uno {value.typed}, {value.text}")
         if operation == "neg":
-            return emitter.assign(type_, f"fneg {value.typed}" if is_float else f"sub {type_} {zero(type_)}, {value.text}")
+            return emitter.assign(
+                type_, f"fneg {value.typed}" if is_float else f"sub {type_} {zero(type_)}, {value.text}"
+            )
         if operation == "not":
-            ones = constant(True, DataType.BOOL, self._width) if "i1" in type_ else constant(-1, DataType.INT32, self._width)
+            ones = (
+                constant(True, DataType.BOOL, self._width)
+                if "i1" in type_
+                else constant(-1, DataType.INT32, self._width)
+            )
             return emitter.assign(type_, f"xor {value.typed}, {ones.text}")
         if is_float:
             return emitter.call(type_, f"llvm.{_FLOAT_CALLS[operation]}.{suffix(type_)}", value)

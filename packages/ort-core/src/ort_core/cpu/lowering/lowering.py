@@ -31,7 +31,9 @@ VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Ident
 class Lowering:
     """The state of lowering one group of nodes."""
 
-    def __init__(self, nodes: Sequence[Node], outputs: Sequence[Value], target: Target, opsets: Mapping[str, int]) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], outputs: Sequence[Value], target: Target, opsets: Mapping[str, int]
+    ) -> None:
         self.target = target
         self.opsets = opsets
         self.steps: list[Step] = []
@@ -168,7 +170,12 @@ class Lowering:
         absorbed: dict[Value, Scalar] = {}
         for value in inputs:
             known = self._values.get(value)
-            if isinstance(known, PendingAnchor) and not known.order and known.shape == tuple(shape) and self.is_single_use(value):
+            if (
+                isinstance(known, PendingAnchor)
+                and not known.order
+                and known.shape == tuple(shape)
+                and self.is_single_use(value)
+            ):
                 others = [self.view(v) for v in inputs if v is not value and self.constant_scalar(v) is None]
                 if known.anchor.can_fuse(shape, [*known.inputs, *others]):
                     absorbed[value] = state.absorbed(known)
@@ -230,9 +237,14 @@ class Lowering:
             raise NotLowered("the result is not dense along its innermost axis")
         nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
         name, function = elementwise_kernel(nest, self.target)
-        arguments: list[Argument] = [pointer(target), *(pointer(v) for v in pending.inputs), *sizes, *strides_of[0][:-1]]
-        for strides in strides_of[1:]:
-            arguments.extend(strides)
+        arguments: list[Argument] = [
+            pointer(target),
+            *(pointer(v) for v in pending.inputs),
+            *sizes,
+            *strides_of[0][:-1],
+        ]
+        for steps in strides_of[1:]:
+            arguments.extend(steps)
         count = count_of(pending.shape)
         cost = 1 + operations(pending.expression) // 16
         self.emit(

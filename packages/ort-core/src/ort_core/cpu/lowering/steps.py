@@ -9,7 +9,7 @@ from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.plugin.ir import KnownDim
 
 
-class NotLowered(Exception):  # noqa: N818 - a refusal with its reason; the node goes to the reference kernel
+class NotLowered(Exception):
     """A node has no native form; the message says why."""
 
 
@@ -26,7 +26,7 @@ Argument = Pointer | KnownDim
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call. ``work`` estimates its cost in elements touched or multiply-adds / 16, for deciding on threads."""
+    """One kernel call; ``work`` estimates its cost in elements touched, for deciding on threads."""
 
     kernel: str
     arguments: tuple[Argument, ...]

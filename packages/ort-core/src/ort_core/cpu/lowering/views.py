@@ -91,7 +91,7 @@ def count_of(shape: Sequence[KnownDim]) -> KnownDim:
 
 
 def broadcast_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...] | None:
-    """Return the strides by which a view is read over ``shape``, or ``None`` when a size might or might not broadcast."""
+    """Return the strides to read a view over ``shape``, ``None`` when only run time tells what broadcasts."""
     missing = len(shape) - len(view.shape)
     strides: list[KnownDim] = [0] * missing
     for size, stride, wanted in zip(view.shape, view.strides, shape[missing:]):

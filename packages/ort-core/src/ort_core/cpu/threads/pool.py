@@ -15,7 +15,9 @@ from ort_core.cpu.codegen.jit import CompiledModule, compile_module, host_target
 from ort_core.cpu.threads.pool_code import ALIVE, POOL_NBYTES, SIZE, SPINS, pool_text
 from ort_core.cpu.threads.primitives import primitives_for
 
-DEFAULT_SPINS = 3000  # pauses before a worker sleeps: 50 to 150 us, above the time between two steps, below a person's notice
+DEFAULT_SPINS = (
+    3000  # pauses before a worker sleeps: 50 to 150 us, above the time between two steps, below a person's notice
+)
 _STOP_TIMEOUT_S = 1.0
 
 

@@ -1,9 +1,9 @@
 """The thread pool's own code: workers that wait, a program that all threads run, and a barrier between its steps.
 
 A program is an array of steps, three words each: the address of a kernel ``void (ptr args, i64 tid, i64 nthreads)``,
-the address of its argument table, and flags. All threads run the same steps (SPMD); a kernel takes its share of the work
-by ``tid``. Behind a step with ``BARRIER`` every thread waits for all others. A caller who finds the pool busy with another
-caller's program runs alone (``nthreads`` 1), so that callers never wait for one another.
+the address of its argument table, and flags. All threads run the same steps (SPMD); a kernel takes its share of the
+work by ``tid``. Behind a step with ``BARRIER`` every thread waits for all others. A caller who finds the pool busy
+with another caller's program runs alone (``nthreads`` 1), so that callers never wait for one another.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ _DECLARE = {"x86_64": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare
 
 
 def pool_text(triple: str, primitives: str) -> str:
-    """Return the module: ``ort_pool_start(pool)`` starts one worker, ``ort_pool_run(pool, steps, count, wanted)`` runs a
+    """Return the pool's module.
+
+    ``ort_pool_start(pool)`` starts one worker, ``ort_pool_run(pool, steps, count, wanted)`` runs a
     program and returns how many threads ran it, ``ort_pool_stop(pool)`` lets the workers go.
     """
     arch = {"arm64": "aarch64"}.get(triple.split("-")[0], triple.split("-")[0])
     text = primitives + _DECLARE[arch] + _TEXT
-    names = dict(
-        GENERATION=GENERATION, ARRIVED=ARRIVED, PHASE=PHASE, DONE=DONE, JOB=JOB, BUSY=BUSY, STARTED=STARTED,
-        SLEEPERS=SLEEPERS, SPINS=SPINS, STOP=STOP, ALIVE=ALIVE, SIZE=SIZE,
-    )  # fmt: skip
+    names = {
+        "GENERATION": GENERATION, "ARRIVED": ARRIVED, "PHASE": PHASE, "DONE": DONE, "JOB": JOB, "BUSY": BUSY,
+        "STARTED": STARTED, "SLEEPERS": SLEEPERS, "SPINS": SPINS, "STOP": STOP, "ALIVE": ALIVE, "SIZE": SIZE,
+    }  # fmt: skip
     for name, offset in names.items():
         text = text.replace(f"@@{name}", f"getelementptr i8, ptr %pool, i64 {offset}")
     return text.replace("$PAUSE", _PAUSE[arch])

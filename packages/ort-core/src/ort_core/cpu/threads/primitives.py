@@ -2,7 +2,8 @@
 
 Each file beside this one gives ``PRIMITIVES``: IR that defines
 
-* ``i32 @ort_start(ptr %entry, ptr %argument, ptr %id)``: start a thread that calls ``entry(argument)``; 0 when it worked;
+* ``i32 @ort_start(ptr %entry, ptr %argument, ptr %id)``: start a thread that calls ``entry(argument)``; 0 when it
+  worked;
 * ``void @ort_wait(ptr %word, i32 %seen)``: sleep while the word is ``seen``; may return early;
 * ``void @ort_wake(ptr %word)``: wake all who sleep on the word.
 """

@@ -31,7 +31,9 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         operators = (*anchor.operators, node.op_type)
         lowering.set(node.output, PendingAnchor(anchor.anchor, expression, tuple(state.inputs), shape, operators))
     else:
-        lowering.set(node.output, PendingElementwise(expression, tuple(state.inputs), shape, _operators(lowering, node)))
+        lowering.set(
+            node.output, PendingElementwise(expression, tuple(state.inputs), shape, _operators(lowering, node))
+        )
 
 
 def _operators(lowering: Lowering, node: Node) -> tuple[str, ...]:

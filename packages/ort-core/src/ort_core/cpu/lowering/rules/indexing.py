@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.gather import gather_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import count_of
 from ort_core.plugin.ir import DataType, Node
@@ -15,7 +15,6 @@ def gather(lowering: Lowering, node: Node) -> None:
     indices = lowering.contiguous(node.input(1))
     if indices.dtype not in (DataType.INT64, DataType.INT32):
         raise NotLowered(f"indices of type {indices.dtype.text}")
-    dtype, _ = tensor_type(node.output)
     axis = node.int_attribute("axis", 0) % max(len(table.shape), 1)
     target = lowering.result_view(node.output)
     name, function = gather_kernel(indices.dtype.bits)

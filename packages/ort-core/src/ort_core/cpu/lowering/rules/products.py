@@ -89,7 +89,8 @@ class Product:
         b = self.b if self.packed is None else lowering.constant_view(self.packed, F32)
         values: dict[int, Argument] = {
             ARGUMENTS.a: pointer(self.a), ARGUMENTS.b: pointer(b), ARGUMENTS.c: pointer(target), ARGUMENTS.m: rows,
-            ARGUMENTS.n: columns, ARGUMENTS.k: depth, ARGUMENTS.a_row: strides[0][-1], ARGUMENTS.a_k: self.a.strides[-1],
+            ARGUMENTS.n: columns, ARGUMENTS.k: depth, ARGUMENTS.a_row: strides[0][-1],
+            ARGUMENTS.a_k: self.a.strides[-1],
             ARGUMENTS.b_k: 0 if self.packed is not None else self.b.strides[-2],
             ARGUMENTS.b_n: 0 if self.packed is not None else self.b.strides[-1], ARGUMENTS.c_row: strides[1][-1],
             ARGUMENTS.scratch: Pointer(scratch), ARGUMENTS.scratch_stride: scratch_nbytes(machine),
@@ -169,7 +170,6 @@ def _product(left: View, right: View, constant: np.ndarray | None, operator: str
         raise NotLowered("the inner sizes are equal only at run time")
     packed = None if constant is None else _packed(constant)
     return Product(left, right, packed, operator)
-
 
 
 def _packed(constant: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, NestInput
 from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
@@ -71,7 +71,9 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
         raise NotLowered("mean and deviation are asked for")
     n = row_value(0)
     if skip and len(outputs) > 1:
-        passes.append(Pass(((1, x),), () if is_rms else (Reduction("sum", x, 1),), () if is_rms else ((2, row_value(1) / n),)))
+        passes.append(
+            Pass(((1, x),), () if is_rms else (Reduction("sum", x, 1),), () if is_rms else ((2, row_value(1) / n),))
+        )
         x = element(_count(state, scale, bias, lowering, (*rows, length)) + 1, F32)
     elif not is_rms:
         passes.append(Pass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)))
@@ -88,7 +90,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
 
 
 def reduce(lowering: Lowering, node: Node) -> None:
-    """ReduceSum, ReduceMean, ReduceMax, ReduceMin, ReduceL2, ReduceSumSquare and GlobalAveragePool over trailing axes."""
+    """Reductions (sum, mean, max, min, norms) and GlobalAveragePool over trailing axes."""
     value = _float_input(lowering, node)
     _, shape = tensor_type(value)
     axes = _reduced_axes(lowering, node, len(shape))
@@ -102,7 +104,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
     _emit_scalars(lowering, node, state, (*rows, length), (body,), 2)
 
 
-_REDUCTIONS = {
+_REDUCTIONS: dict[str, tuple[str, Callable[[Scalar], Scalar], Callable[[Scalar, Scalar], Scalar]]] = {
     "ReduceSum": ("sum", lambda x: x, lambda r, n: r),
     "ReduceMean": ("sum", lambda x: x, lambda r, n: r / n),
     "GlobalAveragePool": ("sum", lambda x: x, lambda r, n: r / n),
@@ -248,4 +250,3 @@ def _input_strides(state: FusionState, shape: Sequence[KnownDim]) -> list[tuple[
 
 def _nest_inputs(state: FusionState, strides: Sequence[Sequence[KnownDim]]) -> tuple[NestInput, ...]:
     return tuple(NestInput(v.dtype, BROADCAST if s[-1] == 0 else DENSE) for v, s in zip(state.inputs, strides))
-
