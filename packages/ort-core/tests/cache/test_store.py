@@ -39,7 +39,10 @@ def test_any_difference_of_the_key_is_another_entry(tmp_path: Path, other: Cache
 
 
 def test_order_of_facts_does_not_matter() -> None:
-    assert CacheKey("t", b"", (), (("a", "1"), ("b", "2"))).digest() == CacheKey("t", b"", (), (("b", "2"), ("a", "1"))).digest()
+    assert (
+        CacheKey("t", b"", (), (("a", "1"), ("b", "2"))).digest()
+        == CacheKey("t", b"", (), (("b", "2"), ("a", "1"))).digest()
+    )
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", b"ort-core-artefact-1 3 00\nabc"])

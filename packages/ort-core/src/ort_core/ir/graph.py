@@ -36,7 +36,8 @@ class Graph:
         self.owner: Node | None = None
         self._inputs: list[Value] = []
         self._outputs: list[Value] = []
-        self._input_set: set[Value] = set()  # both sets make Value.is_graph_input and is_graph_output take constant time
+        # The sets let Value.is_graph_input and is_graph_output take constant time: passes ask them of every value.
+        self._input_set: set[Value] = set()
         self._output_set: set[Value] = set()
         self._initializers: dict[str, Value] = {}
         self._first: Node | None = None

@@ -12,7 +12,15 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, InvalidType, NoSuchFile, NotImplemented
+from ort_core.errors import (
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    InvalidType,
+    NoSuchFile,
+    NotImplemented,
+)
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -86,6 +94,11 @@ def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None)
         graph, imports, functions, proto.ir_version, proto.producer_name, proto.producer_version, proto.domain,
         proto.model_version, proto.doc_string, {p.key: p.value for p in proto.metadata_props},
     )  # fmt: skip
+
+
+def load_graph(proto: onnx.GraphProto, files: ExternalFiles | None = None) -> Graph:
+    """Build a graph by itself from a GraphProto. Raises as ``load_model``."""
+    return _GraphLoader(files).graph(proto, {}, 0)
 
 
 def _read_proto(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
