@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
-from ort_core import optimized_cache
+from ort_core import optimized_cache, stages
 from ort_core.cache.store import ArtefactCache
 from ort_core.errors import OrtError
 from ort_core.ir.dims import SymbolicDim, maximum
@@ -125,6 +125,44 @@ def test_model_from_the_cache_is_the_optimised_one_to_the_last_type() -> None:
         for model in (first, second)
     ]
     assert contents[0] == contents[1]
+
+
+DECOMPOSED = """
+    <ir_version: 8, opset_import: ["": 17, "own": 1]>
+    g (float[N, 16] x) => (float[N, 16] y)
+    <float[16] scale = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 4, 3, 2}, float[16] bias = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}>
+    {
+        axes = Constant <value_ints = [-1]> ()
+        mean = ReduceMean <axes = [-1]> (x)
+        centred = Sub (x, mean)
+        two = Constant <value_float = 2.0> ()
+        squares = Pow (centred, two)
+        variance = ReduceMean <axes = [-1]> (squares)
+        epsilon = Constant <value_float = 0.00001> ()
+        shifted = Add (variance, epsilon)
+        deviation = Sqrt (shifted)
+        normal = Div (centred, deviation)
+        scaled = Mul (normal, scale)
+        biased = Add (scaled, bias)
+        y = own.Old (biased)
+    }
+    <domain: "own", opset_import: ["": 12]> Old (a) => (b) { b = Softmax <axis = 1> (a) }
+"""
+
+
+def test_fused_nodes_keep_their_bodies_and_inlined_ones_their_opset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "MIN_NODES", 1)
+    content = parser.parse_model(DECOMPOSED).SerializeToString()
+    first, second = (InferenceSession(content) for _ in range(2))
+    assert (came_from_cache(first), came_from_cache(second)) == (False, True)
+    made, kept = (session._loaded.prepared.model for session in (first, second))
+    assert [(n.op_type, n.opset, n.body is None) for n in kept.graph] == [
+        ("LayerNormalization", None, False),
+        ("Softmax", 12, True),
+    ]
+    assert ModelStructure(kept).digest == ModelStructure(made).digest
+    x = np.linspace(-1, 2, 32, dtype=np.float32).reshape(2, 16)
+    np.testing.assert_array_equal(second.run(None, {"x": x})[0], first.run(None, {"x": x})[0])
 
 
 def test_another_weight_that_was_folded_is_another_entry() -> None:

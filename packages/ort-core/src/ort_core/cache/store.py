@@ -1,8 +1,8 @@
 """ArtefactCache: files named by their key, written atomically, checked when read, bounded in size.
 
 An entry is a header line (format, length, SHA-256 of the content, padded to a fixed length) and the content. Anything
-that does not fit is removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else. Several
-processes may share a cache: a writer renames a finished file into place, a reader never sees half of one.
+that does not fit is removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else.
+Several processes may share a cache: a writer renames a finished file into place, a reader never sees half of one.
 """
 
 from __future__ import annotations

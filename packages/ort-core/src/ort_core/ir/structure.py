@@ -15,7 +15,6 @@ from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
-from ort_core.ir.traversal import graphs_of
 from ort_core.ir.type_data import type_to_data
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
@@ -108,9 +107,17 @@ class ModelStructure:
 
 
 def all_graphs(model: Model) -> Iterator[Graph]:
-    """Yield every graph of a model: the main one, those of its functions, and all nested ones."""
+    """Yield every graph of a model: the main one, those of its functions, all nested ones, and bodies of fused nodes."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        yield from graphs_of(graph)
+        yield from graphs_and_bodies(graph)
+
+
+def graphs_and_bodies(graph: Graph) -> Iterator[Graph]:
+    """Yield a graph, then for each node the graphs nested in it and the body that it stands for, and theirs."""
+    yield graph
+    for node in graph:
+        for inner in node.subgraphs() if node.body is None else (*node.subgraphs(), node.body):
+            yield from graphs_and_bodies(inner)
 
 
 def replace_constants(model: Model, replacements: dict[int, Constant]) -> None:

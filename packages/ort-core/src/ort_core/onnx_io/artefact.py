@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
-from ort_core.ir.structure import replace_constants
-from ort_core.ir.traversal import graphs_of, walk
+from ort_core.ir.nodes import Node
+from ort_core.ir.structure import graphs_and_bodies, replace_constants
 from ort_core.ir.type_data import type_from_data, type_to_data
 from ort_core.ir.types import DataType, ValueType
 from ort_core.ir.values import Value
@@ -33,6 +33,7 @@ from ort_core.onnx_io.tensor_proto import save_constant, to_bytes
 _HEAD = struct.Struct("<QQQ")
 _ALIGNMENT = 64
 _MIN_DERIVED_NBYTES = 1024  # smaller constants lie in the GraphProto
+_BODY = "ort_core.body"  # an attribute that no operator has
 _ORIGINAL, _DERIVED = (
     "original:",
     "derived",
@@ -43,12 +44,11 @@ def encode_optimized(model: Model, originals: Sequence[Constant]) -> tuple[bytes
     """Return an optimised model as bytes, in parts to be joined; data of large constants is not copied.
 
     Raises:
-        ValueError: the model cannot be kept: a node stands for a body, or a function is new.
+        OrtError: a constant cannot be read.
     """
-    if any(node.body is not None for node in walk(model.graph)):
-        raise ValueError("fused nodes cannot be kept")
     blob = _Blob(originals)
     proto = graph_to_proto(model.graph, blob)
+    _attach_bodies(model.graph, proto, blob)
     _strip_types(proto)
     types: dict[ValueType | None, int] = {}
     numbers = [types.setdefault(value.type, len(types)) for value in _typed_values(model.graph)]
@@ -59,7 +59,7 @@ def encode_optimized(model: Model, originals: Sequence[Constant]) -> tuple[bytes
             "functions": [list(key) for key in model.functions],
             "types": [type_to_data(value_type) for value_type in types],
             "type_of": numbers,
-            "opsets": [[i, node.opset] for i, node in enumerate(walk(model.graph)) if node.opset is not None],
+            "opsets": [[i, node.opset] for i, node in enumerate(_nodes(model.graph)) if node.opset is not None],
         }
     ).encode()
     content = proto.SerializeToString()
@@ -181,10 +181,26 @@ def _stored(constant: Constant) -> bytes | memoryview:
 
 def _typed_values(graph: Graph) -> Iterator[Value]:
     """Yield the values whose types are kept, in an order that loading does not change."""
-    for each in graphs_of(graph):
+    for each in graphs_and_bodies(graph):
         yield from each.inputs
         for node in each:
             yield from node.present_outputs()
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    return (node for each in graphs_and_bodies(graph) for node in each)
+
+
+def _attach_bodies(graph: Graph, proto: onnx.GraphProto, blob: _Blob) -> None:
+    """Put the body of each fused node into an attribute behind its others: there it is found in the same order."""
+    for node, node_proto in zip(graph, proto.node, strict=True):
+        nested = [each for attribute in node_proto.attribute for each in _nested(attribute)]
+        for inner, inner_proto in zip(node.subgraphs(), nested, strict=True):
+            _attach_bodies(inner, inner_proto, blob)
+        if node.body is not None:
+            attribute = node_proto.attribute.add(name=_BODY, type=onnx.AttributeProto.GRAPH)
+            attribute.g.CopyFrom(graph_to_proto(node.body, blob))
+            _attach_bodies(node.body, attribute.g, blob)
 
 
 def _strip_types(proto: onnx.GraphProto) -> None:
@@ -199,7 +215,7 @@ def _strip_types(proto: onnx.GraphProto) -> None:
 
 def _restore(model: Model, head: dict, originals: Sequence[Constant]) -> None:
     replacements: dict[int, Constant] = {}
-    for graph in graphs_of(model.graph):
+    for graph in graphs_and_bodies(model.graph):
         for value in graph.initializers:
             where = value.constant.location if value.constant is not None else None
             if where is not None and where.startswith(_ORIGINAL):
@@ -209,6 +225,10 @@ def _restore(model: Model, head: dict, originals: Sequence[Constant]) -> None:
     for value, number in zip(_typed_values(model.graph), head["type_of"], strict=True):
         value.type = types[number]
     opsets = dict(head["opsets"])
-    if opsets:
-        for number, node in enumerate(walk(model.graph)):
-            node.opset = opsets.get(number)
+    nodes = tuple(_nodes(model.graph))
+    for number, node in enumerate(nodes):
+        node.opset = opsets.get(number)
+        attribute = node.attributes.pop(_BODY, None)
+        if attribute is not None:
+            node.body = attribute.graphs()[0]
+            node.body.owner = None
