@@ -348,8 +348,8 @@ def _check_strict(partitioned: PartitionedGraph, selection: ProviderSelection) -
         if placement.provider != first:
             reason = "; ".join(r.reason for r in placement.refusals if r.provider == first) or "no reason given"
             raise ProviderUnavailable(
-                f"strict placement: node {placement.name!r} ({placement.domain or 'ai.onnx'}::{placement.op_type}) would run "
-                f"on {placement.provider}, not on {first}: {reason}"
+                f"strict placement: node {placement.name!r} ({placement.domain or 'ai.onnx'}::{placement.op_type}) "
+                f"would run on {placement.provider}, not on {first}: {reason}"
             )
 
 

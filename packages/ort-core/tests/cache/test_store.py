@@ -88,7 +88,8 @@ def test_cache_in_a_place_that_cannot_be_written_is_not_an_error(tmp_path: Path)
 
 def test_two_processes_writing_one_entry_leave_a_whole_one(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from ort_core.cache.key import CacheKey; from ort_core.cache.store import *\n"
+        "import sys; from pathlib import Path; from ort_core.cache.key import CacheKey\n"
+        "from ort_core.cache.store import *\n"
         "cache = ArtefactCache(Path(sys.argv[1]))\n"
         "key = CacheKey('test', b'shared')\n"
         "for i in range(60):\n"

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from ort_core.memory.liveness import Interval, StepUse, last_readers, live_intervals
 from ort_core.memory.offsets import assign_offsets
 
-CHAIN = [StepUse(("x",), ("a",)), StepUse(("a",), ("b",)), StepUse(("a", "b"), ("c",)), StepUse(("c",), ("y", "unused"))]
+CHAIN = [
+    StepUse(("x",), ("a",)),
+    StepUse(("a",), ("b",)),
+    StepUse(("a", "b"), ("c",)),
+    StepUse(("c",), ("y", "unused")),
+]
 
 
 def test_value_lives_from_its_writer_to_its_last_reader() -> None:
@@ -23,7 +28,9 @@ def test_last_readers_release_each_value_once_and_keep_outputs() -> None:
 
 
 def test_offsets_reuse_the_place_of_dead_buffers() -> None:
-    layout = assign_offsets({"a": 64, "b": 64, "c": 64}, {"a": Interval(0, 1), "b": Interval(1, 2), "c": Interval(2, 3)})
+    layout = assign_offsets(
+        {"a": 64, "b": 64, "c": 64}, {"a": Interval(0, 1), "b": Interval(1, 2), "c": Interval(2, 3)}
+    )
     assert layout.nbytes == 128
     assert layout.offsets["a"] == layout.offsets["c"]
 

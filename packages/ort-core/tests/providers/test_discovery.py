@@ -41,7 +41,12 @@ def test_plugin_that_exits_on_import_is_shown_and_others_go_on() -> None:
 
 @pytest.mark.parametrize(
     ("api", "words"),
-    [((2, 0), "upgrade ort-core"), ((1, 99), "upgrade ort-core"), ((0, 9), "upgrade the plugin"), (None, "pair of integers")],
+    [
+        ((2, 0), "upgrade ort-core"),
+        ((1, 99), "upgrade ort-core"),
+        ((0, 9), "upgrade the plugin"),
+        (None, "pair of integers"),
+    ],
 )
 def test_plugin_of_another_api_version_is_refused_with_advice(api: object, words: str) -> None:
     environment = environment_of(plugin_of(EchoProvider, api=api))

@@ -63,7 +63,9 @@ def test_report_gives_each_refusal_with_its_reason() -> None:
     prepared = prepare(CHAIN, RefusingProvider)
     placement = prepared.report.nodes[0]
     assert placement.provider == "CPUExecutionProvider"
-    assert [(r.provider, r.reason) for r in placement.refusals] == [("RefusingExecutionProvider", "refuses on principle")]
+    assert [(r.provider, r.reason) for r in placement.refusals] == [
+        ("RefusingExecutionProvider", "refuses on principle")
+    ]
     assert "refuses on principle" in str(prepared.report)
 
 
@@ -160,7 +162,7 @@ def test_two_convex_claims_that_wait_for_each_other_are_not_both_accepted() -> N
 
 
 def test_unknown_operator_names_node_and_every_provider_asked() -> None:
-    model = 'g (float[2] x) => (float[2] y) { y = my.domain.Mystery (x) }'
+    model = "g (float[2] x) => (float[2] y) { y = my.domain.Mystery (x) }"
     from ort_core.ir.model import Model
 
     loaded: Model = model_of(model, opsets='"" : 21, "my.domain" : 1')

@@ -24,7 +24,10 @@ def plan_of(body: str) -> ExecutionPlan:
 
 
 def test_output_never_aliases_an_input_or_another_output() -> None:
-    plan = plan_of("g (float[4] x) => (float[4] y, float[2, 2] z, float[4] x2) { y = Identity (x) shape = Constant <value_ints = [2, 2]> () z = Reshape (y, shape) x2 = Identity (y) }")
+    plan = plan_of(
+        "g (float[4] x) => (float[4] y, float[2, 2] z, float[4] x2) {"
+        "y = Identity (x) shape = Constant <value_ints = [2, 2]> () z = Reshape (y, shape) x2 = Identity (y) }"
+    )
     x = np.arange(4, dtype=np.float32)
     outputs = plan.run({"x": x})
     for index, output in enumerate(outputs):
@@ -74,15 +77,20 @@ def test_endless_loop_ends_by_the_time_limit() -> None:
 
 def test_endless_loop_ends_when_terminate_is_set() -> None:
     answers = iter([False] * 50)
+    feeds = {"go": np.bool_(True), "x": np.zeros(1, np.float32)}
+    plan = plan_of(ENDLESS)
     with pytest.raises(RunTerminated):
-        feeds = {"go": np.bool_(True), "x": np.zeros(1, np.float32)}
-        plan_of(ENDLESS).run(feeds, None, RunSettings(terminate=lambda: next(answers, True)))
+        plan.run(feeds, None, RunSettings(terminate=lambda: next(answers, True)))
 
 
 def test_observer_sees_every_node_with_its_results() -> None:
     seen: list[tuple[str, float]] = []
-    settings = RunSettings(observer=lambda node, start, inputs, results: seen.append((node.op_type, float(results[0][0]))))
-    plan_of("g (float[1] x) => (float[1] y) { a = Neg (x) y = Exp (a) }").run({"x": np.zeros(1, np.float32)}, None, settings)
+    settings = RunSettings(
+        observer=lambda node, start, inputs, results: seen.append((node.op_type, float(results[0][0])))
+    )
+    plan_of("g (float[1] x) => (float[1] y) { a = Neg (x) y = Exp (a) }").run(
+        {"x": np.zeros(1, np.float32)}, None, settings
+    )
     assert seen == [("Neg", 0.0), ("Exp", 1.0)]
 
 

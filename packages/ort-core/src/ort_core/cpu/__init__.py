@@ -1,1 +1,1 @@
-"""The CPU execution provider, found through ort-core's own entry point and written against ``ort_core.plugin`` alone."""
+"""The CPU execution provider: found through an entry point, written against ``ort_core.plugin`` alone."""

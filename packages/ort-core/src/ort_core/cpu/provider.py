@@ -1,13 +1,35 @@
-"""CpuExecutionProvider: every operator on the CPU, node by node over the numpy kernels; the last resort of a session."""
+"""CpuExecutionProvider: native programs where operators lower, numpy kernels for the rest."""
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
+from collections.abc import Sequence
 from typing import ClassVar
 
 from ort_core.cpu.options import CpuOptions
-from ort_core.plugin import Available, KernelProvider, Unavailable
+from ort_core.plugin import (
+    Available,
+    CompiledPartition,
+    CompileRequest,
+    KernelPartition,
+    KernelProvider,
+    Pass,
+    Unavailable,
+)
+from ort_core.plugin.kernels import BoundGraph
+from ort_core.plugin.passes import EXTENDED_PASSES
+
+log = logging.getLogger(__name__)
+
+FUSIONS = frozenset(
+    {
+        "ClipQuantRewrite", "ReluQuantRewrite", "GeluFusionL2", "LayerNormFusionL2", "SimplifiedLayerNormFusion",
+        "GatherSliceToSplitFusion", "GatherToSliceFusion", "BiasGeluFusion", "SkipLayerNormFusion",
+        "BiasSkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "MatMulScaleFusion", "MatMulNBitsFusion",
+    }
+)  # fmt: skip
 
 
 class CpuExecutionProvider(KernelProvider):
@@ -22,3 +44,19 @@ class CpuExecutionProvider(KernelProvider):
     def check(cls) -> Available | Unavailable:
         """Return what processor this is; always available."""
         return Available(f"{platform.machine()}, {os.cpu_count()} logical processors")
+
+    @property
+    def fusions(self) -> Sequence[Pass]:
+        """The fusions whose operators the compiler lowers; the others would take nodes away from it."""
+        return tuple(each for each in EXTENDED_PASSES if each.name in FUSIONS)
+
+    def compile(self, request: CompileRequest) -> CompiledPartition:
+        """Compile what lowers to native programs; without llvmlite everything runs by kernels, with a warning."""
+        try:
+            from ort_core.cpu.codegen.jit import host_target
+            from ort_core.cpu.partition import CpuPartition
+            from ort_core.cpu.threads.pool import shared_pool
+        except ImportError as error:
+            log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
+            return KernelPartition(BoundGraph(request.graph, request.context))
+        return CpuPartition(request, host_target(), shared_pool(request.num_threads))

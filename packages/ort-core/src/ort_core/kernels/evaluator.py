@@ -25,9 +25,10 @@ from ort_core.ir.subgraph import clone_graph
 from ort_core.ir.traversal import captured_values
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
-from ort_core.kernels.kernel import KernelContext, RunGuard, Unguarded
+from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded
 from ort_core.kernels.registry import KernelRegistry, attribute_names, wants_context
 from ort_core.ops.registry import SchemaRegistry
+from ort_core.ops.schema import OpSchema
 from ort_core.tensors.sparse import SparseArray
 
 RuntimeValue = Any  # np.ndarray, list, dict, SparseArray or None: what ONNX values are at run time
@@ -84,13 +85,13 @@ def find_implementation(node: Node, context: EvaluationContext) -> str | Rejecti
         return "function"
     opset = context.opset_of(node)
     spec = context.kernels.find(node.domain, node.op_type, opset)
-    if spec:
+    if isinstance(spec, KernelSpec):
         unknown = node.attributes.keys() - attribute_names(spec.function)
         if not unknown:
             return "kernel"
         return Rejection(f"Unrecognized attribute: {sorted(unknown)[0]} for operator {node.op_type}", node)
     schema = context.schemas.find(node.domain, node.op_type, opset)
-    if node.body is not None or (schema and schema.build_body is not None):
+    if node.body is not None or (isinstance(schema, OpSchema) and schema.build_body is not None):
         return "function"
     return Rejection(str(spec), node)
 
@@ -106,12 +107,12 @@ def bind_node(node: Node, context: EvaluationContext, depth: int = 0) -> BoundNo
         return _bind_function(node, function, context, depth)
     opset = context.opset_of(node)
     spec = context.kernels.find(node.domain, node.op_type, opset)
-    if spec:
+    if isinstance(spec, KernelSpec):
         return _bind_kernel(node, spec.function, opset, context, depth)
     if node.body is not None:
         return _bind_body(node, node.body, context, depth)
     schema = context.schemas.find(node.domain, node.op_type, opset)
-    if schema and schema.build_body is not None:
+    if isinstance(schema, OpSchema) and schema.build_body is not None:
         body = schema.build_body(node, [None if v is None else v.type for v in node.inputs], opset)
         if body:
             assert isinstance(body, Function)
@@ -127,7 +128,8 @@ def _bind_kernel(
     if unknown:
         known = ", ".join(sorted(attribute_names(function))) or "none"
         return Rejection(
-            f"Unrecognized attribute: {sorted(unknown)[0]} for operator {node.op_type} (opset {opset} knows: {known})", node
+            f"Unrecognized attribute: {sorted(unknown)[0]} for operator {node.op_type} (opset {opset} knows: {known})",
+            node,
         )
     fixed: dict[str, Any] = {}
     bodies: dict[str, BoundGraph] = {}
@@ -166,9 +168,7 @@ def _bind_kernel(
     return BoundNode(node, run)
 
 
-def _bind_function(
-    node: Node, function: Function, context: EvaluationContext, depth: int
-) -> BoundNode | Rejection:
+def _bind_function(node: Node, function: Function, context: EvaluationContext, depth: int) -> BoundNode | Rejection:
     if depth > MAX_FUNCTION_DEPTH:
         return Rejection(f"functions are nested more than {MAX_FUNCTION_DEPTH} deep at {node.describe()}", node)
     graph = instantiate(function, node)
@@ -179,7 +179,8 @@ def _bind_function(
     count = len(graph.inputs)
     if len(node.inputs) > count or len(node.outputs) > len(graph.outputs):
         return Rejection(
-            f"{node.describe()} passes {len(node.inputs)} inputs and takes {len(node.outputs)} outputs; the function has "
+            f"{node.describe()} passes {len(node.inputs)} inputs and takes {len(node.outputs)} outputs; "
+            "the function has "
             f"{count} and {len(graph.outputs)}",
             node,
         )
@@ -273,6 +274,8 @@ class BoundGraph:
                 values[slot] = value
         for outer_value, slot in self._outer:
             values[slot] = outer[outer_value]
+        if observe is not None and not isinstance(guard, _ObservedGuard):
+            guard = _ObservedGuard(guard, observe)
         check = guard.check
         for step in self._steps:
             check()
@@ -328,6 +331,18 @@ class BoundGraph:
 _NO_SCOPE: Scope = {}
 
 
+class _ObservedGuard:
+    """A guard that takes the observer of a run to the bodies of control-flow nodes, which are given the guard alone."""
+
+    __slots__ = ("_guard", "check", "check_allocation", "observe")
+
+    def __init__(self, guard: RunGuard, observe: Observer) -> None:
+        self._guard = guard
+        self.check = guard.check
+        self.check_allocation = guard.check_allocation
+        self.observe = observe
+
+
 class BoundSubgraph:
     """The body of a control-flow node, with its captured values bound: a ``SubgraphRunner``."""
 
@@ -352,8 +367,9 @@ class BoundSubgraph:
         return tuple(value.type for value in self._body.graph.outputs)
 
     def __call__(self, *inputs: RuntimeValue) -> tuple[RuntimeValue, ...]:
-        """Run the body once."""
-        return self._body.run(inputs, self._scope, self._guard)
+        """Run the body once; an observer of the run sees its nodes as well."""
+        guard = self._guard
+        return self._body.run(inputs, self._scope, guard, guard.observe if isinstance(guard, _ObservedGuard) else None)
 
 
 def evaluate_node(

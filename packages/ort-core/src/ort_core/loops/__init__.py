@@ -1,1 +1,1 @@
-"""Target-neutral fused loop nests: each elementwise and reduction operator's scalar meaning, once."""
+"""Target-neutral fused loop nests: what elementwise and reduction operators compute, written once for every printer."""

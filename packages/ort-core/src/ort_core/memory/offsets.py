@@ -1,7 +1,7 @@
 """Offsets: where each buffer lies in one arena, so that buffers alive together never overlap.
 
-Greedy by size: the largest buffer first, each at the lowest offset where it touches no placed buffer that is alive at the
-same time (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, algorithm 3).
+Greedy by size: the largest buffer first, each at the lowest offset where it touches no placed buffer that is alive at
+the same time (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, algorithm 3).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class ArenaLayout(Generic[V]):
     nbytes: int
 
 
-def assign_offsets(sizes: Mapping[V, int], intervals: Mapping[V, Interval], alignment: int = ALIGNMENT) -> ArenaLayout[V]:
+def assign_offsets(
+    sizes: Mapping[V, int], intervals: Mapping[V, Interval], alignment: int = ALIGNMENT
+) -> ArenaLayout[V]:
     """Place buffers in one arena.
 
     Args:

@@ -73,8 +73,8 @@ def _arithmetic(combine: Callable[[object, object], Element]) -> Callable[[Eleme
 
 
 add = _arithmetic(lambda a, b: a + b)  # type: ignore[operator]  # both are numbers or sizes here
-subtract = _arithmetic(lambda a, b: a - b)  # type: ignore[operator]
-_product = _arithmetic(lambda a, b: a * b)  # type: ignore[operator]
+subtract = _arithmetic(lambda a, b: a - b)  # type: ignore[operator]  # elements are numbers or symbolic sizes, checked by the caller
+_product = _arithmetic(lambda a, b: a * b)  # type: ignore[operator]  # elements are numbers or symbolic sizes, checked by the caller
 
 
 def multiply(left: Element, right: Element) -> Element:

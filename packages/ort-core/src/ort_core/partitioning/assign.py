@@ -21,7 +21,6 @@ from ort_core.providers.capability import Claim, GraphView
 from ort_core.providers.grouping import is_convex
 from ort_core.providers.provider import ExecutionProvider
 
-
 Exclusions = Mapping[tuple[str, Node], str]
 
 

@@ -131,7 +131,8 @@ def _split_control_flow(
             continue
         wanted = {
             node for node in claim.nodes
-            if node.op_type in CONTROL_FLOW and not node.domain and _others_want(node, claim.provider, model, providers, context)
+            if node.op_type in CONTROL_FLOW and not node.domain
+            and _others_want(node, claim.provider, model, providers, context)
         }  # fmt: skip
         if not wanted:
             steps.append(claim)

@@ -80,7 +80,8 @@ class PlacementReport:
             "nodes": [
                 {
                     "name": n.name, "op_type": n.op_type, "domain": n.domain, "provider": n.provider,
-                    "partition": n.partition, "path": list(n.path), "refusals": {r.provider: r.reason for r in n.refusals},
+                    "partition": n.partition, "path": list(n.path),
+                    "refusals": {r.provider: r.reason for r in n.refusals},
                 }
                 for n in self.nodes
             ],

@@ -20,6 +20,7 @@ from ort_core.passes.eliminate_movement import (
     UnsqueezeElimination,
 )
 from ort_core.passes.eliminate_noop import NoopElimination
+from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
 from ort_core.passes.fold_constants import ConstantFolding
 from ort_core.passes.fold_into_convolution import ConvAddFusion, ConvBNFusion, ConvMulFusion
 from ort_core.passes.fold_pad import PadFusion
@@ -77,13 +78,14 @@ def build_basic_passes() -> list[Pass]:
         RulePass("LabelEncoderFusion", [LabelEncoderFusion()]),
         RulePass("SliceConcatToSpaceToDepthFusion", [SliceConcatToSpaceToDepth()]),
         TransposeOptimizer(),
+        *STANDARD_FUSIONS,
         DeadCodeElimination(),
     ]
 
 
 def build_extended_passes() -> list[Pass]:
     """Return the fusions to operators beyond the standard, for targets that have them."""
-    return []
+    return list(EXTENDED_PASSES)
 
 
 def build_layout_passes() -> list[Pass]:
@@ -107,11 +109,12 @@ RULE_GROUPS = {
 }  # fmt: skip
 NOTHING_TO_DISABLE = frozenset(
     {
-        "Avx2WeightS8ToU8Transformer", "BiasDropoutFusion", "CastFloat16Transformer", "ConvAddActivationFusion",
+        "Avx2WeightS8ToU8Transformer", "BiasDropoutFusion", "BiasSoftmaxFusion", "CastFloat16Transformer",
         "DQMatMulNBitsFusion", "FuseFp16InitializerToFp32NodeTransformer", "GqaValueLayoutTransformer",
-        "GroupQueryAttentionPreNormFusion", "InsertCastTransformer", "MatMulActivationFusion", "MatMulNBitsMlpFusion",
-        "MatMulNBitsQkvFusion", "MemcpyTransformer", "NchwcTransformer", "NhwcTransformer",
-        "QDQS8ToU8Transformer", "RemoveDuplicateCastTransformer", "TransposeOptimizer_CPUExecutionProvider",
+        "GroupQueryAttentionFusion", "GroupQueryAttentionPreNormFusion", "InsertCastTransformer",
+        "MatMulActivationFusion", "MatMulNBitsMlpFusion", "MatMulNBitsQkvFusion", "MemcpyTransformer",
+        "NchwcTransformer", "NhwcTransformer", "QDQS8ToU8Transformer", "RemoveDuplicateCastTransformer",
+        "TransposeOptimizer_CPUExecutionProvider",
     }
 )  # fmt: skip  # onnxruntime's names for what has no counterpart here: programs may name them, to no effect
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.ir.constants import Constant
-from ort_core.ir.dims import Dim, SymbolicDim
+from ort_core.ir.dims import Call, Dim, KnownDim, Symbol, SymbolicDim
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
@@ -25,11 +25,13 @@ from ort_core.ir.values import Value
 __all__ = [
     "Attribute",
     "AttributeKind",
+    "Call",
     "Constant",
     "DataType",
     "Dim",
     "Function",
     "Graph",
+    "KnownDim",
     "MapType",
     "Model",
     "Node",
@@ -37,6 +39,7 @@ __all__ = [
     "SequenceType",
     "Shape",
     "SparseTensorType",
+    "Symbol",
     "SymbolicDim",
     "TensorType",
     "Value",

@@ -34,7 +34,7 @@ class CompileRequest:
 
 @dataclass(frozen=True, slots=True)
 class OutputPlan:
-    """What is known of one output before the run: ``shape`` or ``None``, and the dead input whose buffer it may take."""
+    """What is known of one output before the run, and the dead input whose buffer it may take."""
 
     dtype: DataType | None = None
     shape: tuple[int, ...] | None = None
@@ -81,9 +81,7 @@ class CompiledPartition(ABC):
     """Inputs (small integer tensors) whose values, not only shapes, decide the plan."""
 
     @abstractmethod
-    def plan(
-        self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]
-    ) -> PartitionPlan:
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return the plan for a signature: one shape per input (``None``: no dense tensor)."""
 
     @abstractmethod
@@ -97,8 +95,8 @@ class CompiledPartition(ABC):
     ) -> None:
         """Compute the outputs.
 
-        ``outputs`` has one entry per output: a buffer of the planned shape to fill, or ``None`` to replace by the result.
-        May return before a device is done when it enqueued on ``run_state.stream``.
+        ``outputs`` has one entry per output: a buffer of the planned shape to fill, or ``None`` to replace by the
+        result. May return before a device is done when it enqueued on ``run_state.stream``.
         """
 
     def serialize(self) -> bytes | Rejection:
@@ -109,7 +107,5 @@ class CompiledPartition(ABC):
         """Replace constants by name, or say why that is impossible."""
         return Rejection("this provider cannot change constants of a compiled partition")
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most partitions hold nothing that must be given back
         """Give back what this holds; called once, when no run is under way."""
-
-

@@ -126,7 +126,7 @@ def _check_api(module: ModuleType) -> Unavailable | None:
     major, minor = hookspecs.PLUGIN_API
     if not (isinstance(stated, tuple) and len(stated) == 2 and all(isinstance(part, int) for part in stated)):
         return Unavailable(
-            f"{module.__name__} states ORT_PLUGIN_API = {stated!r}; a pair of integers such as ({major}, {minor}) is needed"
+            f"{module.__name__} states ORT_PLUGIN_API = {stated!r}; needed: a pair of integers, ({major}, {minor})"
         )
     if stated[0] != major or stated[1] > minor:
         advice = "upgrade ort-core" if stated > hookspecs.PLUGIN_API else "upgrade the plugin's package"
@@ -147,7 +147,9 @@ def _providers_of(plugin: DiscoveredPlugin) -> Sequence[type[ExecutionProvider]]
         return Unavailable(f"plugin {plugin.name!r} failed in ort_providers: {type(error).__name__}: {error}")
     for cls in classes:
         if not (isinstance(cls, type) and issubclass(cls, ExecutionProvider)):
-            return Unavailable(f"plugin {plugin.name!r} returned {cls!r} from ort_providers, not an ExecutionProvider class")
+            return Unavailable(
+                f"plugin {plugin.name!r} returned {cls!r} from ort_providers, not an ExecutionProvider class"
+            )
         if not isinstance(getattr(cls, "name", None), str):
             return Unavailable(f"provider class {cls.__qualname__} of plugin {plugin.name!r} has no name")
     return classes

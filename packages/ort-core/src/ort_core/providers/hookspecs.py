@@ -49,9 +49,9 @@ def ort_providers() -> Sequence[type[ExecutionProvider]]:
 
 @hookspec
 def ort_devices() -> Mapping[str, object]:
-    """Return device APIs by device name, such as ``{"cuda": CudaDeviceApi}``: factories that are called with the device's
-    number on first use.
+    """Return device APIs by device name, such as ``{"cuda": CudaDeviceApi}``.
 
+    They are factories, called with the device's number on first use.
     The session hands one instance per device to every provider on it, so that providers of several packages share
     streams and memory.
     """

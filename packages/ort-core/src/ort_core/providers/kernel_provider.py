@@ -62,9 +62,7 @@ class KernelPartition(CompiledPartition):
         self._bound = bound
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in bound.graph.outputs))
 
-    def plan(
-        self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]
-    ) -> PartitionPlan:
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return the one plan: kernels decide shapes while they run."""
         return self._plan
 

@@ -77,10 +77,10 @@ def _parse_as(choice: object, value: object) -> object | None:
     if choice is bool:
         text = str(value).strip().lower()
         return True if text in _TRUE else False if text in _FALSE else None
-    if choice in (int, float) and not isinstance(value, bool):
+    if choice in (int, float) and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         try:
-            return choice(value)  # type: ignore[operator]  # choice is int or float
-        except (TypeError, ValueError):
+            return int(value) if choice is int else float(value)
+        except ValueError:
             return None
     return str(value) if choice is str else None
 
@@ -88,4 +88,6 @@ def _parse_as(choice: object, value: object) -> object | None:
 def _describe(choice: object) -> str:
     if typing.get_origin(choice) is typing.Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(choice)))
-    return {bool: "a truth value (1 or 0)", int: "an integer", float: "a number", str: "a text"}.get(choice, str(choice))  # type: ignore[call-overload]  # any hint may come
+    return {bool: "a truth value (1 or 0)", int: "an integer", float: "a number", str: "a text"}.get(
+        choice, str(choice)
+    )  # type: ignore[call-overload]  # any hint may come

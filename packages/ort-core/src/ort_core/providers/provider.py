@@ -66,7 +66,7 @@ class ExecutionProvider(ABC):
 
     @classmethod
     def check(cls) -> Available | Unavailable:
-        """Return whether this provider can run on this machine, and why not. Imports its SDK if it must; never raises."""
+        """Return whether this provider can run here, and why not. Imports its SDK if it must; never raises."""
         return Available()
 
     @classmethod

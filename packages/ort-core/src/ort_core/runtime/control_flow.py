@@ -7,6 +7,7 @@ from typing import Any
 
 from ort_core.errors import KernelNotFoundError, OrtError
 from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext, RuntimeValue, Scope, failed, normalise, runtime_attribute
@@ -35,7 +36,7 @@ class ControlFlowStep:
         self._seed = context.seed
         self._state: dict[str, Any] = {}  # Any: a kernel keeps what it likes
         spec = context.kernels.find(node.domain, node.op_type, self._opset)
-        if not spec:
+        if isinstance(spec, Rejection):
             raise KernelNotFoundError(f"{node.describe()}: {spec}")
         self._function = spec.function
         self._attributes = {a.name: runtime_attribute(a) for a in node.attributes.values() if a.name not in bodies}

@@ -46,7 +46,9 @@ class LimitGuard:
         if self._terminate is not None and self._terminate():
             raise RunTerminated("Exiting due to terminate flag being set to true.")
         if self._deadline_ns is not None and time.monotonic_ns() > self._deadline_ns:
-            raise RunTimeout("the run passed its time limit (RunOptions.time_limit_s); raise the limit or make the input smaller")
+            raise RunTimeout(
+                "the run passed its time limit (RunOptions.time_limit_s); raise the limit or make the input smaller"
+            )
 
     def check_allocation(self, nbytes: int, what: str) -> None:
         """Raise ``AllocationLimitExceeded`` when a value of ``nbytes`` bytes may not be made."""

@@ -67,7 +67,9 @@ class PartitionStep:
         except (OrtError, RecursionError):
             raise
         except Exception as error:  # the border to providers
-            raise EPFail(f"{self.provider} failed while running partition {self.name!r}: {type(error).__name__}: {error}") from error
+            raise EPFail(
+                f"{self.provider} failed while running partition {self.name!r}: {type(error).__name__}: {error}"
+            ) from error
         return outputs
 
     def close(self) -> None:
@@ -102,8 +104,8 @@ class PlannedStep:
 class ExecutionPlan:
     """All steps of one graph. Build with ``runtime.schedule.build_plan``.
 
-    ``template`` holds what every run starts with: constants, ``None`` elsewhere. ``captures`` are the outer values that a
-    nested plan reads, by slot.
+    ``template`` holds what every run starts with: constants, ``None`` elsewhere. ``captures`` are the outer values
+    that a nested plan reads, by slot.
     """
 
     def __init__(
@@ -150,7 +152,9 @@ class ExecutionPlan:
         self._execute(values, PlanRunState(settings))
         return _detached([values[slot] for slot in slots], feeds)
 
-    def run_nested(self, inputs: Sequence[RuntimeValue], scope: Scope, run_state: PlanRunState) -> tuple[RuntimeValue, ...]:
+    def run_nested(
+        self, inputs: Sequence[RuntimeValue], scope: Scope, run_state: PlanRunState
+    ) -> tuple[RuntimeValue, ...]:
         """Run as the body of a control-flow node, with captured values from ``scope``."""
         values = self._template.copy()
         for slot, value in zip(self._formal_slots, inputs, strict=False):

@@ -96,14 +96,18 @@ def _compile(part: Partition, settings: BuildSettings) -> CompiledPartition:
     graph, _ = extract(part.nodes, part.name)
     if settings.fuse is not None:
         settings.fuse(part, graph)
-    request = CompileRequest(part.name, graph, settings.context, settings.num_threads, settings.context.seed, settings.services)
+    request = CompileRequest(
+        part.name, graph, settings.context, settings.num_threads, settings.context.seed, settings.services
+    )
     try:
         compiled = part.provider.compile(request)
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception as error:  # the border to providers
         reason = str(error) if isinstance(error, OrtError) else f"{type(error).__name__}: {error}"
-        raise CompileFailed(f"{part.provider.name} failed to compile partition {part.name!r} ({_first(part.nodes)}): {reason}", part) from error
+        raise CompileFailed(
+            f"{part.provider.name} failed to compile partition {part.name!r} ({_first(part.nodes)}): {reason}", part
+        ) from error
     if not isinstance(compiled, CompiledPartition):
         raise CompileFailed(
             f"{part.provider.name}.compile returned a {type(compiled).__name__} for partition {part.name!r}, "

@@ -135,9 +135,7 @@ class _FailingPartition(CompiledPartition):
     def __init__(self, count: int) -> None:
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in range(count)))
 
-    def plan(
-        self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]
-    ) -> PartitionPlan:
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         return self._plan
 
     def run(

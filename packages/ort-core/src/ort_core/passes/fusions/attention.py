@@ -4,9 +4,10 @@
         ->  y = MultiHeadAttention(query, key, value, , , mask, past_key, past_value) {num_heads, scale}
 
 Covers the exports of BERT, ViT, GPT-2, Whisper, LLaMA and diffusion models: scale on the scores or on either operand;
-keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts; a cache in front
-of keys and values; PyTorch's replacement of NaN by zero behind the softmax, where the mask is finite so that no row
-of finite scores can be NaN. The projections stay matrix products. What is only shown by inferred sizes needs them.
+keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts, or a choice by a
+causal buffer; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, where the
+mask is finite so that no row of finite scores can be NaN. The projections stay matrix products. Sizes are proven by
+inferred types.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ from ort_core.passes.fusions.attention_heads import (
     producer_of,
     size_of_heads,
 )
-from ort_core.passes.fusions.attention_mask import broadcast_mask, is_finite
+from ort_core.passes.fusions.attention_mask import (
+    Mask,
+    broadcast_mask,
+    broadcast_type,
+    find_causal_choice,
+)
 from ort_core.passes.fusions.falling_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     ONNXRUNTIME,
@@ -50,6 +56,8 @@ from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
 
+LAST_AXIS_OPSET = 13  # since then Softmax is over the last axis by default
+
 
 @dataclass(frozen=True, slots=True)
 class AttentionParts:
@@ -58,7 +66,7 @@ class AttentionParts:
     query: Heads
     key: Heads
     value: Heads
-    masks: tuple[Value, ...]
+    masks: tuple[Mask, ...]
     scores: Value
     facts: AttentionFacts
 
@@ -71,7 +79,7 @@ class AttentionParts:
 def _is_last_axis(node: Node) -> bool:
     axis = node.attribute("axis")
     rank = node.output.rank
-    return axis == -1 or (rank is not None and axis == rank - 1)
+    return axis is None or axis == -1 or (rank is not None and axis == rank - 1)
 
 
 class AttentionFusion(RewriteRule[AttentionParts]):
@@ -91,11 +99,13 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         refusal = refuse_dtype(match["v"], match.root)
         if refusal is not None:
             return refusal
+        if match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None:
+            return Rejection("the softmax is not over the last axis", match.root)
         found = _find_scores(match["masked_scores"])
         if found is None:
             return Rejection("the softmax is not of a product with keys", match.root)
         product, masks, factor = found
-        if match.has_node("guard") and (number_of(match["zero"]) != 0 or not all(map(is_finite, masks))):
+        if match.has_node("guard") and (number_of(match["zero"]) != 0 or not all(mask.is_finite for mask in masks)):
             return Rejection("NaN is replaced behind the softmax and the mask is not known to be finite", match.root)
         return _find_parts(match, product, masks, factor)
 
@@ -110,9 +120,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         q_shape = (dim(bindings.scores, 0), dim(bindings.scores, 2), facts.num_heads * facts.value_size)
         types = [TensorType(facts.dtype, q_shape), *(value.type for value in presents)]
         attributes = {"num_heads": facts.num_heads, "scale": facts.scale}
-        node = patch.node(
-            "MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body
-        )
+        node = patch.node("MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body)
         for old, new in zip(presents, node.outputs[1:], strict=True):
             assert new is not None
             patch.replace(old, new)
@@ -122,37 +130,46 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         return patch
 
 
-def _find_scores(masked: Value) -> tuple[Node, tuple[Value, ...], float] | None:
+def _find_scores(masked: Value) -> tuple[Node, tuple[Mask, ...], float] | None:
     """Return the product of queries and keys behind masks and scale, the masks, and the scale."""
     value, factor = peel_scale(masked)
     product = producer_of(value, "MatMul")
     if product is not None:
         return product, (), factor
+    chosen = producer_of(masked, "Where")
+    if chosen is not None:
+        choice = find_causal_choice(chosen)
+        found = None if choice is None or chosen.inputs[1] is None else _find_scores(chosen.inputs[1])
+        return None if found is None or choice is None else (found[0], (*found[1], choice), found[2])
     added = producer_of(masked, "Add")
     if added is None:
         return None
     left, right = added.inputs
-    assert left is not None and right is not None
+    assert left is not None
+    assert right is not None
     for inner, mask in ((left, right), (right, left)):
         if only_reader(inner) is not added or inner.rank != 4:
             continue
         found = _find_scores(inner)
         if found is not None:
-            return found[0], (*found[1], mask), found[2]
+            return found[0], (*found[1], Mask(mask)), found[2]
     return None
 
 
-def _find_parts(match: Match, product: Node, masks: tuple[Value, ...], factor: float) -> AttentionParts | Rejection:
+def _find_parts(match: Match, product: Node, masks: tuple[Mask, ...], factor: float) -> AttentionParts | Rejection:
     left, right = product.inputs
-    assert left is not None and right is not None
+    assert left is not None
+    assert right is not None
     q, q_factor = peel_scale(left)
     keys = find_keys(right)
     if keys is None:
-        return Rejection("the second factor of the scores is not known to be keys with their last axes swapped", product)
+        return Rejection(
+            "the second factor of the scores is not known to be keys with their last axes swapped", product
+        )
     query, value = find_heads(q), find_heads(match["v"])
     if query.joined is not None:
         query = Heads(q, None, None)
-    key, value = _same_cache(match, keys[0], value, (q, *masks))
+    key, value = _same_cache(match, keys[0], value, (q, *(value for mask in masks for value in mask.read())))
     sizes = [size_of_heads(heads) for heads in (query, key, value)]
     numbers = {count for count, _ in sizes}
     if len(numbers) != 1 or any(None in size for size in sizes) or sizes[0][1] != sizes[1][1]:
@@ -161,13 +178,17 @@ def _find_parts(match: Match, product: Node, masks: tuple[Value, ...], factor: f
         return Rejection("query, key and value are not known to have the same batch", match.root)
     count, head_size = sizes[0]
     value_size = sizes[2][1]
-    assert count is not None and head_size is not None and value_size is not None
+    assert count is not None
+    assert head_size is not None
+    assert value_size is not None
     scale = factor * q_factor * keys[1]
     if not math.isfinite(scale) or scale == 0:
         return Rejection(f"the scale is {scale}", match.root)
     for mask in masks:
-        if mask.rank is None or mask.rank > 4 or dtype_of(mask) != dtype_of(q):
-            return Rejection(f"the mask {mask.name!r} is no tensor of up to 4 axes of the element type", match.root)
+        if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != dtype_of(q):
+            return Rejection(
+                f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root
+            )
     facts = AttentionFacts(count, head_size, value_size, scale, dtype_of(q))
     return AttentionParts(query, key, value, masks, product.output, facts)
 
@@ -197,13 +218,15 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts) -> list[Value | N
     if parts.uses_past or parts.key.split is not None:
         key, value = parts.key.as_flat(patch, width), parts.value.as_flat(patch, value_width)
     else:
-        assert parts.key.four is not None and parts.value.four is not None
+        assert parts.key.four is not None
+        assert parts.value.four is not None
         key, value = parts.key.four, parts.value.four
     inputs: list[Value | None] = [query, key, value]
     if parts.masks:
-        bias = parts.masks[0]
+        bias = parts.masks[0].as_addend(patch)
         for mask in parts.masks[1:]:
-            bias = patch.op("Add", [bias, mask])
+            addend = mask.as_addend(patch)
+            bias = patch.op("Add", [bias, addend], type=broadcast_type(bias, addend))
         inputs += [None, None, broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))]
     if parts.uses_past:
         inputs += [None] * (6 - len(inputs)) + [parts.key.past, parts.value.past]
@@ -227,7 +250,7 @@ def _size(patch: GraphPatch, value: Value, axis: int) -> Value:
 
 
 def replace_merged(patch: GraphPatch, product: Value, result: Value, facts: AttentionFacts) -> Value:
-    """Replace the merged heads by the result, or the product by the result split into heads; return what was replaced."""
+    """Replace the merged heads by the result, else the product by the result split; return what was replaced."""
     width = facts.num_heads * facts.value_size
     merged = _find_merge(product)
     reshape = None if merged is None else only_reader(merged)

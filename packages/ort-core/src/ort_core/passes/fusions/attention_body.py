@@ -36,7 +36,9 @@ def build_attention_body(inputs: Sequence[Value | None], facts: AttentionFacts, 
     given = [formal if actual is not None else None for formal, actual in zip(graph.inputs, inputs, strict=True)]
     query, key, value = given[:3]
     bias, past_key, past_value = (given[index] if index < len(given) else None for index in (5, 6, 7))
-    assert query is not None and key is not None and value is not None
+    assert query is not None
+    assert key is not None
+    assert value is not None
     q = _split_heads(graph, query, facts.num_heads, facts.head_size)
     k = _present(graph, past_key, _split_heads(graph, key, facts.num_heads, facts.head_size))
     v = _present(graph, past_value, _split_heads(graph, value, facts.num_heads, facts.value_size))

@@ -57,7 +57,8 @@ def peel_scale(value: Value) -> tuple[Value, float]:
     if node is None:
         return value, 1.0
     left, right = node.inputs[:2]
-    assert left is not None and right is not None
+    assert left is not None
+    assert right is not None
     pairs = [(left, right)] if node.op_type == "Div" else [(left, right), (right, left)]
     for inner, factor in pairs:
         number = number_of(factor)
@@ -89,7 +90,11 @@ def find_flat(split: Value | None) -> Value | None:
     if node is None or split is None:
         return None
     flat = node.inputs[0]
-    if flat is None or flat.rank != 3 or not (same_dim(dim(flat, 0), dim(split, 0)) and same_dim(dim(flat, 1), dim(split, 1))):
+    if (
+        flat is None
+        or flat.rank != 3
+        or not (same_dim(dim(flat, 0), dim(split, 0)) and same_dim(dim(flat, 1), dim(split, 1)))
+    ):
         return None
     return flat
 
@@ -108,7 +113,7 @@ def find_keys(turned: Value) -> tuple[Heads, float] | None:
 
 
 def _before_swap(value: Value) -> Value | None:
-    """Return the tensor of four axes of which ``value`` has the last two swapped, directly or as a stack of matrices."""
+    """Return the heads of which ``value`` has the last two axes swapped, directly or as a stack of matrices."""
     node = producer_of(value, "Transpose")
     if node is not None:
         return node.inputs[0] if node.ints_attribute("perm") == (0, 1, 3, 2) else None

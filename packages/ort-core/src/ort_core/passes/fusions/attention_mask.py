@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,12 +11,75 @@ from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import TensorType
 from ort_core.ir.values import Value
-from ort_core.passes.fusions.operands import dim, same_dim
+from ort_core.passes.fusions.operands import dim, dtype_of, integers_of, number_of, same_dim
 from ort_core.rewrite.matcher import constant_of
 from ort_core.rewrite.patch import GraphPatch
 
 Size = int | SymbolicDim | None
 _MOVES = frozenset({"Expand", "Unsqueeze", "Squeeze", "Reshape", "Slice", "Transpose", "Identity", "Gather"})
+
+
+LOWEST_EFFECT = -1e4  # what GPT-2 puts in the place of a masked score: its share after the softmax is 0 in float32
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is added to the scores; with ``allowed``, the number that replaces scores where that is false."""
+
+    value: Value
+    allowed: Value | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of what is added."""
+        return self.value.rank if self.allowed is None else self.allowed.rank
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it is known to be finite."""
+        return is_finite(self.value)
+
+    def read(self) -> tuple[Value, ...]:
+        """Return the values that it is made of."""
+        return (self.value,) if self.allowed is None else (self.value, self.allowed)
+
+    def as_addend(self, patch: GraphPatch) -> Value:
+        """Return it as a tensor to add."""
+        if self.allowed is None:
+            return self.value
+        dtype = dtype_of(self.value)
+        zero = patch.constant(np.zeros((), dtype.numpy), "allowed")
+        return patch.op("Where", [self.allowed, zero, self.value], type=TensorType(dtype, self.allowed.shape))
+
+
+def find_causal_choice(chosen: Node) -> Mask | None:
+    """Return the mask of ``Where(allowed, scores, low)`` that is equal to one that is added.
+
+    Replacing a score and adding to it come to the same when the number is so low that the share is 0 either way, and
+    when each row has a score that is kept. The latter is known of a constant whose first column is true, cut as
+    exporters cut it: by slices that keep the first column.
+    """
+    allowed, _, low = chosen.inputs
+    number = number_of(low)
+    if allowed is None or low is None or low.rank != 0 or number is None or number > LOWEST_EFFECT:
+        return None
+    value: Value | None = allowed
+    while value is not None and value.producer is not None:
+        node = value.producer
+        if node.op_type != "Cast" and not (node.op_type == "Slice" and _keeps_first_column(node)):
+            return None
+        value = node.inputs[0]
+    buffer = constant_of(value)
+    keeps_all = buffer is not None and len(buffer.shape) >= 2 and bool((buffer.array()[..., 0] != 0).all())
+    return Mask(low, allowed) if keeps_all else None
+
+
+def _keeps_first_column(node: Node) -> bool:
+    starts, axes, steps = (integers_of(node.input(index)) for index in (1, 3, 4))
+    rank = node.output.rank
+    if axes is None or len(axes) != 1 or rank is None or (node.input(4) is not None and steps != (1,)):
+        return False
+    return axes[0] % rank != rank - 1 or starts == (0,)
 
 
 def is_finite(value: Value) -> bool:
@@ -34,6 +98,16 @@ def is_finite(value: Value) -> bool:
 def _is_finite_constant(value: Value | None) -> bool:
     found = constant_of(value)
     return found is not None and found.dtype.is_float and bool(np.isfinite(found.array().astype(np.float64)).all())
+
+
+def broadcast_type(left: Value, right: Value) -> TensorType | None:
+    """Return the type of the sum of two masks, as far as their sizes say."""
+    if not isinstance(left.type, TensorType) or left.shape is None or right.shape is None:
+        return None
+    rank = max(len(left.shape), len(right.shape))
+    padded = [(*[1] * (rank - len(shape)), *shape) for shape in (left.shape, right.shape)]
+    sizes = [b if a == 1 else a if b in (1, a) else None for a, b in zip(*padded, strict=True)]
+    return TensorType(left.type.dtype, tuple(sizes))
 
 
 def broadcast_mask(patch: GraphPatch, mask: Value, scores: Value, lengths: Callable[[], Sequence[Value]]) -> Value:

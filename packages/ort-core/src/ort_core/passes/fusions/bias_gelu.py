@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, is_vector_of, refuse_dtype
 from ort_core.rewrite.fuse import fuse
@@ -18,10 +17,6 @@ from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
-
-
-def _is_exact(node: Node) -> bool:
-    return node.string_attribute("approximate", "none") == "none"
 
 
 class BiasGeluFusion(RewriteRule[None]):
@@ -35,20 +30,23 @@ class BiasGeluFusion(RewriteRule[None]):
         added = op("Add", var("x"), var("bias", where=lambda value: value.rank == 1))
         return one_of(
             op("Gelu", added, domain=ONNXRUNTIME),
-            op("Gelu", added, since=20, where=_is_exact),
+            op("Gelu", added, since=20),
             op("FastGelu", added, domain=ONNXRUNTIME),
         )
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """The bias must match the last axis."""
         x, bias = match["x"], match["bias"]
         if not is_vector_of(bias, dim(x, -1)):
-            return Rejection(f"bias {bias.name!r} is not known to be as long as the last axis of {x.name!r}", match.root)
+            return Rejection(
+                f"bias {bias.name!r} is not known to be as long as the last axis of {x.name!r}", match.root
+            )
         return refuse_dtype(x, match.root)
 
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:
         """Put the Gelu with a bias there."""
         patch = GraphPatch(match.model, match.root)
-        op_type = "FastGelu" if match.root.op_type == "FastGelu" else "BiasGelu"
+        is_fast = match.root.op_type == "FastGelu" or match.root.string_attribute("approximate", "none") == "tanh"
+        op_type = "FastGelu" if is_fast else "BiasGelu"
         fuse(patch, match, op_type, [match["x"], match["bias"]])
         return patch

@@ -69,13 +69,11 @@ class StandardGeluFusion(RewriteRule[None]):
         x = var("x")
         return one_of(erf_form(x), tanh_form(x))
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """The model's opset must have Gelu."""
         if match.opset() < STANDARD_GELU_OPSET:
             return Rejection(f"opset {match.opset()} has no Gelu, opset {STANDARD_GELU_OPSET} has", match.root)
-        return first_refusal(
-            refuse_dtype(match["x"], match.root, _STANDARD_FLOATS), refuse_widening(match, match["x"])
-        )
+        return first_refusal(refuse_dtype(match["x"], match.root, _STANDARD_FLOATS), refuse_widening(match, match["x"]))
 
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:
         """Put one Gelu there; which form it was shows in the matched nodes."""
@@ -95,7 +93,7 @@ class GeluFusion(RewriteRule[None]):
         """Return the exact form."""
         return erf_form(var("x"))
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """Element type and rank must fit."""
         return first_refusal(refuse_dtype(match["x"], match.root), refuse_widening(match, match["x"]))
 
@@ -116,7 +114,7 @@ class FastGeluFusion(RewriteRule[None]):
         """Return the tanh form."""
         return tanh_form(var("x"))
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """Element type and rank must fit."""
         return first_refusal(refuse_dtype(match["x"], match.root), refuse_widening(match, match["x"]))
 

@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
-from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, dtype_of, is_vector_of
+from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, dtype_of, is_vector_of, only_reader
 from ort_core.rewrite.fuse import fuse
 from ort_core.rewrite.matcher import Match, constant_of
 from ort_core.rewrite.patch import GraphPatch
-from ort_core.rewrite.pattern import Pattern, op, one_of, optional, var
+from ort_core.rewrite.pattern import Pattern, one_of, op, optional, var
 from ort_core.rewrite.rule import RewriteRule
 
 
@@ -38,7 +39,7 @@ class MatMulIntegerToFloatFusion(RewriteRule[None]):
         scaled = op("Mul", number, scales)
         return one_of(op("Add", scaled, var("bias", where=lambda value: value.rank == 1)), scaled)
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """Scales and bias must have the shapes that the fused operator takes."""
         columns = dim(match["b"], -1)
         scale, bias = match["sb"], match.get("bias")
@@ -46,6 +47,8 @@ class MatMulIntegerToFloatFusion(RewriteRule[None]):
             return Rejection(f"the scale {scale.name!r} has neither one element nor one a column", match.root)
         if bias is not None and not is_vector_of(bias, columns):
             return Rejection(f"the bias {bias.name!r} is not known to have one element a column", match.root)
+        if bias is None and _has_bias_behind(match.output, columns):
+            return Rejection("the bias behind is fused with it", match.root)
         return _refuse_zero_point(match, columns)
 
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:
@@ -77,7 +80,7 @@ class DynamicQuantizeMatMulFusion(RewriteRule[None]):
             domain=ONNXRUNTIME,
         )
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """The second operand must be a constant, as it is quantised ahead."""
         if constant_of(match["b"]) is None:
             return Rejection(f"{match['b'].name!r} is no constant", match.root)
@@ -86,7 +89,12 @@ class DynamicQuantizeMatMulFusion(RewriteRule[None]):
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:
         """Put the product that quantises by itself there."""
         patch = GraphPatch(match.model, match.root)
-        fuse(patch, match, "DynamicQuantizeMatMul", without_trailing([match.get(n) for n in ("x", "b", "sb", "zb", "bias")]))
+        fuse(
+            patch,
+            match,
+            "DynamicQuantizeMatMul",
+            without_trailing([match.get(n) for n in ("x", "b", "sb", "zb", "bias")]),
+        )
         return patch
 
 
@@ -96,6 +104,13 @@ def without_trailing(inputs: Sequence[Value | None]) -> list[Value | None]:
     while kept and kept[-1] is None:
         kept.pop()
     return kept
+
+
+def _has_bias_behind(value: Value, columns: int | SymbolicDim | None) -> bool:
+    reader = only_reader(value)
+    if reader is None or reader.op_type != "Add":
+        return False
+    return any(is_vector_of(operand, columns) for operand in reader.present_inputs())
 
 
 def _is_number(value: Value) -> bool:
@@ -112,5 +127,7 @@ def _refuse_zero_point(match: Match, columns: object) -> Rejection | None:
         if zero is None or zero.shape in ((), (1,)):
             continue
         if name == "za" or zero.rank != 1 or dim(zero, 0) != columns:
-            return Rejection(f"the zero point {zero.name!r} has not the shape that the fused operator takes", match.root)
+            return Rejection(
+                f"the zero point {zero.name!r} has not the shape that the fused operator takes", match.root
+            )
     return None

@@ -27,12 +27,13 @@ from ort_core.passes.fusions.operands import (
     fixed_dim,
     integers_of,
     is_one_element,
+    is_vector_of,
     number_of,
     only_reader,
     same_dim,
 )
 from ort_core.rewrite.fuse import fuse
-from ort_core.rewrite.matcher import Match, constant_of
+from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, ValuePattern, constant, is_scalar, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
@@ -106,7 +107,9 @@ def find_normalisation(match: Match, means: tuple[str, ...], x: Value, y: Value)
     if epsilon is None or not 0 <= epsilon <= MAX_EPSILON:
         return Rejection(f"{epsilon} is no epsilon", match.root)
     if dtype_of(x) not in FUSED_FLOATS or dtype_of(y) != dtype_of(x):
-        return Rejection(f"the element types {dtype_of(x).text} in and {dtype_of(y).text} out are not fused", match.root)
+        return Rejection(
+            f"the element types {dtype_of(x).text} in and {dtype_of(y).text} out are not fused", match.root
+        )
     stash = dtype_of(match.node(means[0]).output)
     if stash not in (DataType.FLOAT, dtype_of(x)):
         return Rejection(f"the mean is computed in {stash.text}", match.root)
@@ -128,7 +131,9 @@ def refuse_weight(weight: Value | None, x: Value, axis: int, node: Node) -> Reje
         return Rejection(f"{weight.name!r} has not the rank of the normalised axes", node)
     for offset in range(axis, 0):
         if not same_dim(shape[offset], dim(x, offset)):
-            return Rejection(f"axis {offset} of {weight.name!r} is not known to be as long as that of the operand", node)
+            return Rejection(
+                f"axis {offset} of {weight.name!r} is not known to be as long as that of the operand", node
+            )
     if dtype_of(weight) != dtype_of(x):
         return Rejection(f"{weight.name!r} has another element type than the operand", node)
     return None
@@ -176,7 +181,11 @@ class LayerNormFusion(RewriteRule[Normalisation]):
     def rewrite(self, match: Match, bindings: Normalisation) -> GraphPatch:
         """Put one LayerNormalization there."""
         patch = GraphPatch(match.model, match.root)
-        attributes = {"axis": bindings.axis, "epsilon": bindings.epsilon, "stash_type": int(DataType.FLOAT)}
+        attributes: dict[str, object] = {
+            "axis": bindings.axis,
+            "epsilon": bindings.epsilon,
+            "stash_type": int(DataType.FLOAT),
+        }
         inputs = [match["x"], scale_or_ones(patch, match, bindings)]
         bias = match.get("bias")
         fuse(patch, match, "LayerNormalization", inputs if bias is None else [*inputs, bias], attributes, domain="")
@@ -193,8 +202,7 @@ def refuse_unfinished(match: Match, op_types: tuple[str, ...]) -> Rejection | No
     if reader is None or reader.op_type not in op_types:
         return None
     other = next((v for v in reader.present_inputs() if v is not match.output), None)
-    found = constant_of(other)
-    if found is None or len(found.shape) != 1 or found.size == 1:
+    if other is None or other.producer is not None or not is_vector_of(other, dim(match.output, -1)):
         return None
     return Rejection(f"the {reader.op_type} behind belongs to it and is fused with it", match.root)
 

@@ -1,7 +1,7 @@
 """MatMulScaleFusion: constant factors around a matrix product become its ``alpha``.
 
-    y = MatMul(Mul(a, s), Mul(b, t))          ->  y = FusedMatMul(a, b) {alpha = s * t}
-    y = Mul(MatMul(a, b), s)   Div(.., s)     ->  y = FusedMatMul(a, b) {alpha = s}
+y = MatMul(Mul(a, s), Mul(b, t))          ->  y = FusedMatMul(a, b) {alpha = s * t}
+y = Mul(MatMul(a, b), s)   Div(.., s)     ->  y = FusedMatMul(a, b) {alpha = s}
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ FLOATS = frozenset({DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16})
 
 
 def _scaled(x: ValuePattern, name: str) -> ValuePattern:
-    factor = constant(name, where=is_one_element)
-    return one_of(op("Mul", x, factor, name=f"scaled_{name}"), op("Div", x, factor, name=f"scaled_{name}"))
+    """Return the pattern of a constant multiple; a scaled operand may have other readers, the product may not."""
+    factor, label, is_operand = constant(name, where=is_one_element), f"scaled_{name}", name != "after"
+    return one_of(
+        op("Mul", x, factor, name=label, shared=is_operand), op("Div", x, factor, name=label, shared=is_operand)
+    )
 
 
 def _product(a: ValuePattern, b: ValuePattern) -> ValuePattern:
@@ -89,7 +92,8 @@ def product_attributes(node: Node) -> dict[str, object]:
 def operands_of(node: Node) -> tuple[Value, Value]:
     """Return the two operands of a product."""
     a, b = node.inputs[:2]
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     return a, b
 
 

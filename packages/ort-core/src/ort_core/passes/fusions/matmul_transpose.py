@@ -41,7 +41,9 @@ class MatmulTransposeFusion(RewriteRule[str]):
         turned = op("Transpose", var("x"), name="transpose", where=swaps_last_axes, shared=True)
         orders = ((turned, var("other")), (var("other"), turned))
         domains = (("MatMul", ""), ("FusedMatMul", ONNXRUNTIME))
-        return one_of(*(op(kind, *order, domain=domain, name="product") for kind, domain in domains for order in orders))
+        return one_of(
+            *(op(kind, *order, domain=domain, name="product") for kind, domain in domains for order in orders)
+        )
 
     def check(self, match: Match) -> str | Rejection:
         """Both operands must be matrices or stacks of them."""

@@ -1,6 +1,7 @@
 """MatMulNBitsFusion: the bias behind a product with block-quantised weights becomes its input.
 
-y = Add(MatMulNBits(a, b, scales, zero_points, g_idx), bias)     ->  y = MatMulNBits(a, b, scales, zero_points, g_idx, bias)
+y = Add(MatMulNBits(a, b, scales, zero_points, g_idx), bias)
+    ->  y = MatMulNBits(a, b, scales, zero_points, g_idx, bias)
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class MatMulNBitsFusion(RewriteRule[None]):
         product = op("MatMulNBits", *inputs, domain=ONNXRUNTIME, name="product")
         return op("Add", product, var("bias", where=lambda value: value.rank == 1))
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """The bias must have one element a column."""
         columns = match.node("product").int_attribute("N", 0)
         if not is_vector_of(match["bias"], columns) or dtype_of(match["bias"]) != dtype_of(match["a"]):

@@ -1,8 +1,8 @@
 """ClipQuantRewrite, ReluQuantRewrite, QDQFinalCleanupTransformer: what quantisation makes superfluous goes away.
 
-    q = QuantizeLinear(Relu(x), s, z)     ->  q = QuantizeLinear(x, s, z)      where z is the least integer
-    q = QuantizeLinear(Clip(x, a, b))     ->  q = QuantizeLinear(x)            where the grid reaches no further
-    q = QuantizeLinear(DequantizeLinear(x, s, z), s, z)     ->  q = x
+q = QuantizeLinear(Relu(x), s, z)     ->  q = QuantizeLinear(x, s, z)      where z is the least integer
+q = QuantizeLinear(Clip(x, a, b))     ->  q = QuantizeLinear(x)            where the grid reaches no further
+q = QuantizeLinear(DequantizeLinear(x, s, z), s, z)     ->  q = x
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _SaturationRewrite(RewriteRule[None]):
         bounded = op(self.op_type, var("x"), more_inputs=True, name="bounded")
         return op("QuantizeLinear", bounded, more_inputs=True)
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """The integers must express no number beyond the bounds."""
         made = quantised_by(match.root)
         reach = None if made is None else real_range(made)
@@ -75,7 +75,7 @@ class QDQFinalCleanup(RewriteRule[None]):
         source = op("DequantizeLinear", var("x"), var("s"), more_inputs=True, name="dq", shared=True)
         return op("QuantizeLinear", source, more_inputs=True)
 
-    def check(self, match: Match) -> None | Rejection:
+    def check(self, match: Match) -> Rejection | None:
         """Both grids must be equal."""
         before, after = find_dequantised(match.node("dq").output), quantised_by(match.root)
         if before is None or after is None or not has_same_grid(before, after):

@@ -1,7 +1,7 @@
 """The QDQ rules without a quantisation behind: a product that stays in float, and an argmax.
 
-    y = MatMul(DequantizeLinear(a), DequantizeLinear(b))    ->  y = MatMulIntegerToFloat(a, b, scales, zero points)
-    y = ArgMax(DequantizeLinear(x))                         ->  y = ArgMax(x)
+y = MatMul(DequantizeLinear(a), DequantizeLinear(b))    ->  y = MatMulIntegerToFloat(a, b, scales, zero points)
+y = ArgMax(DequantizeLinear(x))                         ->  y = ArgMax(x)
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """QDQSelectorActionTransformer: dequantise, compute, quantise becomes one integer operator.
 
-    y = QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(b)))   ->  y = QLinearConv(x, w, b)
+    y = QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(b)))
+        ->  y = QLinearConv(x, w, b)
 
 and so for MatMul, Gemm, Add, Mul, pooling, activations, Concat and Where (onnxruntime's QLinear operators). An
 operator that only moves values about works on the integers themselves when the grids on both sides are equal. The
@@ -30,7 +31,7 @@ from ort_core.passes.fusions.quantised_values import (
 from ort_core.rewrite.fuse import fuse
 from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
-from ort_core.rewrite.pattern import Pattern, op, var
+from ort_core.rewrite.pattern import Pattern, one_of, op, var
 from ort_core.rewrite.rule import RewriteRule
 
 BIAS_TOLERANCE = 1e-4  # of the bias' scale against the product of the operands': float32 rounds at 6e-8
@@ -58,7 +59,8 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
 
     def build_pattern(self) -> Pattern:
         """Return any quantisation; what it quantises selects the rule."""
-        return op("QuantizeLinear", var("y", where=lambda value: value.producer is not None), more_inputs=True)
+        source = var("y", where=lambda value: value.producer is not None)
+        return one_of(*(op("QuantizeLinear", source, more_inputs=True, domain=domain) for domain in ("", ONNXRUNTIME)))
 
     def check(self, match: Match) -> IntegerNode | Rejection:
         """Ask the selector of the operator."""
@@ -108,9 +110,7 @@ def _linear(
 ) -> IntegerNode:
     inputs = [part for operand in operands for part in operand.triple()]
     nodes = (*dict.fromkeys(operand.node for operand in operands), node, made.node)
-    return IntegerNode(
-        op_type, ONNXRUNTIME, (*inputs, made.scale, made.zero), nodes, (made.tensor,), attributes
-    )
+    return IntegerNode(op_type, ONNXRUNTIME, (*inputs, made.scale, made.zero), nodes, (made.tensor,), attributes)
 
 
 def _elementwise(op_type: str, count: int, attribute_names: tuple[str, ...] = ()) -> Selector:

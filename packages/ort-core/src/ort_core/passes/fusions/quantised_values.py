@@ -9,7 +9,7 @@ import numpy as np
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
-from ort_core.passes.fusions.operands import dtype_of, only_reader
+from ort_core.passes.fusions.operands import ONNXRUNTIME, dtype_of, only_reader
 from ort_core.rewrite.matcher import constant_of
 
 EIGHT_BITS = frozenset({DataType.INT8, DataType.UINT8})
@@ -76,7 +76,10 @@ def has_same_grid(left: Quantised, right: Quantised) -> bool:
         return False
     scales = (left.scale_array(), right.scale_array())
     zeros = (left.zero_array(), right.zero_array())
-    assert scales[0] is not None and scales[1] is not None and zeros[0] is not None and zeros[1] is not None
+    assert scales[0] is not None
+    assert scales[1] is not None
+    assert zeros[0] is not None
+    assert zeros[1] is not None
     return bool(scales[0].item() == scales[1].item() and zeros[0].item() == zeros[1].item())
 
 
@@ -90,7 +93,12 @@ def real_range(quantised: Quantised) -> tuple[float, float] | None:
 
 
 def _read(node: Node, op_type: str, tensor: Value | None, dtypes: frozenset[DataType]) -> Quantised | None:
-    if node.op_type != op_type or node.domain != "" or tensor is None or node.int_attribute("block_size", 0):
+    if (
+        node.op_type != op_type
+        or node.domain not in ("", ONNXRUNTIME)
+        or tensor is None
+        or node.int_attribute("block_size", 0)
+    ):
         return None
     scale = node.inputs[1]
     if scale is None or dtype_of(tensor) not in dtypes or dtype_of(scale) is not DataType.FLOAT:

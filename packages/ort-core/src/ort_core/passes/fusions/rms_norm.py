@@ -1,6 +1,7 @@
 """SimplifiedLayerNormFusion: division by the root of the mean square, then a scale (RMS norm, LLaMA's layer norm).
 
-    v = ReduceMean(Pow(x, 2))    y = Mul(Div(x, Sqrt(Add(v, epsilon))), scale)    ->  y = SimplifiedLayerNormalization(x, scale)
+    v = ReduceMean(Pow(x, 2))    y = Mul(Div(x, Sqrt(Add(v, epsilon))), scale)
+        ->  y = SimplifiedLayerNormalization(x, scale)
 
 The square, the root and the division have the variants of the layer norm; half-precision exports cast x to float32
 and the quotient back. From opset 23 on the standard has RMSNormalization.
@@ -65,7 +66,11 @@ class SimplifiedLayerNormFusion(RewriteRule[Normalisation]):
     def rewrite(self, match: Match, bindings: Normalisation) -> GraphPatch:
         """Put one normalisation there."""
         patch = GraphPatch(match.model, match.root)
-        attributes = {"axis": bindings.axis, "epsilon": bindings.epsilon, "stash_type": int(DataType.FLOAT)}
+        attributes: dict[str, object] = {
+            "axis": bindings.axis,
+            "epsilon": bindings.epsilon,
+            "stash_type": int(DataType.FLOAT),
+        }
         op_type = "RMSNormalization" if match.opset() >= STANDARD_OPSET else "SimplifiedLayerNormalization"
         fuse(patch, match, op_type, [match["x"], scale_or_ones(patch, match, bindings)], attributes, domain="")
         return patch

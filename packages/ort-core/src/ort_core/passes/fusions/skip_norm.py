@@ -1,7 +1,8 @@
 """SkipLayerNormFusion, BiasSkipLayerNormFusion: the residual addition in front of a normalisation becomes part of it.
 
     s = Add(a, b)    y = LayerNormalization(s, scale, bias)    ->  y, , , s = SkipLayerNormalization(a, b, scale, bias)
-    s = Add(Add(m, v), skip) in the same place, v a vector      ->  ... = SkipLayerNormalization(m, skip, scale, bias, v)
+    s = Add(Add(m, v), skip) in the same place, v a vector
+        ->  ... = SkipLayerNormalization(m, skip, scale, bias, v)
 
 and the same with SimplifiedLayerNormalization -> SkipSimplifiedLayerNormalization. The sum is an output of the fused
 operator, so it may have other readers. Both operands must be known to have the same shape, of rank 3 or 2.

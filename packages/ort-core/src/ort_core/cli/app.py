@@ -1,0 +1,83 @@
+"""The ``ort`` command: its subcommands, those of plugins, and what an error or an interrupt becomes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ort_core.cli.failures import reported
+from ort_core.cli.plugin_commands import find_plugin_commands
+
+# Name, and whether the module holds a typer application rather than a function of the command's name.
+_COMMANDS = (
+    ("run", False), ("inspect", False), ("optimize", False), ("explain", False), ("bench", False), ("profile", False),
+    ("compare", False), ("extract", False), ("providers", False), ("doctor", False), ("cache", True),
+)  # fmt: skip
+
+
+class OrtGroup(TyperGroup):
+    """Finds plugins' subcommands when a name is not one of ours, or when all are listed; reports errors."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # Any: typer's own Context, whose home differs by version
+        """Return all names: ours in the order of the documentation, then those of plugins."""
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in find_plugin_commands() if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # Any: as above
+        """Return a command by name, ``None`` when there is none."""
+        return super().get_command(ctx, cmd_name) or find_plugin_commands().get(cmd_name)
+
+    def invoke(self, ctx: Any) -> Any:  # Any: as above
+        """Run the chosen command."""
+        with reported(is_debugging=bool(ctx.params.get("debug"))):
+            return super().invoke(ctx)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from ort_core import __version__
+
+        typer.echo(f"ort-core {__version__}")
+        raise typer.Exit
+
+
+def build_app() -> typer.Typer:
+    """Return the application with its built-in commands. Imports nothing that only one command needs."""
+    app = typer.Typer(
+        name="ort", cls=OrtGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+        help="Run, look into, measure and compare ONNX models.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )  # fmt: skip
+
+    @app.callback()
+    def options(
+        version: Annotated[
+            bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+        ] = False,
+        debug: Annotated[bool, typer.Option("--debug", help="Show Python's traceback of an error.")] = False,
+    ) -> None:
+        pass
+
+    for name, is_application in _COMMANDS:
+        module = importlib.import_module(f"ort_core.cli.commands.{name}")
+        if is_application:
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(getattr(module, name))
+    return app
+
+
+def main() -> None:
+    """Run the command line and exit with its code: 0 done, 1 the model or the run failed, 2 wrong usage."""
+    try:
+        build_app()(prog_name="ort")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader (head, less) went away: no error, and nobody to tell
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,0 +1,90 @@
+"""``ort cache``: the folder of compiled artefacts and optimised models."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Any
+
+import typer
+
+from ort_core.cli.parameters import JsonFlag
+
+app = typer.Typer(no_args_is_help=True, help="Look into and clear the cache of compiled artefacts.")
+
+
+@app.command("path")
+def show_path(json: JsonFlag = False) -> None:
+    """Show the folder of the cache (ORT_CACHE_DIR changes it)."""
+    from ort_core.cache.store import cache_directory
+    from ort_core.cli.console import print_json
+
+    folder = str(cache_directory())
+    if json:
+        print_json({"path": folder})
+    else:
+        typer.echo(folder)
+
+
+@app.command("size")
+def show_size(json: JsonFlag = False) -> None:
+    """Show how much the cache holds."""
+    from ort_core.cli.console import bytes_text, print_json
+
+    facts = cache_facts()
+    if json:
+        print_json(facts)
+        return
+    limit = bytes_text(facts["max_nbytes"])
+    typer.echo(f"{bytes_text(facts['nbytes'])} of at most {limit} in {facts['entries']} entries ({facts['path']})")
+
+
+@app.command("list")
+def show_entries(json: JsonFlag = False) -> None:
+    """List the entries, least recently used first."""
+    from ort_core.cache.store import ArtefactCache
+    from ort_core.cli.console import bytes_text, new_table, output_console, print_json
+
+    entries = sorted(ArtefactCache().entries(), key=lambda entry: entry.used_at)
+    if json:
+        print_json([{"kind": e.kind, "name": e.name, "nbytes": e.nbytes, "used": _when(e.used_at)} for e in entries])
+        return
+    if not entries:
+        typer.echo("the cache is empty")
+        return
+    table = new_table(("kind", "name", "size", "last used"), numbers=("size",))
+    for entry in entries:
+        table.add_row(entry.kind, entry.name[:16], bytes_text(entry.nbytes), _when(entry.used_at))
+    output_console().print(table)
+
+
+@app.command("clear")
+def clear(
+    keep: Annotated[
+        float | None, typer.Option("--keep", metavar="MIB", min=0, help="Keep the most recently used up to this size.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Remove the entries of the cache."""
+    from ort_core.cache.store import ArtefactCache
+    from ort_core.cli.console import print_json
+
+    cache = ArtefactCache()
+    removed = cache.clear() if keep is None else cache.trim(int(keep * 2**20))
+    if json:
+        print_json({"removed": removed, **cache_facts()})
+    else:
+        typer.echo(f"removed {removed} entries from {cache.folder}")
+
+
+def cache_facts() -> dict[str, Any]:  # Any: plain data
+    """Return where the cache is and how much it holds."""
+    from ort_core.cache.store import ArtefactCache
+
+    cache = ArtefactCache()
+    entries = list(cache.entries())
+    total = sum(entry.nbytes for entry in entries)
+    return {"path": str(cache.folder), "entries": len(entries), "nbytes": total, "max_nbytes": cache.max_nbytes}
+
+
+def _when(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).astimezone().isoformat(sep=" ", timespec="seconds")

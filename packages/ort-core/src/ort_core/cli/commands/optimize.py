@@ -1,0 +1,134 @@
+"""``ort optimize``: the optimised model as a file, and what each pass did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ort_core.cli.parameters import Dims, Disabled, Inputs, JsonFlag, Level, LevelName, ModelPath, Seed, Shapes
+
+if TYPE_CHECKING:
+    from ort_core.cli.optimization import OptimizationReport
+    from ort_core.ir.model import Model
+    from ort_core.passes.equivalence import EquivalenceCheck
+
+
+def optimize(
+    model: ModelPath,
+    output: Annotated[
+        Path | None, typer.Argument(metavar="[OUTPUT]", help="The file to write; without it nothing is written.")
+    ] = None,
+    level: Level = LevelName.ALL,
+    disable: Disabled = None,
+    enable: Annotated[
+        list[str] | None,
+        typer.Option("--enable", metavar="PASS", help="Run a pass that is off by default; repeatable."),
+    ] = None,
+    extra: Annotated[
+        list[str] | None,
+        typer.Option("--pass", metavar="PACKAGE.MODULE:CLASS", help="Run a pass of your own as well; repeatable."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Evaluate the model before and after each pass, and compare.")
+    ] = False,
+    external_data: Annotated[
+        str | None,
+        typer.Option("--external-data", metavar="FILE", help="Keep large weights in this file beside the output."),
+    ] = None,
+    list_passes: Annotated[bool, typer.Option("--list", help="List the passes of each level and stop.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show passes that changed nothing, too.")] = False,
+    inputs: Inputs = None,
+    shape: Shapes = None,
+    dim: Dims = None,
+    seed: Seed = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Optimise a model and show what each pass did."""
+    from ort_core.cli.console import print_json, working
+    from ort_core.cli.feeds import InputRequest
+    from ort_core.cli.optimization import build_pipelines, load_passes, optimize_model
+    from ort_core.cli.output_files import check_folder
+    from ort_core.onnx_io.load import load_model
+
+    if output is not None:
+        check_folder(output, "OUTPUT")
+    pipelines = build_pipelines(level, disable or (), enable or (), load_passes(extra or ()))
+    if list_passes:
+        _show_passes(pipelines, json)
+        return
+    with working(f"Optimising {model.name}"):
+        loaded = load_model(model)
+        equivalence = _equivalence(loaded, InputRequest(inputs, shape, dim, seed)) if check else None
+        report = optimize_model(loaded, pipelines, equivalence)
+        written = None if output is None else _write(loaded, model, output, external_data)
+    data = {"model": str(model), "level": level.value, "checked": check, **report.as_dict(), "output": written}
+    if json:
+        print_json(data)
+    else:
+        _show(report, data, show_all)
+
+
+def _equivalence(model: Model, request: Any) -> EquivalenceCheck:  # Any: an InputRequest, imported late
+    from ort_core.cli.evaluation import evaluate_by_reference
+    from ort_core.cli.feeds import run_with_feeds
+    from ort_core.passes.equivalence import EquivalenceCheck
+    from ort_core.tolerances import tolerance
+
+    limits = tolerance("approximate", "float32")
+    feeds, _ = run_with_feeds(model, request, lambda f: evaluate_by_reference(model, f.values))
+    return EquivalenceCheck(
+        lambda changed, _: evaluate_by_reference(changed, feeds.values), limits.relative, limits.absolute
+    )
+
+
+def _write(model: Model, source: Path, output: Path, external: str | None) -> dict[str, object]:
+    from ort_core.cli.optimization import external_file_name
+    from ort_core.onnx_io.save import save_model
+
+    name = external_file_name(model, source, output, external)
+    save_model(model, output, external_file=name)
+    files = [output, *([output.parent / name] if name else [])]
+    return {"files": [str(file) for file in files], "nbytes": sum(file.stat().st_size for file in files)}
+
+
+def _show_passes(pipelines: Any, json: bool) -> None:  # Any: as in optimization.Pipelines, imported late
+    from ort_core.cli.console import new_table, output_console, print_json
+
+    rows = [
+        {"name": each.name, "level": level.name.lower(), "opt_in": each.is_opt_in,
+         "rules": [rule.name for rule in getattr(each, "rules", ())]}
+        for level, passes in pipelines for each in passes
+    ]  # fmt: skip
+    if json:
+        print_json({"passes": rows})
+        return
+    table = new_table(("pass", "level", "rules"))
+    for row in rows:
+        rules = row["rules"]
+        assert isinstance(rules, list)
+        table.add_row(str(row["name"]), str(row["level"]), ", ".join(rules))
+    output_console().print(table)
+
+
+def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> None:  # Any: plain data
+    from ort_core.cli.console import bytes_text, new_table, output_console, time_text
+
+    console = output_console()
+    shown = [row for row in report.rows if show_all or row.num_rewrites]
+    if shown:
+        table = new_table(("pass", "level", "changes", "nodes", "time"), numbers=("changes", "time"))
+        for row in shown:
+            nodes = f"{row.nodes_before} → {row.nodes_after}" if row.num_rewrites else ""
+            table.add_row(row.name, row.level, str(row.num_rewrites), nodes, time_text(row.duration_ns))
+        console.print(table)
+    else:
+        console.print("no pass changed anything")
+    checked = ", each checked on the same inputs" if data["checked"] else ""
+    console.print(
+        f"{report.nodes_before} → {report.nodes_after} nodes by {sum(row.num_rewrites for row in report.rows)} changes "
+        f"in {time_text(report.duration_ns)} ({len(report.rows)} passes{checked})"
+    )
+    if data["output"] is not None:
+        console.print(f"written: {', '.join(data['output']['files'])} ({bytes_text(data['output']['nbytes'])})")

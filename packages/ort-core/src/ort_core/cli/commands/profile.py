@@ -1,0 +1,123 @@
+"""``ort profile``: where the time of a run goes, by operator and by node, and as a Chrome trace."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ort_core.cli.parameters import (
+    Dims,
+    Disabled,
+    Inputs,
+    JsonFlag,
+    Level,
+    LevelName,
+    ModelPath,
+    ProviderNames,
+    Seed,
+    Shapes,
+    Threads,
+)
+
+
+def profile(
+    model: ModelPath,
+    iterations: Annotated[int, typer.Option("--iterations", "-n", min=1, help="Runs to add up.")] = 5,
+    warmup: Annotated[int, typer.Option("--warmup", "-w", min=0, help="Runs before the measurement.")] = 1,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many nodes and operators to show.")] = 10,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE.json", help="Keep the Chrome trace (for Perfetto).")
+    ] = None,
+    inputs: Inputs = None,
+    shape: Shapes = None,
+    dim: Dims = None,
+    seed: Seed = 0,
+    provider: ProviderNames = None,
+    level: Level = LevelName.ALL,
+    disable: Disabled = None,
+    threads: Threads = 0,
+    json: JsonFlag = False,
+) -> None:
+    """Show which operators and nodes take the time of a run."""
+    from ort_core.cli.console import print_json
+    from ort_core.cli.feeds import InputRequest
+    from ort_core.cli.output_files import check_folder
+    from ort_core.cli.profile_report import summarise_trace
+    from ort_core.cli.sessions import SessionRequest
+
+    if trace is not None:
+        check_folder(trace, "--trace")
+    request = SessionRequest(provider, level, disable, False, threads)
+    inputs_request = InputRequest(inputs, shape, dim, seed)
+    with tempfile.TemporaryDirectory(prefix="ort-profile-") as folder:
+        written, run_ns = _record(model, inputs_request, request, Path(folder), warmup, iterations)
+        report = {"model": str(model), **summarise_trace(written, iterations, run_ns), "trace": None}
+        if trace is not None:
+            shutil.move(written, trace)
+            report["trace"] = str(trace)
+    if json:
+        print_json(report)
+    else:
+        _show(report, top)
+
+
+def _record(
+    model: Path, inputs: Any, request: Any, folder: Path, warmup: int, iterations: int
+) -> tuple[Path, list[int]]:  # Any: an InputRequest and a SessionRequest, imported late
+    import time
+
+    from ort_core.cli.console import working
+    from ort_core.cli.feeds import run_with_feeds
+    from ort_core.onnx_io.load import load_model
+
+    with working(f"Loading {model.name}"):
+        loaded, plain = load_model(model), request.open(model)
+        feeds, _ = run_with_feeds(loaded, inputs, lambda f: plain.run(None, f.values))
+        for _ in range(warmup):
+            plain.run(None, feeds.values)
+        plain.close()
+        options = request.options()
+        options.enable_profiling, options.profile_file_prefix = True, str(folder / "trace")
+        session = request.open(model, options)
+    run_ns = []
+    with working(f"Profiling {model.name}"):
+        for _ in range(iterations):
+            start = time.perf_counter_ns()
+            session.run(None, feeds.values)
+            run_ns.append(time.perf_counter_ns() - start)
+    return Path(session.end_profiling()), run_ns
+
+
+def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as in the JSON document
+    from ort_core.cli.console import output_console, time_text
+
+    console = output_console()
+    _show_rows("operator", report["operators"], top)
+    _show_rows("node", report["nodes"], top)
+    other = report["run_ms"] - report["nodes_ms"]
+    console.print(
+        f"one run: {time_text(report['run_ms'] * 1e6)}, in nodes {time_text(report['nodes_ms'] * 1e6)}, between them "
+        f"{time_text(max(other, 0) * 1e6)} (mean of {report['iterations']} runs, with the profiler's own cost)"
+    )
+    if report["trace"]:
+        console.print(f"trace written to {report['trace']}; open it in https://ui.perfetto.dev or chrome://tracing")
+
+
+def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:  # Any: plain data
+    from ort_core.cli.console import new_table, output_console, time_text
+
+    details = ("calls",) if what == "operator" else ("operator", "output")
+    table = new_table((what, *details, "time", "share", "so far"), numbers=("calls", "time", "share", "so far"))
+    so_far = 0.0
+    for row in rows[:top]:
+        so_far += row["share"]
+        cells = [str(row[detail]) for detail in details]
+        table.add_row(row["name"], *cells, time_text(row["ms"] * 1e6), f"{row['share']:.1%}", f"{so_far:.1%}")
+    output_console().print(table)
+    if len(rows) > top:
+        output_console().print(f"… and {len(rows) - top} more {what}s; --top shows more")

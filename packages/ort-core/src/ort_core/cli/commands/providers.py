@@ -1,0 +1,40 @@
+"""``ort providers``: which execution providers there are, and why one cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from ort_core.cli.parameters import JsonFlag
+
+
+def providers(
+    options: Annotated[bool, typer.Option("--options", help="Show each provider's options.")] = False,
+    json: JsonFlag = False,
+) -> None:
+    """List execution providers, available or not."""
+    from ort_core.cli.console import new_table, output_console, print_json
+    from ort_core.cli.provider_facts import describe_plugins, describe_providers
+
+    rows = describe_providers()
+    broken = [plugin for plugin in describe_plugins() if plugin.reason]
+    if json:
+        print_json({"providers": [dataclasses.asdict(row) for row in rows],
+                    "unusable_plugins": [dataclasses.asdict(plugin) for plugin in broken]})  # fmt: skip
+        return
+    console = output_console()
+    table = new_table(("provider", "available", "package", "remarks"))
+    for row in rows:
+        by_default = "" if row.is_listed or not row.is_available else "only when asked for; "
+        table.add_row(row.name, "yes" if row.is_available else "no", row.package or "-", by_default + row.remarks)
+    console.print(table)
+    for plugin in broken:
+        console.print(f"plugin {plugin.name} ({plugin.package}) cannot be used: {plugin.reason}")
+    if options:
+        table = new_table(("provider", "option", "default"))
+        for row in rows:
+            for name, default in row.options.items():
+                table.add_row(row.name, name, default)
+        console.print(table)

@@ -1,0 +1,125 @@
+"""``ort run``: one run of a model, its inputs from files or made up, its outputs shown and saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ort_core.cli.parameters import (
+    Dims,
+    Disabled,
+    Inputs,
+    JsonFlag,
+    Level,
+    LevelName,
+    ModelPath,
+    ProviderNames,
+    Seed,
+    Shapes,
+    Strict,
+    Threads,
+)
+
+if TYPE_CHECKING:
+    from ort_core.cli.feeds import Feeds
+    from ort_core.options import RunOptions
+    from ort_core.session import InferenceSession
+
+
+def run(
+    model: ModelPath,
+    inputs: Inputs = None,
+    shape: Shapes = None,
+    dim: Dims = None,
+    seed: Seed = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT.npz", help="Save the outputs (.npz, or .json).")
+    ] = None,
+    fetch: Annotated[
+        list[str] | None, typer.Option("--fetch", metavar="NAME", help="Compute this output only; repeatable.")
+    ] = None,
+    first: Annotated[int, typer.Option("--first", min=0, help="How many elements of each output to show.")] = 6,
+    provider: ProviderNames = None,
+    level: Level = LevelName.ALL,
+    disable: Disabled = None,
+    strict: Strict = False,
+    threads: Threads = 0,
+    time_limit: Annotated[
+        float | None, typer.Option("--time-limit", metavar="SECONDS", min=0, help="Stop the run after this time.")
+    ] = None,
+    json: JsonFlag = False,
+) -> None:
+    """Run a model once and show its outputs."""
+    from ort_core.cli.console import print_json, working
+    from ort_core.cli.feeds import InputRequest, build_feeds, run_with_feeds
+    from ort_core.cli.output_files import check_output, save_outputs
+    from ort_core.cli.parameters import check_known
+    from ort_core.cli.sessions import SessionRequest
+    from ort_core.cli.summaries import summarise
+    from ort_core.onnx_io.load import load_model
+    from ort_core.options import RunOptions
+
+    check_output(output)
+    with working(f"Loading {model.name}"):
+        loaded = load_model(model)
+        names = [value.name for value in loaded.graph.outputs]
+        check_known(fetch or (), names, "output", "--fetch")
+        inputs_request = InputRequest(inputs, shape, dim, seed)
+        build_feeds(loaded, inputs_request)  # wrong options are told before the model is prepared
+        start = time.perf_counter_ns()
+        session = SessionRequest(provider, level, disable, strict, threads).open(model)
+        load_ns = time.perf_counter_ns() - start
+    names = list(fetch or names)
+    options = RunOptions()
+    if time_limit is not None:
+        options.time_limit_s = time_limit  # type: ignore[assignment]  # an optional number, whose default is None
+    with working(f"Running {model.name}"):
+        feeds, (results, run_ns) = run_with_feeds(loaded, inputs_request, lambda f: _timed(session, names, f, options))
+    outputs = dict(zip(names, results, strict=True))
+    if output is not None:
+        save_outputs(output, outputs)
+    report = {
+        "model": str(model),
+        "providers": session.get_providers(),
+        "load_ms": load_ns / 1e6,
+        "run_ms": run_ns / 1e6,
+        "inputs": {name: {**summarise(v, first), "origin": feeds.origins[name]} for name, v in feeds.values.items()},
+        "outputs": {name: summarise(value, first) for name, value in outputs.items()},
+        "saved": None if output is None else str(output),
+    }
+    if json:
+        print_json(report)
+    else:
+        _show(report)
+
+
+def _timed(
+    session: InferenceSession, names: list[str], feeds: Feeds, options: RunOptions
+) -> tuple[Sequence[object], int]:
+    start = time.perf_counter_ns()
+    results = session.run(names, feeds.values, options)
+    return results, time.perf_counter_ns() - start
+
+
+def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
+    from ort_core.cli.console import new_table, output_console, time_text
+    from ort_core.cli.summaries import first_text, range_text, shape_text
+
+    console = output_console()
+    table = new_table(("input", "value", "from"))
+    for name, summary in report["inputs"].items():
+        table.add_row(name, shape_text(summary), summary["origin"])
+    if report["inputs"]:
+        console.print(table)
+    table = new_table(("output", "value", "min", "max", "mean", "first"), numbers=("min", "max", "mean"))
+    for name, summary in report["outputs"].items():
+        table.add_row(name, shape_text(summary), *range_text(summary), first_text(summary))
+    console.print(table)
+    times = f"loaded in {time_text(report['load_ms'] * 1e6)}, ran in {time_text(report['run_ms'] * 1e6)}"
+    console.print(f"{times} on {', '.join(report['providers'])}")
+    if report["saved"]:
+        console.print(f"outputs saved to {report['saved']}")

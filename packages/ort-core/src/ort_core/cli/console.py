@@ -1,0 +1,152 @@
+"""What commands print: results on stdout (tables, or one JSON document), everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_PIPED_WIDTH = 160  # of a table that goes to a file or another program, where COLUMNS does not say otherwise
+
+
+def output_console() -> Console:
+    """Return the console of results. Names from models are never read as markup."""
+    return _console(sys.stdout.isatty(), stderr=False)
+
+
+def message_console() -> Console:
+    """Return the console of messages and progress, on stderr."""
+    return _console(sys.stderr.isatty(), stderr=True)
+
+
+def _console(is_terminal: bool, *, stderr: bool) -> Console:
+    from rich.console import Console  # 40 ms that `ort --version` and --json do not need
+
+    width = None if is_terminal or os.environ.get("COLUMNS") else _PIPED_WIDTH
+    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+
+
+def print_json(data: object) -> None:
+    """Write one JSON document to stdout. Numbers that JSON lacks become "NaN", "Infinity" and "-Infinity"."""
+    sys.stdout.write(json.dumps(plain(data), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def plain(data: object) -> object:
+    """Return data as JSON has it."""
+    if isinstance(data, Mapping):
+        return {str(key): plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple, set, frozenset)):
+        return [plain(item) for item in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return "NaN" if math.isnan(data) else "Infinity" if data > 0 else "-Infinity"
+    if data is None or isinstance(data, (bool, int, float)):
+        return data
+    if isinstance(data, str):
+        return data.encode("utf-8", "replace").decode()
+    return plain(data.item()) if hasattr(data, "item") else str(data)
+
+
+def note(text: str) -> None:
+    """Print one line on stderr."""
+    message_console().print(text, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    from rich.text import Text
+
+    message_console().print(Text("warning: ", style="yellow").append(text, style="default"), soft_wrap=True)
+
+
+def fail(text: str) -> None:
+    """Print an error on stderr."""
+    from rich.text import Text
+
+    message_console().print(Text("error: ", style="bold red").append(text, style="not bold default"), soft_wrap=True)
+
+
+def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two columns."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(name, value)
+    console.print(grid)
+
+
+def new_table(columns: Sequence[str], *, numbers: Sequence[str] = (), title: str | None = None) -> Table:
+    """Return an empty table; the columns named in ``numbers`` are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for name in columns:
+        is_number = name in numbers
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+    return table
+
+
+@contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show that something takes its time: a spinner on stderr, only on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with message_console().status(text):
+        yield
+
+
+@contextmanager
+def counted(text: str, total: int) -> Iterator[Advance]:
+    """Show a progress bar on stderr, only on a terminal; the block calls what it is given with the share done."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=message_console(), transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Advance = Callable[[float], None]
+
+
+def bytes_text(nbytes: float) -> str:
+    """Return a size in the unit that reads best."""
+    if nbytes < 1024:
+        return f"{int(nbytes)} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        nbytes /= 1024
+        if nbytes < 1024 or unit == "GiB":
+            break
+    return f"{nbytes:.1f} {unit}" if nbytes < 100 else f"{nbytes:.0f} {unit}"
+
+
+def time_text(ns: float) -> str:
+    """Return a duration in the unit that reads best."""
+    for limit, unit in ((1e3, "ns"), (1e6, "us"), (1e9, "ms")):
+        if ns < limit:
+            value = ns / (limit / 1e3)
+            return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return f"{ns / 1e9:.2f} s"
+
+
+def number_text(value: object) -> str:
+    """Return a number with six digits at most; text as it is."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

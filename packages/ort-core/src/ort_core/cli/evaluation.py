@@ -1,0 +1,42 @@
+"""A model evaluated by the reference provider, node by node and unoptimised: the truth that commands compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ort_core import stages
+from ort_core.environment import default_environment
+from ort_core.ir.model import Model
+from ort_core.kernels.evaluator import Observer
+from ort_core.ops.shape_inference import infer_types
+from ort_core.options import GraphOptimizationLevel
+from ort_core.runtime.feeds import FeedChecker
+from ort_core.runtime.limits import RunSettings
+
+REFERENCE = "ReferenceExecutionProvider"
+_UNOPTIMIZED = stages.PrepareSettings(allow_last_resort=False, level=GraphOptimizationLevel.ORT_DISABLE_ALL)
+
+
+def evaluate_by_reference(model: Model, feeds: Mapping[str, object], observer: Observer | None = None) -> list[object]:
+    """Return the outputs of a model. It is not changed; ``observer`` is called behind each node.
+
+    Raises:
+        OrtError: a feed does not fit, or a node failed.
+    """
+    environment = default_environment()
+    copy = model.clone()
+    infer_types(copy, environment.schemas, environment.inference_rules)
+    copy.freeze()
+    selection = stages.select_providers([(REFERENCE, {})], environment, _UNOPTIMIZED)
+    prepared = stages.plan_model(copy, selection, environment, _UNOPTIMIZED)
+    try:
+        values = FeedChecker(copy.graph.inputs).convert(feeds)
+        return list(prepared.plan.run(values, None, RunSettings(observer=observer)))
+    finally:
+        prepared.plan.close()
+
+
+def run_prepared(prepared: stages.PreparedModel, feeds: Mapping[str, object], names: Sequence[str]) -> list[object]:
+    """Return outputs of a prepared model by name."""
+    values = FeedChecker(prepared.model.graph.inputs).convert(feeds)
+    return list(prepared.plan.run(values, names))

@@ -1,0 +1,62 @@
+"""What a command's failure looks like: one message on stderr and an exit code; a traceback only with --debug."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from ort_core.cli.console import fail, note, warn
+from ort_core.errors import OrtError
+
+FAILED, INTERRUPTED = 1, 130
+
+
+@contextmanager
+def reported(*, is_debugging: bool) -> Iterator[None]:
+    """Turn errors into messages and exit codes, and warnings into lines on stderr."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        warnings.simplefilter("default", UserWarning)  # whatever Python was told: a placement elsewhere is always said
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise
+        except (OrtError, OSError, MemoryError) as error:
+            if is_debugging:
+                note(traceback.format_exc())
+            fail(str(error) or type(error).__name__)
+            raise typer.Exit(FAILED) from error
+        except RuntimeError as error:
+            if type(error).__module__.startswith(("typer", "click")):  # how they end a command: Exit, Abort
+                raise
+            _report_bug(error, is_debugging)
+        except Exception as error:
+            if type(error).__module__.startswith(("typer", "click")):  # wrong usage: they print it
+                raise
+            _report_bug(error, is_debugging)
+
+
+def _report_bug(error: Exception, is_debugging: bool) -> None:
+    if is_debugging:
+        note(traceback.format_exc())
+    fail(f"unexpected {type(error).__name__}: {error}")
+    if not is_debugging:
+        note("This is a bug in ort-core or a plugin; `ort --debug …` shows where it happened.")
+    raise typer.Exit(FAILED) from error
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: object = None,
+    line: str | None = None,
+) -> None:
+    warn(str(message))

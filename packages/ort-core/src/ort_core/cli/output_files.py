@@ -1,0 +1,62 @@
+"""Outputs of a run in files: .npz for arrays, .json for everything."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import typer
+
+from ort_core.errors import Fail
+
+ENDINGS = (".npz", ".json")
+
+
+def check_output(path: Path | None) -> None:
+    """Refuse a path that could not be written, before the work is done."""
+    if path is None:
+        return
+    if path.suffix not in ENDINGS:
+        raise typer.BadParameter(f"{str(path)!r} must end in {' or '.join(ENDINGS)}", param_hint="--output")
+    check_folder(path, "--output")
+
+
+def check_folder(path: Path, hint: str) -> None:
+    """Refuse a path whose folder does not exist."""
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist", param_hint=hint)
+
+
+def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:
+    """Write outputs by name. Element types that numpy's files lack are kept as their bits."""
+    if path.suffix == ".json":
+        from ort_core.cli.console import plain
+
+        text = json.dumps(plain({name: _plain_value(value) for name, value in outputs.items()}))
+        path.write_text(text, encoding="utf-8")
+        return
+    import numpy as np
+
+    arrays = {}
+    for name, value in outputs.items():
+        if not isinstance(value, np.ndarray):
+            raise Fail(f"output {name!r} is a {type(value).__name__}, which .npz cannot hold; use --output FILE.json")
+        arrays[name] = value.astype(str) if value.dtype == object else value
+    with zipfile.ZipFile(
+        path, "w"
+    ) as archive:  # numpy.savez takes names as keywords, and an output may be called "file"
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+
+
+def _plain_value(value: object) -> object:
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        return (value.astype(np.float64) if value.dtype.kind == "V" else value).tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain_value(item) for key, item in value.items()}
+    return [_plain_value(item) for item in value] if isinstance(value, list) else value

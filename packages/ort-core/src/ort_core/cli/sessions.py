@@ -1,0 +1,56 @@
+"""Sessions from command-line options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ort_core.cli.parameters import LevelName, parse_providers
+
+if TYPE_CHECKING:
+    from ort_core.options import GraphOptimizationLevel, SessionOptions
+    from ort_core.session import InferenceSession
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """How a model is to be optimised and placed, as the user says it."""
+
+    providers: Sequence[str] | None = None
+    level: LevelName = LevelName.ALL
+    disabled: Sequence[str] | None = None
+    strict: bool = False
+    threads: int = 0
+
+    def options(self) -> SessionOptions:
+        """Return the session options."""
+        from ort_core.options import SessionOptions
+
+        options = SessionOptions()
+        options.graph_optimization_level = optimization_level(self.level)
+        options.strict_placement = self.strict
+        options.intra_op_num_threads = self.threads
+        if self.disabled:
+            options.add_session_config_entry("optimization.disable_specified_optimizers", ";".join(self.disabled))
+        return options
+
+    def open(self, model: Path, options: SessionOptions | None = None) -> InferenceSession:
+        """Return a session of a model file."""
+        from ort_core.session import InferenceSession
+
+        return InferenceSession(str(model), options or self.options(), parse_providers(self.providers))
+
+
+def optimization_level(name: LevelName) -> GraphOptimizationLevel:
+    """Return the level of a name."""
+    from ort_core.options import GraphOptimizationLevel as Levels
+
+    return {
+        LevelName.DISABLE: Levels.ORT_DISABLE_ALL,
+        LevelName.BASIC: Levels.ORT_ENABLE_BASIC,
+        LevelName.EXTENDED: Levels.ORT_ENABLE_EXTENDED,
+        LevelName.LAYOUT: Levels.ORT_ENABLE_LAYOUT,
+        LevelName.ALL: Levels.ORT_ENABLE_ALL,
+    }[name]

@@ -1,0 +1,165 @@
+"""Compilation: LLVM IR text to machine code in this process, kept in the artefact cache as object files.
+
+One ``CompiledModule`` owns its code; functions found in it are addresses that live as long as it does.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+from dataclasses import dataclass
+
+import llvmlite
+import llvmlite.binding as llvm
+
+_lock = threading.RLock()  # LLVM's target registry and MCJIT's memory manager are not made for concurrent callers
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What code is generated for: triple, CPU, features, and the vector unit that follows from them.
+
+    ``vector_nbytes`` is the width of a vector register, ``vector_registers`` how many there are.
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    vector_nbytes: int
+    vector_registers: int
+
+    @property
+    def lanes(self) -> int:
+        """How many float32 fit a vector register."""
+        return self.vector_nbytes // 4
+
+    def has(self, feature: str) -> bool:
+        """Return whether the CPU has a feature, by LLVM's name."""
+        return f"+{feature}" in self.features.split(",")
+
+    @property
+    def key(self) -> str:
+        """What compiled code depends on."""
+        version = ".".join(map(str, llvm.llvm_version_info))
+        return f"{self.triple}|{self.cpu}|{self.features}|llvm{version}|{llvmlite.__version__}"
+
+
+def target_of(triple: str, cpu: str, features: str) -> Target:
+    """Return a target; the vector unit is read off the features."""
+    names = set(features.split(","))
+    arch = triple.split("-")[0]
+    if arch in ("aarch64", "arm64"):
+        return Target(triple, cpu, features, 16, 32)
+    if "+avx512f" in names:
+        return Target(triple, cpu, features, 64, 32)
+    if "+avx2" in names and "+fma" in names:
+        return Target(triple, cpu, features, 32, 16)
+    return Target(triple, cpu, features, 16, 16)
+
+
+@functools.cache
+def host_target() -> Target:
+    """Return the target that is this machine."""
+    _initialize()
+    features = llvm.get_host_cpu_features()
+    text = ",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in features.items()))
+    return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), text)
+
+
+def restricted_target(*without: str) -> Target:
+    """Return the host without some features, such as ``avx512f``, to test code for lesser machines."""
+    host = host_target()
+    kept = []
+    for feature in host.features.split(","):
+        name = feature[1:]
+        kept.append(f"-{name}" if any(name.startswith(prefix) for prefix in without) else feature)
+    return target_of(host.triple, "x86-64" if "x86_64" in host.triple else host.cpu, ",".join(kept))
+
+
+class CompiledModule:
+    """Machine code in this process."""
+
+    def __init__(self, engine: llvm.ExecutionEngine, object_code: bytes) -> None:
+        self._engine = engine
+        self.object_code = object_code
+
+    def address(self, function: str) -> int:
+        """Return the address of a function.
+
+        Raises:
+            KeyError: the module has no such function.
+        """
+        with _lock:
+            found = self._engine.get_function_address(function)
+        if not found:
+            raise KeyError(function)
+        return int(found)
+
+
+def compile_module(text: str, target: Target | None = None) -> CompiledModule:
+    """Optimise and compile a module for the host (or a restriction of it), ready to be called.
+
+    Raises:
+        RuntimeError: the text is no valid LLVM IR; a bug of a generator.
+    """
+    target = target or host_target()
+    with _lock:
+        machine = _machine(target)
+        module = _optimized(text, machine, target)
+        object_code = machine.emit_object(module)
+        return _loaded(object_code, target)
+
+
+def load_object(object_code: bytes, target: Target | None = None) -> CompiledModule:
+    """Make object code from an earlier ``compile_module`` callable."""
+    with _lock:
+        return _loaded(object_code, target or host_target())
+
+
+def assembly(text: str, target: Target) -> str:
+    """Return the assembly of a module for any target, also one that cannot run here."""
+    with _lock:
+        machine = _machine(target)
+        return str(machine.emit_assembly(_optimized(text, machine, target)))
+
+
+def digest(text: str, target: Target) -> bytes:
+    """Return what identifies the compiled form of a module."""
+    return hashlib.sha256(f"{target.key}\n{text}".encode()).digest()
+
+
+def _loaded(object_code: bytes, target: Target) -> CompiledModule:
+    module = llvm.parse_assembly("")
+    module.triple = target.triple
+    engine = llvm.create_mcjit_compiler(module, _machine(target))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+    engine.finalize_object()
+    return CompiledModule(engine, object_code)
+
+
+def _machine(target: Target) -> llvm.TargetMachine:
+    _initialize()
+    found = llvm.Target.from_triple(target.triple)
+    return found.create_target_machine(
+        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault"
+    )
+
+
+def _optimized(text: str, machine: llvm.TargetMachine, target: Target) -> llvm.ModuleRef:
+    module = llvm.parse_assembly(text)
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(3)
+    tuning.loop_vectorization = True
+    tuning.slp_vectorization = True
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()

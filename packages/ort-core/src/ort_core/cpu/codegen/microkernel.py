@@ -1,0 +1,136 @@
+"""Microkernels: a tile of C (1 to MR rows, one panel of NR columns) plus the product of a strip of A and a panel of B.
+
+``void tile(i64 depth, ptr a, i64 a_row, ptr b, i64 b_row, ptr c, i64 c_row, i64 first, ptr ahead, i64 ahead_step)``
+computes ``c[r, j] = (first ? 0 : c[r, j]) + sum over k < depth of a[r, k] * b[k, j]`` with all sums in registers. Rows
+of A are contiguous in k, rows of B and C in j; whole vectors are read from B and C, so both are padded to NR columns.
+At each k it asks for the row of B at ``ahead + k * ahead_step`` bytes, for the tiles to come; the rows of C are asked
+for at the start, so that their stores do not wait.
+
+One module holds a tile for each row count and the block copy; it is compiled once per target and shared by all
+products, which find the functions in a table. So a new epilogue compiles a driver only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ort_core.cpu.codegen.emitter import Emitter, Operand, module_text, vector_type
+from ort_core.cpu.codegen.jit import CompiledModule, Target
+from ort_core.cpu.codegen.packing import COPY_BLOCK, copy_block
+from ort_core.cpu.codegen.vectors import prefetch, zero
+
+_CHAINS = 8  # sums in flight that hide the latency of an FMA: 4 cycles on 2 units
+_LINE = 16  # floats in a cache line
+_TILE = [
+    ("i64", "depth"),
+    ("ptr noalias readonly", "a"),
+    ("i64", "a_row"),
+    ("ptr noalias readonly", "b"),
+    ("i64", "b_row"),
+    ("ptr noalias", "c"),
+    ("i64", "c_row"),
+    ("i64", "first"),
+    ("ptr readonly", "ahead"),
+    ("i64", "ahead_step"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TileShape:
+    """``rows`` x ``vectors`` sums of ``lanes`` floats that fit the register file with the operands they need."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        """NR, the columns of a panel."""
+        return self.vectors * self.lanes
+
+
+def tile_shape(target: Target) -> TileShape:
+    """Return the tile of a target: its sums, one row of B and one broadcast of A fill the registers."""
+    if target.vector_registers >= 32:
+        return TileShape(14, 2, target.lanes) if target.lanes >= 16 else TileShape(8, 3, target.lanes)
+    return TileShape(6, 2, target.lanes)
+
+
+def tile_name(rows: int) -> str:
+    """Return the symbol of the tile with so many rows."""
+    return f"product_tile_{rows}"
+
+
+def tiles_text(target: Target) -> str:
+    """Return the module with the block copy and a tile for each row count."""
+    shape = tile_shape(target)
+    return module_text([copy_block(target), *(_tile(shape, rows) for rows in range(1, shape.rows + 1))])
+
+
+def tile_table(module: CompiledModule, target: Target) -> npt.NDArray[np.int64]:
+    """Return the addresses that a product's ``tiles`` argument points to: the block copy, then the tiles by rows."""
+    names = [COPY_BLOCK, *(tile_name(rows) for rows in range(1, tile_shape(target).rows + 1))]
+    return np.array([module.address(name) for name in names], np.int64)
+
+
+def _tile(shape: TileShape, rows: int) -> Emitter:
+    emitter = Emitter(tile_name(rows), _TILE)
+    sets = max(1, -(-_CHAINS // (rows * shape.vectors)))
+    sums = [_start_sums(emitter, shape, rows, first=s == 0) for s in range(sets)]
+    a, a_row = emitter.parameter("a"), emitter.parameter("a_row")
+    strips = [emitter.element(a, emitter.mul(a_row, row)) for row in range(rows)]
+    for row in range(rows):
+        for line in range(0, shape.columns, _LINE):
+            prefetch(emitter, emitter.element(_output(emitter, shape, row, 0), line), write=True, level=3)
+    depth = emitter.parameter("depth")
+    whole = emitter.sub(depth, emitter.urem(depth, sets))
+    with emitter.loop(0, whole, sets, unroll=False, hint="k") as k:
+        for s in range(sets):
+            _step(emitter, shape, strips, emitter.add(k, s), sums[s])
+    if sets > 1:
+        with emitter.loop(whole, depth, unroll=False, hint="k") as k:
+            _step(emitter, shape, strips, k, sums[0])
+    _store_sums(emitter, shape, sums)
+    return emitter
+
+
+def _start_sums(emitter: Emitter, shape: TileShape, rows: int, *, first: bool) -> list[list[Operand]]:
+    type_ = vector_type(shape.lanes, "float")
+    sums = [[emitter.variable(type_, zero(type_), "sum") for _ in range(shape.vectors)] for _ in range(rows)]
+    if first:
+        with emitter.when(emitter.compare("eq", emitter.parameter("first"), 0)):
+            for row, slots in enumerate(sums):
+                for vector, slot in enumerate(slots):
+                    emitter.store(emitter.load(type_, _output(emitter, shape, row, vector), 4), slot)
+    return sums
+
+
+def _step(emitter: Emitter, shape: TileShape, strips: list[Operand], k: Operand, sums: list[list[Operand]]) -> None:
+    type_ = vector_type(shape.lanes, "float")
+    row = emitter.element(emitter.parameter("b"), emitter.mul(k, emitter.parameter("b_row")))
+    ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, emitter.parameter("ahead_step")), "i8")
+    for line in range(0, shape.columns, _LINE):
+        prefetch(emitter, emitter.element(ahead, line), write=False, level=2)
+    panel = [emitter.load(type_, emitter.element(row, v * shape.lanes), 4) for v in range(shape.vectors)]
+    for strip, slots in zip(strips, sums, strict=True):
+        value = emitter.splat(emitter.load("float", emitter.element(strip, k)), shape.lanes)
+        for vector, slot in zip(panel, slots, strict=True):
+            emitter.store(emitter.fma(value, vector, emitter.load(type_, slot)), slot)
+
+
+def _store_sums(emitter: Emitter, shape: TileShape, sums: list[list[list[Operand]]]) -> None:
+    type_ = vector_type(shape.lanes, "float")
+    for row in range(len(sums[0])):
+        for vector in range(shape.vectors):
+            total = emitter.load(type_, sums[0][row][vector])
+            for other in sums[1:]:
+                total = emitter.binary("fadd", total, emitter.load(type_, other[row][vector]))
+            emitter.store(total, _output(emitter, shape, row, vector), 4)
+
+
+def _output(emitter: Emitter, shape: TileShape, row: int, vector: int) -> Operand:
+    start = emitter.mul(emitter.parameter("c_row"), row)
+    return emitter.element(emitter.parameter("c"), emitter.add(start, vector * shape.lanes))

@@ -1,0 +1,164 @@
+"""Prints scalar expressions as LLVM IR, for one element or for a vector of them."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+
+from ort_core.cpu.codegen.emitter import Emitter, Operand, suffix, vector_type
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import COMPARISONS, Scalar
+
+TYPES = {
+    DataType.FLOAT: "float", DataType.DOUBLE: "double", DataType.INT32: "i32", DataType.INT64: "i64",
+    DataType.BOOL: "i1", DataType.UINT8: "i8", DataType.INT8: "i8",
+}  # fmt: skip
+STORED = {**TYPES, DataType.BOOL: "i8"}
+"""How elements lie in memory: a bool takes a byte."""
+
+_FLOAT = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv", "rem": "frem"}
+_INTEGER = {
+    "add": "add", "sub": "sub", "mul": "mul", "div": "sdiv", "rem": "srem", "and": "and", "or": "or", "xor": "xor",
+    "shl": "shl", "lshr": "lshr", "ashr": "ashr",
+}  # fmt: skip
+_FLOAT_CALLS = {"abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc"}
+_ORDERED = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
+_SIGNED = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
+
+ReadInput = Callable[[int], Operand]
+
+
+class ScalarPrinter:
+    """Prints expressions into an emitter; a subexpression that occurs twice is printed once.
+
+    Args:
+        emitter: where instructions go.
+        width: elements per value; 1 for scalars.
+        read_input: gives the loaded value of an input, of ``width`` elements, in register form (bool as i1).
+        read_row: gives a value of the row, of ``width`` equal elements.
+    """
+
+    def __init__(self, emitter: Emitter, width: int, read_input: ReadInput, read_row: ReadInput | None = None) -> None:
+        self._emitter = emitter
+        self._width = width
+        self._read_input = read_input
+        self._read_row = read_row
+        self._done: dict[int, Operand] = {}
+        self._kept: list[Scalar] = []
+
+    def print(self, root: Scalar) -> Operand:
+        """Append the instructions of an expression and return its value."""
+        found = self._done.get(id(root))
+        if found is None:
+            arguments = [self.print(argument) for argument in root.arguments]
+            found = self._done[id(root)] = self._instruction(root, arguments)
+            self._kept.append(root)  # an id is only unique while the object lives
+        return found
+
+    def _instruction(self, node: Scalar, arguments: list[Operand]) -> Operand:
+        emitter = self._emitter
+        type_ = vector_type(self._width, TYPES[node.dtype])
+        operation = node.operation
+        if operation == "input":
+            return self._read_input(node.index)
+        if operation == "row":
+            assert self._read_row is not None
+            return self._read_row(node.index)
+        if operation == "constant":
+            return constant(node.value, node.dtype, self._width)
+        if operation == "select":
+            return emitter.select(*arguments)
+        if operation == "fma":
+            return emitter.fma(*arguments)
+        if operation == "bitcast":
+            return emitter.assign(type_, f"bitcast {arguments[0].typed} to {type_}")
+        if operation == "cast":
+            return self._cast(node, arguments[0], type_)
+        is_float = node.arguments[0].dtype.is_float
+        if operation in COMPARISONS:
+            kind, names = ("fcmp", _ORDERED) if is_float else ("icmp", _SIGNED)
+            text = f"{kind} {names[operation]} {arguments[0].typed}, {arguments[1].text}"
+            return emitter.assign(vector_type(self._width, "i1"), text)
+        if len(arguments) == 2:
+            return self._binary(operation, type_, arguments, is_float)
+        return self._unary(operation, type_, arguments[0], is_float)
+
+    def _binary(self, operation: str, type_: str, arguments: list[Operand], is_float: bool) -> Operand:
+        left, right = arguments
+        if operation in ("min", "max"):
+            name = f"llvm.{operation}imum" if is_float else f"llvm.s{operation}"
+            if not is_float:
+                return self._emitter.call(type_, f"{name}.{suffix(type_)}", left, right)
+            return self._minimum(operation, type_, left, right)
+        opcode = (_FLOAT if is_float else _INTEGER)[operation]
+        return self._emitter.assign(type_, f"{opcode} {left.typed}, {right.text}")
+
+    def _minimum(self, operation: str, type_: str, left: Operand, right: Operand) -> Operand:
+        # NaN of either side wins: an unordered comparison takes the left, an ordered one with the right NaN the right.
+        predicate = "ult" if operation == "min" else "ugt"
+        emitter, bits = self._emitter, vector_type(self._width, "i1")
+        takes_left = emitter.assign(bits, f"fcmp {predicate} {left.typed}, {right.text}")
+        chosen = emitter.select(takes_left, left, right)
+        if not right.text.startswith(("<", "0x", "zeroinitializer")):  # a constant is never NaN
+            is_nan = emitter.assign(bits, f"fcmp uno {right.typed}, {right.text}")
+            chosen = emitter.select(is_nan, right, chosen)
+        return chosen
+
+    def _unary(self, operation: str, type_: str, value: Operand, is_float: bool) -> Operand:
+        emitter = self._emitter
+        if operation == "is_nan":
+            return emitter.assign(vector_type(self._width, "i1"), f"fcmp uno {value.typed}, {value.text}")
+        if operation == "neg":
+            return emitter.assign(
+                type_, f"fneg {value.typed}" if is_float else f"sub {type_} {zero(type_)}, {value.text}"
+            )
+        if operation == "not":
+            ones = (
+                constant(True, DataType.BOOL, self._width)
+                if "i1" in type_
+                else constant(-1, DataType.INT32, self._width)
+            )
+            return emitter.assign(type_, f"xor {value.typed}, {ones.text}")
+        if is_float:
+            return emitter.call(type_, f"llvm.{_FLOAT_CALLS[operation]}.{suffix(type_)}", value)
+        assert operation == "abs", operation
+        return emitter.call(type_, f"llvm.abs.{suffix(type_)}", value, Operand("i1", "false"))
+
+    def _cast(self, node: Scalar, value: Operand, type_: str) -> Operand:
+        source, target = node.arguments[0].dtype, node.dtype
+        if source.is_float:
+            opcode = "fptosi" if not target.is_float else "fpext" if target.bits > source.bits else "fptrunc"
+            if opcode == "fptosi":  # saturating: a plain conversion out of range has no defined result
+                name = f"llvm.fptosi.sat.{suffix(type_)}.{suffix(value.type)}"
+                return self._emitter.call(type_, name, value)
+        elif target.is_float:
+            opcode = "uitofp" if source is DataType.BOOL else "sitofp"
+        elif source is DataType.BOOL:
+            opcode = "zext"
+        else:
+            opcode = "sext" if target.bits > source.bits else "trunc"
+        return self._emitter.assign(type_, f"{opcode} {value.typed} to {type_}")
+
+
+def constant(value: float | int | bool, dtype: DataType, width: int) -> Operand:
+    """Return a constant of a type in every lane."""
+    element = TYPES[dtype]
+    if dtype.is_float:
+        text = _float_text(float(value), dtype)
+    else:
+        text = ("true" if value else "false") if dtype is DataType.BOOL else str(int(value))
+    if width == 1:
+        return Operand(element, text)
+    return Operand(vector_type(width, element), f"<{', '.join([f'{element} {text}'] * width)}>")
+
+
+def zero(type_: str) -> str:
+    """Return the text of zero for an integer type or a vector of them."""
+    return "zeroinitializer" if type_.startswith("<") else "0"
+
+
+def _float_text(value: float, dtype: DataType) -> str:
+    if dtype is DataType.FLOAT and math.isfinite(value):
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"

@@ -1,0 +1,283 @@
+"""Lowering: walks a group of nodes, fuses what it can, and writes steps.
+
+Rules (``lowering/rules``) say what a node is: an expression, a view, a row nest, an anchor. Values stay pending until
+somebody needs them in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.lowering.pending import (
+    MAX_OPERATIONS,
+    FusionState,
+    Pending,
+    PendingAnchor,
+    PendingElementwise,
+    is_cheap,
+)
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Step, pointer
+from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, dense_strides
+from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
+from ort_core.plugin.loops import Scalar, operations
+
+VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
+
+
+class Lowering:
+    """The state of lowering one group of nodes."""
+
+    def __init__(
+        self, nodes: Sequence[Node], outputs: Sequence[Value], target: Target, opsets: Mapping[str, int]
+    ) -> None:
+        self.target = target
+        self.opsets = opsets
+        self.steps: list[Step] = []
+        self.kernels: dict[str, KernelText] = {}
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = list(outputs)
+        self._members = set(nodes)
+        self._values: dict[Value, View | Pending] = {}
+        self._output_index = {value: index for index, value in enumerate(outputs)}
+        self._constants: dict[int, Buffer] = {}
+        self._error = Buffer(DataType.INT64, 1, Place.ERROR)
+
+    # what rules ask ---------------------------------------------------------------------------------------------------
+
+    def view(self, value: Value | None) -> View:
+        """Return the value in memory, computing it now if it is pending."""
+        if value is None:
+            raise NotLowered("a required input is missing")
+        known = self._values.get(value)
+        if known is None:
+            known = self._values[value] = self._outside(value)
+        if not isinstance(known, View):
+            known = self._values[value] = self._forced(value, known)
+        return known
+
+    def contiguous(self, value: Value | None) -> View:
+        """Return the value in memory in row-major order, copied if it lies otherwise."""
+        view = self.view(value)
+        if view.is_contiguous:
+            return view
+        assert value is not None
+        view = self._values[value] = self.copied(view)
+        return view
+
+    def copied(self, view: View) -> View:
+        """Return a contiguous copy of a view."""
+        from ort_core.plugin.loops import element
+
+        pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
+        return self._store_elementwise(pending, self.new_view(view.dtype, view.shape))
+
+    def constant_of(self, value: Value | None) -> np.ndarray | None:
+        """Return the array of a constant, or ``None``."""
+        if value is None or value.graph is None:
+            return None
+        constant = value.graph.fixed_constant(value)
+        return None if constant is None else constant.array()
+
+    def constant_view(self, array: np.ndarray, dtype: DataType) -> View:
+        """Return a view of an array that lives as long as the program."""
+        buffer = self._constants.get(id(array))
+        if buffer is None:
+            buffer = self._constants[id(array)] = Buffer(dtype, array.size, Place.CONSTANT, 0, array)
+        return View(buffer, array.shape, dense_strides(array.shape))
+
+    def new_view(self, dtype: DataType, shape: Sequence[KnownDim]) -> View:
+        """Return a new contiguous view in the arena."""
+        return View(Buffer(dtype, count_of(shape), Place.ARENA), tuple(shape), dense_strides(shape))
+
+    def error_buffer(self) -> Buffer:
+        """Return a word that a kernel sets when data it was given is out of bounds; looked at behind every run."""
+        return self._error
+
+    def scratch(self, dtype: DataType, count: KnownDim) -> Buffer:
+        """Return memory for one step: ``count`` elements for each thread."""
+        return Buffer(dtype, count, Place.SCRATCH)
+
+    def result_view(self, value: Value, shape: Sequence[KnownDim] | None = None) -> View:
+        """Return where a value is to be stored: in the caller's buffer when it is (a reshape of) an output."""
+        dtype, own = tensor_type(value)
+        shape = tuple(own if shape is None else shape)
+        final = self._final_name(value)
+        if final is None:
+            return self.new_view(dtype, shape)
+        index = self._output_index[final]
+        return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
+
+    def set(self, value: Value | None, result: View | Pending) -> None:
+        """Say what a node's output is."""
+        if value is not None:
+            self._values[value] = result
+
+    def pending(self, value: Value) -> View | Pending | None:
+        """Return what is known of a value, computed or not."""
+        return self._values.get(value)
+
+    def is_single_use(self, value: Value) -> bool:
+        """Return whether exactly one node of this group reads a value, and nothing else does."""
+        return value.use_count == 1 and value not in self._output_index and value.consumers()[0] in self._members
+
+    def emit(
+        self,
+        kernel: KernelText,
+        arguments: Sequence[Argument],
+        reads: Sequence[Buffer],
+        writes: Sequence[Buffer],
+        work: KnownDim,
+        operators: Sequence[str],
+        flops: KnownDim = 0,
+    ) -> None:
+        """Append a step."""
+        self.kernels.setdefault(kernel.name, kernel)
+        self.steps.append(
+            Step(kernel.name, tuple(arguments), tuple(reads), tuple(writes), work, tuple(operators), flops)
+        )
+
+    # elementwise ------------------------------------------------------------------------------------------------------
+
+    def operand(self, value: Value, state: FusionState, shape: Sequence[KnownDim]) -> Scalar:
+        """Return how a fused expression over ``shape`` reads a value, taking its computation in where that pays."""
+        known = self._values.get(value)
+        if isinstance(known, PendingElementwise):
+            single = self.is_single_use(value)
+            fits = operations(known.expression) <= MAX_OPERATIONS
+            if fits and (single or is_cheap(known.expression)) and len(state.inputs) + len(known.inputs) <= 10:
+                return state.inlined(known)
+        scalar = self.constant_scalar(value)
+        if scalar is not None:
+            return scalar
+        return state.add(self.view(value))
+
+    def constant_scalar(self, value: Value) -> Scalar | None:
+        """Return a one-element constant as an expression."""
+        from ort_core.plugin.loops import lift
+
+        array = self.constant_of(value)
+        if array is None or array.size != 1 or len(array.shape) > 1:
+            return None
+        return lift(array.reshape(-1)[0].item(), DataType.from_numpy(array.dtype))
+
+    def fuse(self, node: Node, inputs: Sequence[Value], shape: Sequence[KnownDim]) -> tuple[FusionState, list[Scalar]]:
+        """Return the operands of an elementwise node, with at most one anchor taken in."""
+        state = FusionState()
+        absorbed: dict[Value, Scalar] = {}
+        for value in inputs:
+            known = self._values.get(value)
+            if (
+                isinstance(known, PendingAnchor)
+                and not known.order
+                and known.shape == tuple(shape)
+                and self.is_single_use(value)
+            ):
+                others = [self.view(v) for v in inputs if v is not value and self.constant_scalar(v) is None]
+                if known.anchor.can_fuse(shape, [*known.inputs, *others]):
+                    absorbed[value] = state.absorbed(known)
+                    break
+        scalars = []
+        for value in inputs:
+            scalars.append(absorbed[value] if value in absorbed else self.operand(value, state, shape))
+        return state, scalars
+
+    # inside -----------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Store every output of the group."""
+        for value in self.outputs:
+            view = self.view(value)
+            index = self._output_index[value]
+            if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
+                continue
+            from ort_core.plugin.loops import element
+
+            dtype, shape = tensor_type(value)
+            target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
+            self._store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
+
+    def _outside(self, value: Value) -> View:
+        dtype, shape = tensor_type(value)
+        array = self.constant_of(value)
+        if array is not None:
+            return self.constant_view(array, dtype)
+        self.inputs.append(value)
+        buffer = Buffer(dtype, count_of(shape), Place.INPUT, len(self.inputs) - 1)
+        return View(buffer, shape, dense_strides(shape))
+
+    def _forced(self, value: Value, pending: Pending) -> View:
+        if isinstance(pending, PendingElementwise):
+            return self._store_elementwise(pending, self.result_view(value, pending.shape))
+        stored = tuple(pending.shape[a] for a in pending.order) if pending.order else pending.shape
+        target = self.result_view(value, stored)
+        natural = target
+        if pending.order:
+            inverse = tuple(pending.order.index(a) for a in range(len(pending.order)))
+            natural = target.transposed(inverse)
+        pending.anchor.store(self, pending, natural)  # type: ignore[attr-defined]  # every anchor has it; see rules
+        return target
+
+    def _store_elementwise(self, pending: PendingElementwise, target: View) -> View:
+        operands = [target.strides]
+        for view in pending.inputs:
+            strides = broadcast_strides(view, pending.shape)
+            if strides is None:
+                raise NotLowered(f"whether {view.shape} broadcasts to {pending.shape} is only known at run time")
+            operands.append(strides)
+        sizes, strides_of = collapse(pending.shape, operands)
+        inputs = tuple(
+            NestInput(view.dtype, BROADCAST if s[-1] == 0 else DENSE if s[-1] == 1 else STRIDED)
+            for view, s in zip(pending.inputs, strides_of[1:])
+        )
+        if strides_of[0][-1] not in (0, 1):
+            raise NotLowered("the result is not dense along its innermost axis")
+        nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
+        name, function = elementwise_kernel(nest, self.target)
+        arguments: list[Argument] = [
+            pointer(target),
+            *(pointer(v) for v in pending.inputs),
+            *sizes,
+            *strides_of[0][:-1],
+        ]
+        for steps in strides_of[1:]:
+            arguments.extend(steps)
+        count = count_of(pending.shape)
+        cost = 1 + operations(pending.expression) // 16
+        self.emit(
+            KernelText(name, function), arguments, [v.buffer for v in pending.inputs], [target.buffer], count * cost,
+            pending.operators, count,
+        )  # fmt: skip
+        return target
+
+    def _final_name(self, value: Value) -> Value | None:
+        """Return the output that a value becomes, directly or through reshapes that nobody else reads."""
+        for _ in range(16):
+            if value in self._output_index:
+                return value
+            if not self.is_single_use(value):
+                return None
+            node = value.consumers()[0]
+            if node.op_type not in VIEW_OPERATORS or node.domain or node.input(0) is not value:
+                return None
+            value = node.output
+        return None
+
+
+def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
+    """Return a value's element type and shape, all sizes known or symbolic.
+
+    Raises:
+        NotLowered: something of it is unknown.
+    """
+    if not isinstance(value.type, TensorType) or value.type.shape is None:
+        raise NotLowered(f"the shape of {value.name!r} is unknown")
+    shape: list[KnownDim] = []
+    for size in value.type.shape:
+        if size is None:
+            raise NotLowered(f"a size of {value.name!r} is unknown")
+        shape.append(size)
+    return value.type.dtype, tuple(shape)

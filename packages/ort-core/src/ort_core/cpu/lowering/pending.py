@@ -1,0 +1,97 @@
+"""Pending values: results that are described and not computed yet, so that their consumer may take them in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.views import View
+from ort_core.plugin.ir import DataType, KnownDim
+from ort_core.plugin.loops import Scalar, element, operations, substitute
+
+MAX_OPERATIONS = 240  # of one fused expression: beyond it registers spill and nothing is gained
+MAX_INPUTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class PendingElementwise:
+    """An expression over views, each broadcast to ``shape``."""
+
+    expression: Scalar
+    inputs: tuple[View, ...]
+    shape: tuple[KnownDim, ...]
+    operators: tuple[str, ...] = ()
+
+    @property
+    def dtype(self) -> DataType:
+        """The element type."""
+        return self.expression.dtype
+
+
+class Anchor(Protocol):
+    """A computation with an epilogue: a matrix product, a convolution. Fixed when it is lowered."""
+
+    @property
+    def operator(self) -> str:
+        """Its name in reports."""
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether the epilogue can read these views over the result's shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAnchor:
+    """An anchor whose result (input 0 of ``expression``) runs through an expression before it is stored."""
+
+    anchor: Anchor
+    expression: Scalar
+    inputs: tuple[View, ...]  # inputs 1.. of the expression
+    shape: tuple[KnownDim, ...]
+    operators: tuple[str, ...] = ()
+    order: tuple[int, ...] = field(default=())  # axes of the stored result, if it is to be transposed
+
+    @property
+    def dtype(self) -> DataType:
+        """The element type."""
+        return self.expression.dtype
+
+
+Pending = PendingElementwise | PendingAnchor
+
+
+@dataclass(slots=True)
+class FusionState:
+    """Collects the operands of a fused expression; equal views are read once."""
+
+    inputs: list[View] = field(default_factory=list)
+    anchor: PendingAnchor | None = None
+
+    def add(self, view: View) -> Scalar:
+        """Return the expression that reads a view."""
+        shift = 1 if self.anchor is not None else 0
+        for index, known in enumerate(self.inputs):
+            if known == view:
+                return element(index + shift, view.dtype)
+        if len(self.inputs) >= MAX_INPUTS:
+            raise NotLowered(f"more than {MAX_INPUTS} operands in one expression")
+        self.inputs.append(view)
+        return element(len(self.inputs) - 1 + shift, view.dtype)
+
+    def inlined(self, pending: PendingElementwise) -> Scalar:
+        """Return a pending expression over this state's operands."""
+        return substitute(pending.expression, {i: self.add(view) for i, view in enumerate(pending.inputs)})
+
+    def absorbed(self, pending: PendingAnchor) -> Scalar:
+        """Take in an anchor; must come before any other operand is added."""
+        assert self.anchor is None
+        assert not self.inputs
+        self.anchor = pending
+        self.inputs = list(pending.inputs)
+        return pending.expression
+
+
+def is_cheap(expression: Scalar) -> bool:
+    """Return whether computing an expression again costs less than storing and loading its result."""
+    return operations(expression) <= 6

@@ -1,0 +1,1 @@
+"""What single operators become: one file per family; ``lowering.rule_table.RULES`` is the list."""

@@ -1,0 +1,45 @@
+"""Elementwise operators: pending expressions, fused with what they read."""
+
+from __future__ import annotations
+
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.views import broadcast_strides
+from ort_core.plugin.ir import Node
+from ort_core.plugin.loops import Scalar, meaning_of
+
+
+def elementwise(lowering: Lowering, node: Node) -> None:
+    """Describe the node's result as an expression over its operands."""
+    inputs = list(node.present_inputs())
+    if len(inputs) != len(node.inputs):
+        raise NotLowered("an optional operand in the middle is absent")
+    dtype, shape = tensor_type(node.output)
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    state, scalars = lowering.fuse(node, inputs, shape)
+    expression = meaning_of(node.domain, node.op_type, scalars, attributes)
+    if not isinstance(expression, Scalar):
+        raise NotLowered(expression.reason)
+    if expression.dtype is not dtype:
+        raise NotLowered(f"the expression gives {expression.dtype.text}, the model declares {dtype.text}")
+    for view in state.inputs:
+        if broadcast_strides(view, shape) is None:
+            raise NotLowered(f"whether {view.shape} broadcasts to {shape} is only known at run time")
+    if state.anchor is not None:
+        anchor = state.anchor
+        operators = (*anchor.operators, node.op_type)
+        lowering.set(node.output, PendingAnchor(anchor.anchor, expression, tuple(state.inputs), shape, operators))
+    else:
+        lowering.set(
+            node.output, PendingElementwise(expression, tuple(state.inputs), shape, _operators(lowering, node))
+        )
+
+
+def _operators(lowering: Lowering, node: Node) -> tuple[str, ...]:
+    names: list[str] = []
+    for value in node.present_inputs():
+        known = lowering.pending(value)
+        if isinstance(known, PendingElementwise):
+            names.extend(known.operators)
+    return (*names[-16:], node.op_type)

@@ -1,0 +1,208 @@
+"""Matrix products: MatMul, Gemm and FusedMatMul as anchors whose epilogue takes in what follows."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
+from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module
+from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_text, scratch_nbytes
+from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
+from ort_core.cpu.codegen.packing import pack_panels
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.loops import Scalar, element
+
+F32 = DataType.FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """``A @ B`` over views; ``packed`` is B's constant array in panels, then ``b`` is its matrix's shape only."""
+
+    a: View
+    b: View
+    packed: np.ndarray | None
+    operator: str
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether the epilogue can read these views: float32, dense or constant along the columns."""
+        for view in inputs:
+            strides = broadcast_strides(view, shape)
+            if view.dtype is not F32 or strides is None or strides[-1] not in (0, 1):
+                return False
+        return len(inputs) <= 4
+
+    def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
+        """Write the step that computes the product into ``target``."""
+        shape = pending.shape
+        if target.strides[-1] != 1 and shape[-1] != 1:
+            raise NotLowered("columns of the result are not dense")
+        batch_shape = shape[:-2]
+        a_batch = _batch_strides(self.a, batch_shape)
+        b_batch = (0,) * len(batch_shape) if self.packed is not None else _batch_strides(self.b, batch_shape)
+        operands: list[Sequence[KnownDim]] = [
+            (*a_batch, self.a.strides[-2]), (*target.strides[:-1],), (*b_batch, 0),
+        ]  # fmt: skip
+        for view in pending.inputs:
+            strides = broadcast_strides(view, shape)
+            assert strides is not None
+            operands.append(strides[:-1])
+        if self.packed is not None:
+            sizes, strides_of = collapse(shape[:-1], operands)
+        else:  # B changes from batch to batch: rows stay apart
+            sizes, strides_of = collapse(batch_shape, [o[:-1] for o in operands])
+            if batch_shape == () or sizes == [1]:
+                sizes, strides_of = [], [[] for _ in operands]
+            sizes, strides_of = [*sizes, shape[-2]], [[*s, o[-1]] for s, o in zip(strides_of, operands)]
+        if len(sizes) - 1 > BATCH_DIMS:
+            raise NotLowered(f"more than {BATCH_DIMS} batch dimensions")
+        self._emit(lowering, pending, target, sizes, strides_of)
+
+    def _emit(
+        self,
+        lowering: Lowering,
+        pending: PendingAnchor,
+        target: View,
+        sizes: Sequence[KnownDim],
+        strides: Sequence[Sequence[KnownDim]],
+    ) -> None:
+        machine = lowering.target
+        rows, columns, depth = sizes[-1], pending.shape[-1], self.a.shape[-1]
+        epilogue = None
+        if pending.expression.operation != "input":
+            dense = tuple(_last_stride(v, pending.shape) == 1 for v in pending.inputs)
+            epilogue = ExpressionEpilogue(pending.expression, dense, ARGUMENTS.count)
+        text = product_text("$name", machine, packed=self.packed is not None, epilogue=epilogue)
+        name = f"product_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
+        table = Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(machine))
+        words: list[Argument] = [0] * ARGUMENTS.count
+        b = self.b if self.packed is None else lowering.constant_view(self.packed, F32)
+        values: dict[int, Argument] = {
+            ARGUMENTS.a: pointer(self.a), ARGUMENTS.b: pointer(b), ARGUMENTS.c: pointer(target), ARGUMENTS.m: rows,
+            ARGUMENTS.n: columns, ARGUMENTS.k: depth, ARGUMENTS.a_row: strides[0][-1],
+            ARGUMENTS.a_k: self.a.strides[-1],
+            ARGUMENTS.b_k: 0 if self.packed is not None else self.b.strides[-2],
+            ARGUMENTS.b_n: 0 if self.packed is not None else self.b.strides[-1], ARGUMENTS.c_row: strides[1][-1],
+            ARGUMENTS.scratch: Pointer(scratch), ARGUMENTS.scratch_stride: scratch_nbytes(machine),
+            ARGUMENTS.tiles: Pointer(table),
+        }  # fmt: skip
+        for position, value in values.items():
+            words[position] = value
+        empty = BATCH_DIMS - (len(sizes) - 1)
+        words[ARGUMENTS.batch : ARGUMENTS.batch + BATCH_DIMS] = [*[1] * empty, *sizes[:-1]]
+        for start, operand in ((ARGUMENTS.a_batch, 0), (ARGUMENTS.b_batch, 2), (ARGUMENTS.c_batch, 1)):
+            words[start : start + BATCH_DIMS] = [*[0] * empty, *strides[operand][:-1]]
+        for view, steps in zip(pending.inputs, strides[3:]):
+            words.extend([pointer(view), steps[-1], *[0] * empty, *steps[:-1]])
+            assert len(words) == ARGUMENTS.count + WORDS * ((len(words) - ARGUMENTS.count) // WORDS)
+        reads = [self.a.buffer, b.buffer, *(v.buffer for v in pending.inputs)]
+        flops = count_of(pending.shape) * depth * 2
+        lowering.emit(
+            KernelText(name, text.replace("$name", name)), words, reads, [target.buffer, scratch], flops // 32 + 1,
+            pending.operators, flops,
+        )  # fmt: skip
+
+
+def matmul(lowering: Lowering, node: Node) -> None:
+    """MatMul: numpy's semantics for two operands of rank 2 and more."""
+    _, shape = tensor_type(node.output)
+    a, b = node.input(0), node.input(1)
+    left, right = lowering.view(a), _right(lowering, b)
+    if node.op_type == "FusedMatMul":
+        if node.int_attribute("transBatchA", 0) or node.int_attribute("transBatchB", 0):
+            raise NotLowered("transposed batches")
+        left = _swapped(left) if node.int_attribute("transA", 0) else left
+    if len(left.shape) < 2 or len(right[0].shape) < 2 or left.dtype is not F32 or right[0].dtype is not F32:
+        raise NotLowered("only float32 matrices of rank 2 and more")
+    transposed = node.op_type == "FusedMatMul" and node.int_attribute("transB", 0) != 0
+    product = _product(left, *right, node.op_type, transposed)
+    value: Scalar = element(0, F32)
+    alpha = node.float_attribute("alpha", 1.0)
+    if alpha != 1.0:
+        value = value * alpha
+    lowering.set(node.output, PendingAnchor(product, value, (), shape, (node.op_type,)))
+
+
+def gemm(lowering: Lowering, node: Node) -> None:
+    """Gemm: ``alpha A' B' + beta C``."""
+    _, shape = tensor_type(node.output)
+    left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
+    if left.dtype is not F32:
+        raise NotLowered("only float32")
+    if node.int_attribute("transA", 0):
+        left = _swapped(left)
+    product = _product(left, *right, "Gemm", node.int_attribute("transB", 0) != 0)
+    value: Scalar = element(0, F32)
+    alpha, beta = node.float_attribute("alpha", 1.0), node.float_attribute("beta", 1.0)
+    if alpha != 1.0:
+        value = value * alpha
+    inputs: tuple[View, ...] = ()
+    if node.input(2) is not None and beta != 0.0:
+        bias = lowering.view(node.input(2))
+        if not product.can_fuse(shape, [bias]):
+            raise NotLowered("C does not lie along the result's rows")
+        term = element(1, F32)
+        value = value + (term if beta == 1.0 else term * beta)
+        inputs = (bias,)
+    lowering.set(node.output, PendingAnchor(product, value, inputs, shape, ("Gemm",)))
+
+
+def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:
+    constant = lowering.constant_of(value)
+    return lowering.view(value), constant if constant is not None and constant.ndim == 2 else None
+
+
+def _product(left: View, right: View, constant: np.ndarray | None, operator: str, transposed: bool) -> Product:
+    if transposed:
+        right = _swapped(right)
+        constant = None if constant is None else constant.T
+    if left.shape[-1] != right.shape[-2]:
+        raise NotLowered("the inner sizes are equal only at run time")
+    packed = None if constant is None else _packed(constant)
+    return Product(left, right, packed, operator)
+
+
+def _packed(constant: np.ndarray) -> np.ndarray:
+    from ort_core.cpu.codegen.jit import host_target
+
+    return pack_panels(np.ascontiguousarray(constant, np.float32), tile_shape(host_target()).columns)
+
+
+def _swapped(view: View) -> View:
+    order = list(range(len(view.shape)))
+    order[-2:] = order[:-3:-1]
+    return view.transposed(order)
+
+
+def _batch_strides(view: View, batch_shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
+    outer = View(view.buffer, view.shape[:-2], view.strides[:-2], view.offset)
+    strides = broadcast_strides(outer, batch_shape)
+    if strides is None:
+        raise NotLowered("which batch dimensions repeat is only known at run time")
+    return strides
+
+
+def _last_stride(view: View, shape: Sequence[KnownDim]) -> KnownDim:
+    strides = broadcast_strides(view, shape)
+    assert strides is not None
+    return strides[-1]
+
+
+@functools.cache
+def _tiles(target: Target) -> CompiledModule:
+    return compile_module(tiles_text(target), target)
+
+
+@functools.cache
+def _tile_table(target: Target) -> np.ndarray:
+    return tile_table(_tiles(target), target)

@@ -1,0 +1,119 @@
+"""Operators that only say where elements lie: no computation, strides and offsets instead."""
+
+from __future__ import annotations
+
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
+from ort_core.plugin.ir import KnownDim, Node
+from ort_core.plugin.loops import element
+
+
+def reshape(lowering: Lowering, node: Node) -> None:
+    """Reshape, Flatten, Squeeze, Unsqueeze: the same elements in another shape."""
+    _, shape = tensor_type(node.output)
+    value = node.input(0)
+    assert value is not None
+    source = lowering.contiguous(value)
+    if count_of(source.shape) != count_of(shape):
+        raise NotLowered(f"{source.shape} and {shape} have the same size only at run time")
+    lowering.set(node.output, source.reshaped(shape))
+
+
+def identity(lowering: Lowering, node: Node) -> None:
+    """Identity and inference Dropout: the value itself."""
+    if any(v is not None and v.use_count for v in node.outputs[1:]):
+        raise NotLowered("the mask of Dropout is used")
+    lowering.set(node.output, lowering.view(node.input(0)))
+
+
+def transpose(lowering: Lowering, node: Node) -> None:
+    """Transpose: the strides in another order; an anchor in front stores its result in that order at once."""
+    value = node.input(0)
+    assert value is not None
+    _, shape = tensor_type(node.output)
+    order = node.ints_attribute("perm") or tuple(range(len(shape)))[::-1]
+    known = lowering.pending(value)
+    last = len(order) - 1
+    if isinstance(known, PendingAnchor) and not known.order and order[last] == last and lowering.is_single_use(value):
+        names = (*known.operators, "Transpose")
+        lowering.set(
+            node.output, PendingAnchor(known.anchor, known.expression, known.inputs, known.shape, names, tuple(order))
+        )
+        return
+    lowering.set(node.output, lowering.view(value).transposed(order))
+
+
+def expand(lowering: Lowering, node: Node) -> None:
+    """Expand: stride 0 where a size of 1 repeats."""
+    _, shape = tensor_type(node.output)
+    view = lowering.view(node.input(0))
+    strides = broadcast_strides(view, shape)
+    if strides is None:
+        raise NotLowered("which axes repeat is only known at run time")
+    lowering.set(node.output, View(view.buffer, shape, strides, view.offset))
+
+
+def slice_(lowering: Lowering, node: Node) -> None:
+    """Slice with constant bounds: another offset, other strides."""
+    bounds = [lowering.constant_of(node.input(i)) for i in range(1, 5)]
+    view = lowering.view(node.input(0))
+    _, shape = tensor_type(node.output)
+    starts, ends, axes, steps = bounds
+    if starts is None or ends is None or (node.input(3) is not None and axes is None):
+        raise NotLowered("the bounds are not constant")
+    if node.input(4) is not None and steps is None:
+        raise NotLowered("the steps are not constant")
+    chosen = [int(a) for a in axes] if axes is not None else list(range(len(starts)))
+    offset, strides = view.offset, list(view.strides)
+    for position, axis in enumerate(chosen):
+        axis %= len(view.shape)
+        step = int(steps[position]) if steps is not None else 1
+        start = int(starts[position])
+        if step < 1:
+            raise NotLowered("the step is negative")
+        size = view.shape[axis]
+        begin: KnownDim = start if start >= 0 else size + start
+        if isinstance(size, int):
+            begin = min(max(start + (size if start < 0 else 0), 0), size)
+        elif start < 0:
+            raise NotLowered("a start from the end of an axis of unknown size")
+        elif start > 0 and shape[axis] != size - start and not isinstance(shape[axis], int):
+            raise NotLowered("the bounds may lie outside the axis")
+        offset = offset + begin * strides[axis]
+        strides[axis] = strides[axis] * step
+    lowering.set(node.output, View(view.buffer, shape, tuple(strides), offset))
+
+
+def split(lowering: Lowering, node: Node) -> None:
+    """Split: one view per part."""
+    view = lowering.view(node.input(0))
+    axis = node.int_attribute("axis", 0) % len(view.shape)
+    start: KnownDim = 0
+    for output in node.outputs:
+        if output is None:
+            raise NotLowered("an output of Split has no name")
+        _, shape = tensor_type(output)
+        offset = view.offset + start * view.strides[axis]
+        lowering.set(output, View(view.buffer, shape, view.strides, offset))
+        start = start + shape[axis]
+
+
+def concat(lowering: Lowering, node: Node) -> None:
+    """Concat: each part is copied (or computed) into its place of the result."""
+    dtype, shape = tensor_type(node.output)
+    axis = node.int_attribute("axis", 0) % len(shape)
+    target = lowering.result_view(node.output)
+    start: KnownDim = 0
+    for value in node.present_inputs():
+        known = lowering.pending(value)
+        _, part = tensor_type(value)
+        place = View(target.buffer, part, target.strides, target.offset + start * target.strides[axis])
+        if isinstance(known, PendingElementwise) and lowering.is_single_use(value):
+            pending = known
+        else:
+            pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, ("Concat",))
+        lowering._store_elementwise(pending, place)
+        start = start + part[axis]
+    lowering.set(node.output, target)

@@ -1,0 +1,50 @@
+"""Steps of a tensor program: a kernel, its argument table, what it reads and writes, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ort_core.cpu.codegen.emitter import Emitter
+from ort_core.cpu.lowering.views import Buffer, View
+from ort_core.plugin.ir import KnownDim
+
+
+class NotLowered(Exception):
+    """A node has no native form; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The address of an element of a buffer."""
+
+    buffer: Buffer
+    offset: KnownDim = 0
+
+
+Argument = Pointer | KnownDim
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel call; ``work`` estimates its cost in elements touched, for deciding on threads."""
+
+    kernel: str
+    arguments: tuple[Argument, ...]
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+    work: KnownDim
+    operators: tuple[str, ...] = ()
+    flops: KnownDim = 0
+
+
+@dataclass(slots=True)
+class KernelText:
+    """A generated kernel: one function, or the text of a whole module that defines it."""
+
+    name: str
+    code: Emitter | str
+
+
+def pointer(view: View) -> Pointer:
+    """Return the address of a view's first element."""
+    return Pointer(view.buffer, view.offset)

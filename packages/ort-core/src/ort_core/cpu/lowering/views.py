@@ -1,0 +1,126 @@
+"""Buffers and views: where the elements of a value lie, as symbolic sizes, strides and offsets."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin.ir import DataType, KnownDim
+
+
+class Place(enum.Enum):
+    """Who owns a buffer's memory."""
+
+    ARENA = "arena"
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    SCRATCH = "scratch"
+    ERROR = "error"
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """A run of elements. ``index`` numbers inputs and outputs; ``array`` is a constant's data.
+
+    ``count`` is the number of elements; of SCRATCH buffers, elements for each thread.
+    """
+
+    dtype: DataType
+    count: KnownDim
+    place: Place
+    index: int = 0
+    array: np.ndarray | None = None
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in memory."""
+        return max(1, self.dtype.bits // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Elements of a buffer by index: element ``i`` lies at ``offset + sum(i * strides)``, in elements."""
+
+    buffer: Buffer
+    shape: tuple[KnownDim, ...]
+    strides: tuple[KnownDim, ...]
+    offset: KnownDim = 0
+
+    @property
+    def dtype(self) -> DataType:
+        """The element type."""
+        return self.buffer.dtype
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in row-major order without gaps (sizes of 1 do not matter)."""
+        expected = dense_strides(self.shape)
+        return all(s == e or d == 1 for s, e, d in zip(self.strides, expected, self.shape))
+
+    def reshaped(self, shape: Sequence[KnownDim]) -> View:
+        """Return a view of the same elements in another shape; only for contiguous views."""
+        assert self.is_contiguous
+        return View(self.buffer, tuple(shape), dense_strides(shape), self.offset)
+
+    def transposed(self, order: Sequence[int]) -> View:
+        """Return the view with its axes in another order."""
+        shape, strides = tuple(self.shape[a] for a in order), tuple(self.strides[a] for a in order)
+        return View(self.buffer, shape, strides, self.offset)
+
+
+def dense_strides(shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
+    """Return the row-major strides of a shape."""
+    strides: list[KnownDim] = []
+    step: KnownDim = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def count_of(shape: Sequence[KnownDim]) -> KnownDim:
+    """Return the number of elements of a shape."""
+    total: KnownDim = 1
+    for size in shape:
+        total = total * size
+    return total
+
+
+def broadcast_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...] | None:
+    """Return the strides to read a view over ``shape``, ``None`` when only run time tells what broadcasts."""
+    missing = len(shape) - len(view.shape)
+    strides: list[KnownDim] = [0] * missing
+    for size, stride, wanted in zip(view.shape, view.strides, shape[missing:]):
+        if size == wanted:
+            strides.append(0 if size == 1 else stride)
+        elif size == 1:
+            strides.append(0)
+        else:
+            return None
+    return tuple(strides)
+
+
+def collapse(
+    shape: Sequence[KnownDim], operands: Sequence[Sequence[KnownDim]]
+) -> tuple[list[KnownDim], list[list[KnownDim]]]:
+    """Merge neighbouring dimensions that all operands step through as one; drop those of size 1. Keeps at least one."""
+    sizes: list[KnownDim] = []
+    strides: list[list[KnownDim]] = [[] for _ in operands]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if sizes and all(s[-1] == o[axis] * size for s, o in zip(strides, operands)):
+            sizes[-1] = sizes[-1] * size
+            for collected, operand in zip(strides, operands):
+                collected[-1] = operand[axis]
+            continue
+        sizes.append(size)
+        for collected, operand in zip(strides, operands):
+            collected.append(operand[axis])
+    if not sizes:
+        return [1], [[0] for _ in operands]
+    return sizes, strides

@@ -1,0 +1,268 @@
+"""CpuPartition: native programs and reference kernels, in one order, over numbered slots.
+
+Nodes that lower form the largest convex groups; the rest runs by the numpy kernels. A group whose inputs are not as
+declared, or whose data is out of bounds, runs by the kernels, too: they give the precise result or error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.rule_table import RULES
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, check_bound
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState, convex_groups
+from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
+from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+
+log = logging.getLogger(__name__)
+MIN_NODES = 2  # a single cheap node is not worth a program of its own
+HEAVY = frozenset(
+    {"MatMul", "Gemm", "Softmax", "LayerNormalization", "FusedMatMul", "Gelu", "Erf", "Exp", "Tanh", "Sigmoid"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A native program (``program``) with kernels to fall back on, or kernels alone."""
+
+    kernels: _LazyKernels
+    program: NativeProgram | None
+    reads: tuple[int, ...]  # of the kernels
+    native_reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+
+
+class _LazyKernels:
+    """The reference kernels of a group, bound when they are first needed."""
+
+    def __init__(self, nodes: Sequence[Node], request: CompileRequest) -> None:
+        self._graph, self.border = extract(nodes)
+        self._request = request
+        self._bound: BoundGraph | None = None
+
+    def run(self, arguments: Sequence[RuntimeValue], run_state: RunState) -> tuple[RuntimeValue, ...]:
+        if self._bound is None:
+            self._bound = BoundGraph(self._graph, self._request.context)
+        return self._bound.run(arguments, {}, run_state.guard, run_state.observer)
+
+    def bind(self) -> None:
+        """Bind now, so that a missing kernel is an error at load."""
+        self._bound = BoundGraph(self._graph, self._request.context)
+
+
+class CpuPartition(CompiledPartition):
+    """A partition compiled for the CPU."""
+
+    plans_by_shape = False
+
+    def __init__(self, request: CompileRequest, target: Target, pool: ThreadPool) -> None:
+        self._request = request
+        self.refusals: dict[Node, str] = {}
+        groups = self._native_groups(target, pool)
+        self._build(groups)
+        self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
+
+    @property
+    def native_programs(self) -> tuple[NativeProgram, ...]:
+        """The compiled programs, in order."""
+        return tuple(step.program for step in self._steps if step.program is not None)
+
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
+        """Return the one plan: native programs plan for each signature themselves."""
+        return self._plan
+
+    def run(
+        self,
+        plan: PartitionPlan,
+        inputs: Sequence[RuntimeValue],
+        outputs: list[RuntimeValue],
+        workspace: Mapping[str, object],
+        run_state: RunState,
+    ) -> None:
+        """Run all steps in order."""
+        values = self._template.copy()
+        values[: len(inputs)] = inputs
+        check, observed = run_state.guard.check, run_state.observer is not None
+        for step in self._steps:
+            check()
+            results = self._run_step(step, values, run_state, observed)
+            for slot, result in zip(step.writes, results):
+                values[slot] = result
+            for slot in step.frees:
+                values[slot] = None
+        for index, slot in enumerate(self._outputs):
+            buffer, result = outputs[index], values[slot]
+            if isinstance(buffer, np.ndarray) and isinstance(result, np.ndarray) and buffer.shape == result.shape:
+                np.copyto(buffer, result, casting="no")
+            else:
+                outputs[index] = result
+
+    def _run_step(
+        self, step: _Step, values: list[RuntimeValue], run_state: RunState, observed: bool
+    ) -> Sequence[RuntimeValue]:
+        if step.program is not None and not observed:
+            arrays = [values[slot] for slot in step.native_reads]
+            try:
+                return step.program.run([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays])
+            except (SizesDiffer, DataError) as reason:
+                log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
+        return step.kernels.run([values[slot] for slot in step.reads], run_state)
+
+    def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
+        graph = self._request.graph
+        for node in graph:
+            reason = _unsupported(node)
+            if reason is not None:
+                self.refusals[node] = reason
+        done: list[tuple[tuple[Node, ...], NativeProgram]] = []
+        built: dict[tuple[Node, ...], NativeProgram] = {}
+        while True:
+            groups = convex_groups(graph.nodes, lambda node: node not in self.refusals)
+            failed = False
+            for group in groups:
+                if group in built or not _pays(group):
+                    continue
+                program = self._lower(group, target, pool)
+                if program is None:
+                    failed = True
+                else:
+                    built[group] = program
+            if not failed:
+                done = [(group, built[group]) for group in groups if group in built]
+                return done
+
+    def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
+        """Lower a group; on refusal note the node that refused and return ``None``."""
+        outputs = border_of(group).outputs
+        lowering = Lowering(group, outputs, target, self._request.context.opset_imports)
+        node = group[0]
+        try:
+            for node in group:
+                RULES[node.domain, node.op_type](lowering, node)
+            lowering.finish()
+            check_bound(lowering)
+        except NotLowered as refusal:
+            self.refusals[self._blamed(node, group, refusal)] = str(refusal)
+            return None
+        return NativeProgram(lowering, pool)
+
+    def _blamed(self, node: Node, group: tuple[Node, ...], refusal: NotLowered) -> Node:
+        """Return the node to take out: the one being lowered, or the producer of a value that could not be stored."""
+        return refusal.node if isinstance(getattr(refusal, "node", None), Node) else node  # type: ignore[attr-defined]  # set where it is known
+
+    def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
+        graph = self._request.graph
+        program_of = {node: (group, program) for group, program in groups for node in group}
+        units: list[tuple[tuple[Node, ...], NativeProgram | None]] = []
+        seen: set[tuple[Node, ...]] = set()
+        for node in graph:
+            if node in program_of:
+                group, program = program_of[node]
+                if group not in seen:
+                    seen.add(group)
+                    units.append((group, program))
+            else:
+                units.append(((node,), None))
+        self._lay_out(_ordered(units, graph.nodes))
+
+    def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
+        graph = self._request.graph
+        slots: dict[Value, int] = {value: index for index, value in enumerate(graph.inputs)}
+        self._template: list[RuntimeValue] = [
+            value.constant.array() if value.constant is not None else None for value in graph.inputs
+        ]
+
+        def slot(value: Value) -> int:
+            if value not in slots:
+                slots[value] = len(self._template)
+                self._template.append(value.constant.array() if value.constant is not None else None)
+            return slots[value]
+
+        steps = []
+        for nodes, program in units:
+            kernels = _LazyKernels(nodes, self._request)
+            if program is None:
+                kernels.bind()
+            border = kernels.border
+            native = tuple(slot(v) for v in program.inputs) if program is not None else ()
+            steps.append(
+                (
+                    kernels,
+                    program,
+                    tuple(slot(v) for v in border.inputs),
+                    native,
+                    tuple(slot(v) for v in border.outputs),
+                )
+            )
+        self._outputs = tuple(slot(value) for value in graph.outputs)
+        last: dict[int, int] = {}
+        for number, (_, _, reads, native, writes) in enumerate(steps):
+            for used in (*reads, *native, *writes):
+                last[used] = number
+        kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
+        self._steps = [
+            _Step(
+                kernels,
+                program,
+                reads,
+                native,
+                writes,
+                tuple(s for s, n in last.items() if n == number and s not in kept),
+            )
+            for number, (kernels, program, reads, native, writes) in enumerate(steps)
+        ]
+
+
+def _unsupported(node: Node) -> str | None:
+    if (node.domain, node.op_type) not in RULES:
+        return f"{node.op_type} is not generated"
+    for value in (*node.present_inputs(), *node.present_outputs()):
+        if not isinstance(value.type, TensorType):
+            return f"{value.name!r} is no tensor of known type"
+        if value.type.dtype not in (DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL):
+            return f"{value.type.dtype.text} is not generated"
+    try:
+        for value in (*node.present_inputs(), *node.present_outputs()):
+            tensor_type(value)
+    except NotLowered as refusal:
+        return str(refusal)
+    return None
+
+
+def _pays(group: Sequence[Node]) -> bool:
+    floats = [
+        n
+        for n in group
+        if any(isinstance(v.type, TensorType) and v.type.dtype is DataType.FLOAT for v in n.present_outputs())
+    ]
+    return len(floats) >= MIN_NODES or any(node.op_type in HEAVY for node in group)
+
+
+def _ordered(
+    units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]], nodes: Sequence[Node]
+) -> list[tuple[tuple[Node, ...], NativeProgram | None]]:
+    """Return units so that each stands behind those it reads from."""
+    unit_of = {node: index for index, (members, _) in enumerate(units) for node in members}
+    needs: list[set[int]] = [set() for _ in units]
+    for node in nodes:
+        for value in border_of((node,)).inputs:
+            if value.producer in unit_of and unit_of[value.producer] != unit_of[node]:
+                needs[unit_of[node]].add(unit_of[value.producer])
+    ordered: list[int] = []
+    done: set[int] = set()
+    waiting = list(range(len(units)))
+    while waiting:
+        ready = [index for index in waiting if needs[index] <= done]
+        ordered.extend(ready)
+        done.update(ready)
+        waiting = [index for index in waiting if index not in done]
+    return [units[index] for index in ordered]

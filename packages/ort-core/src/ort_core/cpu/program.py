@@ -1,0 +1,348 @@
+"""NativeProgram: the steps of one lowered group as machine code, planned for each signature, run in one call.
+
+Everything that does not depend on sizes is decided when the program is built: kernels, slots of the arena, barriers. A
+signature evaluates sizes and offsets into an argument table; a run copies nothing but the addresses of its inputs and
+outputs into it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.emitter import Emitter, module_text
+from ort_core.cpu.codegen.jit import CompiledModule, Target
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
+from ort_core.cpu.lowering.views import Buffer, Place
+from ort_core.cpu.sizes import SizeProgram
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.cpu.threads.pool_code import BARRIER, STEP_WORDS
+from ort_core.plugin.ir import DataType, KnownDim, SymbolicDim, Value
+
+ALIGNMENT = 64
+MAX_PLANS = 64
+MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
+PARALLEL_WORK = 30_000  # estimated work below which waking other threads costs more than it saves (about 10 us)
+
+
+class DataError(Exception):
+    """A kernel was given data out of bounds; the reference kernels give the precise error."""
+
+
+class SizesDiffer(Exception):
+    """The inputs' sizes are not as the model declares them."""
+
+
+class NativeProgram:
+    """A lowered group, ready to run from any thread.
+
+    Args:
+        lowering: a finished lowering.
+        pool: the threads.
+    """
+
+    def __init__(self, lowering: Lowering, pool: ThreadPool) -> None:
+        self.inputs: tuple[Value, ...] = tuple(lowering.inputs)
+        self.outputs: tuple[Value, ...] = tuple(lowering.outputs)
+        self.steps: tuple[Step, ...] = tuple(lowering.steps)
+        self._pool = pool
+        self._modules, self._addresses = _compile(lowering, lowering.target)
+        self._types = [tensor_type(value) for value in self.inputs]
+        self._out_types = [tensor_type(value) for value in self.outputs]
+        self._bindings = _bindings(self._types)
+        self._slots = _Slots(self.steps)
+        self._flags = _barriers(self.steps, self._slots)
+        self._sizes, self._layout = self._argument_layout()
+        self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def run(self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
+        """Run once on arrays of the declared element types; returns the outputs, in ``buffers`` where they are given.
+
+        Raises:
+            SizesDiffer: a size is not as declared.
+            DataError: an index lies out of bounds.
+        """
+        signature = tuple([array.shape for array in inputs])
+        plan = self._plans.get(signature)
+        if plan is None:
+            plan = self._plan(signature)
+        return plan.run(inputs, buffers)
+
+    def _plan(self, signature: tuple[tuple[int, ...], ...]) -> ProgramPlan:
+        plan = ProgramPlan(self, self._bind(signature))
+        with self._lock:
+            self._plans[signature] = plan
+            if len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)
+        return plan
+
+    def _bind(self, signature: tuple[tuple[int, ...], ...]) -> dict[str, int]:
+        sizes = {name: signature[index][axis] for name, (index, axis) in self._bindings.items()}
+        for shape, (_, declared) in zip(signature, self._types):
+            if len(shape) != len(declared):
+                raise SizesDiffer(f"rank {len(shape)} where {len(declared)} is declared")
+            for size, expected in zip(shape, declared):
+                wanted = expected if isinstance(expected, int) else expected.evaluate(sizes)
+                if size != wanted:
+                    raise SizesDiffer(f"size {size} where {expected} is declared")
+        return sizes
+
+    def _argument_layout(self) -> tuple[SizeProgram, _Layout]:
+        dims: list[KnownDim] = []
+        layout = _Layout()
+        for step in self.steps:
+            layout.starts.append(len(dims))
+            for argument in step.arguments:
+                if isinstance(argument, Pointer):
+                    layout.add(len(dims), argument.buffer)
+                    dims.append(argument.offset * argument.buffer.itemsize)
+                else:
+                    dims.append(argument)
+        layout.count = len(dims)
+        layout.slots_at = len(dims)
+        dims.extend(self._slots.nbytes)
+        layout.outputs_at = len(dims)
+        for _, shape in self._out_types:
+            dims.extend(shape)
+        layout.work_at = len(dims)
+        total: KnownDim = 0
+        for step in self.steps:
+            total = total + step.work
+        dims.append(total)
+        return SizeProgram(dims), layout
+
+
+class _Layout:
+    """Positions in the argument table, by the base that addresses are counted from."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.count = 0
+        self.slots_at = self.outputs_at = self.work_at = 0
+        self.buffers: dict[Buffer, list[int]] = {}
+
+    def add(self, position: int, buffer: Buffer) -> None:
+        self.buffers.setdefault(buffer, []).append(position)
+
+
+class ProgramPlan:
+    """One signature: evaluated sizes, and run states to reuse."""
+
+    def __init__(self, program: NativeProgram, sizes: Mapping[str, int]) -> None:
+        values = program._sizes.evaluate(sizes)
+        layout = program._layout
+        self._program = program
+        self._template = np.array(values[: layout.count], np.int64)
+        slot_sizes = values[layout.slots_at : layout.outputs_at]
+        self._offsets, self._arena_nbytes = _cumulative(
+            slot_sizes, program._slots.per_thread, program._pool.num_threads
+        )
+        self._shapes = _split_shapes(values[layout.outputs_at : layout.work_at], program._out_types)
+        self._dtypes = [dtype.numpy for dtype, _ in program._out_types]
+        self._wanted = 1 if values[layout.work_at] < PARALLEL_WORK else 1 << 30
+        self._inputs: list[np.ndarray] = [np.empty(0, np.int64)] * len(program.inputs)
+        self._outputs: list[list[np.ndarray]] = [[] for _ in program.outputs]
+        self._arena: list[tuple[np.ndarray, int]] = []
+        self._errors = np.empty(0, np.int64)
+        self._states: deque[_ProgramRunState] = deque()
+        for buffer, positions in layout.buffers.items():
+            self._place(buffer, np.array(positions, np.int64))
+
+    def run(self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None] | None) -> list[np.ndarray]:
+        """Run once."""
+        outputs = [
+            np.empty(shape, dtype) if buffers is None or buffers[i] is None else buffers[i]
+            for i, (shape, dtype) in enumerate(zip(self._shapes, self._dtypes))
+        ]
+        try:
+            state = self._states.popleft()
+        except IndexError:
+            state = _ProgramRunState(self)
+        state.run(inputs, outputs)  # type: ignore[arg-type]  # no None is left
+        if len(self._states) < MAX_STATES:
+            self._states.append(state)
+        return outputs  # type: ignore[return-value]  # as above
+
+    def _place(self, buffer: Buffer, positions: np.ndarray) -> None:
+        if buffer.place is Place.INPUT:
+            self._inputs[buffer.index] = positions
+        elif buffer.place is Place.OUTPUT:
+            self._outputs[buffer.index].append(positions)
+        elif buffer.place is Place.CONSTANT:
+            assert buffer.array is not None
+            self._template[positions] += buffer.array.ctypes.data
+        elif buffer.place is Place.ERROR:
+            self._errors = positions
+        else:
+            self._arena.append((positions, self._offsets[self._program._slots.of(buffer)]))
+
+
+class _ProgramRunState:
+    """The argument table, step table and arena of one run; reused by later runs of the same plan."""
+
+    def __init__(self, plan: ProgramPlan) -> None:
+        program = plan._program
+        self._plan = plan
+        self._memory = np.empty(plan._arena_nbytes + ALIGNMENT, np.uint8)
+        base = -(-self._memory.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self._error = np.zeros(1, np.int64)
+        self._table = plan._template.copy()
+        for positions, offset in plan._arena:
+            self._table[positions] += base + offset
+        self._table[plan._errors] = self._error.ctypes.data
+        start = self._table.ctypes.data
+        steps = np.empty((len(program.steps), STEP_WORDS), np.int64)
+        steps[:, 0] = program._addresses
+        steps[:, 1] = start + 8 * np.array(program._layout.starts, np.int64)
+        steps[:, 2] = program._flags
+        self._steps = steps
+        self._steps_address = steps.ctypes.data
+        self._count = len(program.steps)
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        plan, table, template = self._plan, self._table, self._plan._template
+        for array, positions in zip(inputs, plan._inputs):
+            table[positions] = template[positions] + array.__array_interface__["data"][0]
+        for array, groups in zip(outputs, plan._outputs):
+            address = array.__array_interface__["data"][0]
+            for positions in groups:
+                table[positions] = template[positions] + address
+        plan._program._pool.run(self._steps_address, self._count, plan._wanted)
+        if self._error[0]:
+            self._error[0] = 0
+            raise DataError("an index lies out of bounds")
+
+
+class _Slots:
+    """Arena slots: buffers whose lifetimes do not meet share one when their sizes are equal or fit as numbers."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.nbytes: list[KnownDim] = []
+        self.per_thread: list[bool] = []
+        self._slot: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
+        for number, step in enumerate(steps):
+            for buffer in (*step.reads, *step.writes):
+                last[buffer] = number
+        free: list[int] = []
+        for number, step in enumerate(steps):
+            for buffer in step.writes:
+                if buffer.place in (Place.ARENA, Place.SCRATCH) and buffer not in self._slot:
+                    self._slot[buffer] = self._take(buffer, free)
+            for buffer in {*step.reads, *step.writes}:
+                if last[buffer] == number and buffer in self._slot:
+                    free.append(self._slot[buffer])
+            free.sort()
+
+    def of(self, buffer: Buffer) -> int:
+        """Return the slot of a buffer."""
+        return self._slot[buffer]
+
+    def find(self, buffer: Buffer) -> object:
+        """Return what two buffers share when they share memory."""
+        return self._slot.get(buffer, buffer)
+
+    def _take(self, buffer: Buffer, free: list[int]) -> int:
+        nbytes = buffer.count * buffer.itemsize
+        per_thread = buffer.place is Place.SCRATCH
+        fitting = [s for s in free if self.per_thread[s] == per_thread and _fits(nbytes, self.nbytes[s])]
+        if fitting:
+            chosen = min(fitting, key=lambda s: self.nbytes[s] if isinstance(self.nbytes[s], int) else 0)  # type: ignore[arg-type,return-value]  # an int, asked for
+            free.remove(chosen)
+            return chosen
+        self.nbytes.append(nbytes)
+        self.per_thread.append(per_thread)
+        return len(self.nbytes) - 1
+
+
+def _fits(wanted: KnownDim, available: KnownDim) -> bool:
+    if wanted == available:
+        return True
+    return isinstance(wanted, int) and isinstance(available, int) and wanted <= available <= 4 * wanted + 4096
+
+
+def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], np.ndarray]:
+    functions = [k.code for k in lowering.kernels.values() if isinstance(k.code, Emitter)]
+    texts = [k.code for k in lowering.kernels.values() if isinstance(k.code, str)]
+    modules = [compiled(module_text(functions), target)] if functions else []
+    modules.extend(compiled(text, target) for text in texts)
+    where: dict[str, int] = {}
+    own = modules[0] if functions else None
+    for kernel in lowering.kernels.values():
+        if isinstance(kernel.code, Emitter):
+            assert own is not None
+            where[kernel.name] = own.address(kernel.name)
+    for kernel, module in zip(
+        [k for k in lowering.kernels.values() if isinstance(k.code, str)], modules[bool(functions) :]
+    ):
+        where[kernel.name] = module.address(kernel.name)
+    return modules, np.array([where[step.kernel] for step in lowering.steps], np.int64)
+
+
+def _bindings(types: Sequence[tuple[DataType, tuple[KnownDim, ...]]]) -> dict[str, tuple[int, int]]:
+    """Return, for each named size, the input and axis that it is read from."""
+    found: dict[str, tuple[int, int]] = {}
+    needed: set[str] = set()
+    for index, (_, shape) in enumerate(types):
+        for axis, size in enumerate(shape):
+            if isinstance(size, SymbolicDim):
+                needed |= size.symbols()
+                if size.name is not None:
+                    found.setdefault(size.name, (index, axis))
+    return found
+
+
+def check_bound(lowering: Lowering) -> None:
+    """Raise ``NotLowered`` when a size in the program cannot be read off its inputs."""
+    known = set(_bindings([tensor_type(value) for value in lowering.inputs]))
+    for step in lowering.steps:
+        for argument in step.arguments:
+            size = argument.offset if isinstance(argument, Pointer) else argument
+            if isinstance(size, SymbolicDim) and not size.symbols() <= known:
+                missing = ", ".join(sorted(size.symbols() - known))
+                raise NotLowered(f"the size {missing} is not a size of an input")
+    for value in (*lowering.inputs, *lowering.outputs):
+        for size in tensor_type(value)[1]:
+            if isinstance(size, SymbolicDim) and not size.symbols() <= known:
+                raise NotLowered(f"the size {size} of {value.name!r} is not a size of an input")
+
+
+def _barriers(steps: Sequence[Step], slots: _Slots) -> np.ndarray:
+    """Return the flags of each step: a barrier where the next one touches what was written since the last barrier."""
+    flags = np.zeros(len(steps), np.int64)
+    written: set[object] = set()
+    read: set[object] = set()
+    for number, step in enumerate(steps):
+        writes = {slots.find(buffer) for buffer in step.writes if buffer.place is not Place.SCRATCH}
+        reads = {slots.find(buffer) for buffer in step.reads}
+        if (reads | writes) & written or writes & read:
+            flags[number - 1] |= BARRIER
+            written, read = set(), set()
+        written |= writes
+        read |= reads
+    return flags
+
+
+def _cumulative(nbytes: Sequence[int], per_thread: Sequence[bool], threads: int) -> tuple[list[int], int]:
+    offsets, at = [], 0
+    for size, each in zip(nbytes, per_thread):
+        offsets.append(at)
+        total = size * threads if each else size
+        at += -(-total // ALIGNMENT) * ALIGNMENT
+    return offsets, at
+
+
+def _split_shapes(
+    values: Sequence[int], types: Sequence[tuple[DataType, tuple[KnownDim, ...]]]
+) -> list[tuple[int, ...]]:
+    shapes, at = [], 0
+    for _, shape in types:
+        shapes.append(tuple(values[at : at + len(shape)]))
+        at += len(shape)
+    return shapes

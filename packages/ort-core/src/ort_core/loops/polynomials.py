@@ -1,0 +1,121 @@
+"""Elementary functions of float32 as polynomials over primitives, each with its greatest error in ulp.
+
+The errors are measured over the whole float32 range in strides by ``tests/loops/test_polynomials.py``. The
+coefficients of ``exp``, ``log`` and ``tanh`` are the minimax ones published with the Cephes library (S. L. Moshier,
+1989); those of ``erf`` are Chebyshev fits made for this project.
+"""
+
+from __future__ import annotations
+
+from ort_core.ir.types import DataType
+from ort_core.loops.scalar import (
+    Scalar,
+    binary,
+    bitcast,
+    cast,
+    fma,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
+
+F32, I32 = DataType.FLOAT, DataType.INT32
+MAX_ULP = {"exp": 2.0, "log": 2.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0}
+"""The stated maximum errors, in ulp of the result; results below the least normal number may be flushed."""
+
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # high part exact in 9 bits, so that n * high is exact
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+
+def exp(x: Scalar) -> Scalar:
+    """``e**x``: 2**n times a polynomial in the remainder; 0 below -103.97, infinity above 88.73, NaN for NaN."""
+    bounded = minimum(maximum(x, -104.0), 89.0)
+    n = unary("rint", bounded * _LOG2_E)
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, bounded))
+    p: Scalar = fma(r, _EXP[0], _EXP[1])
+    for coefficient in _EXP[2:]:
+        p = fma(p, r, coefficient)
+    y = fma(p * r, r, r) + 1.0
+    # 2**n in two factors: n reaches 128 and -150, outside the exponents of normal numbers.
+    half = binary("ashr", cast(n, I32), 1)
+    return y * _power_of_two(half) * _power_of_two(binary("sub", cast(n, I32), half))
+
+
+def _power_of_two(n: Scalar) -> Scalar:
+    return bitcast(binary("shl", binary("add", n, 127), 23), F32)
+
+
+_LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,
+        2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
+
+
+def log(x: Scalar) -> Scalar:
+    """Natural logarithm; -infinity at 0, NaN below 0."""
+    tiny = binary("lt", x, 1.17549435e-38)
+    scaled = select(tiny, x * 8388608.0, x)
+    bits = bitcast(scaled, I32)
+    # Mantissa in [sqrt(1/2), sqrt(2)): the exponent is that of x / sqrt(1/2).
+    exponent = binary("ashr", binary("sub", bits, 0x3F3504F3), 23)
+    mantissa = bitcast(binary("sub", bits, binary("shl", exponent, 23)), F32)
+    f = mantissa - 1.0
+    e = cast(exponent, F32) - select(tiny, 23.0, 0.0)
+    z = f * f
+    p = fma(f, _LOG[0], _LOG[1])
+    for coefficient in _LOG[2:]:
+        p = fma(p, f, coefficient)
+    y = p * f * z
+    y = fma(e, _LN2_LOW, y)
+    y = fma(z, -0.5, y)
+    result = fma(e, _LN2_HIGH, f + y)
+    result = select(binary("eq", x, float("inf")), x, result)
+    result = select(binary("eq", x, 0.0), float("-inf"), result)
+    bad = binary("lt", x, 0.0)
+    return select(bad, float("nan"), select(unary("is_nan", x), x, result))
+
+
+def sigmoid(x: Scalar) -> Scalar:
+    """``1 / (1 + e**-x)``."""
+    return 1.0 / (exp(-x) + 1.0)
+
+
+_TANH_SMALL = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+
+
+def tanh(x: Scalar) -> Scalar:
+    """Hyperbolic tangent: a polynomial below 0.625, ``1 - 2 / (e**2|x| + 1)`` above."""
+    a = unary("abs", x)
+    z = x * x
+    p = fma(z, _TANH_SMALL[0], _TANH_SMALL[1])
+    for coefficient in _TANH_SMALL[2:]:
+        p = fma(p, z, coefficient)
+    small = fma(p * z, x, x)
+    large = 1.0 - 2.0 / (exp(a + a) + 1.0)
+    signed = select(binary("lt", x, 0.0), -large, large)
+    result = select(binary("lt", a, 0.625), small, signed)
+    return select(unary("is_nan", x), x, result)
+
+
+# erf(x) / x as a polynomial of x**2 on [0, 1]; -log(erfc(x)) as a polynomial of x on [1, 4].
+_ERF_SMALL = (7.882497113837771e-05, -0.0008018854993505966, 0.005189311942717047, -0.026854328796052106,
+              0.11283597463486746, -0.37612626903580204, 1.128379165881503)  # fmt: skip
+_ERF_LARGE = (-1.6146869934355595e-06, 4.560358821249084e-05, -0.0005928845175518353, 0.004740790941807105,
+              -0.026366429123285136, 0.10998145132097346, 0.6319334516984854, 1.1301689655026166,
+              -0.0003038223867681822)  # fmt: skip
+
+
+def erf(x: Scalar) -> Scalar:
+    """Error function: ``x p(x**2)`` below 1, ``1 - e**-q(|x|)`` up to 4, 1 beyond."""
+    z = x * x
+    p = fma(z, _ERF_SMALL[0], _ERF_SMALL[1])
+    for coefficient in _ERF_SMALL[2:]:
+        p = fma(p, z, coefficient)
+    a = unary("abs", x)
+    bounded = minimum(a, 4.0)
+    q = fma(bounded, _ERF_LARGE[0], _ERF_LARGE[1])
+    for coefficient in _ERF_LARGE[2:]:
+        q = fma(q, bounded, coefficient)
+    large = 1.0 - exp(-q)
+    signed = select(binary("lt", x, 0.0), -large, large)
+    return select(binary("lt", a, 1.0), p * x, signed)

@@ -1,0 +1,8 @@
+"""Passes for plugin authors (provisional): the fusions that a provider may ask for inside its own partitions."""
+
+from __future__ import annotations
+
+from ort_core.passes.base import Level, Pass, PassContext, PassReport, RulePass
+from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
+
+__all__ = ["EXTENDED_PASSES", "STANDARD_FUSIONS", "Level", "Pass", "PassContext", "PassReport", "RulePass"]

@@ -1,0 +1,106 @@
+"""The command as a process: entry, exit codes, interrupts, plugins, and what it costs to start."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+from ort_core import __version__
+from ort_core import environment as environments
+from ort_core.cli import plugin_commands
+from ort_core.environment import Environment
+from ort_core.onnx_io.save import save_model
+from ort_core.providers.discovery import PluginSource
+from ort_core.testing.models import model_of
+
+ENDLESS = """g (float[64, 64] x) => (float[64, 64] y) <int64 n = {1000000000}, bool on = {1}>
+    { y = Loop (n, on, x) <
+        body = b (int64 i, bool go, float[64, 64] s) => (bool again, float[64, 64] t)
+            { again = Identity(go) t = MatMul(s, s) }
+      > }"""
+ORT = (sys.executable, "-m", "ort_core.cli")
+
+
+def call(*arguments, **keywords):
+    return subprocess.run([*ORT, *map(str, arguments)], capture_output=True, text=True, timeout=120, **keywords)
+
+
+def test_version_and_help_are_printed_without_loading_onnx_or_numpy():
+    assert call("--version").stdout == f"ort-core {__version__}\n"
+    code = (
+        "import sys; from typer.testing import CliRunner; from ort_core.cli.app import build_app; "
+        "result = CliRunner().invoke(build_app(), ['--help']); "
+        "heavy = {'onnx', 'numpy', 'ml_dtypes', 'psutil', 'ort_core.environment'} & set(sys.modules); "
+        "assert result.exit_code == 0 and not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_no_command_shows_help_and_a_wrong_one_suggests():
+    assert "Commands" in call().stdout + call().stderr
+    wrong = call("rnu")
+    assert wrong.returncode == 2
+    assert "run" in wrong.stderr
+
+
+def test_json_output_is_pure_when_stderr_has_warnings(tmp_path):
+    save_model(model_of("g (float[2] x) => (float[2] y) { y = Relu(x) }"), tmp_path / "m.onnx")
+    result = call("run", tmp_path / "m.onnx", "-p", "coreml", "-p", "cpu", "--json")
+    assert result.returncode == 0
+    assert result.stdout.startswith("{")
+    assert result.stdout.endswith("}\n")
+    assert "warning" in result.stderr
+    assert "\x1b" not in result.stdout + result.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_an_interrupt_ends_quietly_with_130(tmp_path):
+    save_model(model_of(ENDLESS), tmp_path / "endless.onnx")
+    process = subprocess.Popen([*ORT, "run", tmp_path / "endless.onnx"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not _has_loaded(process.pid) and time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert b"Traceback" not in err
+
+
+def _has_loaded(pid):
+    """Whether the process has spent enough time to be inside the command rather than in Python's start."""
+    import psutil
+
+    times = psutil.Process(pid).cpu_times()
+    return times.user + times.system > 2.0
+
+
+def hello() -> None:
+    """Say hello."""
+    sys.stdout.write("hello from a plugin\n")
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    module = types.ModuleType("greeting_plugin")
+    module.ORT_PLUGIN_API = (1, 0)
+    module.ort_cli_commands = lambda: {"hello": hello, "run": hello, "broken": 3}
+    environment = Environment(lambda: [PluginSource("greeting", "greeting", module)])
+    monkeypatch.setattr(environments, "_default", environment)
+    monkeypatch.setattr(plugin_commands, "has_foreign_plugins", lambda: True)
+
+
+def test_plugins_bring_subcommands_that_are_listed_and_run(ort, plugin):
+    assert ort("hello").out == "hello from a plugin\n"
+    listed = ort("--help")
+    assert "Say hello." in listed.out
+    assert "left out" in listed.err
+
+
+def test_a_plugin_cannot_replace_a_built_in_command(ort, plugin):
+    assert "Run a model once" in ort("run", "--help").out

@@ -1,0 +1,250 @@
+"""Matrix products of the CPU engine against float64 numpy: every tail, strides, batches, threads, epilogues, bounds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from ort_core.cpu.codegen.epilogue import Bias, Chain, Epilogue, Rectifier, Residual, Scale
+from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, Blocking, product_text, scratch_nbytes
+from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
+from ort_core.cpu.codegen.packing import aligned_empty, pack_panels
+from ort_core.cpu.threads.pool import ThreadPool
+
+Matrix = npt.NDArray[np.float32]
+DEFAULT = Blocking()
+SMALL = Blocking(depth=24, tiles=2)  # so that few rows make several blocks
+GUARD = np.float32(-12345.5)
+TARGETS = {"host": host_target, "without AVX-512": functools.partial(restricted_target, "avx512", "amx")}
+
+
+@functools.cache
+def library(target: Target) -> tuple[CompiledModule, npt.NDArray[np.int64]]:
+    module = compile_module(tiles_text(target), target)
+    return module, tile_table(module, target)
+
+
+@dataclass
+class Product:
+    """A compiled product and how to call it on numpy arrays."""
+
+    target: Target
+    packed: bool
+    blocking: Blocking
+    module: CompiledModule
+
+    @classmethod
+    def build(
+        cls, target: Target, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = DEFAULT
+    ) -> Product:
+        text = product_text("product", target, packed=packed, epilogue=epilogue, blocking=blocking)
+        return cls(target, packed, blocking, compile_module(text, target))
+
+    def __call__(self, pool: ThreadPool, a: Matrix, b: Matrix, c: Matrix, extra: Sequence[int] = ()) -> None:
+        packed = pack_panels(np.ascontiguousarray(b), tile_shape(self.target).columns) if self.packed else b
+        each = scratch_nbytes(self.target, self.blocking)
+        scratch = aligned_empty((pool.num_threads, each // 4))
+        scratch[:] = np.nan  # what is read before it is written shows
+        args = np.zeros(ARGUMENTS.count + len(extra), np.int64)
+        args[ARGUMENTS.a : ARGUMENTS.a + 3] = a.ctypes.data, packed.ctypes.data, c.ctypes.data
+        args[ARGUMENTS.m : ARGUMENTS.m + 3] = c.shape[-2], c.shape[-1], a.shape[-1]
+        args[[ARGUMENTS.a_row, ARGUMENTS.a_k]] = strides(a)[-2:]
+        args[[ARGUMENTS.b_k, ARGUMENTS.b_n]] = strides(b)[-2:]
+        args[ARGUMENTS.c_row] = strides(c)[-2]
+        args[[ARGUMENTS.scratch, ARGUMENTS.scratch_stride]] = scratch.ctypes.data, each
+        args[ARGUMENTS.tiles] = library(self.target)[1].ctypes.data
+        batch = c.shape[:-2]
+        args[ARGUMENTS.batch : ARGUMENTS.batch + BATCH_DIMS] = (1,) * (BATCH_DIMS - len(batch)) + batch
+        operands = (
+            (ARGUMENTS.a_batch, a, 2),
+            (ARGUMENTS.b_batch, packed, 3 if self.packed else 2),
+            (ARGUMENTS.c_batch, c, 2),
+        )
+        for start, array, tail in operands:
+            args[start : start + BATCH_DIMS] = batch_strides(array, tail)
+        args[ARGUMENTS.count :] = extra
+        steps = np.array([self.module.address("product"), args.ctypes.data, 1], np.int64)
+        pool.run(int(steps.ctypes.data), 1)
+
+
+def strides(array: Matrix) -> list[int]:
+    return [stride // 4 for stride in array.strides]
+
+
+def batch_strides(array: Matrix, tail: int) -> list[int]:
+    dims = array.ndim - tail
+    own = [0 if size == 1 else stride for size, stride in zip(array.shape[:dims], strides(array)[:dims], strict=True)]
+    return [0] * (BATCH_DIMS - dims) + own
+
+
+@functools.cache
+def product(target: str, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = DEFAULT) -> Product:
+    return Product.build(TARGETS[target](), packed, epilogue, blocking)
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[list[ThreadPool]]:
+    made = [ThreadPool(1), ThreadPool(2), ThreadPool(5)]
+    yield made
+    for pool in made:
+        pool.close()
+
+
+def random(seed: int, *shape: int) -> Matrix:
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def guarded(*shape: int) -> tuple[Matrix, Matrix]:
+    """Return a C with other memory around it and between its rows, and all of that memory."""
+    *batch, rows, columns = shape
+    memory = np.full((*batch, rows + 2, columns + 40), GUARD, np.float32)
+    return memory[..., 1 : rows + 1, 19 : 19 + columns], memory
+
+
+def check(c: Matrix, memory: Matrix, a: Matrix, b: Matrix, expected: npt.NDArray[np.float64] | None = None) -> None:
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    expected = wide_a @ wide_b if expected is None else expected
+    bound = (np.abs(wide_a) @ np.abs(wide_b) + np.abs(expected)) * (a.shape[-1] + 4) * 2.0**-24
+    assert (np.abs(c - expected) <= bound).all(), f"off by {np.abs(c - expected).max()} for {a.shape} @ {b.shape}"
+    kept = memory.copy()
+    rows, columns = c.shape[-2:]
+    kept[..., 1 : rows + 1, 19 : 19 + columns] = GUARD
+    assert (kept == GUARD).all(), f"wrote outside C for {a.shape} @ {b.shape}"
+
+
+SIZES = [1, 2, 3, 4, 5, 7, 8, 13, 14, 15, 16, 17, 27, 28, 29, 31, 32, 33, 47, 48, 63, 64, 65, 70]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
+def test_product_agrees_with_float64_for_all_kinds_of_tails(target: str, packed: bool, pools: list[ThreadPool]) -> None:
+    generator = np.random.default_rng(1)
+    for m in range(1, 71):
+        for n in generator.choice(SIZES, 5):
+            k = int(generator.choice(SIZES))
+            a, b = random(m, m, k), random(int(n), k, int(n))
+            c, memory = guarded(m, int(n))
+            product(target, packed, None, SMALL)(pools[m % 3], a, b, c)
+            check(c, memory, a, b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 3072, 768), (8, 770, 1000), (128, 256, 1024), (300, 100, 800), (1500, 33, 65), (257, 1, 400), (450, 515, 1)],
+    ids=str,
+)
+def test_product_agrees_with_float64_for_large_sizes(
+    target: str, packed: bool, sizes: tuple[int, int, int], pools: list[ThreadPool]
+) -> None:
+    m, n, k = sizes
+    a, b = random(m, m, k), random(n, k, n)
+    for pool in pools[:2]:
+        c, memory = guarded(m, n)
+        product(target, packed)(pool, a, b, c)
+        check(c, memory, a, b)
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
+@pytest.mark.parametrize("sizes", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0), (20, 40, 0)], ids=str)
+def test_product_of_empty_operands_is_empty_or_zero(
+    packed: bool, sizes: tuple[int, int, int], pools: list[ThreadPool]
+) -> None:
+    m, n, k = sizes
+    c, memory = guarded(m, n)
+    product("host", packed)(pools[1], random(1, m, k), random(2, k, n), c)
+    check(c, memory, np.zeros((m, k), np.float32), np.zeros((k, n), np.float32))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("transposed", ["a", "b", "both"])
+@pytest.mark.parametrize("sizes", [(40, 70, 35), (1, 5, 3), (33, 32, 64), (17, 100, 50)], ids=str)
+def test_product_reads_transposed_and_strided_operands_in_place(
+    target: str, transposed: str, sizes: tuple[int, int, int], pools: list[ThreadPool]
+) -> None:
+    m, n, k = sizes
+    a = random(1, k, 2 * m)[:, :m].T if transposed in ("a", "both") else random(1, m, k)
+    b = random(2, n, k + 3)[:, 3:].T if transposed in ("b", "both") else random(2, k, n)
+    for kind in (True, False):
+        c, memory = guarded(m, n)
+        product(target, kind, None, SMALL)(pools[1], a, b, c)
+        check(c, memory, a, b)
+    every_other = random(3, 2 * m, 3 * k)[::2, ::3], random(4, k, 2 * n)[:, ::2]
+    c, memory = guarded(m, n)
+    product(target, False, None, SMALL)(pools[1], *every_other, c)
+    check(c, memory, *every_other)
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"),
+    [((12, 20, 8), (12, 8, 20)), ((2, 3, 5, 40), (3, 40, 33)), ((2, 1, 3, 15, 6), (4, 1, 6, 37)), ((7, 1, 9), (9, 50))],
+    ids=str,
+)
+def test_product_broadcasts_batches_as_matmul_does(
+    packed: bool, a_shape: tuple[int, ...], b_shape: tuple[int, ...], pools: list[ThreadPool]
+) -> None:
+    a, b = random(1, *a_shape), random(2, *b_shape)
+    for pool in pools:
+        c, memory = guarded(*(a @ b).shape)
+        product("host", packed)(pool, a, b, c)
+        check(c, memory, a, b)
+
+
+def test_product_reads_heads_of_attention_through_strides(pools: list[ThreadPool]) -> None:
+    query, key = random(1, 2, 50, 4, 16), random(2, 2, 50, 4, 16)  # [batch, token, head, channel]
+    a, b = query.transpose(0, 2, 1, 3), key.transpose(0, 2, 3, 1)
+    c, memory = guarded(2, 4, 50, 50)
+    product("host", False)(pools[1], a, b, c)
+    check(c, memory, a, b)
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
+def test_product_spreads_nan_and_infinity_as_numpy_does(packed: bool, pools: list[ThreadPool]) -> None:
+    a, b = random(1, 30, 40), random(2, 40, 45)
+    a[3, 7], a[20, 1], b[5, 44], b[8, 2] = np.nan, np.inf, -np.inf, np.nan
+    c, _ = guarded(30, 45)
+    product("host", packed)(pools[1], a, b, c)
+    with np.errstate(invalid="ignore"):
+        expected = a.astype(np.float64) @ b.astype(np.float64)
+    kind = np.isnan(expected) * 2 + np.isposinf(expected) * 3 + np.isneginf(expected) * 4
+    np.testing.assert_array_equal(np.isnan(c) * 2 + np.isposinf(c) * 3 + np.isneginf(c) * 4, kind)
+    finite = np.isfinite(expected)
+    np.testing.assert_allclose(c[finite], expected[finite], atol=1e-4)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
+def test_epilogue_adds_bias_and_residual_scales_and_rectifies(
+    target: str, packed: bool, pools: list[ThreadPool]
+) -> None:
+    count = ARGUMENTS.count
+    epilogue = Chain((Scale(count), Bias(count + 1), Residual(count + 2), Rectifier()))
+    built = Product.build(TARGETS[target](), packed, epilogue, SMALL)
+    for m, n, k in [(1, 1, 1), (3, 70, 30), (40, 33, 100), (15, 64, 24), (29, 20, 0)]:
+        a, b, bias, residual = random(1, 2, m, k), random(2, k, n), random(3, n), random(4, 2, m, n + 3)
+        alpha = np.float32(0.37)
+        c, memory = guarded(2, m, n)
+        extra = [int(alpha.view(np.int32)), bias.ctypes.data, residual.ctypes.data, n + 3, 0, 0, 0, m * (n + 3)]
+        built(pools[1], a, b, c, extra)
+        summed = np.float64(alpha) * (a.astype(np.float64) @ b) + bias + residual[..., :n]
+        np.testing.assert_allclose(c, np.maximum(summed, 0), atol=1e-4)
+        check(c, memory, a, b, c.astype(np.float64))
+
+
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
+def test_product_does_not_depend_on_the_number_of_threads(packed: bool, pools: list[ThreadPool]) -> None:
+    a, b = random(1, 3, 150, 500), random(2, 500, 100)
+    results = []
+    for pool in pools:
+        c, _ = guarded(3, 150, 100)
+        product("host", packed)(pool, a, b, c)
+        results.append(c.tobytes())
+    assert results[0] == results[1] == results[2]

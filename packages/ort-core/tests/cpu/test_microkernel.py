@@ -1,0 +1,86 @@
+"""The code of the microkernels: sums stay in registers on every kind of target; packing keeps every element."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from ort_core.cpu.codegen.epilogue import Bias
+from ort_core.cpu.codegen.jit import Target, assembly, host_target, restricted_target, target_of
+from ort_core.cpu.codegen.matrix_product import ARGUMENTS, product_text
+from ort_core.cpu.codegen.microkernel import tile_name, tile_shape, tiles_text
+from ort_core.cpu.codegen.packing import pack_panels, packed_size
+
+AVX512 = target_of("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx2,+fma")
+AVX2 = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,-avx512f")
+NEON = target_of("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon")
+MULTIPLY_ADD = re.compile(r"\t(vfmadd\w+|fmla)\t")
+
+
+def inner_loops(text: str, function: str) -> list[list[str]]:
+    """Return the instructions of each loop of a function that holds a multiply-add and no other label."""
+    body = text.split(f"\n{function}:", 1)[1].split(".Lfunc_end", 1)[0]
+    blocks = re.split(r"\n(\.LBB\w+):", body)
+    loops = []
+    for label, block in zip(blocks[1::2], blocks[2::2], strict=True):
+        lines = [line for line in block.splitlines() if line.startswith("\t")]
+        jumps = [i for i, line in enumerate(lines) if re.search(rf"{re.escape(label)}\b", line)]
+        if jumps and MULTIPLY_ADD.search(block):
+            loops.append(lines[: jumps[-1] + 1])
+    return loops
+
+
+@pytest.mark.parametrize(
+    ("target", "stack"),
+    [
+        pytest.param(AVX512, r"\(%rsp", id="AVX-512"),
+        pytest.param(AVX2, r"\(%rsp", id="AVX2"),
+        pytest.param(NEON, r"\[sp", id="NEON"),
+    ],
+)
+def test_tile_keeps_its_sums_in_registers(target: Target, stack: str) -> None:
+    shape = tile_shape(target)
+    text = assembly(tiles_text(target), target)
+    for rows in range(1, shape.rows + 1):
+        loops = inner_loops(text, tile_name(rows))
+        assert loops, f"no inner loop found in the tile of {rows} rows"
+        main = max(loops, key=len)
+        count = sum(bool(MULTIPLY_ADD.search(line)) for line in main)
+        assert count >= rows * shape.vectors, f"{count} multiply-adds in the loop of {rows} rows"
+        spills = [line for loop in loops for line in loop if re.search(stack, line)]
+        assert not spills, f"the tile of {rows} rows uses the stack in its loop: {spills}"
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["AVX-512", "AVX2", "NEON"])
+@pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
+def test_product_compiles_for_every_kind_of_target(target: Target, packed: bool) -> None:
+    text = assembly(product_text("product", target, packed=packed, epilogue=Bias(ARGUMENTS.count)), target)
+    assert "product:" in text
+
+
+def test_text_of_a_product_is_the_same_each_time() -> None:
+    target = host_target()
+    assert tiles_text(target) == tiles_text(target)
+    texts = {product_text("product", target, packed=True, epilogue=Bias(ARGUMENTS.count)) for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_tile_shape_follows_the_vector_unit() -> None:
+    lesser = tile_shape(restricted_target("avx512", "amx"))
+    assert lesser.columns == lesser.vectors * lesser.lanes
+    assert tile_shape(AVX512).rows * tile_shape(AVX512).vectors + tile_shape(AVX512).vectors < 32
+    assert tile_shape(AVX2).rows * tile_shape(AVX2).vectors + tile_shape(AVX2).vectors < 16
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (7, 32), (3, 33), (0, 4), (4, 0), (2, 3, 6, 70)], ids=str)
+def test_pack_panels_keeps_every_element_and_pads_with_zeros(shape: tuple[int, ...]) -> None:
+    matrix = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    packed = pack_panels(matrix, 32)
+    *batch, depth, columns = shape
+    assert not packed.size or packed.ctypes.data % 64 == 0
+    assert packed.size == int(np.prod(batch, dtype=int)) * packed_size(depth, columns, 32)
+    wide = np.moveaxis(packed, -3, -2).reshape(*batch, depth, packed.shape[-3] * 32)
+    np.testing.assert_array_equal(wide[..., :columns], matrix)
+    assert not wide[..., columns:].any()

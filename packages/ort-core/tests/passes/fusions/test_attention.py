@@ -1,0 +1,190 @@
+"""Attention in the shapes of the exporters becomes MultiHeadAttention; what cannot be proven stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fusion_check import fires, ops_of, stays
+
+SHAPES = "int64[4] split = {0, 0, 2, 4}, int64[3] merge = {0, 0, 8}, int64[3] stack = {-1, 3, 4}, int64[4] back \
+= {-1, 2, 4, 3}"
+NUMBERS = "float k = {0.5}, float root = {0.70710678}, float zero = {0.0}, float low = {-3.4028234e38}"
+INPUTS = "float[B,3,8] q, float[B,3,8] k1, float[B,3,8] v"
+
+
+def _model(body: str, inputs: str = INPUTS, outputs: str = "float[B,3,8] y", more: str = "") -> str:
+    return f"g ({inputs}) => ({outputs}) <{SHAPES}, {NUMBERS}{more}> {{ {body} }}"
+
+
+def _heads(name: str, perm: str = "0,2,1,3", source: str | None = None) -> str:
+    return f"{name}s = Reshape({source or name}, split) {name}h = Transpose <perm = [{perm}]> ({name}s)"
+
+
+BACK = "o = MatMul(p, vh) t = Transpose <perm = [0,2,1,3]> (o) y = Reshape(t, merge)"
+BERT = f"{_heads('q')} {_heads('k1', '0,2,3,1')} {_heads('v')} m = MatMul(qh, k1h) c = Mul(m, k)"
+FORMS = {
+    "bert": f"{BERT} p = Softmax(c) {BACK}",
+    "divided": f"{_heads('q')} {_heads('k1', '0,2,3,1')} {_heads('v')} m = MatMul(qh, k1h) c = Div(m, k) p = \
+Softmax(c) {BACK}",
+    "turned_twice": f"{_heads('q')} {_heads('k1')} {_heads('v')} kt = Transpose <perm = [0,1,3,2]> (k1h) m = \
+MatMul(qh, kt) "
+    f"c = Mul(m, k) p = Softmax(c) {BACK}",
+    "scaled_operands": f"{_heads('q')} {_heads('k1')} {_heads('v')} kt = Transpose <perm = [0,1,3,2]> (k1h) "
+    f"qr = Mul(qh, root) kr = Mul(kt, root) m = MatMul(qr, kr) p = Softmax <axis = -1> (m) {BACK}",
+    "dynamo": f"{_heads('q')} {_heads('k1')} {_heads('v')} k3 = Reshape(k1h, stack) kt = Transpose <perm = \
+[0,2,1]> (k3) "
+    f"k4 = Reshape(kt, back) kr = Mul(k4, root) qr = Mul(qh, root) m = MatMul(qr, kr) p = Softmax <axis = 3> \
+(m) {BACK}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_attention_without_mask_is_found_in_every_form(form: str) -> None:
+    model = fires("AttentionFusion", _model(FORMS[form]), ["MultiHeadAttention"], sizes={"B": 2})
+    node = model.graph.nodes[0]
+    assert node.int_attribute("num_heads", 0) == 2
+    assert node.float_attribute("scale", 0.0) == pytest.approx(2.0 if form == "divided" else 0.5, rel=1e-6)
+
+
+MASKS = {
+    "padding": "float[B,1,1,3] mask",
+    "full": "float[B,1,3,3] mask",
+    "by_head": "float[1,2,3,3] mask",
+    "matrix": "float[3,3] mask",
+    "row": "float[3] mask",
+}
+
+
+@pytest.mark.parametrize("shape", MASKS)
+def test_mask_of_any_shape_becomes_attention_bias(shape: str) -> None:
+    body = f"{BERT} a = Add(c, mask) p = Softmax(a) {BACK}"
+    model = fires("AttentionFusion", _model(body, f"{INPUTS}, {MASKS[shape]}"), sizes={"B": 2})
+    assert ("Expand" in ops_of(model)) == (shape not in ("full", "by_head"))
+
+
+def test_two_masks_are_added_up() -> None:
+    body = f"{BERT} a = Add(c, mask) a2 = Add(bias, a) p = Softmax(a2) {BACK}"
+    inputs = f"{INPUTS}, float[B,1,3,3] mask, float[1,2,3,3] bias"
+    fires("AttentionFusion", _model(body, inputs), ["Add", "MultiHeadAttention"], sizes={"B": 2})
+
+
+def test_layers_share_the_expansion_of_their_mask() -> None:
+    layer = f"{BERT} a = Add(c, mask) p = Softmax(a) {BACK}"
+    names = ["qs", "qh", "k1s", "k1h", "vs", "vh", "m", "c", "a", "p", "o", "t"]
+    second = layer.replace("Reshape(q,", "Reshape(y,").replace("y = ", "z = ").replace("k1h = ", "K1h = ")
+    for name in names:
+        second = second.replace(f" {name} = ", f" {name}2 = ").replace(f"({name},", f"({name}2,")
+        second = second.replace(f"({name})", f"({name}2)").replace(f", {name})", f", {name}2)")
+    second = second.replace("qs = Reshape(y", "qs2 = Reshape(y").replace("K1h = ", "k1h2 = ")
+    text = _model(f"{layer} {second}", f"{INPUTS}, float[B,1,1,3] mask", "float[B,3,8] z")
+    assert ops_of(fires("AttentionFusion", text, sizes={"B": 2})).count("Expand") == 1
+
+
+GUARD = (
+    f"{BERT} bias = Where(keep, zero, low) a = Add(c, bias) s = Softmax(a) n = IsNaN(s) p = Where(n, zero, s) {BACK}"
+)
+
+
+def test_replacement_of_nan_goes_away_where_the_mask_is_finite() -> None:
+    model = fires("AttentionFusion", _model(GUARD, f"{INPUTS}, bool[B,1,3,3] keep"), sizes={"B": 2})
+    assert ops_of(model) == ["Where", "MultiHeadAttention"]
+
+
+def test_replacement_of_nan_stays_where_the_mask_may_be_infinite() -> None:
+    text = _model(GUARD.replace("bias = Where(keep, zero, low) ", ""), f"{INPUTS}, float[B,1,3,3] bias")
+    stays("AttentionFusion", text, because="not known to be finite")
+
+
+def test_cache_of_keys_and_values_becomes_past_and_present() -> None:
+    body = f"{_heads('q')} {_heads('k1')} {_heads('v', source='v')} kc = Concat <axis = 2> (pk, k1h) "
+    body += "vc = Concat <axis = -2> (pv, vh) kt = Transpose <perm = [0,1,3,2]> (kc) m = MatMul(qh, kt) c = Mul(m, k) "
+    body += "a = Add(c, mask) p = Softmax(a) " + BACK.replace("vh", "vc")
+    inputs = f"{INPUTS}, float[B,2,P,4] pk, float[B,2,P,4] pv, float[B,1,3,P + 3] mask".replace("P + 3", "T")
+    text = _model(body, inputs, "float[B,3,8] y, float[B,2,T,4] kc, float[B,2,T,4] vc")
+    model = fires("AttentionFusion", text, sizes={"B": 2, "P": 5, "T": 8})
+    node = next(node for node in model.graph if node.op_type == "MultiHeadAttention")
+    assert [value.name for value in node.present_outputs()] == ["y", "kc", "vc"]
+    assert "Concat" not in [each.op_type for each in model.graph if each.inputs[0] is model.graph.inputs[3]]
+
+
+def test_cache_whose_length_the_mask_is_made_from_stays_outside() -> None:
+    body = f"{_heads('q')} {_heads('k1')} {_heads('v', source='v')} kc = Concat <axis = 2> (pk, k1h) "
+    body += "vc = Concat <axis = 2> (pv, vh) kt = Transpose <perm = [0,1,3,2]> (kc) m = MatMul(qh, kt) c = Mul(m, k) "
+    body += "mean = ReduceMax(kc) a = Add(c, mean) p = Softmax(a) " + BACK.replace("vh", "vc")
+    text = _model(body, f"{INPUTS}, float[B,2,5,4] pk, float[B,2,5,4] pv")
+    model = fires("AttentionFusion", text, sizes={"B": 2})
+    assert ops_of(model).count("Concat") == 2 + ops_of(model).count("Expand")
+
+
+def test_keys_and_values_of_four_axes_are_taken_as_they_are() -> None:
+    body = f"{_heads('q')} kt = Transpose <perm = [0,1,3,2]> (kh) m = MatMul(qh, kt) p = Softmax(m) {BACK}"
+    inputs = "float[B,3,8] q, float[B,2,7,4] kh, float[B,2,7,4] vh"
+    fires("AttentionFusion", _model(body, inputs), ["MultiHeadAttention"], sizes={"B": 2})
+
+
+def test_product_that_is_not_merged_is_split_again() -> None:
+    body = f"{BERT} p = Softmax(c) o = MatMul(p, vh) y = Neg(o)"
+    text = _model(body, outputs="float[B,2,3,4] y")
+    fires("AttentionFusion", text, ["MultiHeadAttention", "Reshape", "Transpose", "Neg"], sizes={"B": 2})
+
+
+def test_merging_to_a_matrix_keeps_its_reshape() -> None:
+    body = f"{BERT} p = Softmax(c) {BACK}".replace("merge)", "flat)")
+    text = _model(body, outputs="float[N,8] y", more=", int64[2] flat = {-1, 8}")
+    fires("AttentionFusion", text, ["MultiHeadAttention", "Reshape"], sizes={"B": 2, "N": 6})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{BERT} p = Softmax <axis = 1> (c) {BACK}",
+        f"{_heads('q')} {_heads('k1')} {_heads('v')} m = Mul(qh, k1h) p = Softmax(m) o = Mul(p, vh) "
+        "t = Transpose <perm = [0,2,1,3]> (o) y = Reshape(t, merge)",
+        f"{BERT} s = Softmax(c) p = Mul(s, k) {BACK}",
+    ],
+    ids=["softmax_over_heads", "no_products", "weights_scaled"],
+)
+def test_near_misses_of_attention_stay(body: str) -> None:
+    stays("AttentionFusion", _model(body))
+
+
+def test_attention_stays_when_the_weights_are_a_graph_output() -> None:
+    text = _model(f"{BERT} p = Softmax(c) {BACK}", outputs="float[B,3,8] y, float[B,2,3,3] p")
+    stays("AttentionFusion", text)
+
+
+def test_attention_stays_when_the_batches_are_not_known_to_be_equal() -> None:
+    body = f"{BERT} p = Softmax(c) {BACK}"
+    stays("AttentionFusion", _model(body, INPUTS.replace("float[B,3,8] v", "float[1,3,8] v")), because="same batch")
+
+
+def test_padding_that_masks_whole_rows_gives_equal_results() -> None:
+    body = f"{BERT} a = Add(c, mask) p = Softmax(a) {BACK}"
+    mask = np.zeros((2, 1, 1, 3), np.float32)
+    mask[0] = np.finfo(np.float32).min
+    mask[1, ..., 2] = np.finfo(np.float32).min
+    text = _model(body, f"{INPUTS}, float[B,1,1,3] mask")
+    fires("AttentionFusion", text, sizes={"B": 2}, feeds={"mask": mask})
+
+
+CAUSAL = ", uint8[1,1,4,4] tril = {1,0,0,0, 1,1,0,0, 1,1,1,0, 1,1,1,1}, int64[1] none = {0}, int64[1] three = {3}, \
+int64[1] row = {2}, int64[1] column = {3}, int64[1] one = {1}, float far = {-10000.0}, float near = {-10.0}"
+CHOICE = (
+    "rows = Slice(tril, none, three, row, one) cut = Slice(rows, none, three, column, one) keep = Cast <to = 9> (cut) "
+)
+CHOICE += f"a = Where(keep, c, far) p = Softmax(a) {BACK}"
+
+
+def test_choice_by_a_causal_buffer_becomes_a_mask() -> None:
+    model = fires("AttentionFusion", _model(f"{BERT} {CHOICE}", more=CAUSAL), sizes={"B": 2})
+    assert "MultiHeadAttention" in ops_of(model)
+    assert "Softmax" not in ops_of(model)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [CHOICE.replace("c, far", "c, near"), CHOICE.replace("none, three, column", "one, far_end, column")],
+    ids=["number_is_not_low", "first_column_is_cut"],
+)
+def test_choice_that_is_no_addition_stays(choice: str) -> None:
+    stays("AttentionFusion", _model(f"{BERT} {choice}", more=f"{CAUSAL}, int64[1] far_end = {{4}}"))
