@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,11 @@ def external_test_data() -> Path:
     if folder is None:
         pytest.skip(ABSENT)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep tests away from the user's cache, so that they neither fill it nor depend on what lies there."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ORT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield

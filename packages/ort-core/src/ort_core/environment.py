@@ -93,6 +93,11 @@ class Environment:
         """The passes that plugins bring."""
         return tuple(p for _, passes in self.plugins.call("ort_passes") for p in passes)  # type: ignore[attr-defined]  # as hookspecs says
 
+    @cached_property
+    def has_own_passes_or_operators(self) -> bool:
+        """Whether plugins bring passes or operators."""
+        return bool(self.passes or any(offered for _, offered in self.plugins.call("ort_custom_ops")))
+
     def provider_classes(self) -> dict[str, type[ExecutionProvider]]:
         """Return all usable provider classes by name, highest priority first."""
         classes = self.plugins.providers.values()

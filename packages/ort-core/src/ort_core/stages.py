@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import cast
 
 from ort_core.environment import Environment
-from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable
+from ort_core.errors import InvalidArgument, NotFound, OrtError, ProviderUnavailable
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -21,6 +22,7 @@ from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
 from ort_core.ops.inference_report import NoteKind
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
+from ort_core.optimized_cache import MIN_NODES, OptimizedModelCache
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport
@@ -35,6 +37,7 @@ from ort_core.settings import environment_value
 
 log = logging.getLogger(__name__)
 
+_NOT_OPTIMIZING = frozenset({"strict", "allow_last_resort", "num_threads", "seed", "use_cache"})  # of PrepareSettings
 ProviderRequest = Sequence[tuple[str, Mapping[str, object]]]
 
 
@@ -47,7 +50,8 @@ class PrepareSettings:
     """What decides how a model is prepared.
 
     ``strict``: anything that does not run on the first provider asked for is an error. ``allow_last_resort``: what
-    nobody else took may go to the last resort (the CPU) although it was not asked for.
+    nobody else took may go to the last resort (the CPU) although it was not asked for. ``use_cache``: the optimised
+    model may come from the artefact cache.
     """
 
     strict: bool = False
@@ -57,6 +61,7 @@ class PrepareSettings:
     extra_passes: tuple[Pass, ...] = ()
     num_threads: int = 0
     seed: int | None = None
+    use_cache: bool = False
 
     @classmethod
     def of(
@@ -74,7 +79,14 @@ class PrepareSettings:
             tuple(cast("Iterable[Pass]", options.custom_passes)),
             options.intra_op_num_threads or threads,
             environment.seed,
+            bool(options.setting("session.optimized_model_cache") and environment_value("ORT_OPTIMIZED_MODEL_CACHE")),
         )
+
+    @property
+    def optimization_facts(self) -> tuple[tuple[str, str], ...]:
+        """What decides how a model is optimised, as facts of a cache key: every setting that is not known not to."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_OPTIMIZING}
+        return tuple((n, repr(sorted(v) if isinstance(v, frozenset) else v)) for n, v in given.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +103,15 @@ class ProviderSelection:
 
 
 @dataclass(frozen=True, slots=True)
+class OptimizedModel:
+    """A model with its types inferred and the basic passes done; ``report`` only where passes ran here and now."""
+
+    model: Model
+    report: PipelineReport | None
+    is_from_cache: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedModel:
     """A model that can run."""
 
@@ -100,6 +121,7 @@ class PreparedModel:
     selection: ProviderSelection
     provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     optimization: PipelineReport | None = None
+    is_from_cache: bool = False
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -114,7 +136,7 @@ def prepare(
     providers: ProviderRequest | None = None,
     disabled_passes: Iterable[str] = (),
 ) -> PreparedModel:
-    """Take a loaded model through all stages. The model is optimised in place and frozen.
+    """Take a loaded model through all stages. The model given is used up: optimised in place, or replaced.
 
     Args:
         model: an editable model.
@@ -128,9 +150,41 @@ def prepare(
     """
     settings = PrepareSettings.of(options, environment, disabled_passes)
     selection = select_providers(providers, environment, settings)
+    optimized = optimize_cached(model, environment, settings)
+    ready = optimized.model.freeze()
+    return plan_model(ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache)
+
+
+def optimize_cached(model: Model, environment: Environment, settings: PrepareSettings) -> OptimizedModel:
+    """Return the optimised model out of the artefact cache, else optimise ``model`` in place and keep the result.
+
+    Passes and operators of plugins and users have no version that could be part of a key: with any of them the
+    cache is left alone. Raises as ``optimize``.
+    """
+    is_cacheable = (
+        settings.use_cache
+        and len(model.graph) >= MIN_NODES
+        and settings.level >= GraphOptimizationLevel.ORT_ENABLE_BASIC
+        and not (settings.extra_passes or environment.has_own_passes_or_operators)
+    )
+    cache = _open_cache(model, settings) if is_cacheable else None
+    found = cache.find() if cache is not None else None
+    if found is not None:
+        log.info("the optimised model comes from the cache")
+        return OptimizedModel(found, None, is_from_cache=True)
+    start = time.perf_counter()
     report = optimize(model, environment, settings)
-    model.freeze()
-    return plan_model(model, selection, environment, settings, report)
+    if cache is not None and cache.keep(model, time.perf_counter() - start):
+        log.info("the optimised model was put into the cache")
+    return OptimizedModel(model, report)
+
+
+def _open_cache(model: Model, settings: PrepareSettings) -> OptimizedModelCache | None:
+    try:
+        return OptimizedModelCache(model, settings.optimization_facts)
+    except OrtError as error:  # a constant is unreadable: optimising says so with the node that needs it
+        log.info("the cache of optimised models is not used: %s", error)
+        return None
 
 
 def optimize(model: Model, environment: Environment, settings: PrepareSettings) -> PipelineReport | None:
@@ -234,6 +288,8 @@ def plan_model(
     environment: Environment,
     settings: PrepareSettings,
     optimization: PipelineReport | None = None,
+    *,
+    is_from_cache: bool = False,
 ) -> PreparedModel:
     """Partition a frozen model, compile every partition and build the plan.
 
@@ -262,9 +318,11 @@ def plan_model(
             break
         except CompileFailed as error:
             _exclude(error, selection, settings, exclusions, fallbacks)
-    report = PlacementReport(partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks))
+    report = PlacementReport(
+        partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache
+    )
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
-    return PreparedModel(model, plan, report, selection, options, optimization)
+    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache)
 
 
 def _exclude(

@@ -1,17 +1,18 @@
 """ArtefactCache: files named by their key, written atomically, checked when read, bounded in size.
 
-An entry is a header line (format, length, SHA-256 of the content) and the content. Anything that does not fit is
-removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else. Several processes may
-share a cache: a writer renames a finished file into place, a reader never sees half of one.
+An entry is a header line (format, length, SHA-256 of the content, padded to a fixed length) and the content. Anything
+that does not fit is removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else.
+Several processes may share a cache: a writer renames a finished file into place, a reader never sees half of one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from ort_core.settings import environment_value
 
 log = logging.getLogger(__name__)
 
-_MAGIC = b"ort-core-artefact-1"
+_MAGIC = b"ort-core-artefact-2"
+_HEADER_NBYTES = 128  # fixed, so that what is aligned within the content is aligned in the mapped file
 DEFAULT_MAX_NBYTES = 4 << 30
 _SUFFIX = ".artefact"
 
@@ -60,29 +62,40 @@ class ArtefactCache:
 
     def get(self, key: CacheKey) -> bytes | None:
         """Return the content of an entry, or ``None`` when it is absent, corrupt (it is removed) or not readable."""
+        content = self.map(key)
+        return None if content is None else bytes(content)
+
+    def map(self, key: CacheKey) -> memoryview | None:
+        """Return the content of an entry as mapped memory, checked; ``None`` as for ``get``.
+
+        A writer replaces files and never changes one, so the view stays as it is for as long as it is held.
+        """
         path = self._path(key)
-        try:
-            stored = path.read_bytes()
-        except OSError:
+        stored = _mapped(path)
+        if stored is None:
             return None
         content = _checked(stored)
         if content is None:
             log.warning("cache entry %s is corrupt and will be rebuilt", path)
-            path.unlink(missing_ok=True)
+            stored.release()
+            _unlink(path)
             return None
         _touch(path)
         return content
 
-    def put(self, key: CacheKey, content: bytes) -> bool:
-        """Write an entry; returns whether that worked: a full or read-only disk is no error, only no cache."""
+    def put(self, key: CacheKey, *parts: bytes | memoryview) -> bool:
+        """Write an entry, its content in one or more parts; returns whether that worked.
+
+        A full or read-only disk is no error, the cache is then unused.
+        """
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, partial = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_header(content))
-                    file.write(content)
+                    file.write(_header(parts))
+                    file.writelines(parts)
                 Path(partial).replace(path)
             except BaseException:
                 Path(partial).unlink(missing_ok=True)
@@ -95,7 +108,7 @@ class ArtefactCache:
 
     def remove(self, key: CacheKey) -> None:
         """Remove one entry if it is there."""
-        self._path(key).unlink(missing_ok=True)
+        _unlink(self._path(key))
 
     def entries(self) -> Iterator[CacheEntry]:
         """Yield all entries, in no order; files that vanish meanwhile are passed over."""
@@ -118,7 +131,8 @@ class ArtefactCache:
         for entry in entries:
             if total <= limit:
                 break
-            entry.path.unlink(missing_ok=True)
+            if not _unlink(entry.path):
+                continue
             total -= entry.nbytes
             removed += 1
         return removed
@@ -131,13 +145,36 @@ class ArtefactCache:
         return self.folder / key.kind / f"{key.digest()}{_SUFFIX}"
 
 
-def _header(content: bytes) -> bytes:
-    return b"%s %d %s\n" % (_MAGIC, len(content), hashlib.sha256(content).hexdigest().encode())
+def _mapped(path: Path) -> memoryview | None:
+    try:
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError:
+        return None
+    except ValueError:  # an empty file cannot be mapped
+        return memoryview(b"")
 
 
-def _checked(stored: bytes) -> bytes | None:
-    header, newline, content = stored.partition(b"\n")
-    return content if newline and header + newline == _header(content) else None
+def _header(parts: Sequence[bytes | memoryview]) -> bytes:
+    hasher = hashlib.sha256()
+    for part in parts:
+        hasher.update(part)
+    length = sum(len(part) for part in parts)
+    return (b"%s %d %s" % (_MAGIC, length, hasher.hexdigest().encode())).ljust(_HEADER_NBYTES - 1) + b"\n"
+
+
+def _checked(stored: memoryview) -> memoryview | None:
+    content = stored[_HEADER_NBYTES:]
+    return content if len(stored) >= _HEADER_NBYTES and stored[:_HEADER_NBYTES] == _header([content]) else None
+
+
+def _unlink(path: Path) -> bool:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:  # another user's file, or, on Windows, one that somebody maps
+        log.info("cache entry %s cannot be removed: %s", path, error)
+        return False
+    return True
 
 
 def _touch(path: Path) -> None:

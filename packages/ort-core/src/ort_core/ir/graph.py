@@ -36,6 +36,9 @@ class Graph:
         self.owner: Node | None = None
         self._inputs: list[Value] = []
         self._outputs: list[Value] = []
+        # The sets let Value.is_graph_input and is_graph_output take constant time: passes ask them of every value.
+        self._input_set: set[Value] = set()
+        self._output_set: set[Value] = set()
         self._initializers: dict[str, Value] = {}
         self._first: Node | None = None
         self._last: Node | None = None
@@ -95,22 +98,29 @@ class Graph:
         self._check_editable()
         value.graph = self
         self._inputs.append(value)
+        self._input_set.add(value)
         self._note(value)
 
     def add_output(self, value: Value) -> None:
         """Return one more value."""
         self._check_editable()
         self._outputs.append(value)
+        self._output_set.add(value)
 
     def set_output(self, index: int, value: Value) -> None:
         """Return ``value`` at position ``index``."""
         self._check_editable()
+        replaced = self._outputs[index]
         self._outputs[index] = value
+        if not any(output is replaced for output in self._outputs):  # a value may be returned twice
+            self._output_set.discard(replaced)
+        self._output_set.add(value)
 
     def set_inputs(self, inputs: Sequence[Value]) -> None:
         """Replace the list of formal inputs."""
         self._check_editable()
         self._inputs = []
+        self._input_set = set()
         for value in inputs:
             self.add_input(value)
 
@@ -118,6 +128,7 @@ class Graph:
         """Replace the list of returned values."""
         self._check_editable()
         self._outputs = list(outputs)
+        self._output_set = set(self._outputs)
 
     def add_initializer(self, value: Value) -> Value:
         """Add a value that has a constant; a value that is an input already gets a default that way."""

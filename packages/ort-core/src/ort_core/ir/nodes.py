@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.ir.attributes import Attribute
+from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.ir.values import Value
 
 if TYPE_CHECKING:
@@ -179,9 +179,11 @@ class Node:
 
     def subgraphs(self) -> tuple[Graph, ...]:
         """Return the graphs nested in the attributes, in attribute order (the fused ``body`` is not one)."""
-        if not self.attributes:
-            return ()
-        return tuple(graph for attribute in self.attributes.values() for graph in attribute.graphs())
+        found: tuple[Graph, ...] = ()
+        for attribute in self.attributes.values():  # asked of every node by every walk: no generator, no call
+            if attribute.kind is AttributeKind.GRAPH or attribute.kind is AttributeKind.GRAPHS:
+                found += attribute.graphs()
+        return found
 
     @property
     def qualified_name(self) -> str:

@@ -22,8 +22,9 @@ def graphs_of(graph: Graph) -> Iterator[Graph]:
     """Yield a graph and every graph nested in it, outer before inner."""
     yield graph
     for node in graph:
-        for nested in node.subgraphs():
-            yield from graphs_of(nested)
+        if node.attributes:
+            for nested in node.subgraphs():
+                yield from graphs_of(nested)
 
 
 def captured_values(node: Node) -> tuple[Value, ...]:

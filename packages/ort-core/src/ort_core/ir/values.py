@@ -52,12 +52,12 @@ class Value:
     @property
     def is_graph_output(self) -> bool:
         """Whether the graph that owns this value returns it."""
-        return self.graph is not None and any(output is self for output in self.graph.outputs)
+        return self.graph is not None and self in self.graph._output_set
 
     @property
     def is_graph_input(self) -> bool:
         """Whether this is a formal input of the graph that owns it."""
-        return self.graph is not None and any(value is self for value in self.graph.inputs)
+        return self.graph is not None and self in self.graph._input_set
 
     @property
     def shape(self) -> Shape | None:
@@ -76,10 +76,8 @@ class Value:
             return
         for node, index in self.uses:
             node.set_input(index, replacement)
-        if outputs and self.graph is not None:
-            for index, output in enumerate(self.graph.outputs):
-                if output is self:
-                    self.graph.set_output(index, replacement)
+        if outputs and self.graph is not None and self.is_graph_output:
+            self.graph.set_outputs([replacement if output is self else output for output in self.graph.outputs])
 
     def __repr__(self) -> str:
         return f"Value({self.name!r}, {self.type})"

@@ -100,6 +100,11 @@ def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None)
     )  # fmt: skip
 
 
+def load_graph(proto: onnx.GraphProto, files: ExternalFiles | None = None) -> Graph:
+    """Build a graph by itself from a GraphProto. Raises as ``load_model``."""
+    return _GraphLoader(files).graph(proto, {}, 0)
+
+
 def _read_proto(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(source, onnx.ModelProto):
         return source, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import onnx
 
@@ -22,6 +22,13 @@ from ort_core.onnx_io.type_proto import save_type
 
 MAX_PROTOBUF_NBYTES = (1 << 31) - 1
 _ALIGNMENT = 64  # of each tensor in an external file: a cache line, so that mapped weights need no copy
+
+
+class ConstantWriter(Protocol):
+    """Decides where the data of an initializer goes."""
+
+    def save(self, constant: Constant, name: str) -> onnx.TensorProto:
+        """Return a TensorProto that holds the data or says where it is."""
 
 
 class ExternalWriter:
@@ -86,7 +93,7 @@ def model_to_bytes(model: Model) -> bytes:
     return _serialize(model_to_proto(model))
 
 
-def model_to_proto(model: Model, writer: ExternalWriter | None = None) -> onnx.ModelProto:
+def model_to_proto(model: Model, writer: ConstantWriter | None = None) -> onnx.ModelProto:
     """Return the ModelProto of a model."""
     proto = onnx.ModelProto(
         ir_version=model.ir_version, producer_name=model.producer_name, producer_version=model.producer_version,
@@ -102,7 +109,7 @@ def model_to_proto(model: Model, writer: ExternalWriter | None = None) -> onnx.M
     return proto
 
 
-def graph_to_proto(graph: Graph, writer: ExternalWriter | None = None) -> onnx.GraphProto:
+def graph_to_proto(graph: Graph, writer: ConstantWriter | None = None) -> onnx.GraphProto:
     """Return the GraphProto of a graph; values keep their names."""
     proto = onnx.GraphProto(name=graph.name or "graph", doc_string=graph.doc)
     for key, text in graph.metadata.items():
@@ -124,7 +131,7 @@ def graph_to_proto(graph: Graph, writer: ExternalWriter | None = None) -> onnx.G
     return proto
 
 
-def node_to_proto(node: Node, writer: ExternalWriter | None = None) -> onnx.NodeProto:
+def node_to_proto(node: Node, writer: ConstantWriter | None = None) -> onnx.NodeProto:
     """Return the NodeProto of a node."""
     proto = onnx.NodeProto(
         op_type=node.op_type, domain=node.domain, name=node.name, overload=node.overload, doc_string=node.doc,
@@ -137,7 +144,7 @@ def node_to_proto(node: Node, writer: ExternalWriter | None = None) -> onnx.Node
     return proto
 
 
-def attribute_to_proto(attribute: Attribute, writer: ExternalWriter | None = None) -> onnx.AttributeProto:
+def attribute_to_proto(attribute: Attribute, writer: ConstantWriter | None = None) -> onnx.AttributeProto:
     """Return the AttributeProto of an attribute."""
     proto = onnx.AttributeProto(name=attribute.name, type=onnx.AttributeProto.AttributeType.Name(attribute.kind))
     if attribute.reference is not None:

@@ -104,3 +104,8 @@ def _function_proto(
         return Rejection(f"{node.qualified_name} has no function body for these attributes and input types", node)
     proto.ParseFromString(content)
     return proto
+
+
+def onnx_version() -> str:
+    """Return the version of the ``onnx`` package, which decides the operators' schemas and function bodies."""
+    return onnx.__version__

@@ -44,13 +44,15 @@ class PlacementReport:
     """The placement of a whole model.
 
     ``providers`` are those asked for, in order; ``unavailable`` are those that were asked for and cannot run, with
-    the reason; ``fallbacks`` say in a sentence each what was run elsewhere than asked.
+    the reason; ``fallbacks`` say in a sentence each what was run elsewhere than asked. ``is_optimized_model_cached``:
+    the optimised model was not made for this session but found in the cache.
     """
 
     nodes: tuple[NodePlacement, ...]
     providers: tuple[str, ...]
     unavailable: tuple[tuple[str, str], ...] = ()
     fallbacks: tuple[str, ...] = ()
+    is_optimized_model_cached: bool = False
 
     def counts(self) -> dict[str, int]:
         """Return the number of nodes by provider."""
@@ -73,6 +75,7 @@ class PlacementReport:
             "providers": list(self.providers),
             "unavailable": dict(self.unavailable),
             "fallbacks": list(self.fallbacks),
+            "is_optimized_model_cached": self.is_optimized_model_cached,
             "counts": self.counts(),
             "nodes": [
                 {
@@ -85,7 +88,8 @@ class PlacementReport:
         }  # fmt: skip
 
     def __str__(self) -> str:
-        lines = [f"Placement: {len(self.nodes)} nodes on {', '.join(self.providers)}"]
+        origin = ", optimised model from the cache" if self.is_optimized_model_cached else ""
+        lines = [f"Placement: {len(self.nodes)} nodes on {', '.join(self.providers)}{origin}"]
         lines.extend(f"  not available: {name}: {reason}" for name, reason in self.unavailable)
         for name, nodes in self.partitions().items():
             operators = Counter(node.op_type for node in nodes)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -63,7 +64,8 @@ def _fold(context: PassContext, node: Node) -> Rejection | None:
         return objection
     constants = [constant_of(value) for value in node.inputs]
     assert context.evaluate_node is not None
-    results = context.evaluate_node(node, [None if c is None else c.array() for c in constants])
+    arrays = [None if c is None else c.array() for c in constants]
+    results = context.evaluate_node(node, arrays)
     if isinstance(results, Rejection):
         return results
     limit = _max_nbytes(context, constants)
@@ -75,7 +77,7 @@ def _fold(context: PassContext, node: Node) -> Rejection | None:
             return Rejection(f"output {output.name!r} is no tensor", node)
         if result.nbytes > limit:
             return Rejection(f"the result takes {result.nbytes} bytes, above the limit of {limit}", node)
-        patch.replace(output, patch.constant(_owned(result, output.type), output.name))
+        patch.replace(output, patch.constant(_owned(result, output.type, arrays), output.name))
     patch.remove(node)
     return patch.apply()
 
@@ -113,13 +115,24 @@ def _nbytes(value_type: object) -> int | None:
     return math.prod(sizes) * max(1, value_type.dtype.bits // 8)
 
 
-def _owned(result: np.ndarray, value_type: object) -> Constant:
-    """Return the result as a constant that shares no memory with the inputs when it shows only a part of them."""
+def _owned(result: np.ndarray, value_type: object, inputs: Sequence[np.ndarray | None]) -> Constant:
+    """Return the result as a constant that keeps no more memory than it shows.
+
+    A view of a whole input, such as a transposed weight, stays one: the weight may lie in a mapped file.
+    """
     base = result.base
     keeps_more = isinstance(base, np.ndarray) and base.nbytes > result.nbytes
-    array = np.array(result) if keeps_more or not result.flags.c_contiguous else result
+    if any(array is not None and _shows_all(result, array) for array in inputs):
+        array = result
+    else:
+        array = np.array(result) if keeps_more or not result.flags.c_contiguous else result
     dtype = value_type.dtype if isinstance(value_type, TensorType) else DataType.UNDEFINED
     return Constant.of(array, dtype if dtype is not DataType.UNDEFINED and array.dtype == dtype.numpy else None)
+
+
+def _shows_all(view: np.ndarray, array: np.ndarray) -> bool:
+    same_size = view.nbytes == array.nbytes and view.itemsize == array.itemsize
+    return same_size and view.size > 0 and byte_bounds(view) == byte_bounds(array)
 
 
 def _chosen_branch(node: Node) -> Graph | None:

@@ -11,7 +11,8 @@ import weakref
 
 import numpy as np
 
-from ort_core.cpu.codegen.jit import CompiledModule, compile_module, host_target
+from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.jit import CompiledModule, host_target
 from ort_core.cpu.threads.pool_code import ALIVE, POOL_NBYTES, SIZE, SPINS, pool_text
 from ort_core.cpu.threads.primitives import primitives_for
 
@@ -88,7 +89,7 @@ _code: list[CompiledModule] = []  # one entry, never freed: sleeping workers sta
 def _pool_code() -> CompiledModule:
     if not _code:
         target = host_target()
-        _code.append(compile_module(pool_text(target.triple, primitives_for(target.triple)), target))
+        _code.append(compiled(pool_text(target.triple, primitives_for(target.triple)), target))
     return _code[0]
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
-from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module
+from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_text, scratch_nbytes
 from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
 from ort_core.cpu.codegen.packing import pack_panels
@@ -175,7 +176,7 @@ def _product(left: View, right: View, constant: np.ndarray | None, operator: str
 def _packed(constant: np.ndarray) -> np.ndarray:
     from ort_core.cpu.codegen.jit import host_target
 
-    return pack_panels(np.ascontiguousarray(constant, np.float32), tile_shape(host_target()).columns)
+    return pack_panels(np.asarray(constant, np.float32), tile_shape(host_target()).columns)
 
 
 def _swapped(view: View) -> View:
@@ -200,7 +201,7 @@ def _last_stride(view: View, shape: Sequence[KnownDim]) -> KnownDim:
 
 @functools.cache
 def _tiles(target: Target) -> CompiledModule:
-    return compile_module(tiles_text(target), target)
+    return compiled(tiles_text(target), target)
 
 
 @functools.cache
