@@ -16,7 +16,7 @@ from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rule_table import RULES
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, check_bound
+from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState, convex_groups
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
@@ -80,6 +80,7 @@ class CpuPartition(CompiledPartition):
     def __init__(self, request: CompileRequest, target: Target, pool: ThreadPool) -> None:
         self._request = request
         self.refusals: dict[Node, str] = {}
+        self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         groups = self._native_groups(target, pool)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
@@ -122,13 +123,29 @@ class CpuPartition(CompiledPartition):
     def _run_step(
         self, step: _Step, values: list[RuntimeValue], run_state: RunState, observed: bool
     ) -> Sequence[RuntimeValue]:
-        if step.program is not None and not observed:
+        if step.program is not None:
             arrays = [values[slot] for slot in step.native_reads]
+            observe = self._step_observer(step.program, run_state) if observed else None
             try:
-                return step.program.run([a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays])
+                contiguous = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+                return step.program.run(contiguous, run_state.guard, observe)
             except (SizesDiffer, DataError) as reason:
                 log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
         return step.kernels.run([values[slot] for slot in step.reads], run_state)
+
+    def _step_observer(self, program: NativeProgram, run_state: RunState) -> StepObserver:
+        """Report native steps to a run's observer: each as a node named for the operators that it computes."""
+
+        def observe(number: int, start: int) -> None:
+            node = self._step_nodes.get((program, number))
+            if node is None:
+                operators = "+".join(program.steps[number].operators) or "Copy"
+                node = Node(operators, (), 0, name=f"{self._request.name}/native-{number}", domain="ort_core.cpu")
+                self._step_nodes[program, number] = node
+            assert run_state.observer is not None
+            run_state.observer(node, start, (), ())
+
+        return observe
 
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph

@@ -7,9 +7,11 @@ outputs into it.
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,7 +25,10 @@ from ort_core.cpu.sizes import SizeProgram
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER, STEP_WORDS
 from ort_core.plugin.ir import DataType, KnownDim, SymbolicDim, Value
+from ort_core.plugin.kernels import RunGuard, Unguarded
 
+StepObserver = Callable[[int, int], None]
+UNGUARDED = Unguarded()
 ALIGNMENT = 64
 MAX_PLANS = 64
 MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
@@ -61,18 +66,27 @@ class NativeProgram:
         self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
         self._lock = threading.Lock()
 
-    def run(self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
-        """Run once on arrays of the declared element types; returns the outputs, in ``buffers`` where they are given.
+    def run(
+        self, inputs: Sequence[np.ndarray], guard: RunGuard = UNGUARDED, observe: StepObserver | None = None
+    ) -> list[np.ndarray]:
+        """Run once on arrays of the declared element types and return the outputs.
+
+        Args:
+            inputs: one array per input, C-contiguous.
+            guard: asked before memory is taken.
+            observe: called behind every step with its number and its start in ns; the steps then run one by one.
 
         Raises:
             SizesDiffer: a size is not as declared.
             DataError: an index lies out of bounds.
+            AllocationLimitExceeded: the program would take more memory than the guard allows.
         """
         signature = tuple([array.shape for array in inputs])
         plan = self._plans.get(signature)
         if plan is None:
             plan = self._plan(signature)
-        return plan.run(inputs, buffers)
+        guard.check_allocation(plan.nbytes, "a native program")
+        return plan.run(inputs, observe)
 
     def _plan(self, signature: tuple[tuple[int, ...], ...]) -> ProgramPlan:
         plan = ProgramPlan(self, self._bind(signature))
@@ -145,6 +159,8 @@ class ProgramPlan:
         )
         self._shapes = _split_shapes(values[layout.outputs_at : layout.work_at], program._out_types)
         self._dtypes = [dtype.numpy for dtype, _ in program._out_types]
+        output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
+        self.nbytes = self._arena_nbytes + output_nbytes
         self._wanted = 1 if values[layout.work_at] < PARALLEL_WORK else 1 << 30
         self._inputs: list[np.ndarray] = [np.empty(0, np.int64)] * len(program.inputs)
         self._outputs: list[list[np.ndarray]] = [[] for _ in program.outputs]
@@ -154,20 +170,17 @@ class ProgramPlan:
         for buffer, positions in layout.buffers.items():
             self._place(buffer, np.array(positions, np.int64))
 
-    def run(self, inputs: Sequence[np.ndarray], buffers: Sequence[np.ndarray | None] | None) -> list[np.ndarray]:
+    def run(self, inputs: Sequence[np.ndarray], observe: StepObserver | None) -> list[np.ndarray]:
         """Run once."""
-        outputs = [
-            np.empty(shape, dtype) if buffers is None or buffers[i] is None else buffers[i]
-            for i, (shape, dtype) in enumerate(zip(self._shapes, self._dtypes))
-        ]
+        outputs = [np.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
         try:
             state = self._states.popleft()
         except IndexError:
             state = _ProgramRunState(self)
-        state.run(inputs, outputs)  # type: ignore[arg-type]  # no None is left
+        state.run(inputs, outputs, observe)
         if len(self._states) < MAX_STATES:
             self._states.append(state)
-        return outputs  # type: ignore[return-value]  # as above
+        return outputs
 
     def _place(self, buffer: Buffer, positions: np.ndarray) -> None:
         if buffer.place is Place.INPUT:
@@ -205,7 +218,7 @@ class _ProgramRunState:
         self._steps_address = steps.ctypes.data
         self._count = len(program.steps)
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], observe: StepObserver | None) -> None:
         plan, table, template = self._plan, self._table, self._plan._template
         for array, positions in zip(inputs, plan._inputs):
             table[positions] = template[positions] + array.__array_interface__["data"][0]
@@ -213,7 +226,14 @@ class _ProgramRunState:
             address = array.__array_interface__["data"][0]
             for positions in groups:
                 table[positions] = template[positions] + address
-        plan._program._pool.run(self._steps_address, self._count, plan._wanted)
+        pool = plan._program._pool
+        if observe is None:
+            pool.run(self._steps_address, self._count, plan._wanted)
+        else:
+            for number in range(self._count):
+                start = time.perf_counter_ns()
+                pool.run(self._steps_address + number * 8 * STEP_WORDS, 1, plan._wanted)
+                observe(number, start)
         if self._error[0]:
             self._error[0] = 0
             raise DataError("an index lies out of bounds")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
-from ort_core.kernels.kernel import KernelContext, KernelSpec, SubgraphRunner, kernel
+from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
 from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.kernels.registry import KernelRegistry
 
@@ -13,8 +13,10 @@ __all__ = [
     "KernelContext",
     "KernelRegistry",
     "KernelSpec",
+    "RunGuard",
     "RuntimeValue",
     "SubgraphRunner",
+    "Unguarded",
     "kernel",
     "reference_kernels",
 ]
