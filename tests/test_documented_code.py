@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCK = re.compile(r"<!-- runnable -->\n\n?```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<shown>.*?)^```\n)?", re.S | re.M)
+CODE = r"<!-- runnable -->\n\n?```python\n(?P<code>.*?)^```\n"
+PRINTED = r"\n```text\n(?P<shown>.*?)^```\n"
+BLOCK = re.compile(f"{CODE}(?:{PRINTED})?", re.DOTALL | re.MULTILINE)
 PAGES = sorted(
     page.relative_to(ROOT).as_posix()
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
