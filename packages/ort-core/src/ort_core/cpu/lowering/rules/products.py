@@ -140,6 +140,8 @@ def gemm(lowering: Lowering, node: Node) -> None:
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
     if left.dtype is not F32:
         raise NotLowered("only float32")
+    if len(shape) != 2 or len(left.shape) != 2:
+        raise NotLowered("Gemm takes matrices")
     if node.int_attribute("transA", 0):
         left = _swapped(left)
     product = _product(left, *right, "Gemm", node.int_attribute("transB", 0) != 0)
@@ -150,6 +152,8 @@ def gemm(lowering: Lowering, node: Node) -> None:
     inputs: tuple[View, ...] = ()
     if node.input(2) is not None and beta != 0.0:
         bias = lowering.view(node.input(2))
+        if len(bias.shape) > 2:
+            raise NotLowered("C has more dimensions than the result")
         if not product.can_fuse(shape, [bias]):
             raise NotLowered("C does not lie along the result's rows")
         term = element(1, F32)
