@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
 from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_text, scratch_nbytes
 from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
