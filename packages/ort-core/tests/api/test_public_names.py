@@ -1,6 +1,5 @@
 """The users' door: every name of onnxruntime, lazily, and cheap to open."""
 
-
 import onnxruntime
 import pytest
 
