@@ -33,6 +33,25 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def models(session: nox.Session) -> None:
+    """Hold every real architecture of ORT_TEST_DATA against onnxruntime at every level; minutes, and 3 GB of disk."""
+    prepare(session, "test")
+    suite = f"{CORE}/tests/suites/test_model_skeletons.py"
+    session.run("pytest", suite, *session.posargs, env={"ORT_TEST_BIG_MODELS": "1"})
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Run a long campaign of broken models; arguments after ``--``: first seed, number of mutants, file of findings."""
+    prepare(session, "test")
+    folder = f"{CORE}/tests/fuzz"
+    first, count, out = session.posargs or ("0", "10000", "fuzz-findings.jsonl")
+    corpus = f"{session.create_tmp()}/corpus.pickle"
+    session.run("python", f"{folder}/corpus.py", corpus)
+    session.run("python", f"{folder}/campaign.py", corpus, first, count, out)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check rules and format with ruff."""
     prepare(session, "lint", core=False)

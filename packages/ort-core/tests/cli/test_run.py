@@ -1,3 +1,5 @@
+"""`ort run`: values from files and made up, outputs shown and saved, and what a mistake is answered with."""
+
 import json
 
 import numpy as np

@@ -61,11 +61,10 @@ def test_optimize_check_catches_a_pass_that_changes_results(ort, model_path, wro
     assert ort("optimize", model_path("small"), "--pass", "nowhere:Pass").code == 2
 
 
-def test_optimize_lists_passes_by_level(ort, model_path):
-    names = {
-        row["name"]: row["level"] for row in ort("optimize", model_path("small"), "--list", "--json").data["passes"]
-    }
+def test_optimize_lists_passes_by_level_without_a_model(ort):
+    names = {row["name"]: row["level"] for row in ort("optimize", "--list", "--json").data["passes"]}
     assert names["EliminateIdentity"] == "basic"
+    assert ort("optimize").code == 2
 
 
 def test_optimize_never_writes_over_the_weights_that_it_reads(ort, tmp_path):

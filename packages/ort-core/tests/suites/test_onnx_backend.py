@@ -1,4 +1,4 @@
-"""Every case of the ONNX backend test suite of the installed onnx, by the case's own expected outputs and tolerances."""
+"""Every case of the ONNX backend test suite of the installed onnx, by its own expected outputs and tolerances."""
 
 from __future__ import annotations
 

@@ -90,11 +90,22 @@ def new_table(columns: Sequence[str], *, numbers: Sequence[str] = (), title: str
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False)
     for name in columns:
         is_number = name in numbers
         table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     return table
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print a table and an empty line."""
+    console.print(table)
+    console.print()
+
+
+def count_text(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 node``, ``2 nodes``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 @contextmanager

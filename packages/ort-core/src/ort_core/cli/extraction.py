@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from ort_core import stages
+from ort_core.cli.console import count_text
 from ort_core.cli.evaluation import evaluate_by_reference
 from ort_core.cli.feeds import Feeds, InputRequest, run_with_feeds
 from ort_core.cli.parameters import parse_providers
@@ -224,7 +225,7 @@ def _write(part: Model, folder: Path, values: dict[str, object], nodes: Sequence
     data.mkdir(parents=True, exist_ok=True)
     constants = sum(v.constant.nbytes for v in part.graph.initializers if v.constant is not None)
     save_model(part, folder / "model.onnx", external_file="model.onnx.data" if constants > 1 << 30 else None)
-    files = {"model.onnx": f"{len(nodes)} nodes"}
+    files = {"model.onnx": count_text(len(nodes), "node")}
     for kind, border in (("input", part.graph.inputs), ("output", part.graph.outputs)):
         for index, value in enumerate(border):
             name = f"{DATA_FOLDER}/{kind}_{index}.pb"

@@ -25,7 +25,20 @@ from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 log = logging.getLogger(__name__)
 MIN_NODES = 2  # a single cheap node is not worth a program of its own
 HEAVY = frozenset(
-    {"MatMul", "Gemm", "Softmax", "LayerNormalization", "FusedMatMul", "Gelu", "Erf", "Exp", "Tanh", "Sigmoid"}
+    {
+        "InstanceNormalization",
+        "Conv",
+        "MatMul",
+        "Gemm",
+        "Softmax",
+        "LayerNormalization",
+        "FusedMatMul",
+        "Gelu",
+        "Erf",
+        "Exp",
+        "Tanh",
+        "Sigmoid",
+    }
 )
 
 

@@ -229,6 +229,7 @@ MEANINGS: Mapping[tuple[str, str], ElementMeaning] = {
     ("", "GreaterOrEqual"): _simple(lambda a, b: binary("ge", a, b)),
     ("", "And"): _simple(lambda a, b: binary("and", a, b)), ("", "Or"): _simple(lambda a, b: binary("or", a, b)),
     ("", "Xor"): _simple(lambda a, b: binary("xor", a, b)), ("", "Not"): _simple(lambda x: unary("not", x)),
+    ("", "IsNaN"): _only_float(lambda x: unary("is_nan", x)),
     ("com.microsoft", "Gelu"): _simple(gelu), ("com.microsoft", "FastGelu"): _fast_gelu,
     ("com.microsoft", "QuickGelu"): _quick_gelu, ("com.microsoft", "BiasGelu"): _bias_gelu,
 }  # fmt: skip

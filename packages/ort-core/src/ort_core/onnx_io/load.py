@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,17 +27,19 @@ from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import is_topologically_sorted, topological_order
-from ort_core.ir.types import TensorType
+from ort_core.ir.types import SparseTensorType, TensorType
 from ort_core.ir.values import Value
 from ort_core.onnx_io.external_data import ExternalFiles
 from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
 from ort_core.onnx_io.type_proto import load_type
+from ort_core.onnx_io.utf8 import check_text
 
 log = logging.getLogger(__name__)
 
 ModelSource = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | onnx.ModelProto
 
 MIN_IR_VERSION, MAX_IR_VERSION = 1, 14
+_MAX_VERSION = 2**31 - 1  # of an operator set: onnx's own look-up takes 32 bits
 _ORT_FORMAT = b"ORTM"  # the identifier that a FlatBuffers file of onnxruntime bears behind its first offset
 MAX_NESTING = 64  # graphs within graphs; exporters nest a handful, and Python's own stack is the limit far above
 
@@ -81,6 +83,7 @@ def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None)
         raise InvalidGraph("Missing opset in the model. All ModelProtos MUST have at least one entry that specifies "
                            "which version of the ONNX OperatorSet is being imported.")  # fmt: skip
     imports.setdefault("", 1)
+    check_text(proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     loader = _GraphLoader(files)
     functions = {}
     for function_proto in proto.functions:
@@ -90,9 +93,10 @@ def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None)
         functions[function.key] = function
     graph = loader.graph(proto.graph, {}, 0)
     _check_no_recursion(functions)
+    _check_no_references(graph)
     return Model(
         graph, imports, functions, proto.ir_version, proto.producer_name, proto.producer_version, proto.domain,
-        proto.model_version, proto.doc_string, {p.key: p.value for p in proto.metadata_props},
+        proto.model_version, proto.doc_string, _metadata(proto.metadata_props),
     )  # fmt: skip
 
 
@@ -141,11 +145,18 @@ def _parse(content: bytes, origin: str) -> onnx.ModelProto:
         raise InvalidProtobuf(f"Load model from {origin} failed:Protobuf parsing failed.") from error
 
 
+def _metadata(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
+    pairs = {entry.key: entry.value for entry in entries}
+    check_text(*pairs, *pairs.values())
+    return pairs
+
+
 def _imports(entries: object, what: str) -> dict[str, int]:
     imports: dict[str, int] = {}
     for entry in entries:  # type: ignore[attr-defined]  # a repeated protobuf field has no useful static type
+        check_text(entry.domain)
         domain = "" if entry.domain == "ai.onnx" else entry.domain
-        if entry.version < 1:
+        if not 1 <= entry.version <= _MAX_VERSION:
             raise InvalidGraph(f"{what} imports version {entry.version} of domain {domain or 'ai.onnx'!r}")
         if imports.get(domain, entry.version) != entry.version:
             log.warning(
@@ -165,9 +176,11 @@ class _GraphLoader:
     def graph(self, proto: onnx.GraphProto, scope: Mapping[str, Value], depth: int) -> Graph:
         if depth > MAX_NESTING:
             raise InvalidGraph(f"graphs are nested more than {MAX_NESTING} deep at {proto.name!r}")
+        infos = (*proto.input, *proto.output, *proto.value_info)
+        check_text(proto.name, proto.doc_string, *(info.name for info in infos), *(info.doc_string for info in infos))
         graph = Graph(proto.name)
         graph.doc = proto.doc_string
-        graph.metadata = {p.key: p.value for p in proto.metadata_props}
+        graph.metadata = _metadata(proto.metadata_props)
         names: dict[str, Value] = {}
         for info in proto.input:
             value = Value(info.name, load_type(info.type, info.name))
@@ -188,6 +201,8 @@ class _GraphLoader:
         return graph
 
     def function(self, proto: onnx.FunctionProto) -> Function:
+        texts = (proto.domain, proto.name, proto.overload, proto.doc_string)
+        check_text(*texts, *proto.input, *proto.output, *proto.attribute, *(info.name for info in proto.value_info))
         what = f"function {proto.domain}::{proto.name}"
         graph = Graph(proto.name)
         names: dict[str, Value] = {}
@@ -205,18 +220,20 @@ class _GraphLoader:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         return Function(
             domain, proto.name, proto.overload, graph, tuple(proto.attribute), defaults,
-            _imports(proto.opset_import, what), proto.doc_string, {p.key: p.value for p in proto.metadata_props},
+            _imports(proto.opset_import, what), proto.doc_string, _metadata(proto.metadata_props),
         )  # fmt: skip
 
     def _initializers(
         self, proto: onnx.GraphProto, graph: Graph, names: dict[str, Value], scope: Mapping[str, Value]
     ) -> None:
         for tensor in proto.initializer:
+            check_text(tensor.name)
             if not tensor.name:
                 raise InvalidGraph(f"graph {proto.name!r} has an initializer without a name")
             self._initializer(graph, names, scope, tensor.name, load_constant(tensor, self._files))
         for sparse in proto.sparse_initializer:
             name = sparse.values.name
+            check_text(name)
             if not name:
                 raise InvalidGraph(f"graph {proto.name!r} has a sparse initializer without a name")
             constant = load_sparse(sparse)
@@ -241,7 +258,8 @@ class _GraphLoader:
 
     def _check_default(self, value: Value, constant: Constant) -> None:
         declared = value.type
-        if isinstance(declared, TensorType) and declared.dtype != constant.dtype:
+        dtype = declared.dtype if isinstance(declared, (TensorType, SparseTensorType)) else None
+        if declared is not None and dtype != constant.dtype:
             raise InvalidGraph(
                 f"Type Error: input {value.name!r} is declared as {declared}, its initializer is "
                 f"tensor({constant.dtype.text})"
@@ -271,6 +289,8 @@ class _GraphLoader:
         self, proto: onnx.NodeProto, names: dict[str, Value], types: Mapping[str, onnx.ValueInfoProto]
     ) -> list[Value | None]:
         outputs: list[Value | None] = []
+        texts = (proto.name, proto.op_type, proto.domain, proto.overload, proto.doc_string)
+        check_text(*texts, *proto.input, *proto.output)
         for name in proto.output:
             if not name:
                 outputs.append(None)
@@ -306,10 +326,11 @@ class _GraphLoader:
             domain="" if proto.domain == "ai.onnx" else proto.domain,
         )  # fmt: skip
         node.doc = proto.doc_string
-        node.metadata = {p.key: p.value for p in proto.metadata_props}
+        node.metadata = _metadata(proto.metadata_props)
         return node
 
     def _attribute(self, proto: onnx.AttributeProto, visible: Mapping[str, Value], depth: int) -> Attribute:
+        check_text(proto.name, proto.ref_attr_name)
         try:
             kind = AttributeKind(proto.type)
         except ValueError as error:
@@ -389,6 +410,18 @@ def _densify(constant: SparseConstant) -> Callable[[], np.ndarray]:
     from ort_core.tensors.sparse import SparseArray
 
     return lambda: SparseArray(constant.values.array(), constant.indices.array(), constant.shape).dense()
+
+
+def _check_no_references(graph: Graph) -> None:
+    from ort_core.ir.traversal import walk
+
+    for node in walk(graph):
+        for attribute in node.attributes.values():
+            if attribute.reference is not None:
+                raise InvalidGraph(
+                    f"{node.describe()}: attribute {attribute.name!r} refers to attribute {attribute.reference!r} of a "
+                    "function, but the node stands in no function"
+                )
 
 
 def _check_no_recursion(functions: Mapping[tuple[str, str, str], Function]) -> None:

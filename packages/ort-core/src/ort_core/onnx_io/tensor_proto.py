@@ -14,11 +14,12 @@ from ort_core.ir.attributes import SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.types import DataType
 from ort_core.onnx_io.external_data import ExternalFiles, parse_location
+from ort_core.onnx_io.utf8 import check_text
 from ort_core.tensors.packing import pack_bits, unpack_bits
 
 _MAX_ELEMENTS = 1 << 48  # far above any memory; keeps products of hostile dimensions in range
 _INT32_TYPES = frozenset(
-    DataType(n) for n in (2, 3, 4, 5, 6, 9, 10, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26)
+    DataType(n) for n in (2, 3, 4, 5, 6, 9, 10, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28)
 )  # fmt: skip
 
 
@@ -110,6 +111,7 @@ def _external(
     if dtype is DataType.STRING:
         raise InvalidGraph(f"tensor {proto.name!r}: strings cannot lie in external data")
     entries = {entry.key: entry.value for entry in proto.external_data}
+    check_text(*entries, *entries.values())
     where = parse_location(proto.name, entries)
     files = files or ExternalFiles(None)
     files.check(proto.name, where)
@@ -130,7 +132,7 @@ def _check_stored_size(proto: onnx.TensorProto, dtype: DataType, shape: tuple[in
 
 
 def _field_length(dtype: DataType, size: int) -> int:
-    if dtype.bits and dtype.bits < 8:
+    if dtype.bits and 8 % dtype.bits == 0 and dtype.bits < 8:  # 6-bit elements take an entry each
         return -(-size // (8 // dtype.bits))
     return size * 2 if dtype in (DataType.COMPLEX64, DataType.COMPLEX128) else size
 
@@ -171,6 +173,8 @@ def _from_fields(proto: onnx.TensorProto, dtype: DataType) -> np.ndarray:
     if dtype in (DataType.COMPLEX64, DataType.COMPLEX128):
         parts = np.array(stored, np.float32 if dtype is DataType.COMPLEX64 else np.float64)
         return parts.view(dtype.numpy)
+    if 8 % dtype.bits and dtype.bits < 8:
+        return (np.array(stored, np.int64) & ((1 << dtype.bits) - 1)).astype(np.uint8).view(dtype.numpy)
     if dtype.bits < 8:
         packed = np.array(stored, np.int64).astype(np.uint8)
         return unpack_bits(packed, dtype, math.prod(proto.dims))

@@ -17,6 +17,7 @@ from ort_core.ir.types import (
     TensorType,
     ValueType,
 )
+from ort_core.onnx_io.utf8 import check_text
 
 _MAX_DEPTH = 32  # types within types; real models nest two or three
 
@@ -48,6 +49,7 @@ def load_type(proto: onnx.TypeProto, where: str, depth: int = 0) -> ValueType | 
         key = _element(proto.map_type.key_type, where)
         return MapType(key, _required(load_type(proto.map_type.value_type, where, depth + 1), where))
     if kind == "opaque_type":
+        check_text(proto.opaque_type.domain, proto.opaque_type.name)
         return OpaqueType(proto.opaque_type.domain, proto.opaque_type.name)
     return None
 
@@ -93,6 +95,7 @@ def _dim(proto: onnx.TensorShapeProto.Dimension, where: str) -> Dim:
             raise InvalidGraph(f"the shape of {where!r} has the negative dimension {proto.dim_value}")
         return proto.dim_value if proto.dim_value >= 0 else None
     if kind == "dim_param" and proto.dim_param:
+        check_text(proto.dim_param)
         return SymbolicDim.named(proto.dim_param)
     return None
 

@@ -27,7 +27,10 @@ NotesMark = int
 
 
 class InferenceRefusal(Exception):
-    """A rule found the node's inputs or attributes to be impossible."""
+    """A rule found the node's inputs or attributes to be impossible; ``kind`` as onnxruntime names it."""
+
+    def __init__(self, reason: str, kind: str = "ShapeInferenceError") -> None:
+        super().__init__(f"[{kind}] {reason}")
 
 
 class InferenceContext:
@@ -201,12 +204,18 @@ class InferenceContext:
         try:
             return DataType(found)
         except ValueError:
-            self.refuse(f"attribute '{name}' is {found}, which is no element type")
+            where = f"{self.node.domain}. It is {found}, which is no element type."
+            raise InferenceRefusal(
+                f"Attribute {name} does not specify a valid type in {where}", "TypeInferenceError"
+            ) from None
 
     def axis(self, axis: int, rank: int) -> int:
         """Return a non-negative axis; refuses one outside ``[-rank, rank-1]``."""
         if not -rank <= axis < rank:
-            self.refuse(f"axis must be in [-rank, rank-1]. input rank was {rank}; axis was {axis}")
+            self.refuse(
+                f"axis must be in [-rank, rank-1]. input rank was {rank}; axis was {axis}. "
+                f"Invalid value of attribute 'axis'. Rank={rank} Value={axis}"
+            )
         return axis % rank
 
     def axes(self, axes: Sequence[int], rank: int) -> list[int]:

@@ -192,11 +192,15 @@ class Inference:
         if signature is None:
             self._infer_unknown(node, scope)
             return
+        before = len(self._notes)
         found = self._check(node, signature, types)
+        is_sound = len(self._notes) == before
         context = InferenceContext(self, scope, node, opset, signature.schema, types, found)
         rule = self._rules.find(node.domain, node.op_type, opset)
         try:
-            if rule is not None:
+            if not is_sound:
+                pass  # rules rely on the kinds of attributes and types that the schema promises
+            elif rule is not None:
                 rule(context)
             elif node.body is not None:
                 self._call_into(context, node.body, self._inner(scope, node, {}, scope.opset_imports))
@@ -210,6 +214,8 @@ class Inference:
         problem = signature.count_problem(node)
         if problem is not None:
             self._note(NoteKind.TYPE, problem, node)
+        for message in signature.presence_problems(node):
+            self._note(NoteKind.TYPE, message, node)
         for message in signature.type_problems(node, types):
             self._note(NoteKind.TYPE, message, node)
         return signature.output_types(types, len(node.outputs))
@@ -291,7 +297,7 @@ class Inference:
                 self._values[value] = context.found_values.get(index)
 
     def _refuse(self, node: Node, reason: str) -> None:
-        self._note(NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) [ShapeInferenceError] {reason}", node)
+        self._note(NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) {reason}", node)
 
     def _sane(self, found: ValueType | None, node: Node) -> ValueType | None:
         """Refuse sizes that no tensor can have; they come from impossible attributes and constants."""
@@ -299,7 +305,7 @@ class Inference:
             return found
         if all(not isinstance(d, int) or 0 <= d <= MAX_SIZE for d in found.shape):
             return found
-        self._refuse(node, f"the output shape {found.shape} is impossible")
+        self._refuse(node, str(InferenceRefusal(f"the output shape {found.shape} is impossible")))
         return TensorType(found.dtype)
 
     # ---- types

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ort_core.ir.attributes import AttributeKind
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType, ValueType
-from ort_core.ops.schema import OpSchema, Parameter
+from ort_core.ops.schema import OpSchema, Parameter, ParameterOption
 from ort_core.ops.type_text import parse_type, plain_text, without_shapes
 
 _TENSOR_TEXT = {t: f"tensor({t.text})" for t in DataType}
+
+
+# onnxruntime's tools write sparse constants into attributes declared as dense, and its loader takes them.
+_EITHER_TENSOR = {AttributeKind.TENSOR, AttributeKind.SPARSE_TENSOR}
 
 
 class Signature:
@@ -47,6 +52,27 @@ class Signature:
                 reason = f"has {what} size {found} not in range [min={least}, max={limit}]."
                 return f"{node_text(node)} , Error Node({node.name}) with schema({version}) {reason}"
         return None
+
+    def presence_problems(self, node: Node) -> Iterator[str]:
+        """Yield which inputs and attributes are missing, and which attributes have another kind than declared."""
+        for index, value in enumerate(node.inputs):
+            parameter = _parameter(self._inputs, index) if value is None else None
+            if parameter is not None and parameter.option is not ParameterOption.OPTIONAL and parameter.is_homogeneous:
+                yield f"{node_text(node)} : Input {index} ({parameter.name}) is required but has an empty name"
+        declared = self.schema.attributes
+        for name, attribute in node.attributes.items():
+            kinds = {declared[name].kind, attribute.kind} if name in declared else set()
+            if len(kinds) == 2 and kinds != _EITHER_TENSOR:
+                yield (
+                    f"{node_text(node)} : Mismatched attribute type in '{node.name} : {name}'. "
+                    f"Expected: '{declared[name].kind.name}', actual: '{attribute.kind.name}'"
+                )
+        if not self.schema.domain.startswith("com.microsoft"):  # onnxruntime checks those loosely, its exporters too
+            for name in node.attributes.keys() - declared.keys():
+                yield f"{node_text(node)} : Unrecognized attribute: {name} for operator {node.op_type}"
+        for name, known in declared.items():
+            if known.is_required and name not in node.attributes:
+                yield f"{node_text(node)} : Required attribute '{name}' is missing."
 
     def type_problems(self, node: Node, types: Sequence[ValueType | None]) -> Iterator[str]:
         """Yield what is wrong with the types of the inputs."""

@@ -123,7 +123,7 @@ class ExecutionPlan:
         self._input_slots = input_slots
         self._output_slots = output_slots
         self._captures = captures
-        self._all_outputs = tuple(output_slots.values())
+        self._all_outputs = tuple(output_slots[value.name] for value in graph.outputs)  # a name may stand there twice
         self._formal_slots = tuple(input_slots[value.name] for value in graph.inputs)
 
     def run(

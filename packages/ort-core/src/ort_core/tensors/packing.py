@@ -1,4 +1,4 @@
-"""Packing of 2- and 4-bit elements: one per byte in memory, several per byte in files and for pointers."""
+"""Packing of 2-, 4- and 6-bit elements: one per byte in memory, several per byte in files and for pointers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from ort_core.ir.types import DataType
 
 def pack_bits(elements: np.ndarray, bits: int) -> np.ndarray:
     """Pack uint8 elements, of which the low ``bits`` count, into bytes from the low bits up."""
+    if 8 % bits:  # 6 bits: elements reach over the borders of bytes
+        return np.packbits(_bits_of(elements)[:, :bits], bitorder="little")
     per_byte = 8 // bits
     padded = np.zeros(-(-elements.size // per_byte) * per_byte, np.uint8)
     padded[: elements.size] = elements & ((1 << bits) - 1)
@@ -18,9 +20,16 @@ def pack_bits(elements: np.ndarray, bits: int) -> np.ndarray:
     return packed
 
 
+def _bits_of(packed: np.ndarray) -> np.ndarray:
+    return np.unpackbits(np.ascontiguousarray(packed, np.uint8).reshape(-1, 1), axis=1, bitorder="little")
+
+
 def unpack_bits(packed: np.ndarray, dtype: DataType, size: int) -> np.ndarray:
-    """Return ``size`` elements of a 2- or 4-bit type from packed bytes."""
+    """Return ``size`` elements of a type below 8 bits from packed bytes."""
     bits = dtype.bits
+    if 8 % bits:
+        split = _bits_of(packed).reshape(-1)[: size * bits].reshape(size, bits)
+        return np.packbits(split, axis=1, bitorder="little").reshape(-1).view(dtype.numpy)
     per_byte = 8 // bits
     elements = np.empty(packed.size * per_byte, np.uint8)
     for index in range(per_byte):

@@ -218,14 +218,14 @@ _COLUMNS = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("min", "min"), ("me
 
 
 def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts, time_text
+    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts, show_table, time_text
 
     console = output_console()
     table = new_table(("runs", *(name for name, _ in _COLUMNS), "runs/s"), numbers=("runs", *dict(_COLUMNS), "runs/s"))
     latency = report["latency_ms"]
     cells = [time_text(latency[key] * 1e6) for _, key in _COLUMNS]
     table.add_row(str(report["runs"]), *cells, f"{report['runs_per_second']:.4g}")
-    console.print(table)
+    show_table(console, table)
     inputs = ", ".join(f"{name} {text}" for name, text in list(report["inputs"].items())[:4])
     more = f", and {len(report['inputs']) - 4} more" if len(report["inputs"]) > 4 else ""
     facts = [
@@ -239,19 +239,19 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
 
 
 def _show_contest(report: Mapping[str, Any], against: str) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import bytes_text, new_table, output_console, time_text
+    from ort_core.cli.console import bytes_text, new_table, output_console, show_table, time_text
 
     console = output_console()
     names = [name for name, _ in _COLUMNS]
-    table = new_table(
-        ("engine", "runs", *names, "load", "first run", "memory"), numbers=("runs", *names, "load", "first run")
-    )
+    table = new_table(("engine", "runs", *names), numbers=("runs", *names))
+    costs = new_table(("engine", "version", "load", "first run", "memory"), numbers=("load", "first run", "memory"))
     for engine in report["engines"]:
         cells = [time_text(engine["latency_ms"][key] * 1e6) for _, key in _COLUMNS]
+        table.add_row(engine["engine"], str(engine["runs"]), *cells)
         times = [time_text(engine[key] * 1e6) for key in ("load_ms", "first_run_ms")]
-        name = f"{engine['engine']} {engine['version']}"
-        table.add_row(name, str(engine["runs"]), *cells, *times, bytes_text(engine["peak_memory_nbytes"]))
-    console.print(table)
+        costs.add_row(engine["engine"], engine["version"], *times, bytes_text(engine["peak_memory_nbytes"]))
+    show_table(console, table)
+    show_table(console, costs)
     low, high = report["interval_95"]
     word = "faster" if report["speedup"] >= 1 else "as fast"
     console.print(

@@ -42,7 +42,7 @@ def show_size(json: JsonFlag = False) -> None:
 def show_entries(json: JsonFlag = False) -> None:
     """List the entries, least recently used first."""
     from ort_core.cache.store import ArtefactCache
-    from ort_core.cli.console import bytes_text, new_table, output_console, print_json
+    from ort_core.cli.console import bytes_text, new_table, output_console, print_json, show_table
 
     entries = sorted(ArtefactCache().entries(), key=lambda entry: entry.used_at)
     if json:
@@ -54,7 +54,7 @@ def show_entries(json: JsonFlag = False) -> None:
     table = new_table(("kind", "name", "size", "last used"), numbers=("size",))
     for entry in entries:
         table.add_row(entry.kind, entry.name[:16], bytes_text(entry.nbytes), _when(entry.used_at))
-    output_console().print(table)
+    show_table(output_console(), table)
 
 
 @app.command("clear")

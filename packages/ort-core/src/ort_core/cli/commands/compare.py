@@ -123,7 +123,7 @@ def _interior(values: list[tuple[str, Difference]]) -> dict[str, object]:
 
 
 def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import new_table, output_console
+    from ort_core.cli.console import new_table, output_console, show_table
 
     console = output_console()
     for name in ("a", "b"):
@@ -132,7 +132,7 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
     table = new_table(("output", "equal", "largest difference", "details"), numbers=("largest difference",))
     for output in report["outputs"]:
         table.add_row(*_cells(output))
-    console.print(table)
+    show_table(console, table)
     found = report["interior"]
     if found is None:
         console.print(f"all outputs are equal within the tolerance {report['tolerance']!r}")
@@ -151,7 +151,7 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
         table.add_row(
             value["name"], value["node"], _number(value["max_absolute"]), "yes" if value["is_equal"] else "NO"
         )
-    console.print(table)
+    show_table(console, table)
 
 
 def _cells(output: Mapping[str, Any]) -> tuple[str, str, str, str]:  # Any: plain data

@@ -90,13 +90,13 @@ def _problems(report: dict[str, Any]) -> list[str]:  # Any: plain data
 
 
 def _show(report: dict[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts
+    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts, show_table
 
     console = output_console()
     table = new_table(("package", "version", "remarks"))
     for name, version in report["versions"].items():
         table.add_row(name, version or "not installed", "" if version else _WHY_OPTIONAL.get(name, "needed"))
-    console.print(table)
+    show_table(console, table)
     machine, cache = report["hardware"], report["cache"]
     limit = machine["container_memory_nbytes"]
     quota = machine["container_cores"]
@@ -116,11 +116,11 @@ def _show(report: dict[str, Any]) -> None:  # Any: plain data, as in the JSON do
     table = new_table(("plugin", "package", "state"))
     for plugin in report["plugins"]:
         table.add_row(plugin["name"], plugin["package"], plugin["reason"] or "ok")
-    console.print(table)
+    show_table(console, table)
     table = new_table(("provider", "available", "remarks"))
     for row in report["providers"]:
         table.add_row(row["name"], "yes" if row["is_available"] else "no", row["remarks"])
-    console.print(table)
+    show_table(console, table)
     for problem in report["problems"]:
         console.print(f"problem: {problem}")
     if not report["problems"]:

@@ -51,7 +51,7 @@ def operators_text(nodes: tuple[NodePlacement, ...], limit: int = 8) -> str:
 
 
 def _show(report: PlacementReport) -> None:
-    from ort_core.cli.console import new_table, output_console
+    from ort_core.cli.console import new_table, output_console, show_table
 
     console = output_console()
     counts = ", ".join(f"{count} on {name}" for name, count in report.counts().items())
@@ -59,7 +59,7 @@ def _show(report: PlacementReport) -> None:
     table = new_table(("partition", "provider", "nodes", "operators"), numbers=("nodes",))
     for name, placed in report.partitions().items():
         table.add_row(name, placed[0].provider, str(len(placed)), operators_text(placed))
-    console.print(table)
+    show_table(console, table)
     reasons: Counter[tuple[str, str, str]] = Counter()
     for node in report.nodes:
         reasons.update((r.provider, node.op_type, r.reason) for r in node.refusals)
@@ -69,17 +69,17 @@ def _show(report: PlacementReport) -> None:
             table.add_row(name, "(all)", str(len(report.nodes)), f"not available: {reason}")
         for (name, op_type, reason), count in reasons.most_common():
             table.add_row(name, op_type, str(count), reason)
-        console.print(table)
+        show_table(console, table)
     for text in report.fallbacks:
         console.print(f"fallback: {text}")
 
 
 def _show_nodes(report: PlacementReport) -> None:
-    from ort_core.cli.console import new_table, output_console
+    from ort_core.cli.console import new_table, output_console, show_table
 
     table = new_table(("node", "operator", "provider", "partition"))
     for node in report.nodes:
         name = "/".join((*node.path, node.name or "(no name)"))
         operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         table.add_row(name, operator, node.provider, node.partition)
-    output_console().print(table)
+    show_table(output_console(), table)

@@ -38,7 +38,7 @@ def extract(
     json: JsonFlag = False,
 ) -> None:
     """Cut a node, a partition or a range out of a model, with its inputs and the reference's outputs."""
-    from ort_core.cli.console import bytes_text, print_json, working
+    from ort_core.cli.console import bytes_text, count_text, print_json, working
     from ort_core.cli.extraction import Cut, extract_part
     from ort_core.cli.feeds import InputRequest
     from ort_core.cli.sessions import SessionRequest
@@ -55,7 +55,7 @@ def extract(
     if json:
         print_json(report.as_dict())
         return
-    typer.echo(f"{report.num_nodes} nodes ({report.operators}) written to {report.folder}")
+    typer.echo(f"{count_text(report.num_nodes, 'node')} ({report.operators}) written to {report.folder}")
     for file, what in report.files.items():
         typer.echo(f"  {file}: {what}")
     typer.echo(

@@ -86,7 +86,7 @@ def _nodes(graph: Graph) -> Iterator[dict[str, object]]:
 
 
 def _show(report: Mapping[str, Any], limit: int | None) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts
+    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts, show_table
 
     console = output_console()
     parameters, memory = report["parameters"], report["memory"]
@@ -108,12 +108,12 @@ def _show(report: Mapping[str, Any], limit: int | None) -> None:  # Any: plain d
         table = new_table((what[:-1], "type"))
         for entry in report[what][:limit]:
             table.add_row(entry["name"], entry["text"] + (" (has a default)" if entry["has_default"] else ""))
-        console.print(table)
+        show_table(console, table)
         _show_rest(console.print, len(report[what]), limit, what)
     table = new_table(("operator", "nodes"), numbers=("nodes",))
     for name, count in list(report["operators"].items())[:limit]:
         table.add_row(name.removeprefix("ai.onnx::"), str(count))
-    console.print(table)
+    show_table(console, table)
     _show_rest(console.print, len(report["operators"]), limit, "operators")
 
 

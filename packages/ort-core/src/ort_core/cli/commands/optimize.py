@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ort_core.cli.parameters import Dims, Disabled, Inputs, JsonFlag, Level, LevelName, ModelPath, Seed, Shapes
+from ort_core.cli.parameters import Dims, Disabled, Inputs, JsonFlag, Level, LevelName, Seed, Shapes, existing_model
 
 if TYPE_CHECKING:
     from ort_core.cli.optimization import OptimizationReport
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def optimize(
-    model: ModelPath,
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="An .onnx file, or a folder with one.", callback=existing_model),
+    ] = None,
     output: Annotated[
         Path | None, typer.Argument(metavar="[OUTPUT]", help="The file to write; without it nothing is written.")
     ] = None,
@@ -58,6 +61,8 @@ def optimize(
     if list_passes:
         _show_passes(pipelines, json)
         return
+    if model is None:
+        raise typer.BadParameter("give the model to optimise, or --list", param_hint="MODEL")
     with working(f"Optimising {model.name}"):
         loaded = load_model(model)
         equivalence = _equivalence(loaded, InputRequest(inputs, shape, dim, seed)) if check else None
@@ -94,7 +99,7 @@ def _write(model: Model, source: Path, output: Path, external: str | None) -> di
 
 
 def _show_passes(pipelines: Any, json: bool) -> None:  # Any: as in optimization.Pipelines, imported late
-    from ort_core.cli.console import new_table, output_console, print_json
+    from ort_core.cli.console import new_table, output_console, print_json, show_table
 
     rows = [
         {"name": each.name, "level": level.name.lower(), "opt_in": each.is_opt_in,
@@ -109,11 +114,11 @@ def _show_passes(pipelines: Any, json: bool) -> None:  # Any: as in optimization
         rules = row["rules"]
         assert isinstance(rules, list)
         table.add_row(str(row["name"]), str(row["level"]), ", ".join(rules))
-    output_console().print(table)
+    show_table(output_console(), table)
 
 
 def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> None:  # Any: plain data
-    from ort_core.cli.console import bytes_text, new_table, output_console, time_text
+    from ort_core.cli.console import bytes_text, new_table, output_console, show_table, time_text
 
     console = output_console()
     shown = [row for row in report.rows if show_all or row.num_rewrites]
@@ -122,7 +127,7 @@ def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> N
         for row in shown:
             nodes = f"{row.nodes_before} → {row.nodes_after}" if row.num_rewrites else ""
             table.add_row(row.name, row.level, str(row.num_rewrites), nodes, time_text(row.duration_ns))
-        console.print(table)
+        show_table(console, table)
     else:
         console.print("no pass changed anything")
     checked = ", each checked on the same inputs" if data["checked"] else ""

@@ -97,8 +97,11 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
     from ort_core.cli.console import output_console, time_text
 
     console = output_console()
-    _show_rows("operator", report["operators"], top)
-    _show_rows("node", report["nodes"], top)
+    if report["nodes"]:
+        _show_rows("operator", report["operators"], top)
+        _show_rows("node", report["nodes"], top)
+    else:
+        console.print("the provider ran whole partitions and told of no single node; --provider reference does")
     other = report["run_ms"] - report["nodes_ms"]
     console.print(
         f"one run: {time_text(report['run_ms'] * 1e6)}, in nodes {time_text(report['nodes_ms'] * 1e6)}, between them "
@@ -109,7 +112,7 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
 
 
 def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:  # Any: plain data
-    from ort_core.cli.console import new_table, output_console, time_text
+    from ort_core.cli.console import count_text, new_table, output_console, show_table, time_text
 
     details = ("calls",) if what == "operator" else ("operator", "output")
     table = new_table((what, *details, "time", "share", "so far"), numbers=("calls", "time", "share", "so far"))
@@ -118,6 +121,6 @@ def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None: 
         so_far += row["share"]
         cells = [str(row[detail]) for detail in details]
         table.add_row(row["name"], *cells, time_text(row["ms"] * 1e6), f"{row['share']:.1%}", f"{so_far:.1%}")
-    output_console().print(table)
+    show_table(output_console(), table)
     if len(rows) > top:
-        output_console().print(f"… and {len(rows) - top} more {what}s; --top shows more")
+        output_console().print(f"… and {count_text(len(rows) - top, f'more {what}')}; --top shows more\n")

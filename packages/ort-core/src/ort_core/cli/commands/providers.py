@@ -15,7 +15,7 @@ def providers(
     json: JsonFlag = False,
 ) -> None:
     """List execution providers, available or not."""
-    from ort_core.cli.console import new_table, output_console, print_json
+    from ort_core.cli.console import new_table, output_console, print_json, show_table
     from ort_core.cli.provider_facts import describe_plugins, describe_providers
 
     rows = describe_providers()
@@ -27,9 +27,10 @@ def providers(
     console = output_console()
     table = new_table(("provider", "available", "package", "remarks"))
     for row in rows:
-        by_default = "" if row.is_listed or not row.is_available else "only when asked for; "
-        table.add_row(row.name, "yes" if row.is_available else "no", row.package or "-", by_default + row.remarks)
-    console.print(table)
+        by_default = "" if row.is_listed or not row.is_available else "only when asked for"
+        remarks = "; ".join(filter(None, (by_default, row.remarks)))
+        table.add_row(row.name, "yes" if row.is_available else "no", row.package or "-", remarks)
+    show_table(console, table)
     for plugin in broken:
         console.print(f"plugin {plugin.name} ({plugin.package}) cannot be used: {plugin.reason}")
     if options:
@@ -37,4 +38,4 @@ def providers(
         for row in rows:
             for name, default in row.options.items():
                 table.add_row(row.name, name, default)
-        console.print(table)
+        show_table(console, table)

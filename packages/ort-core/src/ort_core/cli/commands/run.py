@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from ort_core.cli.feeds import Feeds
     from ort_core.options import RunOptions
     from ort_core.session import InferenceSession
+
+_MAX_ALIKE = 4  # inputs of one shape and origin in a row that are all listed
 
 
 def run(
@@ -106,20 +109,30 @@ def _timed(
 
 
 def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import new_table, output_console, time_text
+    from ort_core.cli.console import new_table, output_console, show_table, time_text
     from ort_core.cli.summaries import first_text, range_text, shape_text
 
     console = output_console()
     table = new_table(("input", "value", "from"))
-    for name, summary in report["inputs"].items():
-        table.add_row(name, shape_text(summary), summary["origin"])
+    rows = [(name, shape_text(summary), summary["origin"]) for name, summary in report["inputs"].items()]
+    for alike in _runs_of_alike(rows):
+        table.add_row(*alike[0])
+        if len(alike) > _MAX_ALIKE:
+            table.add_row(f"… {len(alike) - 2} like these …", "", "")
+        for row in alike[-1:] if len(alike) > _MAX_ALIKE else alike[1:]:
+            table.add_row(*row)
     if report["inputs"]:
-        console.print(table)
+        show_table(console, table)
     table = new_table(("output", "value", "min", "max", "mean", "first"), numbers=("min", "max", "mean"))
     for name, summary in report["outputs"].items():
         table.add_row(name, shape_text(summary), *range_text(summary), first_text(summary))
-    console.print(table)
+    show_table(console, table)
     times = f"loaded in {time_text(report['load_ms'] * 1e6)}, ran in {time_text(report['run_ms'] * 1e6)}"
     console.print(f"{times} on {', '.join(report['providers'])}")
     if report["saved"]:
         console.print(f"outputs saved to {report['saved']}")
+
+
+def _runs_of_alike(rows: Sequence[tuple[str, str, str]]) -> list[list[tuple[str, str, str]]]:
+    """Return rows in order, those in one list that differ in nothing but the name (the past of each layer)."""
+    return [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[1:])]

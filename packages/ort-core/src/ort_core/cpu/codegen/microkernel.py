@@ -3,8 +3,8 @@
 ``void tile(i64 depth, ptr a, i64 a_row, ptr b, i64 b_row, ptr c, i64 c_row, i64 first, ptr ahead, i64 ahead_step)``
 computes ``c[r, j] = (first ? 0 : c[r, j]) + sum over k < depth of a[r, k] * b[k, j]`` with all sums in registers. Rows
 of A are contiguous in k, rows of B and C in j; whole vectors are read from B and C, so both are padded to NR columns.
-At each k it asks for the row of B at ``ahead + k * ahead_step`` bytes, for the tiles to come; the rows of C are asked
-for at the start, so that their stores do not wait.
+At each k it asks for the row of B at ``ahead + k * ahead_step`` bytes, for the tiles to come; the rows of C
+below its own are asked for at the start, so that the next tile's stores do not wait.
 
 One module holds a tile for each row count and the block copy; it is compiled once per target and shared by all
 products, which find the functions in a table. So a new epilogue compiles a driver only.
@@ -84,7 +84,7 @@ def _tile(shape: TileShape, rows: int) -> Emitter:
     strips = [emitter.element(a, emitter.mul(a_row, row)) for row in range(rows)]
     for row in range(rows):
         for line in range(0, shape.columns, _LINE):
-            prefetch(emitter, emitter.element(_output(emitter, shape, row, 0), line), write=True, level=3)
+            prefetch(emitter, emitter.element(_output(emitter, shape, row + rows, 0), line), write=True, level=3)
     depth = emitter.parameter("depth")
     whole = emitter.sub(depth, emitter.urem(depth, sets))
     with emitter.loop(0, whole, sets, unroll=False, hint="k") as k:

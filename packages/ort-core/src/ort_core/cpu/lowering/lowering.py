@@ -12,6 +12,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last
 from ort_core.cpu.lowering.pending import (
     MAX_OPERATIONS,
     FusionState,
@@ -21,7 +22,16 @@ from ort_core.cpu.lowering.pending import (
     is_cheap,
 )
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Step, pointer
-from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, dense_strides
+from ort_core.cpu.lowering.views import (
+    Buffer,
+    Place,
+    View,
+    broadcast_strides,
+    collapse,
+    count_of,
+    dense_strides,
+    ordered_strides,
+)
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
 from ort_core.plugin.loops import Scalar, operations
 
@@ -65,6 +75,11 @@ class Lowering:
         if view.is_contiguous:
             return view
         assert value is not None
+        if view.order and is_channels_last(view):
+            target = self.new_view(view.dtype, view.shape)
+            emit_channels_first(self, view, target)
+            self._values[value] = target
+            return target
         view = self._values[value] = self.copied(view)
         return view
 
@@ -89,9 +104,18 @@ class Lowering:
             buffer = self._constants[id(array)] = Buffer(dtype, array.size, Place.CONSTANT, 0, array)
         return View(buffer, array.shape, dense_strides(array.shape))
 
-    def new_view(self, dtype: DataType, shape: Sequence[KnownDim]) -> View:
-        """Return a new contiguous view in the arena."""
-        return View(Buffer(dtype, count_of(shape), Place.ARENA), tuple(shape), dense_strides(shape))
+    def new_view(self, dtype: DataType, shape: Sequence[KnownDim], order: tuple[int, ...] = ()) -> View:
+        """Return a new view in the arena without gaps: row-major, or with its axes in ``order``."""
+        strides = ordered_strides(shape, order) if order else dense_strides(shape)
+        return View(Buffer(dtype, count_of(shape), Place.ARENA), tuple(shape), strides, 0, order)
+
+    def is_output(self, value: Value) -> bool:
+        """Return whether the group returns a value (or a reshape of it that nobody else reads)."""
+        return self._final_name(value) is not None
+
+    def replace(self, value: Value, view: View) -> None:
+        """Say that a value also lies elsewhere, where its next readers had better read it."""
+        self._values[value] = view
 
     def error_buffer(self) -> Buffer:
         """Return a word that a kernel sets when data it was given is out of bounds; looked at behind every run."""
@@ -198,6 +222,9 @@ class Lowering:
 
             dtype, shape = tensor_type(value)
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
+            if view.order and is_channels_last(view):
+                emit_channels_first(self, view, target)
+                continue
             self._store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
 
     def _outside(self, value: Value) -> View:
@@ -210,8 +237,17 @@ class Lowering:
         return View(buffer, shape, dense_strides(shape))
 
     def _forced(self, value: Value, pending: Pending) -> View:
+        order = _order_of(pending)
+        if order and not self.is_output(value):
+            target = self.new_view(pending.dtype, pending.shape, order)
+        elif isinstance(pending, PendingElementwise):
+            target = self.result_view(value, pending.shape)
         if isinstance(pending, PendingElementwise):
-            return self._store_elementwise(pending, self.result_view(value, pending.shape))
+            return self._store_elementwise(pending, target)
+        if order:
+            last = target if not self.is_output(value) else self.new_view(pending.dtype, pending.shape, order)
+            pending.anchor.store(self, pending, last)  # type: ignore[attr-defined]  # every anchor has it; see rules
+            return last
         stored = tuple(pending.shape[a] for a in pending.order) if pending.order else pending.shape
         target = self.result_view(value, stored)
         natural = target
@@ -228,7 +264,8 @@ class Lowering:
             if strides is None:
                 raise NotLowered(f"whether {view.shape} broadcasts to {pending.shape} is only known at run time")
             operands.append(strides)
-        sizes, strides_of = collapse(pending.shape, operands)
+        order = target.order or tuple(range(len(pending.shape)))
+        sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
         inputs = tuple(
             NestInput(view.dtype, BROADCAST if s[-1] == 0 else DENSE if s[-1] == 1 else STRIDED)
             for view, s in zip(pending.inputs, strides_of[1:])
@@ -265,6 +302,14 @@ class Lowering:
                 return None
             value = node.output
         return None
+
+
+def _order_of(pending: Pending) -> tuple[int, ...]:
+    """Return the memory order that a result had best have: its anchor's, or that of an operand of its rank."""
+    if isinstance(pending, PendingAnchor):
+        return () if pending.order else getattr(pending.anchor, "layout", ())
+    orders = [view.order for view in pending.inputs if len(view.shape) == len(pending.shape)]
+    return next((order for order in orders if order), ())
 
 
 def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
 from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.products import gemm, matmul
-from ort_core.cpu.lowering.rules.rows import layer_normalization, reduce, softmax
+from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
 from ort_core.plugin.loops import MEANINGS
@@ -21,10 +22,13 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Unsqueeze"): reshape, ("", "Transpose"): transpose, ("", "Expand"): expand, ("", "Slice"): slice_,
     ("", "Split"): split, ("", "Concat"): concat, ("", "Gather"): gather,
     ("", "Softmax"): softmax, ("", "LogSoftmax"): softmax, ("", "LayerNormalization"): layer_normalization,
+    ("", "InstanceNormalization"): instance_normalization,
     ("", "RMSNormalization"): layer_normalization, ("", "SimplifiedLayerNormalization"): layer_normalization,
     ("com.microsoft", "SkipLayerNormalization"): layer_normalization,
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): layer_normalization,
     **{("", name): reduce for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare",
                                        "ReduceL1", "ReduceL2", "GlobalAveragePool")},
+    ("", "Conv"): convolution,
+    **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
 }  # fmt: skip

@@ -43,12 +43,17 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Elements of a buffer by index: element ``i`` lies at ``offset + sum(i * strides)``, in elements."""
+    """Elements of a buffer by index: element ``i`` lies at ``offset + sum(i * strides)``, in elements.
+
+    ``order`` names the axes from the outermost in memory to the innermost where that is not row-major order, for
+    views that fill memory without gaps (channels-last activations).
+    """
 
     buffer: Buffer
     shape: tuple[KnownDim, ...]
     strides: tuple[KnownDim, ...]
     offset: KnownDim = 0
+    order: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> DataType:
@@ -70,6 +75,21 @@ class View:
         """Return the view with its axes in another order."""
         shape, strides = tuple(self.shape[a] for a in order), tuple(self.strides[a] for a in order)
         return View(self.buffer, shape, strides, self.offset)
+
+
+def ordered_strides(shape: Sequence[KnownDim], order: Sequence[int]) -> tuple[KnownDim, ...]:
+    """Return the strides of a shape whose axes lie in memory in the given order, outermost first."""
+    strides: list[KnownDim] = [0] * len(shape)
+    step: KnownDim = 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step = step * shape[axis]
+    return tuple(strides)
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """Return the memory order of channels-last activations: batch, space, channels."""
+    return (0, *range(2, rank), 1)
 
 
 def dense_strides(shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:

@@ -39,6 +39,8 @@ def attention(
     """Return Y, the present key and value, and the scores (or weights) that ``qk_matmul_output_mode`` asks for."""
     if (past_key is None) != (past_value is None):
         raise InvalidArgument("Attention: past_key and past_value must be given together")
+    if not 0 <= qk_matmul_output_mode <= 3:
+        raise InvalidArgument(f"Attention: qk_matmul_output_mode is {qk_matmul_output_mode}, expected 0 to 3")
     queries, keys, values = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
     _check_heads(queries, keys, values)
     past = 0 if past_key is None else past_key.shape[2]
@@ -65,7 +67,7 @@ def split_heads(packed: np.ndarray, heads: int | None) -> np.ndarray:
     """Return [batch, heads, sequence, size] from that or from [batch, sequence, heads * size]."""
     if packed.ndim == 4:
         return packed
-    if packed.ndim != 3 or not heads or packed.shape[2] % heads:
+    if packed.ndim != 3 or not heads or heads < 0 or packed.shape[2] % heads:
         raise InvalidArgument(
             f"attention input of shape {packed.shape} with {heads} heads: expected rank 4, or rank 3 with the numbers "
             "of heads given and dividing the last dimension"

@@ -71,7 +71,7 @@ def check_size(shape: Sequence[int], dtype: np.dtype, op_type: str, ctx: KernelC
     if any(dim < 0 for dim in shape):
         raise InvalidArgument(f"{op_type}: the output shape {shape_text(shape)} has a negative dimension")
     count = math.prod(int(dim) for dim in shape)
-    if count * dtype.itemsize > MAX_ELEMENTS:
+    if math.prod(max(int(dim), 1) for dim in shape) * dtype.itemsize > MAX_ELEMENTS:  # numpy counts so, empty or not
         raise InvalidArgument(
             f"{op_type}: output tensor size would overflow: shape {shape_text(shape)} exceeds the supported maximum"
         )

@@ -60,7 +60,7 @@ def loop(
 
 
 def _one_element_shape(known: ValueType | None) -> tuple[int, ...]:
-    """Old exporters declare the step and the condition of a body as ``[1]``, not as scalars, and squeeze them inside."""
+    """Return the shape in which a body takes its step and condition: old exporters declare ``[1]`` and squeeze it."""
     return (1,) if isinstance(known, TensorType) and known.shape is not None and len(known.shape) == 1 else ()
 
 
@@ -75,6 +75,9 @@ class _Stacks:
 
     def push(self, results: Sequence[np.ndarray]) -> None:
         for stack, result in zip(self.values, results, strict=True):
+            if not isinstance(result, np.ndarray):
+                kind = type(result).__name__
+                raise InvalidArgument(f"{self._op_type}: a scan output must be a tensor, the body gave a {kind}")
             stack.append(result)
             self._nbytes += result.nbytes
         self._guard.check_allocation(self._nbytes, f"scan outputs of {self._op_type}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.cast import element_type
 from ort_core.kernels.reference.element_conversion import convert
 from ort_core.kernels.reference.narrow_floats import is_float, narrow, widen
@@ -55,7 +54,7 @@ def constant_of_shape(shape: np.ndarray, *, value: np.ndarray | None = None, ctx
         raise InvalidArgument(f"ConstantOfShape: attribute value must hold one element, it has shape {value.shape}")
     element = np.zeros(1, np.float32) if value is None else value.reshape(1)
     dims = tuple(int(dim) for dim in shape)
-    ctx.guard.check_allocation(math.prod(dims) * element.dtype.itemsize, f"the output of ConstantOfShape, shape {dims}")
+    check_size(dims, element.dtype, "ConstantOfShape", ctx)
     return np.full(dims, element[0], element.dtype)
 
 

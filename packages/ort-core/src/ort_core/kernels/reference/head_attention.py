@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.errors import InvalidArgument
+
 
 @dataclass(frozen=True, slots=True)
 class Attended:
@@ -18,6 +20,8 @@ class Attended:
 
 def split_heads(x: np.ndarray, heads: int) -> np.ndarray:
     """Return (batch, sequence, heads * width) as (batch, heads, sequence, width)."""
+    if heads <= 0 or x.shape[2] % heads:
+        raise InvalidArgument(f"{heads} heads do not divide the last dimension of shape {x.shape}")
     return x.reshape(x.shape[0], x.shape[1], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
 
 

@@ -53,6 +53,8 @@ def center_crop_pad(data: np.ndarray, shape: np.ndarray, *, axes: tuple[int, ...
     named = tuple(axes) or tuple(range(data.ndim))
     if len(named) != shape.size or any(not -data.ndim <= axis < data.ndim for axis in named):
         raise InvalidArgument(f"CenterCropPad: axes {named} and shape {shape.tolist()} do not fit input {data.shape}")
+    if shape.size and shape.min() < 0:
+        raise InvalidArgument(f"CenterCropPad: shape {shape.tolist()} has a negative size")
     sizes = list(data.shape)
     taken = [slice(None)] * data.ndim
     placed = [slice(None)] * data.ndim

@@ -73,9 +73,9 @@ def roi_align(
     scaled = widen(rois).astype(image.dtype) * image.dtype.type(spatial_scale) - image.dtype.type(0.5 if half else 0)
     out = np.zeros((rois.shape[0], x.shape[1], output_height, output_width), image.dtype)
     for number, (left, top, right, bottom) in enumerate(scaled):
-        rows = _sample(top, bottom, output_height, x.shape[2], sampling_ratio, half)
-        columns = _sample(left, right, output_width, x.shape[3], sampling_ratio, half)
-        if rows.grid > 0 and columns.grid > 0:
+        rows = _sample(top, bottom, output_height, x.shape[2], sampling_ratio, half, ctx)
+        columns = _sample(left, right, output_width, x.shape[3], sampling_ratio, half, ctx)
+        if rows.grid > 0 and columns.grid > 0 and image.shape[2] and image.shape[3]:
             pool = _average_bins if mode == "avg" else _largest_corners
             out[number] = pool(image[batch_indices[number]], rows, columns)
     return narrow(out, x.dtype)
@@ -120,12 +120,21 @@ class _Samples(NamedTuple):
     grid: int
 
 
-def _sample(start: np.floating, end: np.floating, bins: int, size: int, sampling_ratio: int, half: bool) -> _Samples:
+def _sample(
+    start: np.floating,
+    end: np.floating,
+    bins: int,
+    size: int,
+    sampling_ratio: int,
+    half: bool,
+    ctx: KernelContext | None,
+) -> _Samples:
     dtype = start.dtype
     length = end - start if half else np.maximum(end - start, dtype.type(1))
     width = length / dtype.type(bins)
     grid = sampling_ratio if sampling_ratio > 0 else math.ceil(width) if np.isfinite(width) else 0
     grid = max(grid, 0)
+    check_size((bins, grid), dtype, "RoiAlign", ctx)
     steps = (np.arange(grid, dtype=dtype) + dtype.type(0.5)) * width / dtype.type(max(grid, 1))
     points = (start + np.arange(bins, dtype=dtype)[:, None] * width + steps).reshape(-1)
     inside = (points >= -1) & (points <= size)

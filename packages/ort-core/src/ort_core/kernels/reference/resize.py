@@ -122,6 +122,8 @@ def _simple(x: np.ndarray, scales: Sequence[float], mode: str, ctx: KernelContex
 
 def _given(values: np.ndarray | None) -> list[float] | None:
     """Return an input's values; an empty tensor stands for an absent input."""
+    if values is not None and values.ndim != 1:
+        raise InvalidArgument(f"Resize: scales and sizes must have one dimension, found shape {list(values.shape)}")
     return None if values is None or values.size == 0 else values.tolist()
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import KernelFunction, kernel
+from ort_core.kernels.kernel import KernelContext, KernelFunction, kernel
+from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.cast import element_type
 from ort_core.kernels.reference.element_conversion import convert
 
 
 def _cosine_sum(op_type: str, coefficients: tuple[float, ...]) -> KernelFunction:
     @kernel(op_type, since=17)
-    def run(size: np.ndarray, *, output_datatype: int = 1, periodic: int = 1) -> np.ndarray:
+    def run(
+        size: np.ndarray, *, output_datatype: int = 1, periodic: int = 1, ctx: KernelContext | None = None
+    ) -> np.ndarray:
         if size.size != 1 or size.min() < 0:
             raise InvalidArgument(f"{op_type}: input size is {size.tolist()}; expected one length of at least 0")
         count = int(size.reshape(()))
+        check_size((count,), np.dtype(np.float64), op_type, ctx)
         period = count if periodic else count - 1
         angle = np.arange(count) * (2 * np.pi / period) if period > 0 else np.zeros(count)
         signed = [(-1) ** order * weight * np.cos(order * angle) for order, weight in enumerate(coefficients)]

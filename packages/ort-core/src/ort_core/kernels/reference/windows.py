@@ -43,9 +43,13 @@ class Windows:
     def along(self, axis: int) -> list[tuple[int, slice, slice]]:
         """Return (kernel offset, windows, positions) along one axis, for each offset that any window reads inside."""
         size, count, stride = self.spatial[axis], self.counts[axis], self.strides[axis]
+        dilation, pad = self.dilations[axis], self.pads_begin[axis]
+        # Offsets outside these two read padding in every window: a kernel of 2**40 has as few steps as the input.
+        least = max(0, -((count - 1) * stride - pad) // dilation)
+        most = min(self.kernel[axis] - 1, (size - 1 + pad) // dilation)
         found = []
-        for offset in range(self.kernel[axis]):
-            shift = offset * self.dilations[axis] - self.pads_begin[axis]
+        for offset in range(least, most + 1):
+            shift = offset * dilation - pad
             first = max(0, -(shift // stride)) if shift < 0 else 0
             last = min(count - 1, (size - 1 - shift) // stride)
             if first <= last:

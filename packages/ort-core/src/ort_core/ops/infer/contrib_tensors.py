@@ -68,7 +68,9 @@ def infer_nhwc_conv(ctx: InferenceContext) -> None:
 @infer_rule("ConvTransposeWithDynamicPads", domain=MS)
 def infer_conv_transpose_with_dynamic_pads(ctx: InferenceContext) -> None:
     """As ConvTranspose, with the pads in an input."""
-    x, w, pads = ctx.shape_min_rank(0, 2), ctx.shape_min_rank(1, 2), ctx.dims(2)
+    x, w, pads = ctx.shape_min_rank(0, 2), ctx.shape(1), ctx.dims(2)
+    if w is not None and len(w) < 3:
+        ctx.refuse(f"Weight tensor must have at least 3 dimensions, found {len(w)}")
     if x is None:
         return
     count = len(x) - 2
@@ -166,7 +168,10 @@ def infer_dynamic_time_warping(ctx: InferenceContext) -> None:
 @infer_rule("ExpandDims", domain=MS)
 def infer_expand_dims(ctx: InferenceContext) -> None:
     """A size of 1 is inserted."""
-    shape, axis = ctx.shape(0), ctx.scalar(1)
+    shape, axes = ctx.shape(0), ctx.elements(1)
+    if axes is not None and len(axes) != 1:
+        ctx.refuse(f"Input axis must be a single int32 scalar initializer, found {len(axes)} elements")
+    axis = None if axes is None else axes[0]
     if shape is not None and isinstance(axis, int):
         place = ctx.axis(axis, len(shape) + 1)
         ctx.set_shape(0, (*shape[:place], 1, *shape[place:]))

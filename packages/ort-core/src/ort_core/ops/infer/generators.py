@@ -9,7 +9,7 @@ import numpy as np
 from ort_core.ir.attributes import SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim
-from ort_core.ir.types import DataType, Shape
+from ort_core.ir.types import DataType, Shape, SparseTensorType
 from ort_core.ops import symbolic_values as sym
 from ort_core.ops.constant_node import constant_from_attribute
 from ort_core.ops.infer_rule import infer_rule
@@ -22,6 +22,9 @@ def infer_constant(ctx: InferenceContext) -> None:
     """The value stands in one of several attributes."""
     for name, found in ctx.node.attributes.items():
         value = ctx.attribute(name)
+        if isinstance(value, SparseConstant) and name == "value":  # stays sparse, as onnxruntime's tools mean it
+            ctx.set_type(0, SparseTensorType(value.dtype, value.shape))
+            return
         if isinstance(value, SparseConstant):
             ctx.set_output(0, value.dtype, value.shape)
             return

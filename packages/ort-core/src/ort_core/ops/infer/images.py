@@ -115,7 +115,7 @@ def infer_affine_grid(ctx: InferenceContext) -> None:
     if size is None:
         return
     if len(size) not in (4, 5):
-        ctx.refuse(f"size has {len(size)} entries; expected 4 or 5")
+        ctx.refuse(f"Length of input 'size' is {len(size)}. It must be 4 for 2D or 5 for 3D.")
     ctx.set_shape(0, (size[0], *size[2:], len(size) - 2))
 
 

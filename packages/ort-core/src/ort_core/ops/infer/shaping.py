@@ -126,7 +126,7 @@ def infer_flatten(ctx: InferenceContext) -> None:
         return
     axis = ctx.int_of("axis", 1)
     if not -len(shape) <= axis <= len(shape):
-        ctx.refuse(f"axis {axis} is outside [-{len(shape)}, {len(shape)}]")
+        ctx.refuse(f"Invalid value({axis}) for attribute 'axis': it must lie in [-{len(shape)}, {len(shape)}]")
     axis = axis + len(shape) if axis < 0 else axis
     ctx.set_shape(0, (product(shape[:axis]), product(shape[axis:])))
 
@@ -316,10 +316,10 @@ def infer_split(ctx: InferenceContext) -> None:
         if parts is None:
             parts = _equal_parts(ctx, shape[axis], count)
     if len(parts) != count:
-        ctx.refuse(f"split has {len(parts)} entries for {count} outputs")
+        ctx.refuse(f"Mismatch between number of splits ({len(parts)}) and outputs ({count})")
     total = add_dims(*parts)
     if isinstance(total, int) and isinstance(shape[axis], int) and total != shape[axis]:
-        ctx.refuse(f"split sums to {total}, but the axis has size {shape[axis]}")
+        ctx.refuse(f"Mismatch between the sum of 'split' ({total}) and the size of the axis ({shape[axis]})")
     offset: Dim = 0
     value = ctx.value(0)
     for index, part in enumerate(parts):

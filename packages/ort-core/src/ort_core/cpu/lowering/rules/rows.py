@@ -89,6 +89,26 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     _emit_rows(lowering, node, state, (*rows, length), tuple(passes), tuple(outputs), work=4)
 
 
+def instance_normalization(lowering: Lowering, node: Node) -> None:
+    """InstanceNormalization: each channel of each image is a row with one scale and one bias."""
+    value = _float_input(lowering, node)
+    _, declared = tensor_type(node.output)
+    view = lowering.contiguous(value)
+    shape = (declared[0], declared[1], count_of(declared[2:]))
+    state = FusionState()
+    x = state.add(view.reshaped(shape))
+    scale, bias = (state.add(lowering.contiguous(node.input(i)).reshaped((declared[1], 1))) for i in (1, 2))
+    n = row_value(0)
+    centred = x - row_value(2)
+    deviation = 1.0 / unary("sqrt", row_value(3) / n + node.float_attribute("epsilon", 1e-5))
+    passes = (
+        Pass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)),
+        Pass((), (Reduction("sum", centred * centred, 3),), ((4, deviation),)),
+        Pass(((0, centred * row_value(4) * scale + bias),)),
+    )
+    _emit_rows(lowering, node, state, shape, passes, (node.output,), work=3)
+
+
 def reduce(lowering: Lowering, node: Node) -> None:
     """Reductions (sum, mean, max, min, norms) and GlobalAveragePool over trailing axes."""
     value = _float_input(lowering, node)

@@ -104,12 +104,18 @@ def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
     dtype, shape = tensor_type(node.output)
     axis = node.int_attribute("axis", 0) % len(shape)
-    target = lowering.result_view(node.output)
+    orders = [known.order for v in node.present_inputs() if isinstance(known := lowering.pending(v), View)]
+    order = next((each for each in orders if each), ())
+    if order and axis == 1 and not lowering.is_output(node.output):
+        target = lowering.new_view(dtype, shape, order)
+    else:
+        target = lowering.result_view(node.output)
     start: KnownDim = 0
     for value in node.present_inputs():
         known = lowering.pending(value)
         _, part = tensor_type(value)
-        place = View(target.buffer, part, target.strides, target.offset + start * target.strides[axis])
+        offset = target.offset + start * target.strides[axis]
+        place = View(target.buffer, part, target.strides, offset, target.order)
         if isinstance(known, PendingElementwise) and lowering.is_single_use(value):
             pending = known
         else:

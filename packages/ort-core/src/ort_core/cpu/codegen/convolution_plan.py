@@ -1,0 +1,193 @@
+"""What a convolution is, how its outputs are cut into tiles and panels, and weights in the order kernels read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.codegen.channels_last import Epilogue, Lanes, channel_vectors
+from ort_core.cpu.codegen.jit import Target
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionArguments:
+    """Positions in the argument table. Strides count elements; the epilogue's operands follow from ``epilogue`` on.
+
+    ``x`` points to the first tap of the first output: into the border if there is one. Every tap of every output must
+    lie inside the buffer; nothing else is read. ``weights`` are packed and aligned to 64 bytes. ``height`` and
+    ``width`` are the output's. ``y`` may be the very tensor that the epilogue adds, but must not overlap ``x``.
+    """
+
+    x: int = 0
+    weights: int = 1
+    y: int = 2
+    batch: int = 3
+    height: int = 4
+    width: int = 5
+    x_row: int = 6
+    x_image: int = 7
+    y_row: int = 8
+    y_image: int = 9
+    epilogue: int = 10
+
+
+ARGUMENTS = ConvolutionArguments()
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """What is known when the kernel is generated. Batch and output height and width are run-time arguments.
+
+    Attributes:
+        in_channels: of all groups together.
+        out_channels: of all groups together.
+        kernel: height and width of the window.
+        strides: of the window, vertical and horizontal.
+        dilations: distance of taps, vertical and horizontal.
+        groups: each reads its own ``in_channels / groups``.
+        epilogue: what is done before the store.
+        x_pixel: elements from one input pixel to the next; ``None``: ``in_channels``.
+        y_pixel: elements from one output pixel to the next; ``None``: ``out_channels``.
+        expected_width: the output width that tiles are made for; every width works. For a 1x1 convolution of stride 1
+            on contiguous tensors pass all pixels as one row: height 1, this ``batch * height * width``.
+    """
+
+    in_channels: int
+    out_channels: int
+    kernel: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+    epilogue: Epilogue | None = None
+    x_pixel: int | None = None
+    y_pixel: int | None = None
+    expected_width: int | None = None
+
+    @property
+    def group_inputs(self) -> int:
+        """Input channels that one output channel reads."""
+        return self.in_channels // self.groups
+
+    @property
+    def group_outputs(self) -> int:
+        """Output channels of one group."""
+        return self.out_channels // self.groups
+
+    @property
+    def run(self) -> tuple[int, int]:
+        """How the taps of a window row are walked: (separate taps, contiguous numbers of each)."""
+        if self.dilations[1] == 1 and self.input_pitch == self.group_inputs:
+            return 1, self.kernel[1] * self.group_inputs
+        return self.kernel[1], self.group_inputs
+
+    @property
+    def input_pitch(self) -> int:
+        """Elements from one input pixel to the next."""
+        return self.x_pixel or self.in_channels
+
+    @property
+    def output_pitch(self) -> int:
+        """Elements from one output pixel to the next."""
+        return self.y_pixel or self.out_channels
+
+    @property
+    def depth(self) -> int:
+        """Products per output."""
+        return self.kernel[0] * self.kernel[1] * self.group_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a convolution is cut for a target.
+
+    Attributes:
+        rows: output rows of the main tile.
+        widths: pixels of a tile, falling, ending in 1; a row is covered greedily.
+        vectors: vectors of channels in a full panel.
+    """
+
+    rows: int
+    widths: tuple[int, ...]
+    vectors: int
+
+
+def tiling(spec: Convolution, target: Target) -> Tiling:
+    """Choose tiles that fill the registers and fit the expected width."""
+    vectors, pixels = register_tile(target)
+    width = spec.expected_width
+    rows = max(1, pixels // width) if width else 1
+    return Tiling(rows, tile_widths(width, pixels), vectors)
+
+
+def tile_widths(width: int | None, pixels: int) -> tuple[int, ...]:
+    """Return falling sizes up to ``pixels``, ending in 1, that cover a row of the expected width in few pieces."""
+    if width is None:
+        return _falling(pixels, pixels // 2, pixels // 4, 1)
+    if width < pixels:
+        return _falling(width, 1)
+    main = min(range(pixels, pixels // 2, -1), key=lambda size: (-(-width // size), -size))
+    return _falling(main, width % main, 1)
+
+
+def register_tile(target: Target) -> tuple[int, int]:
+    """Return (vectors of channels, pixels) whose sums, with the weights and one input, fill the registers."""
+    vectors = 2 if target.lanes >= 8 else 4
+    return vectors, (target.vector_registers - vectors - 2) // vectors
+
+
+def _falling(*sizes: int) -> tuple[int, ...]:
+    return tuple(sorted({size for size in sizes if size > 0}, reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Output channels of a group, cut into full panels and possibly a smaller last one."""
+
+    full: int
+    vectors: tuple[Lanes, ...]
+    last: tuple[Lanes, ...]
+
+    @property
+    def count(self) -> int:
+        """All panels of a group."""
+        return self.full + bool(self.last)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a full panel."""
+        return sum(lanes.width for lanes in self.vectors)
+
+    @property
+    def stored_channels(self) -> int:
+        """Channels of a group as packed: the last vector is filled with zeros."""
+        return self.full * self.channels + sum(lanes.width for lanes in self.last)
+
+
+def panels(spec: Convolution, target: Target) -> Panels:
+    """Cut the output channels of a group into panels."""
+    vectors = register_tile(target)[0]
+    width = target.lanes
+    full, rest = divmod(spec.group_outputs, vectors * width)
+    return Panels(full, (Lanes(width, width),) * vectors, channel_vectors(rest, width))
+
+
+def pack_weights(spec: Convolution, weights: np.ndarray, target: Target) -> np.ndarray:
+    """Return the weights ``[out][in / groups][kernel height][kernel width]`` in the order the kernel reads them.
+
+    That is ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0.
+    """
+    cut = panels(spec, target)
+    outputs = spec.group_outputs
+    by_depth = np.ascontiguousarray(weights, np.float32).reshape(spec.groups, outputs, spec.group_inputs, *spec.kernel)
+    by_depth = by_depth.transpose(0, 3, 4, 2, 1).reshape(spec.groups, spec.depth, outputs)
+    padded = np.zeros((spec.groups, spec.depth, cut.stored_channels), np.float32)
+    padded[:, :, :outputs] = by_depth
+    sizes = [cut.channels] * cut.full + ([cut.stored_channels - cut.full * cut.channels] if cut.last else [])
+    starts = np.cumsum([0, *sizes])
+    parts = [
+        padded[group, :, start : start + size].ravel()
+        for group in range(spec.groups)
+        for start, size in zip(starts[:-1], sizes, strict=True)
+    ]
+    return np.concatenate(parts)

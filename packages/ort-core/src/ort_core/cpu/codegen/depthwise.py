@@ -1,0 +1,217 @@
+"""Depthwise and narrow grouped convolution, channels-last, vectorised over the output channels.
+
+A vector of output channels covers several groups. Each of its lanes needs the inputs of its own group: for a depthwise
+convolution these are the same channels, else a fixed exchange of lanes per input channel of the group. An input pixel
+is loaded once for all the taps of a window row that use it.
+
+The input must hold the border, as for ``convolution``; the argument table is the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ort_core.cpu.codegen.channels_last import (
+    Lanes,
+    OperandKind,
+    channel_vectors,
+    divide,
+    kernel_emitter,
+    position,
+    share_of,
+    zeros,
+)
+from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, tile_widths
+from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.layout import joined_vectors, shuffle
+
+VECTORS_PER_UNIT = 16  # vectors of channels that are one piece of work with one output row
+UNROLLED_PRODUCTS = 32  # products per output up to which the rows of the window are unrolled
+MAX_GROUP_INPUTS = 16  # beyond, a group is wide enough for the dense kernel
+
+
+def is_narrow(spec: Convolution, target: Target) -> bool:
+    """Return whether this kernel takes a convolution; else ``convolution`` does, group by group."""
+    lanes, outputs, inputs = target.lanes, spec.group_outputs, spec.group_inputs
+    if spec.groups == 1 or lanes % outputs or inputs > MAX_GROUP_INPUTS:
+        return False
+    return lanes // outputs * inputs <= 2 * lanes
+
+
+def pack_narrow_weights(spec: Convolution, weights: np.ndarray, target: Target) -> np.ndarray:
+    """Return the weights ``[out][in / groups][rows][columns]`` as ``[vector][row][column][input][lane]``."""
+    lanes = target.lanes
+    count = -(-spec.out_channels // lanes)
+    padded = np.zeros((count * lanes, spec.group_inputs, *spec.kernel), np.float32)
+    padded[: spec.out_channels] = weights
+    parts = padded.reshape(count, lanes, spec.group_inputs, *spec.kernel)
+    return np.ascontiguousarray(parts.transpose(0, 3, 4, 2, 1)).ravel()
+
+
+def narrow_kernel(name: str, spec: Convolution, target: Target) -> list[Emitter]:
+    """Return the functions of a depthwise or narrow grouped convolution; ``name`` is the kernel."""
+    return _Generator(name, spec, target).functions()
+
+
+class _Generator:
+    def __init__(self, name: str, spec: Convolution, target: Target) -> None:
+        self.name, self.spec, self.lanes = name, spec, target.lanes
+        self.vectors = channel_vectors(spec.out_channels, target.lanes)
+        self.widths = tile_widths(spec.expected_width, max(4, target.vector_registers // 4))
+        self.operands = spec.epilogue.operands if spec.epilogue else ()
+        self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
+
+    def functions(self) -> list[Emitter]:
+        tiles = {
+            (lanes, pixels): self._tile(f"{self.name}.{pixels}x{lanes.count}", lanes, pixels)
+            for lanes in dict.fromkeys(self.vectors)
+            for pixels in self.widths
+        }
+        emitter = kernel_emitter(self.name)
+        args = emitter.parameter("args")
+        batch, height, width = (emitter.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
+        chunks = -(-len(self.vectors) // VECTORS_PER_UNIT)
+        rows = emitter.mul(batch, height)
+        with share_of(emitter, emitter.mul(rows, chunks)) as unit:
+            chunk, place = divide(emitter, unit, rows)
+            image, row = divide(emitter, place, height)
+            first = emitter.mul(chunk, VECTORS_PER_UNIT)
+            at = emitter.variable("i64", integer(0), "x")
+            for pixels in self.widths:
+                start, stop = emitter.load("i64", at), emitter.sub(width, pixels - 1)
+                with emitter.loop(start, stop, pixels, unroll=False, hint="x") as pixel:
+                    self._vectors_of_tile(emitter, tiles, pixels, first, (args, image, row, pixel))
+                    emitter.store(emitter.add(pixel, pixels), at)
+        return [*tiles.values(), emitter]
+
+    def _vectors_of_tile(
+        self, emitter: Emitter, tiles: dict[tuple[Lanes, int], Emitter], pixels: int, first: Operand,
+        where: tuple[Operand, Operand, Operand, Operand],
+    ) -> None:  # fmt: skip
+        """Append the walk along the channels: memory is read in its own order, which hardware foresees."""
+        whole = sum(not lanes.is_part for lanes in self.vectors)
+        behind = emitter.add(first, VECTORS_PER_UNIT)
+        if whole:
+            stop = emitter.minimum(behind, integer(whole))
+            with emitter.loop(first, stop, unroll=False, hint="vector") as vector:
+                emitter.call_void(tiles[self.vectors[0], pixels].name, *where, vector)
+        if whole < len(self.vectors):
+            with emitter.when(emitter.compare("sgt", behind, whole)):
+                emitter.call_void(tiles[self.vectors[-1], pixels].name, *where, integer(whole))
+
+    # some output pixels of one vector of channels -------------------------------------------------------------------
+
+    def _tile(self, name: str, lanes: Lanes, pixels: int) -> Emitter:
+        spec = self.spec
+        parameters = [("ptr noalias readonly", "args")] + [("i64", n) for n in ("image", "row", "pixel", "vector")]
+        emitter = Emitter(name, parameters, linkage="internal")
+        args, image, row, pixel, vector = (emitter.parameter(n) for n in ("args", "image", "row", "pixel", "vector"))
+        channel = emitter.mul(vector, self.lanes)
+        x_row = emitter.argument(args, ARGUMENTS.x_row)
+        x = position(
+            emitter,
+            emitter.argument(args, ARGUMENTS.x, "ptr"),
+            [
+                (image, emitter.argument(args, ARGUMENTS.x_image)),
+                (emitter.mul(row, spec.strides[0]), x_row),
+                (pixel, spec.strides[1] * spec.input_pitch),
+                (emitter.mul(vector, self.lanes // spec.group_outputs), spec.group_inputs),
+            ],
+        )
+        packed = emitter.argument(args, ARGUMENTS.weights, "ptr")
+        weights = position(emitter, packed, [(vector, self.lanes * spec.depth)])
+        sums = self._sums(emitter, pixels, lanes, x, x_row, weights)
+        self._store(emitter, lanes, sums, self._targets(emitter, image, row, channel), pixel)
+        return emitter
+
+    def _sums(
+        self, emitter: Emitter, pixels: int, lanes: Lanes, x: Operand, x_row: Operand, weights: Operand
+    ) -> list[Operand]:
+        spec = self.spec
+        slots = [emitter.variable(lanes.type, zeros(lanes), "sum") for _ in range(pixels)]
+        if spec.depth <= UNROLLED_PRODUCTS:
+            for ky in range(spec.kernel[0]):
+                self._window_row(emitter, integer(ky), slots, lanes, x, x_row, weights)
+        else:
+            with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as row:
+                self._window_row(emitter, row, slots, lanes, x, x_row, weights)
+        return [emitter.load(lanes.type, slot) for slot in slots]
+
+    def _window_row(
+        self, emitter: Emitter, ky: Operand, slots: list[Operand], lanes: Lanes, x: Operand, x_row: Operand,
+        weights: Operand,
+    ) -> None:  # fmt: skip
+        """Append the products of one window row: input pixels from left to right, each with all outputs that use it."""
+        spec = self.spec
+        columns, inputs = spec.kernel[1], spec.group_inputs
+        line = position(emitter, x, [(emitter.mul(ky, spec.dilations[0]), x_row)])
+        numbers: dict[tuple[int, int], Operand] = {}
+        packed = position(emitter, weights, [(ky, columns * inputs * self.lanes)])
+        full = Lanes(self.lanes, self.lanes)
+        factors: dict[tuple[int, int], Operand] = {}
+        for pixel, slot in enumerate(slots):
+            for kx in range(columns):
+                place = pixel * spec.strides[1] + kx * spec.dilations[1]
+                if (place, 0) not in numbers:
+                    address = emitter.element(line, place * spec.input_pitch)
+                    numbers.update({(place, i): v for i, v in enumerate(self._inputs(emitter, address, lanes))})
+                for i in range(inputs):
+                    if (kx, i) not in factors:
+                        offset = (kx * inputs + i) * self.lanes
+                        factors[kx, i] = full.read(emitter, emitter.element(packed, offset))
+                    total = emitter.load(lanes.type, slot)
+                    emitter.store(emitter.fma(numbers[place, i], factors[kx, i], total), slot)
+
+    def _inputs(self, emitter: Emitter, address: Operand, lanes: Lanes) -> list[Operand]:
+        """Append the loads of an input pixel; vector ``i`` has in each lane input ``i`` of the lane's group."""
+        inputs, outputs = self.spec.group_inputs, self.spec.group_outputs
+        if inputs == outputs == 1:
+            return [lanes.read(emitter, address)]
+        existing = lanes.count // outputs * inputs
+        vectors = channel_vectors(existing, self.lanes)
+        parts = [part.read(emitter, emitter.element(address, i * self.lanes)) for i, part in enumerate(vectors)]
+        joined = joined_vectors(emitter, parts)
+        last = existing - 1
+        return [
+            shuffle(emitter, joined, joined, [min(lane // outputs * inputs + i, last) for lane in range(self.lanes)])
+            for i in range(inputs)
+        ]
+
+    def _targets(self, emitter: Emitter, image: Operand, row: Operand, channel: Operand) -> list[tuple[Operand, int]]:
+        """Return (address of the row, pixel pitch) of the output and of the epilogue's operands; 0: no pixels."""
+        args = emitter.parameter("args")
+        entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
+        for kind, entry in zip(self.operands, self.entries, strict=True):
+            entries.append((entry, entry + 1 if kind is OperandKind.TENSOR else 0, self.spec.out_channels))
+        found = []
+        for entry, strides, pitch in entries:
+            base = emitter.element(emitter.argument(args, entry, "ptr"), channel)
+            if strides:
+                terms = [(image, emitter.argument(args, strides + 1)), (row, emitter.argument(args, strides))]
+                found.append((position(emitter, base, terms), pitch))
+            else:
+                found.append((base, 0))
+        return found
+
+    def _store(
+        self, emitter: Emitter, lanes: Lanes, sums: list[Operand], targets: list[tuple[Operand, int]], first: Operand
+    ) -> None:
+        per_channel = {
+            i: lanes.read(emitter, targets[i + 1][0])
+            for i, kind in enumerate(self.operands)
+            if kind is OperandKind.CHANNEL
+        }
+        for pixel, value in enumerate(sums):
+
+            def address(target: int, pixel: int = pixel) -> Operand:
+                base, pitch = targets[target]
+                return position(emitter, base, [(first, pitch), (pixel, pitch)])
+
+            def read(operand: int, pixel: int = pixel) -> Operand:
+                known = per_channel.get(operand)
+                return known if known is not None else lanes.read(emitter, address(operand + 1, pixel))
+
+            if self.spec.epilogue:
+                value = self.spec.epilogue.apply(emitter, value, lanes.width, read)
+            lanes.write(emitter, value, address(0))

@@ -1,0 +1,86 @@
+"""Steps that copy activations between channels-first and channels-last, and into images with a border."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ort_core.cpu.codegen.emitter import module_text
+from ort_core.cpu.codegen.layout import channels_first_kernel, channels_last_kernel, pad_kernel
+from ort_core.cpu.lowering.steps import Argument, KernelText, pointer
+from ort_core.cpu.lowering.views import View, channels_last, count_of, ordered_strides
+from ort_core.plugin.ir import KnownDim
+
+if TYPE_CHECKING:
+    from ort_core.cpu.lowering.lowering import Lowering
+
+
+def is_channels_last(view: View) -> bool:
+    """Return whether a view of rank 3 or 4 lies channels-last without gaps, with a known number of channels."""
+    rank = len(view.shape)
+    if rank not in (3, 4) or not isinstance(view.shape[1], int):
+        return False
+    return view.strides == ordered_strides(view.shape, channels_last(rank))
+
+
+def as_images(view: View) -> View:
+    """Return a channels-last view of rank 3 as one of rank 4 with height 1."""
+    if len(view.shape) == 4:
+        return view
+    shape = (view.shape[0], view.shape[1], 1, view.shape[2])
+    strides = (view.strides[0], view.strides[1], view.strides[0], view.strides[2])
+    return View(view.buffer, shape, strides, view.offset, channels_last(4))
+
+
+def emit_channels_last(lowering: Lowering, source: View) -> View:
+    """Copy a row-major activation to a new channels-last one."""
+    channels = source.shape[1]
+    assert isinstance(channels, int)
+    target = lowering.new_view(source.dtype, source.shape, channels_last(len(source.shape)))
+    _emit_transpose(lowering, source, target, source.shape, channels, to_last=True)
+    return target
+
+
+def emit_channels_first(lowering: Lowering, source: View, target: View) -> None:
+    """Copy a channels-last activation to a row-major one."""
+    channels = source.shape[1]
+    assert isinstance(channels, int)
+    _emit_transpose(lowering, source, target, source.shape, channels, to_last=False)
+
+
+def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: float = 0.0) -> View:
+    """Copy channels-last images (rank 4) into larger ones with a border; ``pads``: top, left, bottom, right."""
+    batch, channels, height, width = source.shape
+    assert isinstance(channels, int)
+    top, left, bottom, right = pads
+    shape = (batch, channels, height + (top + bottom), width + (left + right))
+    target = lowering.new_view(source.dtype, shape, channels_last(4))
+    kernel = kernel_text("pad", lambda name: module_text(pad_kernel(name, channels, value=value)))
+    arguments: list[Argument] = [
+        pointer(source), pointer(target), batch, height, width, source.strides[2], source.strides[0],
+        target.strides[2], target.strides[0], top, bottom, left, right,
+    ]  # fmt: skip
+    lowering.emit(kernel, arguments, [source.buffer], [target.buffer], count_of(shape), ("Pad",))
+    return target
+
+
+def kernel_text(prefix: str, generate: object) -> KernelText:
+    """Return a kernel whose name is the digest of its own text."""
+    import hashlib
+
+    text: str = generate("$name")  # type: ignore[operator]  # a function from a name to a module's text
+    name = f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return KernelText(name, text.replace("$name", name))
+
+
+def _emit_transpose(
+    lowering: Lowering, source: View, target: View, shape: Sequence[KnownDim], channels: int, *, to_last: bool
+) -> None:
+    make = channels_last_kernel if to_last else channels_first_kernel
+    kernel = kernel_text("layout", lambda name: module_text(make(name, channels, lowering.target)))
+    pixels = count_of(shape[2:])
+    image = pixels * channels
+    arguments: list[Argument] = [
+        pointer(source), pointer(target), shape[0], 1, pixels, pixels, pixels, image, image, image,
+    ]  # fmt: skip
+    lowering.emit(kernel, arguments, [source.buffer], [target.buffer], count_of(shape) * 2, ("Layout",))

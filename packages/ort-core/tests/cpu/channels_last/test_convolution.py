@@ -1,0 +1,258 @@
+"""Convolutions, dense, depthwise and grouped, against sums in float64, over shapes that are no multiple of anything."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolution_plan import Convolution, pack_weights, register_tile
+from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.emitter import module_text
+from ort_core.cpu.codegen.jit import Target, assembly, compile_module, host_target, target_of
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.cpu.threads.pool_code import BARRIER
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import element, maximum, minimum, sigmoid
+
+Pads = tuple[int, int, int, int]
+RunKernel = Callable[..., np.ndarray]
+
+
+def expected(spec: Convolution, x: np.ndarray, weights: np.ndarray, pads: Pads) -> np.ndarray:
+    """Return the convolution of channels-last ``x`` in float64."""
+    top, left, bottom, right = pads
+    padded = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    height, width = (
+        (padded.shape[axis + 1] - (spec.kernel[axis] - 1) * spec.dilations[axis] - 1) // spec.strides[axis] + 1
+        for axis in (0, 1)
+    )
+    result = np.zeros((x.shape[0], height, width, spec.out_channels))
+    for group in range(spec.groups):
+        inputs = slice(group * spec.group_inputs, (group + 1) * spec.group_inputs)
+        outputs = slice(group * spec.group_outputs, (group + 1) * spec.group_outputs)
+        for row in range(spec.kernel[0]):
+            for column in range(spec.kernel[1]):
+                first = row * spec.dilations[0], column * spec.dilations[1]
+                rows = slice(first[0], first[0] + (height - 1) * spec.strides[0] + 1, spec.strides[0])
+                columns = slice(first[1], first[1] + (width - 1) * spec.strides[1] + 1, spec.strides[1])
+                taps = weights[outputs, :, row, column].astype(np.float64)
+                result[..., outputs] += padded[:, rows, columns, inputs] @ taps.T
+    return result
+
+
+def computed(
+    run: RunKernel, spec: Convolution, x: np.ndarray, weights: np.ndarray, pads: Pads, target: Target,
+    operands: tuple[np.ndarray, ...] = (),
+) -> np.ndarray:  # fmt: skip
+    """Return what the generated kernel makes of it; the border is made here."""
+    top, left, bottom, right = pads
+    padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    shape = expected(spec, x[:1, :, :, :], weights, pads).shape
+    batch, height, width, channels = x.shape[0], *shape[1:]
+    narrow = is_narrow(spec, target)
+    packed = (pack_narrow_weights if narrow else pack_weights)(spec, weights, target)
+    functions = (narrow_kernel if narrow else convolution_kernel)("kernel", spec, target)
+    row, image = padded.shape[2] * padded.shape[3], int(np.prod(padded.shape[1:]))
+    entries: list[int | np.ndarray] = [
+        padded, packed, np.full((batch, height, width, channels), np.nan, np.float32), batch, height, width, row, image,
+        width * channels, height * width * channels,
+    ]  # fmt: skip
+    for operand in operands:
+        entries.append(operand)
+        entries.extend([width * channels, height * width * channels] if operand.ndim == 4 else [])
+    return run(functions, entries, 2, target)
+
+
+def arrays(spec: Convolution, size: tuple[int, int, int], seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return an image batch and weights."""
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((*size, spec.in_channels)).astype(np.float32)
+    weights = random.standard_normal((spec.out_channels, spec.group_inputs, *spec.kernel)) / np.sqrt(spec.depth)
+    return x, weights.astype(np.float32)
+
+
+def assert_close(actual: np.ndarray, wanted: np.ndarray, depth: int) -> None:
+    """Compare with the error that a float32 sum of unit variance may have."""
+    np.testing.assert_allclose(actual, wanted, rtol=0, atol=4 * np.finfo(np.float32).eps * (4 + depth**0.5))
+
+
+DENSE = [
+    (Convolution(3, 64, (7, 7), (2, 2)), (1, 37, 41), (3, 3, 3, 3)),
+    (Convolution(64, 64, (3, 3), expected_width=14), (1, 14, 14), (1, 1, 1, 1)),
+    (Convolution(40, 96, (3, 3), expected_width=7), (2, 7, 7), (1, 1, 1, 1)),
+    (Convolution(17, 33, (3, 3), expected_width=5), (1, 9, 5), (1, 1, 1, 1)),
+    (Convolution(5, 7, (1, 1)), (3, 6, 11), (0, 0, 0, 0)),
+    (Convolution(64, 24, (1, 1), expected_width=49), (1, 1, 49), (0, 0, 0, 0)),
+    (Convolution(32, 48, (1, 1), (2, 2)), (1, 13, 15), (0, 0, 0, 0)),
+    (Convolution(8, 16, (3, 2), (1, 3), (2, 3)), (2, 12, 33), (2, 0, 1, 3)),
+    (Convolution(1, 1, (5, 5), (1, 2), (1, 2)), (1, 20, 20), (2, 2, 2, 2)),
+    (Convolution(16, 80, (1, 7), expected_width=30), (1, 4, 30), (0, 3, 0, 3)),
+    (Convolution(300, 320, (3, 3)), (1, 6, 31), (1, 1, 1, 1)),
+    (Convolution(12, 20, (3, 3), groups=2), (1, 8, 9), (1, 1, 1, 1)),
+    (Convolution(6, 15, (3, 3), (2, 1), groups=3), (2, 8, 9), (1, 1, 1, 1)),
+    (Convolution(128, 128, (3, 3), groups=2, expected_width=9), (1, 8, 9), (1, 1, 1, 1)),
+]
+NARROW = [
+    (Convolution(32, 32, (3, 3), groups=32), (2, 9, 19), (1, 1, 1, 1)),
+    (Convolution(19, 19, (3, 3), (2, 2), groups=19), (1, 14, 17), (0, 0, 1, 1)),
+    (Convolution(150, 150, (5, 5), groups=150), (1, 7, 7), (2, 2, 2, 2)),
+    (Convolution(24, 24, (5, 3), (2, 1), (1, 2), groups=24), (1, 15, 12), (2, 2, 2, 2)),
+    (Convolution(17, 17, (7, 7), groups=17), (1, 12, 12), (3, 3, 3, 3)),
+    (Convolution(36, 36, (3, 3), groups=9), (1, 7, 11), (1, 1, 1, 1)),
+    (Convolution(32, 32, (3, 3), groups=4), (1, 5, 10), (1, 1, 1, 1)),
+    (Convolution(10, 20, (3, 3), (2, 2), groups=10), (1, 9, 11), (1, 1, 1, 1)),
+    (Convolution(40, 20, (3, 3), groups=20), (2, 5, 11), (1, 1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW)
+def test_convolution_equals_the_sum_in_float64(
+    run_kernel: RunKernel, target: Target, spec: Convolution, size: tuple[int, int, int], pads: Pads
+) -> None:
+    x, weights = arrays(spec, size)
+    actual = computed(run_kernel, spec, x, weights, pads, target)
+    assert_close(actual, expected(spec, x, weights, pads), spec.depth)
+
+
+@pytest.mark.parametrize("expected_width", [None, 4, 7, 20])
+@pytest.mark.parametrize("groups", [1, 6])
+def test_convolution_covers_every_width_whatever_width_was_expected(
+    run_kernel: RunKernel, expected_width: int | None, groups: int
+) -> None:
+    for width in (1, 2, 6, 13, 14, 15, 29, 57):
+        spec = Convolution(6, 18, (3, 3), groups=groups, expected_width=expected_width)
+        x, weights = arrays(spec, (1, 7, width))
+        actual = computed(run_kernel, spec, x, weights, (1, 1, 1, 1), host_target())
+        assert_close(actual, expected(spec, x, weights, (1, 1, 1, 1)), spec.depth)
+
+
+CHANNEL, TENSOR = OperandKind.CHANNEL, OperandKind.TENSOR
+VALUE, FIRST, SECOND = (element(i, DataType.FLOAT) for i in range(3))
+
+
+@pytest.mark.parametrize("groups", [1, 36])
+def test_epilogue_adds_bias_and_residual_then_activates(run_kernel: RunKernel, target: Target, groups: int) -> None:
+    epilogue = Epilogue(maximum(VALUE + FIRST + SECOND, 0.0), (CHANNEL, TENSOR))
+    spec = Convolution(36, 36, (3, 3), groups=groups, epilogue=epilogue)
+    x, weights = arrays(spec, (2, 9, 17))
+    random = np.random.default_rng(1)
+    bias, residual = (random.standard_normal(shape).astype(np.float32) for shape in ((36,), (2, 9, 17, 36)))
+    actual = computed(run_kernel, spec, x, weights, (1, 1, 1, 1), target, (bias, residual))
+    assert_close(actual, np.maximum(expected(spec, x, weights, (1, 1, 1, 1)) + bias + residual, 0), spec.depth)
+
+
+@pytest.mark.parametrize("groups", [1, 20])
+def test_epilogue_computes_clip_and_silu(run_kernel: RunKernel, groups: int) -> None:
+    expressions = {"clip": minimum(maximum(VALUE, 0.0), 0.5), "silu": VALUE * sigmoid(VALUE)}
+    meanings = {"clip": lambda v: np.clip(v, 0, 0.5), "silu": lambda v: v / (1 + np.exp(-v))}
+    for name, expression in expressions.items():
+        spec = Convolution(20, 20, (3, 3), groups=groups, epilogue=Epilogue(expression))
+        x, weights = arrays(spec, (1, 5, 9))
+        actual = computed(run_kernel, spec, x, weights, (1, 1, 1, 1), host_target())
+        assert_close(actual, meanings[name](expected(spec, x, weights, (1, 1, 1, 1))), spec.depth)
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+def test_convolution_keeps_nan_and_infinity_in_the_windows_that_hold_them(run_kernel: RunKernel, groups: int) -> None:
+    epilogue = Epilogue(maximum(VALUE, 0.0))
+    spec = Convolution(16, 16, (3, 3), groups=groups, epilogue=epilogue)
+    x, weights = arrays(spec, (1, 8, 20))
+    weights = np.abs(weights) + np.float32(0.01)
+    x[0, 2, 3, 5], x[0, 6, 15, 5] = np.nan, np.inf
+    actual = computed(run_kernel, spec, x, weights, (1, 1, 1, 1), host_target())
+    with np.errstate(invalid="ignore"):
+        wanted = np.maximum(expected(spec, x, weights, (1, 1, 1, 1)), 0)
+    np.testing.assert_array_equal(np.isnan(actual), np.isnan(wanted))
+    np.testing.assert_array_equal(np.isinf(actual), np.isinf(wanted))
+
+
+@pytest.mark.parametrize("groups", [1, 6])
+def test_convolution_of_no_images_does_nothing(run_kernel: RunKernel, groups: int) -> None:
+    spec = Convolution(6, 6, (3, 3), groups=groups)
+    x, weights = arrays(spec, (0, 5, 5))
+    assert computed(run_kernel, spec, x, weights, (0, 0, 0, 0), host_target()).shape == (0, 3, 3, 6)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="closes memory pages by a call of Linux")
+@pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW)
+def test_convolution_reads_nothing_beside_its_tensors(
+    closed_at_the_end: Callable[[np.ndarray], np.ndarray], spec: Convolution, size: tuple[int, int, int], pads: Pads
+) -> None:
+    top, left, bottom, right = pads
+    x, weights = arrays(spec, size)
+    wanted = expected(spec, x, weights, pads)
+    padded = closed_at_the_end(np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0))))
+    narrow = is_narrow(spec, host_target())
+    packed = closed_at_the_end((pack_narrow_weights if narrow else pack_weights)(spec, weights, host_target()))
+    y = closed_at_the_end(np.zeros(wanted.shape, np.float32))
+    batch, height, width, channels = wanted.shape
+    table = np.array(
+        [
+            padded.ctypes.data, packed.ctypes.data, y.ctypes.data, batch, height, width, padded[0, 0].size,
+            padded[0].size, width * channels, height * width * channels,
+        ],
+        np.int64,
+    )  # fmt: skip
+    functions = (narrow_kernel if narrow else convolution_kernel)("kernel", spec, host_target())
+    module = compile_module(module_text(functions))
+    steps = np.array([module.address("kernel"), table.ctypes.data, BARRIER], np.int64)
+    ThreadPool(1).run(steps.ctypes.data, 1)  # a read past the end stops the process: the next page is closed
+    assert_close(y, wanted, spec.depth)
+
+
+def test_convolution_reads_and_writes_channels_of_wider_tensors(run_kernel: RunKernel) -> None:
+    spec = Convolution(8, 24, (3, 3), x_pixel=13, y_pixel=30)
+    x, weights = arrays(spec, (1, 9, 10))
+    wide = np.full((1, 9, 10, 13), 1e9, np.float32)
+    wide[..., :8] = x
+    y = np.full((1, 7, 8, 30), -1, np.float32)
+    packed = pack_weights(spec, weights, host_target())
+    functions = convolution_kernel("kernel", spec, host_target())
+    actual = run_kernel(functions, [wide, packed, y, 1, 7, 8, 130, 1170, 240, 1680], 2)
+    assert_close(actual[..., :24], expected(spec, x, weights, (0, 0, 0, 0)), spec.depth)
+    assert (actual[..., 24:] == -1).all(), "channels of other tensors were overwritten"
+
+
+ARM = target_of("aarch64-unknown-linux-gnu", "cortex-a76", "+neon,+fp-armv8")
+
+
+@pytest.mark.parametrize(("spec", "size", "pads"), [DENSE[0], DENSE[3], NARROW[0], NARROW[1], NARROW[5]])
+def test_convolution_compiles_for_arm(spec: Convolution, size: tuple[int, int, int], pads: Pads) -> None:
+    functions = (narrow_kernel if is_narrow(spec, ARM) else convolution_kernel)("kernel", spec, ARM)
+    text = assembly(module_text(functions), ARM)
+    assert "kernel:" in text
+    assert "fmla" in text, f"no fused multiply-adds for {size} with {pads}"
+
+
+@pytest.mark.parametrize("expected_width", [7, 14, 56])
+def test_inner_loop_of_the_full_tile_keeps_its_sums_in_registers(expected_width: int, target: Target) -> None:
+    if "x86_64" not in target.triple or target.lanes < 8:
+        pytest.skip("the test reads x86 assembly with fused multiply-adds")
+    spec = Convolution(64, 64, (3, 3), expected_width=expected_width)
+    text = assembly(module_text(convolution_kernel("kernel", spec, target)), target)
+    vectors, pixels = register_tile(target)
+    full = vectors * (pixels // 7 * 7 if expected_width == 7 else pixels)
+    loops = [loop for loop in blocks(text) if sum("vfmadd" in line for line in loop) >= min(full, 12)]
+    assert loops, "no loop has the products of a full tile"
+    for loop in loops:
+        spills = [line for line in loop if "rsp" in line and "mm" in line]
+        assert not spills, f"sums are stored to the stack inside of the loop: {spills}"
+
+
+def blocks(text: str) -> list[list[str]]:
+    """Return the basic blocks of an assembly text that jump back to their own start."""
+    found: list[list[str]] = []
+    label, lines = "", []
+    for line in text.splitlines():
+        if line.startswith(".LBB"):
+            label, lines = line.partition(":")[0], []
+        elif label:
+            lines.append(line)
+            if line.strip().startswith("j") and line.split()[-1] == label:
+                found.append(lines)
+    return found

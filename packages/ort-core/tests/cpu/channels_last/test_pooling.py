@@ -1,0 +1,112 @@
+"""Pooling against windows computed one by one with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.emitter import module_text
+from ort_core.cpu.codegen.jit import Target, assembly, host_target, target_of
+from ort_core.cpu.codegen.pooling import Pooling, pooling_kernel
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import element, maximum
+
+RunKernel = Callable[..., np.ndarray]
+
+
+def output_size(spec: Pooling, size: tuple[int, int]) -> tuple[int, int]:
+    """Return output height and width, rounding down."""
+    if spec.kernel is None:
+        return 1, 1
+    height, width = (
+        (size[i] + spec.pads[i] + spec.pads[i + 2] - (spec.kernel[i] - 1) * spec.dilations[i] - 1) // spec.strides[i]
+        + 1
+        for i in (0, 1)
+    )
+    return height, width
+
+
+def expected(spec: Pooling, x: np.ndarray) -> np.ndarray:
+    """Return the pooling in float64, one window at a time."""
+    size = x.shape[1:3]
+    height, width = output_size(spec, size)
+    result = np.empty((x.shape[0], height, width, spec.channels))
+    for row in range(height):
+        for column in range(width):
+            inside, counted = taps(spec, size, (row, column))
+            window = x[:, inside[0]][:, :, inside[1]].astype(np.float64)
+            if spec.is_maximum:
+                result[:, row, column] = np.maximum.reduce(window, axis=(1, 2))
+            else:
+                result[:, row, column] = window.sum(axis=(1, 2)) / counted
+    return result
+
+
+def taps(spec: Pooling, size: tuple[int, int], place: tuple[int, int]) -> tuple[list[list[int]], int]:
+    """Return the rows and columns of a window inside the image, and how many taps an average counts."""
+    inside, counted = [], 1
+    for i in (0, 1):
+        kernel = spec.kernel[i] if spec.kernel else size[i]
+        places = [place[i] * spec.strides[i] - spec.pads[i] + k * spec.dilations[i] for k in range(kernel)]
+        inside.append([p for p in places if 0 <= p < size[i]])
+        counted *= len([p for p in places if p < size[i] + spec.pads[i + 2]] if spec.counts_border else inside[-1])
+    return inside, counted
+
+
+def computed(run: RunKernel, spec: Pooling, x: np.ndarray, target: Target, *operands: np.ndarray) -> np.ndarray:
+    """Return what the generated kernel makes of it."""
+    batch, x_height, x_width, channels = x.shape
+    height, width = output_size(spec, (x_height, x_width))
+    y = np.full((batch, height, width, channels), np.nan, np.float32)
+    strides = [x_width * channels, x_height * x_width * channels, width * channels, height * width * channels]
+    entries = [x, y, batch, height, width, x_height, x_width, *strides, *operands]
+    return run(pooling_kernel("kernel", spec, target), entries, 1, target)
+
+
+CASES = [
+    (Pooling(64, (3, 3), (2, 2), pads=(1, 1, 1, 1)), (2, 13, 14)),
+    (Pooling(7, (2, 2), (2, 2)), (1, 9, 8)),
+    (Pooling(83, (3, 2), (1, 2), (2, 3), (1, 2, 3, 0)), (1, 12, 11)),
+    (Pooling(20, (3, 3), (2, 2), pads=(1, 1, 1, 1), is_maximum=False), (2, 9, 10)),
+    (Pooling(20, (3, 3), (2, 2), pads=(1, 1, 1, 1), is_maximum=False, counts_border=True), (2, 9, 10)),
+    (Pooling(33, (4, 3), (1, 2), (2, 2), (3, 0, 2, 2), is_maximum=False, counts_border=True), (1, 11, 12)),
+    (Pooling(130, None, is_maximum=False), (2, 7, 9)),
+    (Pooling(64, None, is_maximum=False), (1, 3, 5)),
+    (Pooling(5, None, is_maximum=True), (3, 6, 4)),
+]
+
+
+@pytest.mark.parametrize(("spec", "size"), CASES)
+def test_pooling_equals_windows_computed_one_by_one(
+    run_kernel: RunKernel, target: Target, spec: Pooling, size: tuple[int, int, int]
+) -> None:
+    x = np.random.default_rng(0).standard_normal((*size, spec.channels)).astype(np.float32)
+    actual = computed(run_kernel, spec, x, target)
+    np.testing.assert_allclose(actual, expected(spec, x), rtol=0, atol=1e-6 * (not spec.is_maximum))
+
+
+@pytest.mark.parametrize("is_maximum", [True, False])
+def test_pooling_keeps_nan_and_infinity(run_kernel: RunKernel, is_maximum: bool) -> None:
+    spec = Pooling(20, (3, 3), (1, 1), pads=(1, 1, 1, 1), is_maximum=is_maximum)
+    x = np.random.default_rng(0).standard_normal((1, 8, 9, 20)).astype(np.float32)
+    x[0, 1, 1, 3], x[0, 5, 6, 4], x[0, 0, 0, 5], x[0, :, :, 6] = np.nan, np.inf, -np.inf, -np.inf
+    np.testing.assert_allclose(computed(run_kernel, spec, x, host_target()), expected(spec, x), rtol=0, atol=1e-6)
+
+
+def test_pooling_applies_its_epilogue(run_kernel: RunKernel) -> None:
+    value, scale = element(0, DataType.FLOAT), element(1, DataType.FLOAT)
+    epilogue = Epilogue(maximum(value * scale, 0.0), (OperandKind.CHANNEL,))
+    spec = Pooling(37, (3, 3), is_maximum=False, epilogue=epilogue)
+    random = np.random.default_rng(0)
+    x, factors = (random.standard_normal(shape).astype(np.float32) for shape in ((1, 6, 7, 37), (37,)))
+    actual = computed(run_kernel, spec, x, host_target(), factors)
+    np.testing.assert_allclose(actual, np.maximum(expected(spec, x) * factors, 0), rtol=0, atol=1e-6)
+
+
+def test_pooling_compiles_for_arm() -> None:
+    arm = target_of("aarch64-unknown-linux-gnu", "cortex-a76", "+neon,+fp-armv8")
+    text = assembly(module_text(pooling_kernel("kernel", CASES[0][0], arm)), arm)
+    assert "fcmgt" in text or "fcmge" in text, "the maximum is not vectorised"
