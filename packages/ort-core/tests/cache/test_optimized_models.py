@@ -131,7 +131,8 @@ def test_model_from_the_cache_is_the_optimised_one_to_the_last_type() -> None:
 DECOMPOSED = """
     <ir_version: 8, opset_import: ["": 17, "own": 1]>
     g (float[N, 16] x) => (float[N, 16] y)
-    <float[16] scale = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 4, 3, 2}, float[16] bias = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}>
+    <float[16] scale = {1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 7, 6, 5, 4, 3, 2},
+     float[16] bias = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}>
     {
         axes = Constant <value_ints = [-1]> ()
         mean = ReduceMean <axes = [-1]> (x)
