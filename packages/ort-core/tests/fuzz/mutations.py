@@ -98,8 +98,8 @@ def external_data(model: onnx.ModelProto, rng: random.Random) -> None:
     places = (
         "missing.bin",
         "../outside.bin", "/etc/passwd", "link.bin", "folder/../../outside.bin", "", "\0", ".",
-        "short.bin", "short.bin", "folder", "linked/outside.bin", "short.bin\0", "C:\\x", "~/.ssh/id",
-        "/dev/zero", "short.bin/x",
+        "short.bin", "short.bin", "folder", "linked/outside.bin", "short.bin\0", "C:\\x",
+        "~/.ssh/id", "/dev/zero", "short.bin/x",
     )  # fmt: skip
     for key, values in (
         ("location", places),
