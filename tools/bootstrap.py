@@ -55,7 +55,8 @@ def install(command: str) -> int:
         # Without pip inside: the pip that runs this installs into it, so that ensurepip may be missing (Debian).
         print(f"creating {VENV}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)], check=True)
-    print(f"installing ort-core and {len(required)} requirements of its {command!r} command", flush=True)
+    others = f", and {len(required)} requirements of {command!r}" if required else ""
+    print(f"installing ort-core and what it needs{others}", flush=True)
     editable = [argument for package in packages for argument in ("-e", str(package))]
     pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--quiet", "--disable-pip-version-check"]
     status = subprocess.run([*pip, *editable, *required], cwd=ROOT, check=False).returncode

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,9 +78,10 @@ def verdict(shares: np.ndarray, truth: int, bar: str) -> Text:
     likeliest = [int(digit) for digit in np.argsort(-shares)[:3]]
     right = likeliest[0] == truth
     text = Text(f"predicted {likeliest[0]}, truth {truth}: ")
-    text.append("right\n\n" if right else "wrong\n\n", style="bold green" if right else "bold red")
+    text.append("right" if right else "wrong", style="bold green" if right else "bold red")
+    text.append("\n")
     for digit in likeliest:
-        text.append(f"{digit}  {shares[digit]:7.2%}  {bar * round(20 * float(shares[digit]))}\n")
+        text.append(f"\n{digit}  {shares[digit]:7.2%}  {bar * round(20 * float(shares[digit]))}")
     return text
 
 
@@ -92,6 +94,14 @@ def show(console: Console, session: Session, digits: HeldOut, count: int) -> Non
         console.print(Columns([drawn, verdict(share, int(label), shades[-1])], padding=(0, 4)))
     right = int((shares.argmax(1) == digits.labels).sum())
     console.print(f"{right} of {len(digits.labels)} held-out digits recognised ({right / len(digits.labels):.2%})\n")
+
+
+def folded(text: str, width: int) -> str:
+    """Return a text whose long lines are cut at spaces, the rest of each indented below it."""
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2))
+        for line in text.splitlines()
+    )
 
 
 def positive(text: str) -> int:
@@ -116,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     session = ort.InferenceSession(MODEL, providers=options.provider or ["CPUExecutionProvider"])
     digits = load_held_out()
     show(console, session, digits, options.count)
-    console.print(Text(str(session.explain())))
+    console.print(Text(folded(str(session.explain()), console.width)))
     latency = median_latency_ms(session, digits.images[0], options.runs)
     console.print(f"\nlatency: {latency:.3f} ms for one digit (median of {options.runs} runs)")
     return 0

@@ -415,7 +415,7 @@ class SessionOptions(_Options):
         """Refuse: compiled operator libraries need onnxruntime's C API."""
         raise NotImplemented(
             f"Failed to load library {path}: custom operators in shared libraries are built against onnxruntime's C "
-            "API. Write the operator in Python (ort_core.plugin, @custom_op) or install a plugin package that has it."
+            "API. Bring the operator in a plugin: its schema and numpy kernels, through the hook ort_custom_ops."
         )
 
     def set_ep_context_data_read_func(self, read: Callable[..., None], max_data_size: int) -> None:

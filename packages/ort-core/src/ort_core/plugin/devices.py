@@ -1,0 +1,7 @@
+"""Devices for plugin authors (provisional): what a DeviceApi from the hook ``ort_devices`` offers."""
+
+from __future__ import annotations
+
+from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, Event, OrtDevice, Stream
+
+__all__ = ["Device", "DeviceApi", "DeviceBuffer", "Event", "OrtDevice", "Stream"]

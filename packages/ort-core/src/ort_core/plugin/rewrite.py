@@ -1,0 +1,21 @@
+"""Rewriting for plugin authors (provisional): patterns, rules, and patches that are checked when they are applied."""
+
+from __future__ import annotations
+
+from ort_core.rewrite.matcher import Match
+from ort_core.rewrite.patch import GraphPatch
+from ort_core.rewrite.pattern import Pattern, constant, is_scalar, one_of, op, optional, var
+from ort_core.rewrite.rule import RewriteRule
+
+__all__ = [
+    "GraphPatch",
+    "Match",
+    "Pattern",
+    "RewriteRule",
+    "constant",
+    "is_scalar",
+    "one_of",
+    "op",
+    "optional",
+    "var",
+]
