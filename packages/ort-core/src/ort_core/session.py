@@ -18,6 +18,7 @@ from ort_core.session_api.loaded_model import LoadedModel
 from ort_core.session_api.model_config import apply_model_config
 from ort_core.session_api.model_source import Loadable, ModelSource
 from ort_core.session_api.node_arg import ModelMetadata
+from ort_core.session_api.optimized_file import save_optimized
 from ort_core.session_api.provider_request import Providers, Request, normalised, provider_request
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
@@ -85,7 +86,7 @@ class InferenceSession(SessionRuns):
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
             self._profiler.default_provider = prepared.providers[0]
-        self._save_optimized()
+        save_optimized(prepared, self._options, self._environment, self._disabled_passes())
 
     def _requested(
         self,
@@ -111,17 +112,6 @@ class InferenceSession(SessionRuns):
         if not isinstance(given, Iterable):
             raise InvalidType(f"disabled_optimizers is {given!r}, expected a list of names of passes")
         return frozenset([given] if isinstance(given, str) else [str(name) for name in given])
-
-    def _save_optimized(self) -> None:
-        path = self._options.optimized_model_filepath
-        if not path:
-            return
-        from ort_core.onnx_io.save import save_model
-
-        key = "session.optimized_model_external_initializers"
-        file = str(self._options.setting(f"{key}_file_name")) or None
-        threshold = int(self._options.setting(f"{key}_min_size_in_bytes"))
-        save_model(self._loaded.prepared.model, path, external_file=file, external_threshold=threshold)
 
     def set_providers(
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[str, object]] | None = None

@@ -233,6 +233,21 @@ def fuse_partition(
         run_pipeline(passes, pass_context(inner, environment, settings))
 
 
+def fuse_whole(prepared: PreparedModel, environment: Environment, settings: PrepareSettings) -> Model:
+    """Return the prepared model as it is saved: a copy with its provider's fusions where one provider takes all of it.
+
+    With several providers each has its own fusions, inside its own partitions: the model is returned as it is.
+    """
+    names = {node.provider for node in prepared.report.nodes}
+    chosen = [provider for provider in prepared.selection.providers if provider.name in names]
+    if len(names) != 1 or len(chosen) != 1 or settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
+        return prepared.model
+    passes = [each for each in chosen[0].fusions if each.name not in settings.disabled_passes]
+    model = prepared.model.clone()
+    run_pipeline(passes, pass_context(model, environment, settings))
+    return model
+
+
 def select_providers(
     request: ProviderRequest | None, environment: Environment, settings: PrepareSettings
 ) -> ProviderSelection:

@@ -265,7 +265,7 @@ def _rows(graph: RandomGraph) -> None:
 
 def _moved(graph: RandomGraph) -> None:
     value = graph.pick(FLOAT, INT32, INT64, BOOL, where=lambda v: "?" not in v.shape)
-    if value is None:
+    if value is None or not value.shape:
         return
     shape, rank, kind = value.shape, len(value.shape), graph.random.choice("tufsr")
     if kind == "t":

@@ -13,6 +13,7 @@ import contextlib
 import faulthandler
 import json
 import logging
+import math
 import os
 import random
 import re
@@ -86,9 +87,8 @@ def fitting_feeds(session: ort.InferenceSession, feeds: dict[str, object], rng: 
         value = feeds.get(argument.name)
         shape = [dim if isinstance(dim, int) else rng.choice((0, 1, 2)) for dim in argument.shape]
         fits = isinstance(value, np.ndarray) and len(shape) == value.ndim
-        if value is None or (
-            not fits and argument.type.startswith("tensor(") and np.prod([max(size, 1.0) for size in shape]) < 1e6
-        ):
+        is_small = math.prod(max(size, 1) for size in shape) < 1_000_000
+        if is_small and (value is None or (not fits and argument.type.startswith("tensor("))):
             value = _ones(argument.type, shape)
         if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size and rng.random() < 0.3:
             value = value.copy()

@@ -177,17 +177,16 @@ class CpuPartition(CompiledPartition):
         node = group[0]
         try:
             for node in group:
+                lowering.node = node
                 RULES[node.domain, node.op_type](lowering, node)
+            lowering.node = None
             lowering.finish()
             check_bound(lowering)
         except NotLowered as refusal:
-            self.refusals[self._blamed(node, group, refusal)] = str(refusal)
+            blamed = refusal.node if refusal.node in group else node
+            self.refusals[blamed] = str(refusal)
             return None
         return NativeProgram(lowering, pool)
-
-    def _blamed(self, node: Node, group: tuple[Node, ...], refusal: NotLowered) -> Node:
-        """Return the node to take out: the one being lowered, or the producer of a value that could not be stored."""
-        return refusal.node if isinstance(getattr(refusal, "node", None), Node) else node  # type: ignore[attr-defined]  # set where it is known
 
     def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
         graph = self._request.graph

@@ -21,10 +21,10 @@ from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
-from ort_core.cpu.sizes import SizeProgram
+from ort_core.cpu.sizes import SizeProgram, bindings, evaluate, is_bound
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER, STEP_WORDS
-from ort_core.plugin.ir import DataType, KnownDim, SymbolicDim, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
 StepObserver = Callable[[int, int], None]
@@ -59,7 +59,8 @@ class NativeProgram:
         self._modules, self._addresses = _compile(lowering, lowering.target)
         self._types = [tensor_type(value) for value in self.inputs]
         self._out_types = [tensor_type(value) for value in self.outputs]
-        self._bindings = _bindings(self._types)
+        self._bindings = bindings(self._types)
+        self._equal = tuple(lowering.equal)
         self._slots = _Slots(self.steps)
         self._flags = _barriers(self.steps, self._slots)
         self._sizes, self._layout = self._argument_layout()
@@ -97,14 +98,22 @@ class NativeProgram:
         return plan
 
     def _bind(self, signature: tuple[tuple[int, ...], ...]) -> dict[str, int]:
-        sizes = {name: signature[index][axis] for name, (index, axis) in self._bindings.items()}
-        for shape, (_, declared) in zip(signature, self._types):
+        for shape, (_, declared) in zip(signature, self._types, strict=True):
             if len(shape) != len(declared):
                 raise SizesDiffer(f"rank {len(shape)} where {len(declared)} is declared")
-            for size, expected in zip(shape, declared):
-                wanted = expected if isinstance(expected, int) else expected.evaluate(sizes)
-                if size != wanted:
-                    raise SizesDiffer(f"size {size} where {expected} is declared")
+        sizes: dict[str, int] = {}
+        try:
+            for binding in self._bindings:
+                sizes[binding.atom] = binding.solve(signature[binding.index][binding.axis], sizes)
+            for shape, (_, declared) in zip(signature, self._types, strict=True):
+                for size, expected in zip(shape, declared, strict=True):
+                    if size != evaluate(expected, sizes):
+                        raise SizesDiffer(f"size {size} where {expected} is declared")
+            for left, right in self._equal:
+                if evaluate(left, sizes) != evaluate(right, sizes):
+                    raise SizesDiffer(f"{left} is not {right}")
+        except ZeroDivisionError as error:
+            raise SizesDiffer("a size divides by zero") from error
         return sizes
 
     def _argument_layout(self) -> tuple[SizeProgram, _Layout]:
@@ -129,7 +138,7 @@ class NativeProgram:
         for step in self.steps:
             total = total + step.work
         dims.append(total)
-        return SizeProgram(dims), layout
+        return SizeProgram(dims, [binding.atom for binding in self._bindings]), layout
 
 
 class _Layout:
@@ -151,6 +160,8 @@ class ProgramPlan:
     def __init__(self, program: NativeProgram, sizes: Mapping[str, int]) -> None:
         values = program._sizes.evaluate(sizes)
         layout = program._layout
+        if min(values[layout.slots_at :], default=0) < 0:
+            raise SizesDiffer("a size is negative")
         self._program = program
         self._template = np.array(values[: layout.count], np.int64)
         slot_sizes = values[layout.slots_at : layout.outputs_at]
@@ -272,6 +283,8 @@ class _Slots:
         nbytes = buffer.count * buffer.itemsize
         per_thread = buffer.place is Place.SCRATCH
         fitting = [s for s in free if self.per_thread[s] == per_thread and _fits(nbytes, self.nbytes[s])]
+        if per_thread:  # no barrier keeps threads in one step: each must have the same share in all steps
+            fitting = [s for s in fitting if self.nbytes[s] == nbytes]
         if fitting:
             chosen = min(fitting, key=lambda s: self.nbytes[s] if isinstance(self.nbytes[s], int) else 0)  # type: ignore[arg-type,return-value]  # an int, asked for
             free.remove(chosen)
@@ -305,32 +318,23 @@ def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], 
     return modules, np.array([where[step.kernel] for step in lowering.steps], np.int64)
 
 
-def _bindings(types: Sequence[tuple[DataType, tuple[KnownDim, ...]]]) -> dict[str, tuple[int, int]]:
-    """Return, for each named size, the input and axis that it is read from."""
-    found: dict[str, tuple[int, int]] = {}
-    needed: set[str] = set()
-    for index, (_, shape) in enumerate(types):
-        for axis, size in enumerate(shape):
-            if isinstance(size, SymbolicDim):
-                needed |= size.symbols()
-                if size.name is not None:
-                    found.setdefault(size.name, (index, axis))
-    return found
-
-
 def check_bound(lowering: Lowering) -> None:
     """Raise ``NotLowered`` when a size in the program cannot be read off its inputs."""
-    known = set(_bindings([tensor_type(value) for value in lowering.inputs]))
+    known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
+
+    def check(size: KnownDim, node: Node | None) -> None:
+        if not is_bound(size, known):
+            raise NotLowered(f"the size {size} is not a size of an input", node)
+
     for step in lowering.steps:
         for argument in step.arguments:
-            size = argument.offset if isinstance(argument, Pointer) else argument
-            if isinstance(size, SymbolicDim) and not size.symbols() <= known:
-                missing = ", ".join(sorted(size.symbols() - known))
-                raise NotLowered(f"the size {missing} is not a size of an input")
+            check(argument.offset if isinstance(argument, Pointer) else argument, step.node)
     for value in (*lowering.inputs, *lowering.outputs):
         for size in tensor_type(value)[1]:
-            if isinstance(size, SymbolicDim) and not size.symbols() <= known:
-                raise NotLowered(f"the size {size} of {value.name!r} is not a size of an input")
+            check(size, value.producer)
+    for left, right in lowering.equal:
+        check(left, None)
+        check(right, None)
 
 
 def _barriers(steps: Sequence[Step], slots: _Slots) -> np.ndarray:

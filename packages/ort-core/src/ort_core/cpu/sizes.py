@@ -1,16 +1,117 @@
-"""SizeProgram: many symbolic sizes evaluated at once by one generated Python function, each distinct term once."""
+"""Sizes at run time: which are read off the inputs, and programs that evaluate the others.
+
+A size is a polynomial over atoms. An atom is given when it can be read off an input: the input's size is the atom, or
+is the atom (or minus it) plus what is given already, as the ``N`` of an input of size ``N - 2``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from ort_core.plugin.ir import Call, KnownDim, Symbol
+from ort_core.plugin.ir import Call, DataType, KnownDim, Symbol, SymbolicDim
+
+Types = Sequence[tuple[DataType, tuple[KnownDim, ...]]]
+
+
+def _broadcast(*sizes: int) -> int:
+    return next((size for size in sizes if size != 1), 1)
+
+
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min, "broadcast": _broadcast,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """An atom, by its text, that is read off an axis of an input: that size is ``sign * atom + rest``."""
+
+    atom: str
+    index: int
+    axis: int
+    sign: int = 1
+    rest: KnownDim = 0
+
+    def solve(self, size: int, sizes: Mapping[str, int]) -> int:
+        """Return the atom's value."""
+        return self.sign * (size - evaluate(self.rest, sizes))
+
+
+def bindings(types: Types) -> list[Binding]:
+    """Return what is read off inputs of these types, in an order in which each can be solved."""
+    places = [(size, i, axis) for i, (_, shape) in enumerate(types) for axis, size in enumerate(shape)]
+    found: dict[str, Binding] = {}
+    for size, index, axis in places:
+        if isinstance(size, SymbolicDim) and size.name is not None:
+            found.setdefault(size.name, Binding(size.name, index, axis))
+    waiting = [(s, i, a) for s, i, a in places if isinstance(s, SymbolicDim)]
+    while True:
+        count = len(found)
+        for size, index, axis in waiting:
+            solved = _solved(size, found)
+            if solved is not None:
+                atom, sign, rest = solved
+                found[atom] = Binding(atom, index, axis, sign, rest)
+        if len(found) == count:
+            return list(found.values())
+
+
+def _solved(size: SymbolicDim, known: Collection[str]) -> tuple[str, int, KnownDim] | None:
+    """Return the one atom of a size that is not known yet, its sign and the rest, where the size is linear in it."""
+    unknown = [(m, c) for m, c in size.terms if not all(_is_given(atom, known) for atom, _ in m)]
+    if len(unknown) != 1:
+        return None
+    (monomial, sign), *_ = unknown
+    if sign not in (1, -1) or len(monomial) != 1 or monomial[0][1] != 1:
+        return None
+    return str(monomial[0][0]), sign, size - SymbolicDim(((monomial, sign),))
+
+
+def is_bound(size: KnownDim, known: Collection[str]) -> bool:
+    """Return whether a size can be evaluated when atoms are known."""
+    return isinstance(size, int) or all(_is_given(atom, known) for m, _ in size.terms for atom, _ in m)
+
+
+def _is_given(atom: Symbol | Call, known: Collection[str]) -> bool:
+    if str(atom) in known:
+        return True
+    return isinstance(atom, Call) and all(is_bound(argument, known) for argument in atom.arguments)
+
+
+def evaluate(size: KnownDim, sizes: Mapping[str, int]) -> int:
+    """Return a size's value when atoms, named sizes or calls, have the given values.
+
+    Raises:
+        ZeroDivisionError: a divisor is zero.
+        KeyError: a named size has no value.
+    """
+    if isinstance(size, int):
+        return size
+    total = 0
+    for monomial, coefficient in size.terms:
+        for atom, power in monomial:
+            if isinstance(atom, Symbol) or str(atom) in sizes:
+                value = sizes[str(atom)]
+            else:
+                function = _FUNCTIONS[atom.function]
+                value = function(*(evaluate(argument, sizes) for argument in atom.arguments))
+            coefficient *= value**power
+        total += coefficient
+    return total
 
 
 class SizeProgram:
-    """Evaluates a list of sizes; distinct expressions are computed once."""
+    """Evaluates a list of sizes; distinct expressions are computed once.
 
-    def __init__(self, sizes: Sequence[KnownDim]) -> None:
+    Args:
+        sizes: what to evaluate.
+        given: the texts of calls that have values of their own, as named sizes have.
+    """
+
+    def __init__(self, sizes: Sequence[KnownDim], given: Collection[str] = ()) -> None:
+        self._given = frozenset(given)
         self._names: dict[str, str] = {}
         distinct: dict[KnownDim, str] = {}
         lines: list[str] = []
@@ -26,7 +127,7 @@ class SizeProgram:
         parameters = ", ".join(self._names.values())
         source = "\n".join([f"def evaluate({parameters}):", *lines, f"    return [{', '.join(places)}]"])
         scope: dict[str, Callable[..., list[int]]] = {}
-        exec(compile(source, "<sizes>", "exec"), {"max": max, "min": min}, scope)
+        exec(compile(source, "<sizes>", "exec"), {"max": max, "min": min, "broadcast": _broadcast}, scope)
         self._function = scope["evaluate"]
 
     def evaluate(self, sizes: Mapping[str, int]) -> list[int]:
@@ -45,8 +146,8 @@ class SizeProgram:
         return f"({' + '.join(terms)})"
 
     def _atom(self, atom: Symbol | Call) -> str:
-        if isinstance(atom, Symbol):
-            return self._names.setdefault(atom.name, f"n{len(self._names)}")
-        left, right = (self._text(a) for a in atom.arguments)
-        operator = {"floordiv": "//", "mod": "%"}.get(atom.function)
-        return f"({left} {operator} {right})" if operator else f"{atom.function}({left}, {right})"
+        if isinstance(atom, Symbol) or str(atom) in self._given:
+            return self._names.setdefault(str(atom), f"n{len(self._names)}")
+        arguments = [self._text(a) for a in atom.arguments]
+        sign = {"floordiv": "//", "mod": "%"}.get(atom.function)
+        return f"({f' {sign} '.join(arguments)})" if sign else f"{atom.function}({', '.join(arguments)})"

@@ -107,7 +107,7 @@ class ModelStructure:
 
 
 def all_graphs(model: Model) -> Iterator[Graph]:
-    """Yield every graph of a model: the main one, those of functions, all nested ones, and bodies of fused nodes."""
+    """Yield every graph of a model: the main one, functions', nested ones, and bodies of fused nodes."""
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         yield from graphs_and_bodies(graph)
 

@@ -189,14 +189,21 @@ def _pow(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection
 
 
 def _cast(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
-    target = DataType(int(attributes["to"]))  # type: ignore[call-overload]  # an INT attribute
+    to = attributes.get("to")
+    if not isinstance(to, int):
+        return Rejection("before opset 6 Cast named its type by a string")
+    target = DataType(to)
     supported = {F32, DataType.INT32, DataType.INT64, DataType.BOOL}
     source = inputs[0].dtype
     if target not in supported or source not in supported:
         return Rejection(f"no generated cast from {source.text} to {target.text}")
     if target is DataType.BOOL:
         return binary("ne", inputs[0], 0)
-    return cast(inputs[0], target)
+    result = cast(inputs[0], target)
+    if source.is_float:  # out of range: the least integer, as x86 processors, and so onnxruntime and numpy there, give
+        inside = binary("lt", inputs[0], 2.0 ** (target.bits - 1))
+        result = select(inside, result, -(2 ** (target.bits - 1)))
+    return result
 
 
 def _where(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:

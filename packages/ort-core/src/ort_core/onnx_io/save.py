@@ -15,12 +15,15 @@ from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
+from ort_core.ir.traversal import graphs_of
 from ort_core.ir.types import DataType, ValueType
 from ort_core.ir.values import Value
+from ort_core.onnx_io.own_opsets import with_own_opsets
 from ort_core.onnx_io.tensor_proto import save_constant, save_sparse, to_bytes
 from ort_core.onnx_io.type_proto import save_type
 
 MAX_PROTOBUF_NBYTES = (1 << 31) - 1
+_STRUCTURE_NBYTES = 1 << 26  # left for nodes and names; the largest real graphs take a tenth of it
 _ALIGNMENT = 64  # of each tensor in an external file: a cache line, so that mapped weights need no copy
 
 
@@ -32,12 +35,16 @@ class ConstantWriter(Protocol):
 
 
 class ExternalWriter:
-    """Writes large constants to one file beside the model and remembers where each lies."""
+    """Writes large constants to one file beside the model and remembers where each lies.
+
+    The file gets its name when it is complete: the one it replaces may be the one that weights are mapped from.
+    """
 
     def __init__(self, path: Path, threshold: int) -> None:
         self._path = path
         self._threshold = threshold
-        self._file = path.open("wb")
+        self._partial = path.with_name(f"{path.name}.partial-{os.getpid()}")
+        self._file = self._partial.open("wb")
 
     def save(self, constant: Constant, name: str) -> onnx.TensorProto:
         """Return a TensorProto that refers to the file, or holds the data when it is small."""
@@ -56,6 +63,12 @@ class ExternalWriter:
     def close(self) -> None:
         """Finish the file."""
         self._file.close()
+        self._partial.replace(self._path)
+
+    def discard(self) -> None:
+        """Give up."""
+        self._file.close()
+        self._partial.unlink(missing_ok=True)
 
 
 def save_model(
@@ -74,18 +87,31 @@ def save_model(
     """
     target = Path(path)
     try:
-        writer = ExternalWriter(target.parent / external_file, external_threshold) if external_file else None
-        try:
-            proto = model_to_proto(model, writer)
-        finally:
-            if writer is not None:
-                writer.close()
-        content = _serialize(proto)
+        content = _content(model, target.parent, external_file, external_threshold)
         partial = target.with_name(f"{target.name}.partial-{os.getpid()}")
         partial.write_bytes(content)
         partial.replace(target)
     except OSError as error:
         raise Fail(f"cannot write the model to {str(target)!r}: {error}") from error
+
+
+def _content(model: Model, folder: Path, external_file: str | None, external_threshold: int) -> bytes:
+    if external_file is None:
+        return _serialize(model_to_proto(model))
+    writer = ExternalWriter(folder / external_file, external_threshold)
+    try:
+        content = _serialize(model_to_proto(model, writer))
+    except BaseException:
+        writer.discard()
+        raise
+    writer.close()
+    return content
+
+
+def needs_external_file(model: Model) -> bool:
+    """Return whether the weights alone are near protobuf's 2 GiB."""
+    constants = {id(v.constant): v.constant for graph in graphs_of(model.graph) for v in graph.initializers}
+    return sum(each.nbytes for each in constants.values() if each is not None) > MAX_PROTOBUF_NBYTES - _STRUCTURE_NBYTES
 
 
 def model_to_bytes(model: Model) -> bytes:
@@ -94,7 +120,8 @@ def model_to_bytes(model: Model) -> bytes:
 
 
 def model_to_proto(model: Model, writer: ConstantWriter | None = None) -> onnx.ModelProto:
-    """Return the ModelProto of a model."""
+    """Return the ModelProto of a model; a node with an opset of its own becomes a function's call."""
+    model = with_own_opsets(model)
     proto = onnx.ModelProto(
         ir_version=model.ir_version, producer_name=model.producer_name, producer_version=model.producer_version,
         domain=model.domain, model_version=model.model_version, doc_string=model.doc,

@@ -57,7 +57,11 @@ class Signature:
         """Yield which inputs and attributes are missing, and which attributes have another kind than declared."""
         for index, value in enumerate(node.inputs):
             parameter = _parameter(self._inputs, index) if value is None else None
-            if parameter is not None and parameter.option is not ParameterOption.OPTIONAL and parameter.is_homogeneous:
+            if (
+                parameter is not None
+                and parameter.option is not ParameterOption.OPTIONAL
+                and (parameter.is_homogeneous or node.domain)
+            ):
                 yield f"{node_text(node)} : Input {index} ({parameter.name}) is required but has an empty name"
         declared = self.schema.attributes
         for name, attribute in node.attributes.items():

@@ -60,6 +60,13 @@ class Emitter:
         self.declarations: dict[str, None] = {}
         self._parameters = {n: Operand(t.split()[0], f"%{n}") for t, n in parameters}
 
+    def rename(self, name: str) -> None:
+        """Give the function another symbol; the present one must be text that occurs for nothing else."""
+        old, self.name = self.name, name
+        self._head = self._head.replace(old, name)
+        self._body = [line.replace(old, name) for line in self._body]
+        self._metadata = [line.replace(old, name) for line in self._metadata]
+
     def parameter(self, name: str) -> Operand:
         """Return a parameter's value."""
         return self._parameters[name]

@@ -45,9 +45,9 @@ class ElementwiseNest:
 
 def elementwise_kernel(nest: ElementwiseNest, target: Target) -> tuple[str, Emitter]:
     """Return the kernel's name and its function."""
-    text = _function(nest, target, "$name").finish()
-    name = f"nest_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    return name, _function(nest, target, name)
+    function = _function(nest, target, "$name")
+    function.rename(f"nest_{hashlib.sha256(function.finish().encode()).hexdigest()[:16]}")
+    return function.name, function
 
 
 def _function(nest: ElementwiseNest, target: Target, name: str) -> Emitter:

@@ -67,9 +67,9 @@ class RowNest:
 
 def row_kernel(nest: RowNest, target: Target) -> tuple[str, Emitter]:
     """Return the kernel's name and its function."""
-    text = _RowPrinter(nest, target, "$name").function().finish()
-    name = f"rows_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    return name, _RowPrinter(nest, target, name).function()
+    function = _RowPrinter(nest, target, "$name").function()
+    function.rename(f"rows_{hashlib.sha256(function.finish().encode()).hexdigest()[:16]}")
+    return function.name, function
 
 
 class _RowPrinter:

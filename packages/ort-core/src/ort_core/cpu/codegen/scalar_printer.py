@@ -100,10 +100,8 @@ class ScalarPrinter:
         emitter, bits = self._emitter, vector_type(self._width, "i1")
         takes_left = emitter.assign(bits, f"fcmp {predicate} {left.typed}, {right.text}")
         chosen = emitter.select(takes_left, left, right)
-        if not right.text.startswith(("<", "0x", "zeroinitializer")):  # a constant is never NaN
-            is_nan = emitter.assign(bits, f"fcmp uno {right.typed}, {right.text}")
-            chosen = emitter.select(is_nan, right, chosen)
-        return chosen
+        is_nan = emitter.assign(bits, f"fcmp uno {right.typed}, {right.text}")
+        return emitter.select(is_nan, right, chosen)
 
     def _unary(self, operation: str, type_: str, value: Operand, is_float: bool) -> Operand:
         emitter = self._emitter

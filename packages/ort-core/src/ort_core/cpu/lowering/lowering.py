@@ -50,10 +50,13 @@ class Lowering:
         self.kernels: dict[str, KernelText] = {}
         self.inputs: list[Value] = []
         self.outputs: list[Value] = list(outputs)
+        self.node: Node | None = None  # being lowered
+        self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
         self._output_index = {value: index for index, value in enumerate(outputs)}
         self._constants: dict[int, Buffer] = {}
+        self._arrays: list[np.ndarray] = []
         self._error = Buffer(DataType.INT64, 1, Place.ERROR)
 
     # what rules ask ---------------------------------------------------------------------------------------------------
@@ -101,7 +104,9 @@ class Lowering:
         """Return a view of an array that lives as long as the program."""
         buffer = self._constants.get(id(array))
         if buffer is None:
-            buffer = self._constants[id(array)] = Buffer(dtype, array.size, Place.CONSTANT, 0, array)
+            dense = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+            buffer = self._constants[id(array)] = Buffer(dtype, array.size, Place.CONSTANT, 0, dense)
+            self._arrays.append(array)  # an id is only unique while the object lives
         return View(buffer, array.shape, dense_strides(array.shape))
 
     def new_view(self, dtype: DataType, shape: Sequence[KnownDim], order: tuple[int, ...] = ()) -> View:
@@ -148,6 +153,21 @@ class Lowering:
         """Return whether exactly one node of this group reads a value, and nothing else does."""
         return value.use_count == 1 and value not in self._output_index and value.consumers()[0] in self._members
 
+    def opset_of(self, node: Node) -> int:
+        """Return the version of the operator set that a node was written for."""
+        return node.opset or self.opsets.get(node.domain, 1)
+
+    def require_equal(self, left: KnownDim, right: KnownDim) -> None:
+        """Say that two sizes must be equal; where they differ at run time, the reference kernels run instead.
+
+        Raises:
+            NotLowered: they differ always.
+        """
+        if isinstance(left, int) and isinstance(right, int) and left != right:
+            raise NotLowered(f"sizes {left} and {right} differ")
+        if left != right:
+            self.equal.append((left, right))
+
     def emit(
         self,
         kernel: KernelText,
@@ -161,7 +181,7 @@ class Lowering:
         """Append a step."""
         self.kernels.setdefault(kernel.name, kernel)
         self.steps.append(
-            Step(kernel.name, tuple(arguments), tuple(reads), tuple(writes), work, tuple(operators), flops)
+            Step(kernel.name, tuple(arguments), tuple(reads), tuple(writes), work, tuple(operators), flops, self.node)
         )
 
     # elementwise ------------------------------------------------------------------------------------------------------
@@ -196,6 +216,7 @@ class Lowering:
             known = self._values.get(value)
             if (
                 isinstance(known, PendingAnchor)
+                and tensor_type(node.output)[0] is known.dtype  # an anchor stores no other type
                 and not known.order
                 and known.shape == tuple(shape)
                 and self.is_single_use(value)
@@ -237,6 +258,16 @@ class Lowering:
         return View(buffer, shape, dense_strides(shape))
 
     def _forced(self, value: Value, pending: Pending) -> View:
+        asking, self.node = self.node, value.producer
+        try:
+            return self._stored(value, pending)
+        except NotLowered as refusal:
+            refusal.node = refusal.node or value.producer
+            raise
+        finally:
+            self.node = asking
+
+    def _stored(self, value: Value, pending: Pending) -> View:
         order = _order_of(pending)
         if order and not self.is_output(value):
             target = self.new_view(pending.dtype, pending.shape, order)
@@ -266,12 +297,14 @@ class Lowering:
             operands.append(strides)
         order = target.order or tuple(range(len(pending.shape)))
         sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
+        if strides_of[0][-1] not in (0, 1):  # a column of a larger result: rows of one element
+            sizes.append(1)
+            for each in strides_of:
+                each.append(0)
         inputs = tuple(
             NestInput(view.dtype, BROADCAST if s[-1] == 0 else DENSE if s[-1] == 1 else STRIDED)
             for view, s in zip(pending.inputs, strides_of[1:])
         )
-        if strides_of[0][-1] not in (0, 1):
-            raise NotLowered("the result is not dense along its innermost axis")
         nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
         name, function = elementwise_kernel(nest, self.target)
         arguments: list[Argument] = [

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.lowering.views import Buffer, View
-from ort_core.plugin.ir import KnownDim
+from ort_core.plugin.ir import KnownDim, Node
 
 
 class NotLowered(Exception):
-    """A node has no native form; the message says why."""
+    """A node has no native form; the message says why. ``node`` is the one to take out, where that is known."""
+
+    def __init__(self, reason: str, node: Node | None = None) -> None:
+        super().__init__(reason)
+        self.node = node
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Step:
     work: KnownDim
     operators: tuple[str, ...] = ()
     flops: KnownDim = 0
+    node: Node | None = None  # at whose lowering it was written
 
 
 @dataclass(slots=True)

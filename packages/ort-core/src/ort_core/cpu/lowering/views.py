@@ -113,6 +113,8 @@ def count_of(shape: Sequence[KnownDim]) -> KnownDim:
 def broadcast_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...] | None:
     """Return the strides to read a view over ``shape``, ``None`` when only run time tells what broadcasts."""
     missing = len(shape) - len(view.shape)
+    if missing < 0:
+        return None
     strides: list[KnownDim] = [0] * missing
     for size, stride, wanted in zip(view.shape, view.strides, shape[missing:]):
         if size == wanted:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.axes import check_size
 
 # Channels hold (row, column, depth) in DCR and (depth, row, column) in CRD.
 _TO_SPACE = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}
@@ -48,7 +49,9 @@ def _check(x: np.ndarray, blocksize: int, mode: str) -> tuple[int, ...]:
 
 
 @kernel("CenterCropPad", since=18)
-def center_crop_pad(data: np.ndarray, shape: np.ndarray, *, axes: tuple[int, ...] = ()) -> np.ndarray:
+def center_crop_pad(
+    data: np.ndarray, shape: np.ndarray, *, axes: tuple[int, ...] = (), ctx: KernelContext | None = None
+) -> np.ndarray:
     """Crop or pad with zeros around the centre; what is odd goes to the end."""
     named = tuple(axes) or tuple(range(data.ndim))
     if len(named) != shape.size or any(not -data.ndim <= axis < data.ndim for axis in named):
@@ -65,6 +68,7 @@ def center_crop_pad(data: np.ndarray, shape: np.ndarray, *, axes: tuple[int, ...
         taken[axis] = slice(first, first + common)
         start = (size - common) // 2
         placed[axis] = slice(start, start + common)
+    check_size(sizes, data.dtype, "CenterCropPad", ctx)
     out = np.full(sizes, "", object) if data.dtype == object else np.zeros(sizes, data.dtype)
     out[tuple(placed)] = data[tuple(taken)]
     return out

@@ -15,6 +15,8 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     inputs = list(node.present_inputs())
     if len(inputs) != len(node.inputs):
         raise NotLowered("an optional operand in the middle is absent")
+    if lowering.opset_of(node) < 7 and not node.domain and (node.op_type == "PRelu" or node.attribute("broadcast")):
+        raise NotLowered("before opset 7 operands were aligned otherwise")
     dtype, shape = tensor_type(node.output)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     state, scalars = lowering.fuse(node, inputs, shape)

@@ -126,7 +126,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
     if len(left.shape) < 2 or len(right[0].shape) < 2 or left.dtype is not F32 or right[0].dtype is not F32:
         raise NotLowered("only float32 matrices of rank 2 and more")
     transposed = node.op_type == "FusedMatMul" and node.int_attribute("transB", 0) != 0
-    product = _product(left, *right, node.op_type, transposed)
+    product = _product(lowering, left, *right, node.op_type, transposed)
     value: Scalar = element(0, F32)
     alpha = node.float_attribute("alpha", 1.0)
     if alpha != 1.0:
@@ -140,9 +140,11 @@ def gemm(lowering: Lowering, node: Node) -> None:
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
     if left.dtype is not F32:
         raise NotLowered("only float32")
+    if len(shape) != 2 or len(left.shape) != 2:
+        raise NotLowered("Gemm takes matrices")
     if node.int_attribute("transA", 0):
         left = _swapped(left)
-    product = _product(left, *right, "Gemm", node.int_attribute("transB", 0) != 0)
+    product = _product(lowering, left, *right, "Gemm", node.int_attribute("transB", 0) != 0)
     value: Scalar = element(0, F32)
     alpha, beta = node.float_attribute("alpha", 1.0), node.float_attribute("beta", 1.0)
     if alpha != 1.0:
@@ -150,6 +152,8 @@ def gemm(lowering: Lowering, node: Node) -> None:
     inputs: tuple[View, ...] = ()
     if node.input(2) is not None and beta != 0.0:
         bias = lowering.view(node.input(2))
+        if len(bias.shape) > 2:
+            raise NotLowered("C has more dimensions than the result")
         if not product.can_fuse(shape, [bias]):
             raise NotLowered("C does not lie along the result's rows")
         term = element(1, F32)
@@ -163,20 +167,19 @@ def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | 
     return lowering.view(value), constant if constant is not None and constant.ndim == 2 else None
 
 
-def _product(left: View, right: View, constant: np.ndarray | None, operator: str, transposed: bool) -> Product:
+def _product(
+    lowering: Lowering, left: View, right: View, constant: np.ndarray | None, operator: str, transposed: bool
+) -> Product:
     if transposed:
         right = _swapped(right)
         constant = None if constant is None else constant.T
-    if left.shape[-1] != right.shape[-2]:
-        raise NotLowered("the inner sizes are equal only at run time")
-    packed = None if constant is None else _packed(constant)
+    lowering.require_equal(left.shape[-1], right.shape[-2])
+    packed = None if constant is None else _packed(constant, lowering.target)
     return Product(left, right, packed, operator)
 
 
-def _packed(constant: np.ndarray) -> np.ndarray:
-    from ort_core.cpu.codegen.jit import host_target
-
-    return pack_panels(np.asarray(constant, np.float32), tile_shape(host_target()).columns)
+def _packed(constant: np.ndarray, target: Target) -> np.ndarray:
+    return pack_panels(np.asarray(constant, np.float32), tile_shape(target).columns)
 
 
 def _swapped(view: View) -> View:

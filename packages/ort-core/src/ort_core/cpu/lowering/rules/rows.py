@@ -20,7 +20,7 @@ def softmax(lowering: Lowering, node: Node) -> None:
     """Softmax and LogSoftmax over the last axis (before opset 13: over all from ``axis`` on)."""
     value = _float_input(lowering, node)
     _, shape = tensor_type(node.output)
-    opset = node.opset or lowering.opsets.get("", 1)
+    opset = lowering.opset_of(node)
     axis = node.int_attribute("axis", -1 if opset >= 13 else 1) % max(len(shape), 1)
     if opset >= 13 and axis != len(shape) - 1:
         raise NotLowered("softmax over an inner axis")
@@ -50,15 +50,16 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     length = count_of(shape[axis:])
     rows = shape[:axis]
     is_rms = node.op_type in ("RMSNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
-    state, x = _fused_operand(lowering, value, (*rows, length), len(shape) - axis == 1)
+    separate = len(shape) - axis == 1
+    state, x = _fused_operand(lowering, value, (*rows, length), separate)
     if skip:
         others = [node.input(1), node.input(3 if is_rms else 4)]
         for other in others:
             if other is not None:
-                x = x + _row_operand(lowering, state, other, (*rows, length))
+                x = x + _row_operand(lowering, state, other, (*rows, length), separate)
     scale = node.input(2 if skip else 1)
     bias = None if is_rms else node.input(3 if skip else 2)
-    epsilon = node.float_attribute("epsilon", 1e-5)
+    epsilon = node.float_attribute("epsilon", 1e-12 if skip else 1e-5)
     passes: list[Pass] = []
     outputs: list[Value] = [node.output]
     if skip:
@@ -74,7 +75,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
         passes.append(
             Pass(((1, x),), () if is_rms else (Reduction("sum", x, 1),), () if is_rms else ((2, row_value(1) / n),))
         )
-        x = element(_count(state, scale, bias, lowering, (*rows, length)) + 1, F32)
+        x = element(_count(state, scale, bias, lowering, (*rows, length), separate) + 1, F32)
     elif not is_rms:
         passes.append(Pass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)))
     centred = x if is_rms else x - row_value(2)
@@ -82,9 +83,9 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     passes.append(Pass((), (Reduction("sum", centred * centred, 3),), (deviation,)))
     y = centred * row_value(4)
     if scale is not None:
-        y = y * _row_operand(lowering, state, scale, (*rows, length))
+        y = y * _row_operand(lowering, state, scale, (*rows, length), separate)
     if bias is not None:
-        y = y + _row_operand(lowering, state, bias, (*rows, length))
+        y = y + _row_operand(lowering, state, bias, (*rows, length), separate)
     passes.append(Pass(((0, y),)))
     _emit_rows(lowering, node, state, (*rows, length), tuple(passes), tuple(outputs), work=4)
 
@@ -183,25 +184,35 @@ def _row_wise(pending: PendingElementwise, shape: Sequence[KnownDim]) -> bool:
     return True
 
 
-def _row_operand(lowering: Lowering, state: FusionState, value: Value, shape: Sequence[KnownDim]) -> Scalar:
+def _row_operand(
+    lowering: Lowering, state: FusionState, value: Value, shape: Sequence[KnownDim], separate: bool
+) -> Scalar:
+    """Return how the rows' elements read an operand; ``separate`` when rows are one axis, not several merged."""
     view = lowering.contiguous(value)
     length = shape[-1]
     if len(view.shape) > 1 and count_of(view.shape) == count_of(shape):
         view = view.reshaped(shape)
     elif count_of(view.shape) == length:
         view = view.reshaped((length,))
+    elif count_of(view.shape) != 1 and not separate:
+        raise NotLowered("an operand broadcasts within the rows")
     if view.dtype is not F32 or broadcast_strides(view, shape) is None:
         raise NotLowered("an operand does not lie along the rows")
     return state.add(view)
 
 
 def _count(
-    state: FusionState, scale: Value | None, bias: Value | None, lowering: Lowering, shape: Sequence[KnownDim]
+    state: FusionState,
+    scale: Value | None,
+    bias: Value | None,
+    lowering: Lowering,
+    shape: Sequence[KnownDim],
+    separate: bool,
 ) -> int:
     """Return the number of inputs once scale and bias are added, so that outputs can be read back behind them."""
     for value in (scale, bias):
         if value is not None:
-            _row_operand(lowering, state, value, shape)
+            _row_operand(lowering, state, value, shape, separate)
     return len(state.inputs)
 
 

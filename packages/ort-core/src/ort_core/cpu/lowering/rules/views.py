@@ -6,8 +6,10 @@ from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
-from ort_core.plugin.ir import KnownDim, Node
+from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
 from ort_core.plugin.loops import element
+
+_END_OF_AXIS = 2**31 - 1  # models write it, or more, for "up to the end"
 
 
 def reshape(lowering: Lowering, node: Node) -> None:
@@ -16,8 +18,7 @@ def reshape(lowering: Lowering, node: Node) -> None:
     value = node.input(0)
     assert value is not None
     source = lowering.contiguous(value)
-    if count_of(source.shape) != count_of(shape):
-        raise NotLowered(f"{source.shape} and {shape} have the same size only at run time")
+    lowering.require_equal(count_of(source.shape), count_of(shape))
     lowering.set(node.output, source.reshaped(shape))
 
 
@@ -74,16 +75,19 @@ def slice_(lowering: Lowering, node: Node) -> None:
         if step < 1:
             raise NotLowered("the step is negative")
         size = view.shape[axis]
-        begin: KnownDim = start if start >= 0 else size + start
-        if isinstance(size, int):
-            begin = min(max(start + (size if start < 0 else 0), 0), size)
-        elif start < 0:
-            raise NotLowered("a start from the end of an axis of unknown size")
-        elif start > 0 and shape[axis] != size - start and not isinstance(shape[axis], int):
-            raise NotLowered("the bounds may lie outside the axis")
+        begin, stop = _clamped(start, size), _clamped(int(ends[position]), size)
+        # A declared shape is believed only if it is the true one: views reach into memory.
+        lowering.require_equal(maximum(ceil_div(stop - begin, step), 0), shape[axis])
         offset = offset + begin * strides[axis]
         strides[axis] = strides[axis] * step
     lowering.set(node.output, View(view.buffer, shape, tuple(strides), offset))
+
+
+def _clamped(index: int, size: KnownDim) -> KnownDim:
+    """Return a bound of a slice within an axis."""
+    if index >= _END_OF_AXIS:
+        return size
+    return minimum(index, size) if index >= 0 else maximum(size + index, 0)
 
 
 def split(lowering: Lowering, node: Node) -> None:
@@ -98,12 +102,13 @@ def split(lowering: Lowering, node: Node) -> None:
         offset = view.offset + start * view.strides[axis]
         lowering.set(output, View(view.buffer, shape, view.strides, offset))
         start = start + shape[axis]
+    lowering.require_equal(start, view.shape[axis])
 
 
 def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
     dtype, shape = tensor_type(node.output)
-    axis = node.int_attribute("axis", 0) % len(shape)
+    axis = node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1) % len(shape)
     orders = [known.order for v in node.present_inputs() if isinstance(known := lowering.pending(v), View)]
     order = next((each for each in orders if each), ())
     if order and axis == 1 and not lowering.is_output(node.output):
@@ -122,4 +127,5 @@ def concat(lowering: Lowering, node: Node) -> None:
             pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, ("Concat",))
         lowering._store_elementwise(pending, place)
         start = start + part[axis]
+    lowering.require_equal(start, shape[axis])
     lowering.set(node.output, target)

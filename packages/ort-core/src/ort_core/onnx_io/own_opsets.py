@@ -1,0 +1,57 @@
+"""Nodes with an opset of their own become calls of functions: a file has one opset for all nodes of a domain.
+
+    y = Softmax(x), opset 12 in a model of opset 17  ->  y = ort_core.functions.Softmax_12_0(x)
+    with   ort_core.functions.Softmax_12_0 (a) => (b) { b = Softmax(a) }  that imports opset 12
+
+Such nodes come from functions that were inlined. Loading inlines these ones again.
+"""
+
+from __future__ import annotations
+
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Function, Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.subgraph import ValueMap, copy_node
+from ort_core.ir.traversal import reads_of, walk
+from ort_core.ir.values import Value
+
+DOMAIN = "ort_core.functions"
+_FUNCTIONS_SINCE_IR = 8
+
+
+def with_own_opsets(model: Model) -> Model:
+    """Return the model, or a copy with functions where a node's opset differs from what the model imports."""
+    if not any(_differs(model, node) for node in walk(model.graph)):
+        return model
+    copy = model.clone()
+    # Inner nodes first, so that the body of a node that is wrapped holds calls already.
+    for number, node in enumerate(reversed([node for node in walk(copy.graph) if _differs(copy, node)])):
+        _wrap(copy, node, number)
+    copy.opset_imports[DOMAIN] = 1
+    copy.ir_version = max(copy.ir_version, _FUNCTIONS_SINCE_IR)
+    return copy
+
+
+def _differs(model: Model, node: Node) -> bool:
+    return node.opset is not None and node.opset != model.opset_imports.get(node.domain)
+
+
+def _wrap(model: Model, node: Node, number: int) -> None:
+    assert node.opset is not None
+    assert node.graph is not None
+    name = f"{node.op_type}_{node.opset}_{number}"
+    reads = reads_of(node)
+    body, values = Graph(name), ValueMap()
+    for index, value in enumerate(reads):
+        values[value] = Value(f"{name}_in{index}", value.type)
+        body.add_input(values[value])
+    inner = copy_node(node, values)
+    inner.opset = None
+    body.append(inner)
+    body.set_outputs([values[value] for value in node.present_outputs()])
+    imports = {**model.opset_imports, node.domain: node.opset, DOMAIN: 1}
+    function = Function(DOMAIN, name, "", body, opset_imports=imports)
+    model.functions[function.key] = function
+    outputs = [node.detach_output(index) for index, value in enumerate(node.outputs) if value is not None]
+    node.graph.insert_before(node, Node(name, reads, outputs, domain=DOMAIN, name=node.name))
+    node.graph.remove(node)

@@ -1,0 +1,146 @@
+"""The model that a session saves says the same as the one that it runs, to this project and to onnxruntime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper, parser
+
+from ort_core.onnx_io import save
+from ort_core.options import GraphOptimizationLevel, SessionOptions
+from ort_core.session import InferenceSession
+from ort_core.tolerances import compare
+
+GELU = """
+    <ir_version: 8, opset_import: ["": 13]>
+    g (float[N, 16] x) => (float[N, 16] y)
+    <float root = {1.4142135}, float one = {1.0}, float half = {0.5}>
+    {
+        m = MatMul (x, w)
+        scaled = Div (m, root)
+        error = Erf (scaled)
+        shifted = Add (error, one)
+        product = Mul (m, shifted)
+        y = Mul (product, half)
+    }
+"""
+OLD_CALL = """
+    <ir_version: 8, opset_import: ["": 17, "own": 1]>
+    g (float[2, 3, 4] x, bool go) => (float[2, 3, 4] y)
+    {
+        old = own.Old (x)
+        y = If (go) <
+            then_branch = yes () => (float[2, 3, 4] a) { a = own.Old (old) },
+            else_branch = no () => (float[2, 3, 4] b) { b = Softmax <axis = 1> (old) }
+        >
+    }
+    <domain: "own", opset_import: ["": 12]> Old (a) => (b) { b = Softmax <axis = 1> (a) }
+"""
+X = np.linspace(-2, 2, 48, dtype=np.float32).reshape(3, 16)
+
+
+def gelu_model(folder: Path) -> Path:
+    """Return the path of a model with one weight of 1,024 bytes and a Gelu in parts."""
+    model = parser.parse_model(GELU)
+    weight = np.random.default_rng(0).standard_normal((16, 16)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    path = folder / "gelu.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="gelu.weights", size_threshold=0)
+    return path
+
+
+def saving(
+    path: Path, level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL, **config: str
+) -> SessionOptions:
+    options = SessionOptions()
+    options.optimized_model_filepath = str(path)
+    options.graph_optimization_level = level
+    for key, value in config.items():
+        options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", value)
+    return options
+
+
+def assert_within(found: np.ndarray, expected: np.ndarray) -> None:
+    comparison = compare(found, expected, "approximate")
+    assert comparison.passes, str(comparison)
+
+
+def operators(path: Path) -> Counter[str]:
+    return Counter(node.op_type for node in onnx.load(path, load_external_data=False).graph.node)
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (GraphOptimizationLevel.ORT_ENABLE_BASIC, {"MatMul": 1, "Div": 1, "Erf": 1, "Add": 1, "Mul": 2}),
+        (GraphOptimizationLevel.ORT_ENABLE_EXTENDED, {"MatMul": 1, "Gelu": 1}),
+    ],
+)
+def test_saved_model_has_the_fusions_of_its_level_and_runs_in_onnxruntime(
+    tmp_path: Path, level: GraphOptimizationLevel, expected: dict[str, int]
+) -> None:
+    saved = tmp_path / "saved.onnx"
+    session = InferenceSession(gelu_model(tmp_path), saving(saved, level))
+    assert operators(saved) == expected
+    truth = onnxruntime.InferenceSession(saved, providers=["CPUExecutionProvider"]).run(None, {"x": X})[0]
+    assert_within(session.run(None, {"x": X})[0], truth)
+    assert_within(InferenceSession(saved).run(None, {"x": X})[0], truth)
+
+
+def test_weights_go_to_the_named_file_from_the_size_given(tmp_path: Path) -> None:
+    source, saved = gelu_model(tmp_path), tmp_path / "saved.onnx"
+    InferenceSession(source, saving(saved, file_name="saved.bin", min_size_in_bytes="100"))
+    places = {
+        tensor.name: tensor.data_location for tensor in onnx.load(saved, load_external_data=False).graph.initializer
+    }
+    assert places["w"] == onnx.TensorProto.EXTERNAL
+    assert (tmp_path / "saved.bin").stat().st_size == 16 * 16 * 4
+    truth = onnxruntime.InferenceSession(saved, providers=["CPUExecutionProvider"]).run(None, {"x": X})[0]
+    assert_within(InferenceSession(source).run(None, {"x": X})[0], truth)
+
+
+def test_weights_may_be_saved_to_the_file_that_they_are_mapped_from(tmp_path: Path) -> None:
+    source, saved = gelu_model(tmp_path), tmp_path / "saved.onnx"
+    session = InferenceSession(source, saving(saved, file_name="gelu.weights", min_size_in_bytes="100"))
+    assert_within(InferenceSession(saved).run(None, {"x": X})[0], session.run(None, {"x": X})[0])
+
+
+def test_model_too_large_for_one_file_gets_its_weights_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(save, "MAX_PROTOBUF_NBYTES", save._STRUCTURE_NBYTES + 512)
+    InferenceSession(gelu_model(tmp_path), saving(tmp_path / "saved.onnx"))
+    assert (tmp_path / "saved.onnx.data").exists()
+
+
+@pytest.mark.parametrize("go", [True, False])
+def test_nodes_of_another_opset_are_saved_as_functions_that_import_it(tmp_path: Path, go: bool) -> None:
+    saved, content = tmp_path / "saved.onnx", parser.parse_model(OLD_CALL).SerializeToString()
+    feeds = {"x": np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 5, "go": np.array(go)}
+    session = InferenceSession(content, saving(saved))
+    assert {function.opset_import[0].version for function in onnx.load(saved).functions} == {12}
+    again = InferenceSession(saved)
+    inner = [node.opset for node in again._loaded.prepared.model.graph]
+    assert 12 in inner
+    once = softmax_from_axis_1(feeds["x"])
+    truth = softmax_from_axis_1(once) if go else np.exp(once) / np.exp(once).sum(1, keepdims=True)
+    for found in (session.run(None, feeds)[0], again.run(None, feeds)[0]):
+        assert_within(found, truth)
+    # onnxruntime inlines every function under the opset of the model, whatever the function imports: it is only asked
+    # to read the file, and to say of it what it says of the original.
+    of_original, of_saved = (
+        onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for model in (content, saved)
+    )
+    assert_within(of_saved, of_original)
+
+
+def softmax_from_axis_1(x: np.ndarray) -> np.ndarray:
+    """Softmax before opset 13: over all axes from the given one on."""
+    powers = np.exp(x.astype(np.float64))
+    return (powers / powers.sum((1, 2), keepdims=True)).astype(np.float32)
