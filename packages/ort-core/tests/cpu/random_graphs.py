@@ -149,7 +149,9 @@ def _smooth(graph: RandomGraph) -> None:
 
 def _kept(graph: RandomGraph) -> None:
     if value := graph.pick(FLOAT, INT32, INT64):
-        operators = ("Neg", "Abs", "Relu", "Identity") if value.dtype == FLOAT else ("Neg", "Abs", "Identity")
+        operators: tuple[str, ...] = (
+            ("Neg", "Abs", "Relu", "Identity") if value.dtype == FLOAT else ("Neg", "Abs", "Identity")
+        )
         graph.node(graph.random.choice(operators), [value.name], value.dtype, value.shape, value.exact)
 
 
@@ -337,7 +339,7 @@ def _gathered(graph: RandomGraph) -> None:
     value = graph.pick(FLOAT, INT64, INT32, BOOL, rank=1, where=lambda v: "?" not in v.shape)
     if value is None:
         return
-    axes = [a for a, s in enumerate(value.shape) if isinstance(s, int)]
+    axes = [a for a, s in enumerate(value.shape) if isinstance(s, int) and s > 0]
     if not axes:
         return
     axis = graph.random.choice(axes)
