@@ -97,10 +97,32 @@ SPECIAL = np.array(
     [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 3e9, -3e9, 1e20, 0.5, 1.5, 2.5, -0.5, 88.8, -104, 10, -10, 0.7, 4.1],
     np.float32,
 )
-UNARY = (
-    "Exp Log Tanh Sigmoid Erf Sqrt Floor Ceil Round Relu LeakyRelu Elu Selu Celu HardSigmoid HardSwish Gelu Softplus "
-    "Softsign Mish ThresholdedRelu Reciprocal Sign Abs"
-).split()
+UNARY = [
+    "Exp",
+    "Log",
+    "Tanh",
+    "Sigmoid",
+    "Erf",
+    "Sqrt",
+    "Floor",
+    "Ceil",
+    "Round",
+    "Relu",
+    "LeakyRelu",
+    "Elu",
+    "Selu",
+    "Celu",
+    "HardSigmoid",
+    "HardSwish",
+    "Gelu",
+    "Softplus",
+    "Softsign",
+    "Mish",
+    "ThresholdedRelu",
+    "Reciprocal",
+    "Sign",
+    "Abs",
+]
 
 
 def test_elementwise_operators_of_special_values_are_the_references() -> None:

@@ -16,10 +16,10 @@ from ort_core.testing.fake_providers import environment_of
 from ort_core.testing.models import model_of
 
 
-def plan_of(body: str) -> ExecutionPlan:
+def plan_of(body: str, provider: str = "CPUExecutionProvider") -> ExecutionPlan:
     environment = environment_of()
     settings = PrepareSettings()
-    selection = select_providers([("CPUExecutionProvider", {})], environment, settings)
+    selection = select_providers([(provider, {})], environment, settings)
     return plan_model(model_of(body).freeze(), selection, environment, settings).plan
 
 
@@ -88,9 +88,8 @@ def test_observer_sees_every_node_with_its_results() -> None:
     settings = RunSettings(
         observer=lambda node, start, inputs, results: seen.append((node.op_type, float(results[0][0])))
     )
-    plan_of("g (float[1] x) => (float[1] y) { a = Neg (x) y = Exp (a) }").run(
-        {"x": np.zeros(1, np.float32)}, None, settings
-    )
+    plan = plan_of("g (float[1] x) => (float[1] y) { a = Neg (x) y = Exp (a) }", "ReferenceExecutionProvider")
+    plan.run({"x": np.zeros(1, np.float32)}, None, settings)
     assert seen == [("Neg", 0.0), ("Exp", 1.0)]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rule_table import RULES
-from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState, convex_groups
@@ -139,8 +139,7 @@ class CpuPartition(CompiledPartition):
         def observe(number: int, start: int) -> None:
             node = self._step_nodes.get((program, number))
             if node is None:
-                operators = "+".join(program.steps[number].operators) or "Copy"
-                node = Node(operators, (), 0, name=f"{self._request.name}/native-{number}", domain="ort_core.cpu")
+                node = step_node(program.steps[number], f"{self._request.name}/native-{number}")
                 self._step_nodes[program, number] = node
             assert run_state.observer is not None
             run_state.observer(node, start, (), ())

@@ -21,7 +21,7 @@ from ort_core.cpu.lowering.pending import (
     PendingElementwise,
     is_cheap,
 )
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Step, pointer
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Step, pointer
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
@@ -175,7 +175,7 @@ class Lowering:
         reads: Sequence[Buffer],
         writes: Sequence[Buffer],
         work: KnownDim,
-        operators: Sequence[str],
+        operators: Operators,
         flops: KnownDim = 0,
     ) -> None:
         """Append a step."""

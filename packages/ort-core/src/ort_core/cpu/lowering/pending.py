@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar, element, operations, substitute
@@ -22,7 +22,7 @@ class PendingElementwise:
     expression: Scalar
     inputs: tuple[View, ...]
     shape: tuple[KnownDim, ...]
-    operators: tuple[str, ...] = ()
+    operators: Operators = ()
 
     @property
     def dtype(self) -> DataType:
@@ -49,7 +49,7 @@ class PendingAnchor:
     expression: Scalar
     inputs: tuple[View, ...]  # inputs 1.. of the expression
     shape: tuple[KnownDim, ...]
-    operators: tuple[str, ...] = ()
+    operators: Operators = ()
     order: tuple[int, ...] = field(default=())  # axes of the stored result, if it is to be transposed
 
     @property

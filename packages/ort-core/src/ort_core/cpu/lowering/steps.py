@@ -26,6 +26,7 @@ class Pointer:
 
 
 Argument = Pointer | KnownDim
+Operators = tuple[Node | str, ...]  # what a step computes: nodes of the model, words for copies that no node asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Step:
     reads: tuple[Buffer, ...]
     writes: tuple[Buffer, ...]
     work: KnownDim
-    operators: tuple[str, ...] = ()
+    operators: Operators = ()
     flops: KnownDim = 0
     node: Node | None = None  # at whose lowering it was written
 
@@ -53,3 +54,13 @@ class KernelText:
 def pointer(view: View) -> Pointer:
     """Return the address of a view's first element."""
     return Pointer(view.buffer, view.offset)
+
+
+def step_node(step: Step, name: str) -> Node:
+    """Return the node that a step is reported as: its own if it computes one, else one named for all of them."""
+    nodes = [each for each in step.operators if isinstance(each, Node)]
+    if len(nodes) == 1 == len(step.operators):
+        return nodes[0]
+    words = [each.op_type if isinstance(each, Node) else each for each in step.operators]
+    title = "+".join(each.name or each.op_type for each in nodes) or name
+    return Node("+".join(words) or "Copy", (), 0, name=title, domain="ort_core.cpu")

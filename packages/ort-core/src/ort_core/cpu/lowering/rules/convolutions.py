@@ -127,7 +127,7 @@ def convolution(lowering: Lowering, node: Node) -> None:
         bias = lowering.contiguous(node.input(2))
         inputs = (bias.reshaped((bias.shape[0], *[1] * (rank - 2))),)
         value = value + element(1, F32)
-    lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, ("Conv",)))
+    lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, (node,)))
 
 
 def pooling(lowering: Lowering, node: Node) -> None:
@@ -160,9 +160,7 @@ def pooling(lowering: Lowering, node: Node) -> None:
         y.strides[2], y.strides[0],
     ]  # fmt: skip
     assert len(words) == POOLING.epilogue
-    lowering.emit(
-        kernel_code, words, [x.buffer], [target.buffer], count_of(x.shape), (node.op_type,), count_of(x.shape)
-    )
+    lowering.emit(kernel_code, words, [x.buffer], [target.buffer], count_of(x.shape), (node,), count_of(x.shape))
     lowering.set(node.output, target)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
-from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import broadcast_strides
 from ort_core.plugin.ir import Node
 from ort_core.plugin.loops import Scalar, meaning_of
@@ -30,7 +30,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
             raise NotLowered(f"whether {view.shape} broadcasts to {shape} is only known at run time")
     if state.anchor is not None:
         anchor = state.anchor
-        operators = (*anchor.operators, node.op_type)
+        operators = (*anchor.operators, node)
         lowering.set(node.output, PendingAnchor(anchor.anchor, expression, tuple(state.inputs), shape, operators))
     else:
         lowering.set(
@@ -38,10 +38,10 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         )
 
 
-def _operators(lowering: Lowering, node: Node) -> tuple[str, ...]:
-    names: list[str] = []
+def _operators(lowering: Lowering, node: Node) -> Operators:
+    names: list[Node | str] = []
     for value in node.present_inputs():
         known = lowering.pending(value)
         if isinstance(known, PendingElementwise):
             names.extend(known.operators)
-    return (*names[-16:], node.op_type)
+    return (*names[-16:], node)

@@ -25,5 +25,5 @@ def gather(lowering: Lowering, node: Node) -> None:
         count_of(indices.shape), table.shape[axis], row,
     )  # fmt: skip
     reads = (table.buffer, indices.buffer)
-    lowering.emit(KernelText(name, function), arguments, reads, (target.buffer,), count_of(target.shape), ("Gather",))
+    lowering.emit(KernelText(name, function), arguments, reads, (target.buffer,), count_of(target.shape), (node,))
     lowering.set(node.output, target)

@@ -131,7 +131,7 @@ def matmul(lowering: Lowering, node: Node) -> None:
     alpha = node.float_attribute("alpha", 1.0)
     if alpha != 1.0:
         value = value * alpha
-    lowering.set(node.output, PendingAnchor(product, value, (), shape, (node.op_type,)))
+    lowering.set(node.output, PendingAnchor(product, value, (), shape, (node,)))
 
 
 def gemm(lowering: Lowering, node: Node) -> None:
@@ -159,7 +159,7 @@ def gemm(lowering: Lowering, node: Node) -> None:
         term = element(1, F32)
         value = value + (term if beta == 1.0 else term * beta)
         inputs = (bias,)
-    lowering.set(node.output, PendingAnchor(product, value, inputs, shape, ("Gemm",)))
+    lowering.set(node.output, PendingAnchor(product, value, inputs, shape, (node,)))
 
 
 def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:

@@ -237,7 +237,7 @@ def _emit_rows(
     elements = count_of(shape)
     lowering.emit(
         KernelText(name, function), arguments, [v.buffer for v in state.inputs], [t.buffer for t in targets],
-        elements * work, (node.op_type,), elements,
+        elements * work, (node,), elements,
     )  # fmt: skip
     for value, target in zip(outputs, targets):
         _, declared = tensor_type(value)
@@ -256,7 +256,7 @@ def _emit_scalars(
         arguments.extend(each[:-1])
     lowering.emit(
         KernelText(name, function), arguments, [v.buffer for v in state.inputs], [target.buffer], count_of(shape),
-        (node.op_type,), count_of(shape),
+        (node,), count_of(shape),
     )  # fmt: skip
     lowering.set(node.output, target)
 

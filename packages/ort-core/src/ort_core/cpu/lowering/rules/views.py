@@ -38,7 +38,7 @@ def transpose(lowering: Lowering, node: Node) -> None:
     known = lowering.pending(value)
     last = len(order) - 1
     if isinstance(known, PendingAnchor) and not known.order and order[last] == last and lowering.is_single_use(value):
-        names = (*known.operators, "Transpose")
+        names = (*known.operators, node)
         lowering.set(
             node.output, PendingAnchor(known.anchor, known.expression, known.inputs, known.shape, names, tuple(order))
         )
@@ -124,7 +124,7 @@ def concat(lowering: Lowering, node: Node) -> None:
         if isinstance(known, PendingElementwise) and lowering.is_single_use(value):
             pending = known
         else:
-            pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, ("Concat",))
+            pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, (node,))
         lowering._store_elementwise(pending, place)
         start = start + part[axis]
     lowering.require_equal(start, shape[axis])
