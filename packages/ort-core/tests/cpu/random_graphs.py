@@ -224,7 +224,7 @@ def _product(graph: RandomGraph) -> None:
     if value is None:
         return
     depth = value.shape[-1]
-    if isinstance(depth, int) and graph.random.random() < 0.8:
+    if isinstance(depth, int) and depth > 0 and graph.random.random() < 0.8:
         columns = graph.random.choice(SIZES)
         if len(value.shape) == 2 and graph.random.random() < 0.4:
             names = [value.name, graph.weights(columns, depth, scale=depth**-0.5), graph.weights(columns)]

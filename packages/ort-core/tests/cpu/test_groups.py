@@ -272,3 +272,18 @@ def test_transposed_convolution_keeps_its_own_layout() -> None:
     ]
     model = model_of(nodes, {"x": (FLOAT, ["N", 17, 2, 3])}, {"c": FLOAT}, {"w": random(1, 5, 17, 1, 1)})
     agrees(model, *({"x": random(n, n, 17, 2, 3)} for n in (2, 1, 0)))
+
+
+@pytest.mark.parametrize("to", [BOOL, INT64, INT32])
+def test_channels_last_values_of_every_width_are_stored_whole(to: int) -> None:
+    """What is computed beside a convolution lies in its layout, and its elements may be of 1 or 8 bytes."""
+    nodes = [
+        N("Conv", ["x", "w"], ["a"], kernel_shape=[1, 1]),
+        N("Add", ["x", "a"], ["b"]),
+        N("Floor", ["x"], ["c"]),
+        N("Cast", ["c"], ["d"], to=to),
+        N("Gather", ["d", "i"], ["e"], axis=2),
+    ]
+    constants = {"w": random(1, 16, 16, 1, 1), "i": np.array([0, 2, -1])}
+    model = model_of(nodes, {"x": (FLOAT, ["N", 16, 5, 6])}, {"b": FLOAT, "d": to, "e": to}, constants)
+    agrees(model, *({"x": random(n, n, 16, 5, 6) * 3} for n in (2, 1, 0)))
