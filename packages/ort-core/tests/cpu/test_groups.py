@@ -287,3 +287,9 @@ def test_channels_last_values_of_every_width_are_stored_whole(to: int) -> None:
     constants = {"w": random(1, 16, 16, 1, 1), "i": np.array([0, 2, -1])}
     model = model_of(nodes, {"x": (FLOAT, ["N", 16, 5, 6])}, {"b": FLOAT, "d": to, "e": to}, constants)
     agrees(model, *({"x": random(n, n, 16, 5, 6) * 3} for n in (2, 1, 0)))
+
+
+def test_session_runs_hundreds_of_sizes() -> None:
+    nodes = [N("Exp", ["x"], ["a"]), N("MatMul", ["a", "w"], ["b"]), N("Softmax", ["b"], ["c"])]
+    model = model_of(nodes, {"x": (FLOAT, ["N", 8])}, {"c": FLOAT}, {"w": random(1, 8, 8)})
+    agrees(model, *({"x": random(1, n % 120, 8)} for n in range(0, 240, 3)))

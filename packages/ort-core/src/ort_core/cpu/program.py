@@ -31,6 +31,7 @@ StepObserver = Callable[[int, int], None]
 UNGUARDED = Unguarded()
 ALIGNMENT = 64
 MAX_PLANS = 64
+MAX_ARENAS = 8  # plans that keep memory between runs: the newest; a server sees hundreds of sequence lengths
 MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
 PARALLEL_WORK = 30_000  # estimated work below which waking other threads costs more than it saves (about 10 us)
 
@@ -95,6 +96,8 @@ class NativeProgram:
             self._plans[signature] = plan
             if len(self._plans) > MAX_PLANS:
                 self._plans.popitem(last=False)
+            for older in list(self._plans.values())[:-MAX_ARENAS]:
+                older.release()
         return plan
 
     def _bind(self, signature: tuple[tuple[int, ...], ...]) -> dict[str, int]:
@@ -192,6 +195,10 @@ class ProgramPlan:
         if len(self._states) < MAX_STATES:
             self._states.append(state)
         return outputs
+
+    def release(self) -> None:
+        """Give the memory of idle runs back; the next run takes some anew."""
+        self._states.clear()
 
     def _place(self, buffer: Buffer, positions: np.ndarray) -> None:
         if buffer.place is Place.INPUT:
