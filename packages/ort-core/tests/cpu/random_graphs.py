@@ -34,7 +34,7 @@ class Known:
 class RandomGraph:
     """Builds one graph, an operator at a time."""
 
-    def __init__(self, seed: int, length: int) -> None:
+    def __init__(self, seed: int, length: int, *, images: bool = False) -> None:
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
         self.values: list[Known] = []
@@ -43,7 +43,7 @@ class RandomGraph:
         self._initializers: list[TensorProto] = []
         for _ in range(self.random.randint(1, 3)):
             self.input(FLOAT, self.shape())
-        steps = list(_STEPS)
+        steps = [*_STEPS, *[_image] * 8] if images else list(_STEPS)
         while len(self._nodes) < length:
             self.random.choice(steps)(self)
         results = [v for v in self.values if v not in self.inputs]
@@ -224,7 +224,7 @@ def _product(graph: RandomGraph) -> None:
     if value is None:
         return
     depth = value.shape[-1]
-    if isinstance(depth, int) and graph.random.random() < 0.8:
+    if isinstance(depth, int) and depth > 0 and graph.random.random() < 0.8:
         columns = graph.random.choice(SIZES)
         if len(value.shape) == 2 and graph.random.random() < 0.4:
             names = [value.name, graph.weights(columns, depth, scale=depth**-0.5), graph.weights(columns)]
@@ -350,6 +350,38 @@ def _gathered(graph: RandomGraph) -> None:
     indices = graph.constant(graph.numbers.integers(-size, size, shape).astype(kind))
     result = (*value.shape[:axis], *shape, *value.shape[axis + 1 :])
     graph.node("Gather", [value.name, indices], value.dtype, result, value.exact, axis=axis)
+
+
+def _image(graph: RandomGraph) -> None:
+    """A convolution, a pooling or a normalisation of images, whose results lie channels-last in memory."""
+    images = [v for v in graph.values if len(v.shape) == 4 and v.dtype == FLOAT and _is_image(v.shape)]
+    if not images and len(graph.inputs) >= 5:
+        return
+    sides = graph.random.choice(((7, 6), ("M", 9), (8, 8)))
+    value = images[-1] if images else graph.input(FLOAT, ("N", graph.random.choice((3, 16)), *sides))
+    batch, channels, height, width = value.shape
+    assert isinstance(channels, int)
+    kind = graph.random.random()
+    if kind < 0.5:
+        count = graph.random.choice((4, 16, 17))
+        names = [value.name, graph.weights(count, channels, 3, 3, scale=(channels * 9) ** -0.5), graph.weights(count)]
+        names = names[: graph.random.randint(2, 3)]
+        graph.node("Conv", names, FLOAT, (batch, count, height, width), pads=[1, 1, 1, 1], kernel_shape=[3, 3])
+    elif kind < 0.6:
+        names = [value.name, graph.weights(5, channels, 1, 1, scale=channels**-0.5)]
+        graph.node("Conv", names, FLOAT, (batch, 5, height, width), kernel_shape=[1, 1])
+    elif kind < 0.8:
+        operator = graph.random.choice(("MaxPool", "AveragePool"))
+        graph.node(operator, [value.name], FLOAT, value.shape, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    elif kind < 0.9:
+        graph.node("GlobalAveragePool", [value.name], FLOAT, (batch, channels, 1, 1))
+    else:
+        names = [value.name, graph.weights(channels), graph.weights(channels)]
+        graph.node("InstanceNormalization", names, FLOAT, value.shape, epsilon=0.1)
+
+
+def _is_image(shape: Shape) -> bool:
+    return "?" not in shape and isinstance(shape[1], int) and shape[1] > 0 and 1 not in shape[2:]
 
 
 def _broadcasts(shape: Shape, to: Shape) -> bool:

@@ -136,13 +136,13 @@ class CpuPartition(CompiledPartition):
     def _step_observer(self, program: NativeProgram, run_state: RunState) -> StepObserver:
         """Report native steps to a run's observer: each as a node named for the operators that it computes."""
 
-        def observe(number: int, start: int) -> None:
+        def observe(number: int, start: int, sizes: Mapping[str, int]) -> None:
             node = self._step_nodes.get((program, number))
             if node is None:
                 node = step_node(program.steps[number], f"{self._request.name}/native-{number}")
                 self._step_nodes[program, number] = node
             assert run_state.observer is not None
-            run_state.observer(node, start, (), ())
+            run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(node.outputs, sizes))
 
         return observe
 
@@ -248,6 +248,19 @@ class CpuPartition(CompiledPartition):
             )
             for number, (kernels, program, reads, native, writes) in enumerate(steps)
         ]
+
+
+def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:
+    """Return arrays of one element, broadcast to the values' shapes: what a report needs of tensors it cannot see."""
+    found: list[RuntimeValue] = []
+    for value in values:
+        if value is None or not isinstance(value.type, TensorType) or value.type.shape is None:
+            found.append(None)
+            continue
+        dtype, shape = tensor_type(value)
+        concrete = [size if isinstance(size, int) else size.evaluate(sizes) for size in shape]
+        found.append(np.broadcast_to(np.empty((), dtype.numpy), concrete))
+    return tuple(found)
 
 
 def _unsupported(node: Node) -> str | None:

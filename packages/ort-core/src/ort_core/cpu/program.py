@@ -27,10 +27,11 @@ from ort_core.cpu.threads.pool_code import BARRIER, STEP_WORDS
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
-StepObserver = Callable[[int, int], None]
+StepObserver = Callable[[int, int, Mapping[str, int]], None]
 UNGUARDED = Unguarded()
 ALIGNMENT = 64
 MAX_PLANS = 64
+MAX_ARENAS = 8  # plans that keep memory between runs: the newest; a server sees hundreds of sequence lengths
 MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
 PARALLEL_WORK = 30_000  # estimated work below which waking other threads costs more than it saves (about 10 us)
 
@@ -75,7 +76,7 @@ class NativeProgram:
         Args:
             inputs: one array per input, C-contiguous.
             guard: asked before memory is taken.
-            observe: called behind every step with its number and its start in ns; the steps then run one by one.
+            observe: called behind every step with its number, its start in ns and the named sizes; the steps then run one by one.
 
         Raises:
             SizesDiffer: a size is not as declared.
@@ -95,6 +96,8 @@ class NativeProgram:
             self._plans[signature] = plan
             if len(self._plans) > MAX_PLANS:
                 self._plans.popitem(last=False)
+            for older in list(self._plans.values())[:-MAX_ARENAS]:
+                older.release()
         return plan
 
     def _bind(self, signature: tuple[tuple[int, ...], ...]) -> dict[str, int]:
@@ -163,6 +166,7 @@ class ProgramPlan:
         if min(values[layout.slots_at :], default=0) < 0:
             raise SizesDiffer("a size is negative")
         self._program = program
+        self.sizes = sizes
         self._template = np.array(values[: layout.count], np.int64)
         slot_sizes = values[layout.slots_at : layout.outputs_at]
         self._offsets, self._arena_nbytes = _cumulative(
@@ -192,6 +196,10 @@ class ProgramPlan:
         if len(self._states) < MAX_STATES:
             self._states.append(state)
         return outputs
+
+    def release(self) -> None:
+        """Give the memory of idle runs back; the next run takes some anew."""
+        self._states.clear()
 
     def _place(self, buffer: Buffer, positions: np.ndarray) -> None:
         if buffer.place is Place.INPUT:
@@ -244,7 +252,7 @@ class _ProgramRunState:
             for number in range(self._count):
                 start = time.perf_counter_ns()
                 pool.run(self._steps_address + number * 8 * STEP_WORDS, 1, plan._wanted)
-                observe(number, start)
+                observe(number, start, plan.sizes)
         if self._error[0]:
             self._error[0] = 0
             raise DataError("an index lies out of bounds")

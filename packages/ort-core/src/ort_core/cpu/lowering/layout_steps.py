@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def is_channels_last(view: View) -> bool:
-    """Return whether a view of rank 3 or 4 lies channels-last without gaps, with a known number of channels."""
+    """Return whether a view of rank 3 or 4 lies channels-last without gaps, with a known number of channels.
+
+    Only of elements of 32 bits: the kernels here move no others.
+    """
     rank = len(view.shape)
-    if rank not in (3, 4) or not isinstance(view.shape[1], int):
+    if rank not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype.bits != 32:
         return False
     return view.strides == ordered_strides(view.shape, channels_last(rank))
 

@@ -37,7 +37,10 @@ def transpose(lowering: Lowering, node: Node) -> None:
     order = node.ints_attribute("perm") or tuple(range(len(shape)))[::-1]
     known = lowering.pending(value)
     last = len(order) - 1
-    if isinstance(known, PendingAnchor) and not known.order and order[last] == last and lowering.is_single_use(value):
+    # An anchor with a layout of its own (a convolution) stores in no other order.
+    takes_order = isinstance(known, PendingAnchor) and not known.order and not getattr(known.anchor, "layout", ())
+    if takes_order and order[last:] == (last,) and lowering.is_single_use(value):
+        assert isinstance(known, PendingAnchor)
         names = (*known.operators, node)
         lowering.set(
             node.output, PendingAnchor(known.anchor, known.expression, known.inputs, known.shape, names, tuple(order))
