@@ -17,6 +17,7 @@ from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rule_table import RULES
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
+from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState, convex_groups
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
@@ -258,7 +259,7 @@ def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tupl
             found.append(None)
             continue
         dtype, shape = tensor_type(value)
-        concrete = [size if isinstance(size, int) else size.evaluate(sizes) for size in shape]
+        concrete = [evaluate(size, sizes) for size in shape]
         found.append(np.broadcast_to(np.empty((), dtype.numpy), concrete))
     return tuple(found)
 

@@ -76,7 +76,8 @@ class NativeProgram:
         Args:
             inputs: one array per input, C-contiguous.
             guard: asked before memory is taken.
-            observe: called behind every step with its number, its start in ns and the named sizes; the steps then run one by one.
+            observe: called behind every step with its number, its start in ns and the named sizes; the steps then
+                run one by one.
 
         Raises:
             SizesDiffer: a size is not as declared.
