@@ -95,3 +95,10 @@ def build(session: nox.Session) -> None:
     with session.chdir(CORE):
         session.run("hatchling", "build", "-d", f"{root}/dist", "--clean")
     session.run("python", "tools/check_wheel.py", f"{root}/dist")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure models beside onnxruntime; arguments after ``--`` go to benchmarks/side_by_side.py."""
+    prepare(session, "test")
+    session.run("python", "benchmarks/side_by_side.py", *session.posargs)
