@@ -81,7 +81,7 @@ class InferenceSession(SessionRuns):
         request = find_request(model.metadata)
         metadata = ModelMetadata.of(model)
         prepared = stages.prepare(model, self._options, self._environment, request, self._disabled_passes())
-        self._loaded = LoadedModel.of(prepared, metadata, request, self)
+        self._loaded = LoadedModel.of(prepared, metadata, request, self, self._profiler is not None)
         self._record("session_initialization", start)
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
@@ -121,7 +121,7 @@ class InferenceSession(SessionRuns):
         with self._placing:
             previous = self._loaded
             self._load(lambda _: request)
-            previous.closing()
+            previous.close()
 
     def enable_fallback(self) -> None:
         """Go on to the next provider that was asked for when one fails in a run."""
@@ -162,7 +162,7 @@ class InferenceSession(SessionRuns):
     def close(self) -> None:
         """Give back what the session holds. Further runs are refused; closing twice does nothing."""
         self._background.close()
-        self._loaded.closing()
+        self._loaded.close()
 
     def __enter__(self) -> InferenceSession:
         return self

@@ -13,13 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.direct.direct_calls import build_direct_calls
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rule_table import RULES
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState, convex_groups
+from ort_core.plugin import (
+    CompiledPartition,
+    CompileRequest,
+    DirectCalls,
+    OutputPlan,
+    PartitionPlan,
+    Rejection,
+    RunState,
+    convex_groups,
+)
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 
@@ -94,6 +104,20 @@ class CpuPartition(CompiledPartition):
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return the one plan: native programs plan for each signature themselves."""
         return self._plan
+
+    def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        """Offer direct calls where one native program is the whole partition."""
+        step = self._steps[0] if len(self._steps) == 1 else None
+        if step is None or step.program is None:
+            return Rejection("parts of the model run by numpy kernels")
+        given: list[str | np.ndarray] = []
+        for slot in step.native_reads:
+            source = sources[slot] if slot < len(sources) else self._template[slot]
+            assert isinstance(source, (str, np.ndarray))
+            given.append(source)
+        if any(slot not in step.writes for slot in self._outputs):
+            return Rejection("an output is an input of the partition")
+        return build_direct_calls(step.program, given, [step.writes.index(self._outputs[i]) for i in order])
 
     def run(
         self,

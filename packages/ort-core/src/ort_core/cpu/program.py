@@ -12,6 +12,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,6 +43,30 @@ class DataError(Exception):
 
 class SizesDiffer(Exception):
     """The inputs' sizes are not as the model declares them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundState:
+    """A run state taken out of a plan, for a caller who runs its steps without Python.
+
+    ``steps``, ``count`` and ``wanted`` are what the pool is to run, ``error`` the address of the word that says that
+    data was out of bounds. For each input and output of the program: places in the argument table, as the address of a
+    word and what to add there to the address of the data. ``state`` owns all the memory.
+    """
+
+    state: _ProgramRunState
+    steps: int
+    count: int
+    wanted: int
+    error: int
+    inputs: tuple[tuple[tuple[int, int], ...], ...]
+    outputs: tuple[tuple[tuple[int, int], ...], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+
+    def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
+        """Say for good where the data of an input lies."""
+        self.state.write(places, address)
 
 
 class NativeProgram:
@@ -90,6 +115,21 @@ class NativeProgram:
             plan = self._plan(signature)
         guard.check_allocation(plan.nbytes, "a native program")
         return plan.run(inputs, observe)
+
+    @property
+    def pool(self) -> ThreadPool:
+        """The threads that run this."""
+        return self._pool
+
+    @property
+    def input_dtypes(self) -> tuple[np.dtype, ...]:
+        """numpy's element types of the inputs."""
+        return tuple(dtype.numpy for dtype, _ in self._types)
+
+    def bind(self, signature: tuple[tuple[int, ...], ...]) -> BoundState | None:
+        """Return a run state of its own for a caller who runs it natively; ``None`` for a signature never run."""
+        plan = self._plans.get(signature)
+        return None if plan is None else plan.bind()
 
     def _plan(self, signature: tuple[tuple[int, ...], ...]) -> ProgramPlan:
         plan = ProgramPlan(self, self._bind(signature))
@@ -198,6 +238,19 @@ class ProgramPlan:
             self._states.append(state)
         return outputs
 
+    def bind(self) -> BoundState:
+        """Take a run state out of the pool, or make one."""
+        try:
+            state = self._states.popleft()
+        except IndexError:
+            state = _ProgramRunState(self)
+        outputs = tuple(tuple(place for group in groups for place in state.places(group)) for groups in self._outputs)
+        return BoundState(
+            state, state.steps_address, len(self._program.steps), self._wanted, state.error_address,
+            tuple(state.places(positions) for positions in self._inputs), outputs, tuple(self._shapes),
+            tuple(self._dtypes),
+        )  # fmt: skip
+
     def release(self) -> None:
         """Give the memory of idle runs back; the next run takes some anew."""
         self._states.clear()
@@ -237,6 +290,27 @@ class _ProgramRunState:
         self._steps = steps
         self._steps_address = steps.ctypes.data
         self._count = len(program.steps)
+
+    @property
+    def steps_address(self) -> int:
+        """Where the step table lies."""
+        return int(self._steps_address)
+
+    @property
+    def error_address(self) -> int:
+        """Where kernels say that data was out of bounds."""
+        return int(self._error.ctypes.data)
+
+    def places(self, positions: np.ndarray) -> tuple[tuple[int, int], ...]:
+        """Return the addresses of words of the argument table, and what they add to the address of their data."""
+        start = self._table.ctypes.data
+        return tuple((start + 8 * int(position), int(self._plan._template[position])) for position in positions)
+
+    def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
+        """Write the address of data into words of the argument table."""
+        start = self._table.ctypes.data
+        for place, offset in places:
+            self._table[(place - start) // 8] = address + offset
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], observe: StepObserver | None) -> None:
         plan, table, template = self._plan, self._table, self._plan._template

@@ -11,7 +11,15 @@ from ort_core.errors import EPFail, InvalidArgument, NotImplemented, OrtError
 from ort_core.ir.rejection import Rejection
 from ort_core.passes.base import Pass
 from ort_core.providers.capability import Capability, Claim, GraphView
-from ort_core.providers.compiled import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
+from ort_core.providers.compiled import (
+    CompiledPartition,
+    CompileRequest,
+    DirectCalls,
+    DirectFunction,
+    OutputPlan,
+    PartitionPlan,
+    RunState,
+)
 from ort_core.providers.grouping import convex_groups
 from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
 from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
@@ -24,6 +32,8 @@ __all__ = [
     "Claim",
     "CompileRequest",
     "CompiledPartition",
+    "DirectCalls",
+    "DirectFunction",
     "EPFail",
     "ExecutionProvider",
     "GraphView",

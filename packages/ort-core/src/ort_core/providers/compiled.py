@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -68,6 +68,28 @@ class RunState(Protocol):
         """Return the stream to enqueue on, ``None`` for devices without streams."""
 
 
+DirectFunction = Callable[[object, object], list[np.ndarray] | None]
+"""``call(feeds, outputs)`` of ``DirectCalls``."""
+
+
+class DirectCalls(Protocol):
+    """Runs of a whole model, from feeds to outputs, in one native call for signatures that are known.
+
+    ``call(feeds, outputs)`` returns a list of outputs when ``feeds`` is a dict of exactly the expected names and plain
+    arrays whose element types and shapes it knows, and ``None`` for everything else: then the ordinary run follows. It
+    never raises for what it is given, and never returns memory of a feed. ``outputs`` is ``None`` for new arrays, or a
+    tuple with an array to write to, or ``None``, for each output; their contents are undefined when the call answers
+    ``None``. Safe from many threads.
+    """
+
+    @property
+    def call(self) -> DirectFunction:
+        """The function over what is known now."""
+
+    def learn(self, feeds: Mapping[str, object]) -> None:
+        """Take note of the checked feeds of an ordinary run that succeeded: their signature may become known."""
+
+
 class CompiledPartition(ABC):
     """A partition ready to run. Immutable: what changes during a run is in the RunState.
 
@@ -98,6 +120,15 @@ class CompiledPartition(ABC):
         ``outputs`` has one entry per output: a buffer of the planned shape to fill, or ``None`` to replace by the
         result. May return before a device is done when it enqueued on ``run_state.stream``.
         """
+
+    def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        """Offer runs in one native call, for a partition that is a whole model.
+
+        Args:
+            sources: for each input the name of its feed, or the constant that it always is.
+            order: which of the partition's outputs each output of the model is.
+        """
+        return Rejection("this provider offers no direct calls")
 
     def serialize(self) -> bytes | Rejection:
         """Return bytes from which ``ExecutionProvider.load`` restores this, or why there are none."""

@@ -12,10 +12,11 @@ import numpy as np
 
 from ort_core.errors import EPFail, InvalidArgument, OrtError, did_you_mean
 from ort_core.ir.graph import Graph
+from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import RuntimeValue, Scope
-from ort_core.providers.compiled import CompiledPartition, PartitionPlan
+from ort_core.providers.compiled import CompiledPartition, DirectCalls, PartitionPlan
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.state import PlanRunState
 
@@ -163,6 +164,30 @@ class ExecutionPlan:
             values[slot] = scope[outer]
         self._execute(values, run_state)
         return tuple(values[slot] for slot in self._all_outputs)
+
+    def direct_calls(self) -> DirectCalls | Rejection:
+        """Return what its provider offers for runs in one native call, where one partition is the whole plan."""
+        if len(self.steps) != 1 or not isinstance(self.steps[0].step, PartitionStep):
+            return Rejection(f"the plan has {len(self.steps)} steps, expected one partition")
+        planned, compiled = self.steps[0], self.steps[0].step.compiled
+        if compiled.runs_at_once is not None:
+            return Rejection("the partition limits how many runs there are at once")
+        names = {self._input_slots[value.name]: value.name for value in self.graph.inputs}
+        sources: list[str | np.ndarray] = []
+        for slot in planned.reads:
+            constant = self._template[slot]
+            if constant is not None and not isinstance(constant, np.ndarray):
+                return Rejection("a constant is no tensor")
+            if constant is None and slot not in names:
+                return Rejection("the plan reads a value of an enclosing graph")
+            sources.append(names[slot] if constant is None else constant)
+        fed = {source for source in sources if isinstance(source, str)}
+        unread = [v.name for v in self.graph.inputs if v.constant is None and v.name not in fed]
+        if unread:
+            return Rejection(f"input {unread[0]!r} is not read, but must be checked")
+        if sorted(self._all_outputs) != sorted(planned.writes):
+            return Rejection("outputs are not exactly what the partition computes")
+        return compiled.direct_calls(sources, [planned.writes.index(slot) for slot in self._all_outputs])
 
     @property
     def input_count(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ from ort_core.tensors.ort_value_vector import OrtValueVector
 from ort_core.tensors.packing import pack_bits, unpack_bits
 
 if TYPE_CHECKING:
+    from ort_core.session_api.direct_runs import DirectRunsState
     from ort_core.tensors.ort_value import RuntimeValue
 
 
@@ -51,6 +53,11 @@ class _Memory:
         memory = memoryview((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else memoryview(bytearray())
         self._bytes = np.frombuffer(memory, np.uint8)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the tensor can be read and written where it lies, without packing."""
+        return self._dtype.bits >= 8
+
     def read(self) -> np.ndarray:
         """Return the tensor: a view of the memory, except for types of less than a byte."""
         if self._dtype.bits < 8:
@@ -69,6 +76,15 @@ class _Memory:
         return OrtValue.of(self.read())
 
 
+@dataclass(frozen=True, slots=True)
+class _DirectBinding:
+    """Bindings as a direct call takes them: arrays that stay the same from run to run."""
+
+    feeds: dict[str, np.ndarray]
+    outputs: tuple[np.ndarray | None, ...] | None  # None: all new
+    places: tuple[OrtValue | None, ...]  # what holds each output; None: a value of its own in each run
+
+
 class IOBinding:
     """Bindings of one session's inputs and outputs."""
 
@@ -79,6 +95,8 @@ class IOBinding:
         self._fed: dict[str, OrtValue | _Memory] = {}
         self._wanted: dict[str, OrtValue | _Memory | None] = {}
         self._results: list[OrtValue] = []
+        self._direct: _DirectBinding | None = None
+        self._is_direct_known = False
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
         """Bind an input to an array, which is not copied when it is contiguous."""
@@ -96,6 +114,7 @@ class IOBinding:
         """Bind an input to memory at an address."""
         self._check_input(name)
         self._check_host(device_type, device_id)
+        self._is_direct_known = False
         self._fed[name] = _Memory(int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
@@ -103,6 +122,7 @@ class IOBinding:
         self._check_input(name)
         if not isinstance(ortvalue, OrtValue):
             raise InvalidValue(f"input {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
+        self._is_direct_known = False
         self._fed[name] = ortvalue
 
     def synchronize_inputs(self) -> None:
@@ -120,6 +140,7 @@ class IOBinding:
         """Ask for an output: on a device, or, with an address, in memory of the caller."""
         self._check_output(name)
         self._check_host(device_type, device_id)
+        self._is_direct_known = False
         if buffer_ptr is None:
             self._wanted[name] = None
             return
@@ -132,6 +153,7 @@ class IOBinding:
         self._check_output(name)
         if not isinstance(ortvalue, OrtValue):
             raise InvalidValue(f"output {name!r} was bound to a {type(ortvalue).__name__}, expected an OrtValue")
+        self._is_direct_known = False
         self._wanted[name] = ortvalue
 
     def synchronize_outputs(self) -> None:
@@ -153,10 +175,12 @@ class IOBinding:
 
     def clear_binding_inputs(self) -> None:
         """Forget bound inputs."""
+        self._is_direct_known = False
         self._fed.clear()
 
     def clear_binding_outputs(self) -> None:
         """Forget bound outputs and results."""
+        self._is_direct_known = False
         self._wanted.clear()
         self._results = []
 
@@ -173,6 +197,39 @@ class IOBinding:
         if not self._wanted:
             raise InvalidValue("Error in execution: At least one output should be requested. Call bind_output first.")
         return list(self._wanted)
+
+    def run_directly(self, direct: DirectRunsState) -> bool:
+        """Run by a direct call if these bindings allow it and the signature is known; False when nothing was done."""
+        if not self._is_direct_known:
+            self._direct, self._is_direct_known = self._as_direct(direct.output_names), True
+        bound = self._direct
+        if bound is None:
+            return False
+        results = direct.call(bound.feeds, bound.outputs)
+        if results is None:
+            return False
+        self._results = [
+            OrtValue(array) if place is None else place for array, place in zip(results, bound.places, strict=True)
+        ]
+        return True
+
+    def _as_direct(self, output_names: list[str]) -> _DirectBinding | None:
+        if list(self._wanted) != output_names:
+            return None
+        feeds: dict[str, np.ndarray] = {}
+        for name, fed in self._fed.items():
+            array = _array_of(fed)
+            if array is None:
+                return None
+            feeds[name] = array
+        if any(place is not None and _array_of(place) is None for place in self._wanted.values()):
+            return None
+        outputs = tuple(None if place is None else _array_of(place) for place in self._wanted.values())
+        places = tuple(
+            OrtValue(array) if isinstance(place, _Memory) and array is not None else cast("OrtValue | None", place)
+            for place, array in zip(self._wanted.values(), outputs, strict=True)
+        )
+        return _DirectBinding(feeds, None if all(array is None for array in outputs) else outputs, places)
 
     def accept(self, results: Sequence[OrtValue]) -> None:
         """Take the results of a run and copy those that have a place of their own."""
@@ -206,6 +263,13 @@ class IOBinding:
         if not device.is_cpu:
             raise InvalidValue(f"{device} cannot be bound: no installed plugin offers it; use 'cpu'")
         return device
+
+
+def _array_of(bound: OrtValue | _Memory) -> np.ndarray | None:
+    """Return the array that is bound, ``None`` for what has none that stays: packed memory, devices, sequences."""
+    if isinstance(bound, _Memory):
+        return bound.read() if bound.is_in_place else None
+    return bound.value if isinstance(bound.value, np.ndarray) else None
 
 
 def _unknown(name: str, known: list[str], what: str) -> InvalidValue:

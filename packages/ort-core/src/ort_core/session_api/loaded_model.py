@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import ValueType
 from ort_core.runtime.feeds import FeedChecker
+from ort_core.session_api.direct_runs import DirectRunsState
 from ort_core.session_api.node_arg import ModelMetadata, NodeArg
 from ort_core.session_api.provider_request import Request
 from ort_core.stages import PreparedModel
@@ -26,14 +28,27 @@ class LoadedModel:
     overridable: tuple[NodeArg, ...]
     outputs: tuple[NodeArg, ...]
     output_types: Mapping[str, ValueType | None]
+    direct: DirectRunsState
     closing: weakref.finalize[Any, Any]  # Any: weakref's own type parameters
+
+    def close(self) -> None:
+        """Refuse further runs and give back what the plan holds."""
+        self.direct.close()
+        self.closing()
 
     @classmethod
     def of(
-        cls, prepared: PreparedModel, metadata: ModelMetadata, request: Request | None, owner: object
+        cls,
+        prepared: PreparedModel,
+        metadata: ModelMetadata,
+        request: Request | None,
+        owner: object,
+        observed: bool = False,
     ) -> LoadedModel:
-        """Derive what the API shows. The plan is closed when ``owner`` is dropped."""
+        """Derive what the API shows. The plan is closed when ``owner`` is dropped. ``observed``: runs are profiled."""
         graph = prepared.model.graph
+        names = [value.name for value in graph.outputs]
+        refused = Rejection("runs are profiled node by node") if observed else None
         return cls(
             prepared,
             metadata,
@@ -43,5 +58,6 @@ class LoadedModel:
             tuple(NodeArg.of(value) for value in graph.inputs if value.constant is not None),
             tuple(NodeArg.of(value) for value in graph.outputs),
             {value.name: value.type for value in graph.outputs},
+            DirectRunsState(prepared.plan, names, refused),
             weakref.finalize(owner, prepared.plan.close),
         )

@@ -67,7 +67,17 @@ class SessionRuns(SessionFacts):
             RunTerminated, RunTimeout, AllocationLimitExceeded: a limit was met.
             OrtError: a node failed.
         """
-        return _shown(self._run(_checked_names(output_names), self._feeds(input_feed, run_options), run_options))
+        if run_options is not None:
+            return _shown(self._run(_checked_names(output_names), self._feeds(input_feed, run_options), run_options))
+        direct = self._loaded.direct
+        if output_names is None or (type(output_names) is list and output_names == direct.output_names):
+            results = direct.call(input_feed, None)
+            if results is not None:
+                return results  # type: ignore[return-value]  # a list of arrays, which the caller owns
+        names, feeds = _checked_names(output_names), self._feeds(input_feed, None)
+        outputs = _shown(self._run(names, feeds, None))
+        direct.learn(feeds)
+        return outputs
 
     def __call__(self, *values: object, **feeds: object) -> NamedOutputs:
         """Compute all outputs: ``session(x=array).y``. Positional values are inputs in order, or one mapping."""
@@ -113,9 +123,15 @@ class SessionRuns(SessionFacts):
         """Compute the bound outputs from the bound inputs. Raises as ``run``."""
         if not isinstance(iobinding, IOBinding):
             raise InvalidType(f"iobinding is a {type(iobinding).__name__}, expected what session.io_binding() returns")
+        direct = self._loaded.direct
+        if run_options is None and iobinding.run_directly(direct):
+            return
         names = iobinding.output_names()
-        results = self._run(names, self._feeds(iobinding.feeds(), run_options), run_options)
+        feeds = self._feeds(iobinding.feeds(), run_options)
+        results = self._run(names, feeds, run_options)
         iobinding.accept(self._wrapped(names, results))
+        if run_options is None:
+            direct.learn(feeds)
 
     def run_with_ortvaluevector(
         self,

@@ -34,6 +34,10 @@ class ThreadPool:
         self.num_threads = max(1, num_threads)
         self._spins = spins
         self._lock = threading.Lock()
+        raw = np.zeros(POOL_NBYTES // 8 + 16, np.int64)
+        skip = (-raw.ctypes.data % 128) // 8
+        self._memory = raw[skip : skip + POOL_NBYTES // 8]
+        self._address = int(self._memory.ctypes.data)
         self._start()
         _pools.add(self)
 
@@ -43,6 +47,11 @@ class ThreadPool:
         ``wanted`` 1 keeps it on the calling thread: right for programs of a few microseconds.
         """
         return self._run(self._address, steps, count, wanted)
+
+    @property
+    def entry_points(self) -> tuple[int, int]:
+        """Addresses of ``ort_pool_run`` and of the pool, for native callers; a fork does not change them."""
+        return _pool_code().address("ort_pool_run"), self._address
 
     def close(self) -> None:
         """Let the workers go; the pool runs on the calling thread alone from then on."""
@@ -56,16 +65,12 @@ class ThreadPool:
                 time.sleep(0.0005)
 
     def restart_in_child(self) -> None:
-        """Make new workers: after a fork only the forking thread exists."""
+        """Make new workers in the same memory: after a fork only the forking thread exists."""
         self._start()
 
     def _start(self) -> None:
         code = _pool_code()
-        raw = np.zeros(POOL_NBYTES // 8 + 16, np.int64)
-        skip = (-raw.ctypes.data % 128) // 8
-        self._raw = raw  # keeps the memory alive as long as workers may look at it
-        self._memory = raw[skip : skip + POOL_NBYTES // 8]
-        self._address = int(self._memory.ctypes.data)
+        self._memory[:] = 0
         self._memory[SPINS // 8] = self._spins
         pointer, word = ctypes.c_void_p, ctypes.c_int64
         self._run = ctypes.CFUNCTYPE(word, pointer, pointer, word, word)(code.address("ort_pool_run"))

@@ -1,0 +1,119 @@
+"""The binary interface of CPython and numpy: where fields lie, and the addresses of functions for direct calls.
+
+Only what their headers inline into every extension module is relied on (``Py_TYPE``, ``PyArray_DATA`` ...), and what
+both keep stable: functions of CPython's stable ABI, positions in numpy's table of functions. The layout is tried on a
+live array once; where anything is not as expected there are no direct calls, and runs go the ordinary way.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.direct.call_code import ArrayLayout, Head
+from ort_core.plugin import Rejection
+
+METH_FASTCALL = 0x80
+_ARRAY_TYPE, _ARRAY_NEW = 2, 93  # positions in numpy's table of functions
+_FUNCTIONS = {
+    Head.DICT_SIZE: "PyDict_Size", Head.DICT_GET: "PyDict_GetItemWithError", Head.INCREF: "Py_IncRef",
+    Head.DECREF: "Py_DecRef", Head.CLEAR_ERROR: "PyErr_Clear", Head.NEW_LIST: "PyList_New",
+    Head.SET_ITEM: "PyList_SetItem", Head.TUPLE_SIZE: "PyTuple_Size", Head.TUPLE_ITEM: "PyTuple_GetItem",
+    Head.RELEASE_LOCK: "PyEval_SaveThread", Head.TAKE_LOCK: "PyEval_RestoreThread",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PythonLayout:
+    """What direct calls need to know of the interpreter and of numpy: offsets, and words of every head."""
+
+    arrays: ArrayLayout
+    words: Mapping[Head, int]
+
+
+class MethodDefinition(ctypes.Structure):
+    """CPython's PyMethodDef; must live as long as functions made from it."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),
+    )  # fmt: skip
+
+
+@functools.cache
+def find_python_layout() -> PythonLayout | Rejection:
+    """Return the layout of this interpreter and numpy, or why direct calls cannot be made here."""
+    if sys.implementation.name != "cpython":
+        return Rejection(f"direct calls are made for CPython, this is {sys.implementation.name}")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return Rejection("direct calls rely on the interpreter lock, which this build of Python does not have")
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return Rejection("direct calls are made for 64-bit processes")
+    header = object.__basicsize__  # the reference count and, last, the type
+    arrays = ArrayLayout(header - 8, header, header + 8, header + 16, header + 40, header + 48)
+    differs = _differing_field(arrays)
+    if differs is not None:
+        return Rejection(f"numpy {np.__version__} keeps an array's {differs} elsewhere than expected")
+    words = {word: _address(getattr(ctypes.pythonapi, name)) for word, name in _FUNCTIONS.items()}
+    words |= {Head.NONE: id(None), Head.DICT_TYPE: id(dict), Head.TUPLE_TYPE: id(tuple)}
+    words[Head.ARRAY_TYPE] = id(np.ndarray)
+    table = _numpy_functions()
+    if table is None or table[_ARRAY_TYPE] != id(np.ndarray):
+        return Rejection(f"numpy {np.__version__} has no table of functions as expected")
+    words[Head.NEW_ARRAY] = table[_ARRAY_NEW]
+    return PythonLayout(arrays, words)
+
+
+def build_function(definition: MethodDefinition, owner: object) -> object:
+    """Return a function of Python from its definition; ``owner`` is its ``self`` and lives as long as it does."""
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(definition), owner, None)
+
+
+def _differing_field(layout: ArrayLayout) -> str | None:
+    """Return the name of a field that does not lie where expected, tried on an array whose fields all differ."""
+    array = np.empty((3, 5), np.float32)
+    at = id(array)
+    found: dict[str, tuple[int, int]] = {
+        "type": (_word(at + layout.type), id(np.ndarray)),
+        "data": (_word(at + layout.data), array.ctypes.data),
+        "rank": (ctypes.c_int.from_address(at + layout.rank).value, 2),
+        "element type": (_word(at + layout.dtype), id(array.dtype)),
+        "flags": (ctypes.c_int.from_address(at + layout.flags).value & 0x501, 0x501),
+    }
+    wrong = next((name for name, (value, expected) in found.items() if value != expected), None)
+    if wrong is not None:
+        return wrong
+    sizes = _word(at + layout.sizes)
+    return None if (_word(sizes), _word(sizes + 8)) == array.shape else "sizes"
+
+
+def _numpy_functions() -> Sequence[int] | None:
+    """Return the table from which numpy's own headers take functions."""
+    capsule = getattr(importlib.import_module("numpy._core._multiarray_umath"), "_ARRAY_API", None)
+    if capsule is None:
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    try:
+        address = pointer(capsule, None)
+    except ValueError:
+        return None  # a capsule of another kind
+    return list((ctypes.c_ssize_t * (_ARRAY_NEW + 1)).from_address(address))
+
+
+def _word(address: int) -> int:
+    return ctypes.c_ssize_t.from_address(address).value
+
+
+def _address(function: object) -> int:
+    found = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]  # a function pointer of ctypes
+    assert found is not None
+    return found

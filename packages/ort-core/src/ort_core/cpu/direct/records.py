@@ -1,0 +1,104 @@
+"""Records of direct calls: heads and entries as rows of 64-bit words, with all that must live as long as they do.
+
+A head never changes once its function exists. A new signature makes a new head, with a new function, around the same
+entries; whoever is inside the older one keeps it, and with it all that it points to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.jit import host_target
+from ort_core.cpu.direct.call_code import Entry, Head, call_text
+from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
+from ort_core.cpu.program import BoundState
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin import DirectFunction
+
+Words = npt.NDArray[np.int64]
+
+
+class KeptWords(np.ndarray[Any, Any]):  # Any: numpy's own parameters
+    """Words that keep the objects alive which they point to."""
+
+    kept: tuple[object, ...]
+
+
+def build_entry(
+    bound: BoundState, shapes: Sequence[tuple[int, ...]], nbytes: Sequence[int], sources: Sequence[int | np.ndarray],
+    order: Sequence[int],
+) -> KeptWords:  # fmt: skip
+    """Return the entry of one signature.
+
+    Args:
+        bound: a run state, which the entry owns from now on.
+        shapes: of the head's inputs.
+        nbytes: of the head's inputs.
+        sources: where each input of the program comes from: an input of the head by number, or a constant.
+        order: which output of the program each output of the head is.
+    """
+    patches: list[tuple[int, int, int]] = []
+    for source, places in zip(sources, bound.inputs, strict=True):
+        if isinstance(source, int):
+            patches.extend((*place, source) for place in places)
+        else:
+            bound.write(places, source.ctypes.data)
+    for number, index in enumerate(order):
+        patches.extend((*place, len(shapes) + number) for place in bound.outputs[index])
+    signature = [word for s, n in zip(shapes, nbytes, strict=True) for word in (len(s), *s, n)]
+    rows, kept_sizes = _output_rows(bound, order)
+    words = _words(Entry.COUNT)
+    kept = [_filled(patches), _filled(signature), _filled(rows)]
+    words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = bound.steps, bound.count, bound.wanted
+    words[Entry.ERROR], words[Entry.HOLDS_LOCK] = bound.error, bound.wanted == 1
+    words[Entry.PATCH_COUNT] = len(patches)
+    words[Entry.PATCHES], words[Entry.SIGNATURE], words[Entry.OUTPUTS] = (each.ctypes.data for each in kept)
+    words.kept = (bound, *kept, kept_sizes, *sources)
+    return words
+
+
+def build_head(
+    layout: PythonLayout, names: Sequence[str], types: Sequence[np.dtype], outputs: int, pool: ThreadPool,
+    entries: Sequence[KeptWords],
+) -> DirectFunction:  # fmt: skip
+    """Return the function over these entries; the first that fits is taken."""
+    module = compiled(call_text(layout.arrays), host_target())
+    words = _words(Head.COUNT)
+    for word, value in layout.words.items():
+        words[word] = value
+    lists = [
+        _filled([id(n) for n in names]),
+        _filled([id(t) for t in types]),
+        _filled([e.ctypes.data for e in entries]),
+    ]
+    words[Head.INPUTS], words[Head.OUTPUTS], words[Head.ENTRIES] = len(names), outputs, len(entries)
+    words[Head.POOL_RUN], words[Head.POOL] = pool.entry_points
+    words[Head.NAMES], words[Head.TYPES], words[Head.LIST] = (each.ctypes.data for each in lists)
+    definition = MethodDefinition(b"direct_run", module.address("ort_direct_call"), METH_FASTCALL, None)
+    words.kept = (module, definition, pool, *names, *types, *entries, *lists)
+    return build_function(definition, words)  # type: ignore[return-value]  # what the native code is written to be
+
+
+def _output_rows(bound: BoundState, order: Sequence[int]) -> tuple[list[int], list[Words]]:
+    rows: list[int] = []
+    kept = []
+    for index in order:
+        shape, dtype = bound.shapes[index], bound.dtypes[index]
+        sizes = _filled(shape)
+        kept.append(sizes)
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        rows.extend((dtype.num, id(dtype), len(shape), sizes.ctypes.data, nbytes))
+    return rows, kept
+
+
+def _words(count: int) -> KeptWords:
+    return np.zeros(count, np.int64).view(KeptWords)
+
+
+def _filled(values: Sequence[object]) -> Words:
+    return np.array(values, np.int64).reshape(-1) if len(values) else np.zeros(1, np.int64)
