@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.rules.batch_normalization import batch_normalization
 from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
 from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
@@ -28,7 +29,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): layer_normalization,
     **{("", name): reduce for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare",
                                        "ReduceL1", "ReduceL2", "GlobalAveragePool")},
-    ("", "Conv"): convolution,
+    ("", "Conv"): convolution, ("", "BatchNormalization"): batch_normalization,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
 }  # fmt: skip

@@ -1,0 +1,84 @@
+"""BatchNormalization in inference mode, alone and fused into products, against its formula in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ort_core as ort
+from ort_core.tolerances import compare
+
+CHANNELS = 19
+
+
+def parameters(seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    found = {name: random.standard_normal(CHANNELS).astype(np.float32) for name in ("scale", "offset", "mean")}
+    return {**found, "variance": random.uniform(0.1, 2, CHANNELS).astype(np.float32)}
+
+
+def session_of(nodes, shape, constants, opset=15, inputs=()) -> ort.InferenceSession:
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    given += [helper.make_tensor_value_info(name, TensorProto.FLOAT, [CHANNELS]) for name in inputs]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    fixed = [numpy_helper.from_array(array, name) for name, array in constants.items() if name not in inputs]
+    graph = helper.make_graph(nodes, "normalised", given, [output], fixed)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # else passes fold it away
+    return ort.InferenceSession(model.SerializeToString(), options)
+
+
+def normalisation(source: str = "x", **attributes: object):
+    return helper.make_node("BatchNormalization", [source, "scale", "offset", "mean", "variance"], ["y"], **attributes)
+
+
+def expected(x: np.ndarray, constants: dict[str, np.ndarray], epsilon: float = 1e-5) -> np.ndarray:
+    along = (-1,) + (1,) * (x.ndim - 2)
+    scale, offset, mean, variance = (constants[name].astype(np.float64).reshape(along) for name in constants)
+    return (x.astype(np.float64) - mean) / np.sqrt(variance + epsilon) * scale + offset
+
+
+def is_native(session: ort.InferenceSession) -> bool:
+    """Return whether the whole model is one native program, which alone has direct calls."""
+    return session._loaded.direct.refusal is None
+
+
+def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
+    comparison = compare(found, wanted.astype(np.float32), "approximate")
+    assert comparison.passes, str(comparison)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 14, 15])
+@pytest.mark.parametrize("shape", [(3, CHANNELS), (0, CHANNELS), (2, CHANNELS, 5), (2, CHANNELS, 3, 7)])
+def test_batch_normalization_follows_its_formula_for_any_rank(opset, shape):
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    constants = parameters()
+    nodes = [normalisation(epsilon=0.01)]
+    session = session_of(nodes + [helper.make_node("Relu", ["y"], ["z"])], ["N", *shape[1:]], constants, opset)
+    assert_close(session.run(None, {"x": x})[0], expected(x, constants, 0.01))
+    assert is_native(session)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 33])
+def test_batch_normalization_behind_a_product_becomes_its_epilogue(rows):
+    random = np.random.default_rng(2)
+    x, w = random.standard_normal((rows, 40)).astype(np.float32), random.standard_normal((40, CHANNELS))
+    constants = {**parameters(), "w": w.astype(np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["r"]), normalisation("r"),
+    ]  # fmt: skip
+    session = session_of(nodes, ["N", 40], constants)
+    product = np.maximum(x.astype(np.float64) @ constants["w"].astype(np.float64), 0)
+    assert_close(session.run(None, {"x": x})[0], expected(product, parameters()))
+    assert is_native(session)
+
+
+def test_batch_normalization_with_statistics_from_the_caller_runs_by_kernels():
+    x = np.random.default_rng(3).standard_normal((3, CHANNELS)).astype(np.float32)
+    constants = parameters()
+    session = session_of([normalisation()], ["N", CHANNELS], constants, inputs=["mean"])
+    found = session.run(None, {"x": x, "mean": constants["mean"]})[0]
+    assert_close(found, expected(x, constants))
+    assert not is_native(session)
