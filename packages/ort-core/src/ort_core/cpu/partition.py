@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
-from ort_core.cpu.direct.direct_calls import build_direct_calls
+from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rule_table import RULES
 from ort_core.cpu.lowering.steps import NotLowered, step_node
@@ -21,6 +21,7 @@ from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObse
 from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import (
+    AllocationLimitExceeded,
     CompiledPartition,
     CompileRequest,
     DirectCalls,
@@ -59,6 +60,7 @@ class _Step:
 
     kernels: _LazyKernels
     program: NativeProgram | None
+    direct: DirectStep | None
     reads: tuple[int, ...]  # of the kernels
     native_reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -150,10 +152,16 @@ class CpuPartition(CompiledPartition):
     ) -> Sequence[RuntimeValue]:
         if step.program is not None:
             arrays = [values[slot] for slot in step.native_reads]
+            direct = None if observed else step.direct
+            if direct is not None and (results := _run_directly(direct, arrays, run_state)) is not None:
+                return results
             observe = self._step_observer(step.program, run_state) if observed else None
             try:
                 contiguous = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-                return step.program.run(contiguous, run_state.guard, observe)
+                found = step.program.run(contiguous, run_state.guard, observe)
+                if direct is not None:
+                    direct.learn(contiguous)
+                return found
             except (SizesDiffer, DataError) as reason:
                 log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
         return step.kernels.run([values[slot] for slot in step.reads], run_state)
@@ -266,6 +274,7 @@ class CpuPartition(CompiledPartition):
             _Step(
                 kernels,
                 program,
+                _direct_step(program),
                 reads,
                 native,
                 writes,
@@ -273,6 +282,22 @@ class CpuPartition(CompiledPartition):
             )
             for number, (kernels, program, reads, native, writes) in enumerate(steps)
         ]
+
+
+def _direct_step(program: NativeProgram | None) -> DirectStep | None:
+    found = None if program is None else build_direct_step(program)
+    if isinstance(found, Rejection):
+        log.debug("no direct calls: %s", found)
+        return None
+    return found
+
+
+def _run_directly(direct: DirectStep, arrays: Sequence[RuntimeValue], run_state: RunState) -> list[np.ndarray] | None:
+    try:
+        run_state.guard.check_allocation(direct.nbytes, "a native program")
+    except AllocationLimitExceeded:
+        return None  # the ordinary run asks for what this very signature takes
+    return direct.call(*arrays)
 
 
 def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:

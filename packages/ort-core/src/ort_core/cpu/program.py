@@ -63,6 +63,7 @@ class BoundState:
     outputs: tuple[tuple[tuple[int, int], ...], ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
+    nbytes: int  # that a run takes, outputs included
 
     def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
         """Say for good where the data of an input lies."""
@@ -248,7 +249,7 @@ class ProgramPlan:
         return BoundState(
             state, state.steps_address, len(self._program.steps), self._wanted, state.error_address,
             tuple(state.places(positions) for positions in self._inputs), outputs, tuple(self._shapes),
-            tuple(self._dtypes),
+            tuple(self._dtypes), self.nbytes,
         )  # fmt: skip
 
     def release(self) -> None:

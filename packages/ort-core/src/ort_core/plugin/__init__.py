@@ -7,7 +7,7 @@ beside it (``plugin.ir``, ``ops``, ``rewrite``, ``passes``, ``kernels``, ``loops
 
 from __future__ import annotations
 
-from ort_core.errors import EPFail, InvalidArgument, NotImplemented, OrtError
+from ort_core.errors import AllocationLimitExceeded, EPFail, InvalidArgument, NotImplemented, OrtError
 from ort_core.ir.rejection import Rejection
 from ort_core.passes.base import Pass
 from ort_core.providers.capability import Capability, Claim, GraphView
@@ -27,6 +27,7 @@ from ort_core.providers.provider import Available, ExecutionProvider, Unavailabl
 
 __all__ = [
     "PLUGIN_API",
+    "AllocationLimitExceeded",
     "Available",
     "Capability",
     "Claim",

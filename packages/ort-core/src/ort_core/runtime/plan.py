@@ -79,6 +79,8 @@ class PartitionStep:
 
     def _plan_for(self, arguments: Sequence[RuntimeValue]) -> PartitionPlan:
         compiled = self.compiled
+        if not compiled.plans_by_shape and not compiled.value_inputs and () in self._plans:
+            return self._plans[()]
         shapes = [v.shape if isinstance(v, np.ndarray) else None for v in arguments] if compiled.plans_by_shape else []
         known = {i: arguments[i] for i in compiled.value_inputs}
         signature = (*shapes, *(v.tobytes() for v in known.values()))

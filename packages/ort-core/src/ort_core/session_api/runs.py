@@ -9,7 +9,7 @@ from typing import cast
 
 from ort_core.errors import EPFail, InvalidType, InvalidValue
 from ort_core.options import RunOptions
-from ort_core.runtime.limits import RunSettings
+from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.profiler import SESSION, Profiler
 from ort_core.session_api.adapters import LoraAdapter
 from ort_core.session_api.facts import SessionFacts
@@ -199,6 +199,8 @@ class SessionRuns(SessionFacts):
     def _run_settings(self, options: RunOptions | None, is_cancelled: Callable[[], bool]) -> RunSettings:
         limit = self._options.max_allocation_bytes
         observer = self._profiler.observe if self._profiler is not None else None
+        if options is None and limit is None and observer is None and is_cancelled is _never:
+            return DEFAULT_RUN
         terminate: Callable[[], bool] | None = None if is_cancelled is _never else is_cancelled
         if options is None:
             return RunSettings(terminate, None, limit, observer)

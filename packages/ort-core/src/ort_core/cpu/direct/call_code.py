@@ -1,12 +1,12 @@
-"""The native side of a direct call: from a mapping of feeds to a list of outputs without running Python code.
+"""The native side of a direct call: from feeds, or from arrays, to a list of outputs without running Python code.
 
 This file trades clarity for speed. What it replaces, and what tests compare it with, is the ordinary run: checked feeds
 (``runtime.feeds``), a plan by signature, ``ProgramPlan.run``. ``benchmarks/run_calls.py`` measures both.
 
-``ort_direct_call`` has CPython's METH_FASTCALL signature. It answers None to everything that it does not know: then the
-ordinary run goes on and gives the result, or the precise error. It reads objects by the layout of CPython's headers and
-numpy's arrays, which ``python_layout`` checks before any call is made, and calls functions by addresses that lie in its
-records, so that the code depends on no version of either.
+``ort_direct_call`` (a session's run) and ``ort_direct_step`` (one program of a partition) have CPython's METH_FASTCALL
+signature. They answer None to everything that they do not know: then the ordinary run goes on and gives the result, or
+the precise error. They read objects by the layout of CPython's headers and numpy's arrays, which ``python_layout``
+checks before any call is made, and call functions by addresses that lie in the records: the code depends on no version.
 
 Rules that keep it sound:
 
@@ -86,7 +86,7 @@ class ArrayLayout:
 
 
 def call_text(layout: ArrayLayout) -> str:
-    """Return the module of ``ort_direct_call``."""
+    """Return the module of both functions."""
     words = {f"@@{name}.{word.name}@": str(int(word)) for name, words in (("H", Head), ("E", Entry)) for word in words}
     words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__slots__}
     text = _TEXT
@@ -537,11 +537,59 @@ no:
   ret i1 false
 }
 
+; Run the entry that the inputs fit, if there is one and it is free; returns a list, or None.
+define internal ptr @answer(ptr %head, ptr %given, ptr %arrays, ptr %starts, ptr %lengths) {
+entry:
+  %found = call ptr @find_entry(ptr %head, ptr %arrays)
+  %unknown = icmp eq ptr %found, null
+  br i1 %unknown, label %refuse, label %run
+run:
+  %list = call ptr @run_entry(ptr %head, ptr %found, ptr %given, ptr %arrays, ptr %starts, ptr %lengths)
+  %failed = icmp eq ptr %list, null
+  br i1 %failed, label %refuse, label %give
+give:
+  ret ptr %list
+refuse:
+  %none = call ptr @none(ptr %head)
+  ret ptr %none
+}
+
+define internal ptr @none(ptr %head) {
+  %none = call ptr @pointer(ptr %head, i64 @@H.NONE@)
+  %incref = call ptr @pointer(ptr %head, i64 @@H.INCREF@)
+  call void %incref(ptr %none)
+  ret ptr %none
+}
+
+; Whether the arguments are arrays of the inputs' element types.
+define internal i1 @arguments_fit(ptr %head, ptr %arguments, i64 %nargs) {
+entry:
+  %count = call i64 @word(ptr %head, i64 @@H.INPUTS@)
+  %types = call ptr @pointer(ptr %head, i64 @@H.TYPES@)
+  %as.many = icmp eq i64 %nargs, %count
+  br i1 %as.many, label %next, label %no
+next:
+  %i = phi i64 [0, %entry], [%i1, %good]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %look, label %yes
+look:
+  %array = call ptr @pointer(ptr %arguments, i64 %i)
+  %dtype = call ptr @pointer(ptr %types, i64 %i)
+  %fits = call i1 @is_array(ptr %head, ptr %array, ptr %dtype, i32 257)
+  br i1 %fits, label %good, label %no
+good:
+  %i1 = add i64 %i, 1
+  br label %next
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
 ; call(feeds, outputs): a list, or None when this is not a known signature. The head is the array that is ``self``.
 define ptr @ort_direct_call(ptr %self, ptr %arguments, i64 %nargs) {
 entry:
   %head = call ptr @field(ptr %self, i64 @@A.data@)
-  %none = call ptr @pointer(ptr %head, i64 @@H.NONE@)
   %two = icmp eq i64 %nargs, 2
   br i1 %two, label %first, label %refuse
 first:
@@ -561,34 +609,47 @@ begin:
   %lengths = alloca i64, i64 %all
   %held = call i64 @take(ptr %head, ptr %feeds, ptr %arrays)
   %complete = icmp eq i64 %held, %inputs
-  br i1 %complete, label %search, label %drop
-search:
-  %found = call ptr @find_entry(ptr %head, ptr %arrays)
-  %unknown = icmp eq ptr %found, null
-  br i1 %unknown, label %drop, label %run
+  br i1 %complete, label %run, label %refused
 run:
-  %list = call ptr @run_entry(ptr %head, ptr %found, ptr %given, ptr %arrays, ptr %starts, ptr %lengths)
-  br label %drop
-drop:
-  %result = phi ptr [null, %begin], [null, %search], [%list, %run]
+  %answer = call ptr @answer(ptr %head, ptr %given, ptr %arrays, ptr %starts, ptr %lengths)
+  br label %dropping
+refused:
+  %no.answer = call ptr @none(ptr %head)
   br label %dropping
 dropping:
-  %i = phi i64 [0, %drop], [%i1, %one]
+  %result = phi ptr [%answer, %run], [%no.answer, %refused], [%result, %one]
+  %i = phi i64 [0, %run], [0, %refused], [%i1, %one]
   %more = icmp slt i64 %i, %held
-  br i1 %more, label %one, label %finish
+  br i1 %more, label %one, label %give
 one:
   %array = call ptr @pointer(ptr %arrays, i64 %i)
   call void @drop(ptr %head, ptr %array)
   %i1 = add i64 %i, 1
   br label %dropping
-finish:
-  %failed = icmp eq ptr %result, null
-  br i1 %failed, label %refuse, label %give
 give:
   ret ptr %result
 refuse:
-  %incref = call ptr @pointer(ptr %head, i64 @@H.INCREF@)
-  call void %incref(ptr %none)
+  %none = call ptr @none(ptr %head)
   ret ptr %none
+}
+
+; call(*inputs): a list, or None when this is not a known signature. The caller holds the arguments until it returns.
+define ptr @ort_direct_step(ptr %self, ptr %arguments, i64 %nargs) {
+entry:
+  %head = call ptr @field(ptr %self, i64 @@A.data@)
+  %none = call ptr @pointer(ptr %head, i64 @@H.NONE@)
+  %fit = call i1 @arguments_fit(ptr %head, ptr %arguments, i64 %nargs)
+  br i1 %fit, label %begin, label %refuse
+begin:
+  %inputs = call i64 @word(ptr %head, i64 @@H.INPUTS@)
+  %outs = call i64 @word(ptr %head, i64 @@H.OUTPUTS@)
+  %all = add i64 %inputs, %outs
+  %starts = alloca i64, i64 %all
+  %lengths = alloca i64, i64 %all
+  %answer = call ptr @answer(ptr %head, ptr %none, ptr %arguments, ptr %starts, ptr %lengths)
+  ret ptr %answer
+refuse:
+  %nothing = call ptr @none(ptr %head)
+  ret ptr %nothing
 }
 """

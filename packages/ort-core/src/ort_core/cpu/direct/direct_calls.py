@@ -1,46 +1,107 @@
-"""CpuDirectCalls: the signatures of one program that run by a single native call, learned as they come again."""
+"""Direct calls of a program: signatures learned as they come again, each run by a single native call.
+
+``CpuDirectCalls`` is for a program that is a whole model, ``DirectStep`` for one among the steps of a partition.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
-from ort_core.cpu.direct.records import KeptWords, build_entry, build_head
+from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head
 from ort_core.cpu.program import NativeProgram
 from ort_core.plugin import DirectFunction, Rejection
 
-MAX_ENTRIES = 4  # signatures with a direct call; each owns the memory of one run
+MAX_ENTRIES = 8  # signatures with a direct call; each owns the memory of one run
 MAX_SEEN = 64  # signatures remembered to tell which come again
 MAX_ARRAYS = 256  # inputs and outputs: their addresses lie on the stack
 
 Signature = tuple[tuple[int, ...], ...]
 
 
-class CpuDirectCalls:
-    """The direct calls of a program that is a whole model.
+class StepFunction(Protocol):
+    """A step's call: its outputs, or ``None`` when the arrays are of no signature that is known."""
+
+    def __call__(self, *inputs: object) -> list[np.ndarray] | None:
+        """Run once."""
+
+
+class _KnownSignatures:
+    """The entries of one program, newest last. Safe from many threads.
 
     A signature gets an entry when it comes for the second time, so that a loop whose shapes change at each step builds
-    nothing. Safe from many threads.
+    nothing; each entry that had to make room for another asks for one time more, so that programs with very many
+    signatures come to rest.
+
+    Args:
+        program: what runs.
+        layout: of this interpreter.
+        names: of the inputs of the call.
+        sources: for each input of the program the number of an input of the call, or a constant.
+        order: which of the program's outputs each output of the call is.
     """
 
     def __init__(
-        self, program: NativeProgram, layout: PythonLayout, sources: Sequence[str | np.ndarray], order: Sequence[int]
-    ) -> None:
-        names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
-        self._program, self._layout = program, layout
-        self._order = tuple(order)
-        self._sources = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
-        dtypes = {source: dtype for source, dtype in zip(sources, program.input_dtypes) if isinstance(source, str)}
-        self._names = names
-        self._types = [dtypes[name] for name in names]
+        self, program: NativeProgram, layout: PythonLayout, names: Sequence[str], sources: Sequence[int | np.ndarray],
+        order: Sequence[int],
+    ) -> None:  # fmt: skip
+        self._program, self.layout, self.names = program, layout, tuple(names)
+        self._sources, self._order = tuple(sources), tuple(order)
+        of_input = {source: t for source, t in zip(sources, program.input_dtypes) if isinstance(source, int)}
+        self._types = tuple(of_input[number] for number in range(len(names)))
         self._entries: OrderedDict[Signature, KeptWords] = OrderedDict()
-        self._seen: OrderedDict[Signature, None] = OrderedDict()
+        self._nbytes: dict[Signature, int] = {}
+        self._seen: OrderedDict[Signature, int] = OrderedDict()
+        self._needed = 2  # times that a signature must come
         self._lock = threading.Lock()
-        self._call: DirectFunction = _nothing_known
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes that a run of an entry takes."""
+        return max(self._nbytes.values(), default=0)
+
+    def learn(self, signature: Signature, accept: Callable[[KeptWords], None]) -> None:
+        """Take note of a signature that was run; ``accept`` is given a new head when there is a new entry."""
+        if signature in self._entries:
+            return
+        with self._lock:
+            times = self._seen.pop(signature, 0) + 1
+            if times >= self._needed and signature not in self._entries:
+                head = self._added(signature)
+                if head is not None:
+                    accept(head)
+                return
+            self._seen[signature] = times
+            if len(self._seen) > MAX_SEEN:
+                self._seen.popitem(last=False)
+
+    def _added(self, signature: Signature) -> KeptWords | None:
+        shapes = [signature[source] if isinstance(source, int) else source.shape for source in self._sources]
+        bound = self._program.bind(tuple(shapes))
+        if bound is None:
+            return None
+        nbytes = [int(np.prod(s, dtype=np.int64)) * t.itemsize for s, t in zip(signature, self._types, strict=True)]
+        self._entries[signature] = build_entry(bound, signature, nbytes, self._sources, self._order)
+        self._nbytes[signature] = bound.nbytes
+        if len(self._entries) > MAX_ENTRIES:
+            self._nbytes.pop(self._entries.popitem(last=False)[0])
+            self._needed += 1
+        newest_first = list(reversed(self._entries.values()))
+        pool = self._program.pool
+        return build_head(self.layout, self.names, self._types, len(self._order), pool, newest_first)
+
+
+class CpuDirectCalls:
+    """The direct calls of a program that is a whole model: ``plugin.DirectCalls``."""
+
+    def __init__(self, known: _KnownSignatures) -> None:
+        self._known = known
+        self._call: DirectFunction = _no_feeds_known
 
     @property
     def call(self) -> DirectFunction:
@@ -49,37 +110,38 @@ class CpuDirectCalls:
 
     def learn(self, feeds: Mapping[str, object]) -> None:
         """Take note of the feeds of an ordinary run that succeeded."""
-        arrays = [feeds.get(name) for name in self._names]
+        arrays = [feeds.get(name) for name in self._known.names]
         signature = tuple([array.shape for array in arrays if isinstance(array, np.ndarray)])
-        if len(signature) != len(arrays) or signature in self._entries:
-            return
-        with self._lock:
-            if signature in self._seen:
-                self._add(signature)
-                return
-            self._seen[signature] = None
-            if len(self._seen) > MAX_SEEN:
-                self._seen.popitem(last=False)
+        if len(signature) == len(arrays):
+            self._known.learn(signature, self._accept)
 
-    def _add(self, signature: Signature) -> None:
-        shapes = tuple(signature[source] if isinstance(source, int) else source.shape for source in self._sources)
-        bound = self._program.bind(shapes)
-        if bound is None or signature in self._entries:
-            return
-        nbytes = [int(np.prod(s, dtype=np.int64)) * t.itemsize for s, t in zip(signature, self._types, strict=True)]
-        self._entries[signature] = build_entry(bound, signature, nbytes, self._sources, self._order)
-        if len(self._entries) > MAX_ENTRIES:
-            self._entries.popitem(last=False)
-        self._call = self._head()
-
-    def _head(self) -> DirectFunction:
-        newest_first = list(reversed(self._entries.values()))
-        pool = self._program.pool
-        return build_head(self._layout, self._names, self._types, len(self._order), pool, newest_first)
+    def _accept(self, head: KeptWords) -> None:
+        self._call = build_call(self._known.layout, head, "ort_direct_call")
 
 
-def _nothing_known(feeds: object, outputs: object) -> None:
+class DirectStep:
+    """The direct calls of a program among the steps of a partition. ``call(*arrays)`` takes the program's inputs."""
+
+    def __init__(self, known: _KnownSignatures) -> None:
+        self._known = known
+        self.call: StepFunction = _no_arrays_known
+        self.nbytes = 0  # the most that a run takes, for the guard
+
+    def learn(self, arrays: Sequence[np.ndarray]) -> None:
+        """Take note of the inputs of an ordinary run that succeeded."""
+        self._known.learn(tuple([array.shape for array in arrays]), self._accept)
+
+    def _accept(self, head: KeptWords) -> None:
+        self.nbytes = self._known.nbytes
+        self.call = build_call(self._known.layout, head, "ort_direct_step")
+
+
+def _no_feeds_known(feeds: object, outputs: object) -> None:
     """Stand for the function until there is an entry: a load compiles nothing for runs that may never come."""
+
+
+def _no_arrays_known(*inputs: object) -> None:
+    """Stand for the function of a step until there is an entry."""
 
 
 def build_direct_calls(
@@ -92,9 +154,25 @@ def build_direct_calls(
         sources: for each of its inputs the name of its feed, or the constant that it always is.
         order: which of its outputs each output of the call is.
     """
+    names = list(dict.fromkeys(source for source in sources if isinstance(source, str)))
+    numbered = [names.index(s) if isinstance(s, str) else np.asarray(s, order="C") for s in sources]
+    known = _known_signatures(program, names, numbered, order)
+    return known if isinstance(known, Rejection) else CpuDirectCalls(known)
+
+
+def build_direct_step(program: NativeProgram) -> DirectStep | Rejection:
+    """Return the direct calls of a step, or why it has none."""
+    names = [value.name for value in program.inputs]
+    known = _known_signatures(program, names, range(len(names)), range(len(program.outputs)))
+    return known if isinstance(known, Rejection) else DirectStep(known)
+
+
+def _known_signatures(
+    program: NativeProgram, names: Sequence[str], sources: Sequence[int | np.ndarray], order: Sequence[int]
+) -> _KnownSignatures | Rejection:
     layout = find_python_layout()
     if isinstance(layout, Rejection):
         return layout
     if len(sources) + len(order) > MAX_ARRAYS:
         return Rejection(f"{len(sources)} inputs and {len(order)} outputs are too many for a direct call")
-    return CpuDirectCalls(program, layout, sources, order)
+    return _KnownSignatures(program, layout, names, sources, order)

@@ -6,7 +6,7 @@ entries; whoever is inside the older one keeps it, and with it all that it point
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from ort_core.cpu.direct.call_code import Entry, Head, call_text
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.program import BoundState
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.plugin import DirectFunction
 
 Words = npt.NDArray[np.int64]
 
@@ -65,23 +64,26 @@ def build_entry(
 def build_head(
     layout: PythonLayout, names: Sequence[str], types: Sequence[np.dtype], outputs: int, pool: ThreadPool,
     entries: Sequence[KeptWords],
-) -> DirectFunction:  # fmt: skip
-    """Return the function over these entries; the first that fits is taken."""
-    module = compiled(call_text(layout.arrays), host_target())
+) -> KeptWords:  # fmt: skip
+    """Return the head over these entries; the first that fits is taken."""
     words = _words(Head.COUNT)
     for word, value in layout.words.items():
         words[word] = value
-    lists = [
-        _filled([id(n) for n in names]),
-        _filled([id(t) for t in types]),
-        _filled([e.ctypes.data for e in entries]),
-    ]
-    words[Head.INPUTS], words[Head.OUTPUTS], words[Head.ENTRIES] = len(names), outputs, len(entries)
+    own = ([id(name) for name in names], [id(dtype) for dtype in types], [each.ctypes.data for each in entries])
+    lists = [_filled(addresses) for addresses in own]
+    words[Head.INPUTS], words[Head.OUTPUTS], words[Head.ENTRIES] = len(types), outputs, len(entries)
     words[Head.POOL_RUN], words[Head.POOL] = pool.entry_points
     words[Head.NAMES], words[Head.TYPES], words[Head.LIST] = (each.ctypes.data for each in lists)
-    definition = MethodDefinition(b"direct_run", module.address("ort_direct_call"), METH_FASTCALL, None)
-    words.kept = (module, definition, pool, *names, *types, *entries, *lists)
-    return build_function(definition, words)  # type: ignore[return-value]  # what the native code is written to be
+    words.kept = (pool, *names, *types, *entries, *lists)
+    return words
+
+
+def build_call(layout: PythonLayout, head: KeptWords, name: str) -> Callable[..., list[np.ndarray] | None]:
+    """Return one of the module's functions (``ort_direct_call``, ``ort_direct_step``) over a head."""
+    module = compiled(call_text(layout.arrays), host_target())
+    definition = MethodDefinition(b"direct_run", module.address(name), METH_FASTCALL, None)
+    head.kept = (*head.kept, module, definition)
+    return build_function(definition, head)  # type: ignore[return-value]  # what the native code is written to be
 
 
 def _output_rows(bound: BoundState, order: Sequence[int]) -> tuple[list[int], list[Words]]:
