@@ -59,4 +59,4 @@ class CpuExecutionProvider(KernelProvider):
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
             return KernelPartition(BoundGraph(request.graph, request.context))
-        return CpuPartition(request, host_target(), shared_pool(request.num_threads))
+        return CpuPartition(request, host_target(), shared_pool(request.threads))

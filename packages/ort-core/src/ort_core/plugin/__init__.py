@@ -24,6 +24,7 @@ from ort_core.providers.grouping import convex_groups
 from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
 from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
 from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+from ort_core.providers.thread_options import ThreadOptions
 
 __all__ = [
     "PLUGIN_API",
@@ -48,6 +49,7 @@ __all__ = [
     "Pass",
     "Rejection",
     "RunState",
+    "ThreadOptions",
     "Unavailable",
     "convex_groups",
     "hookimpl",
