@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer, Place
-from ort_core.cpu.program import _barriers, _Slots
-from ort_core.cpu.threads.pool_code import BARRIER
+from ort_core.cpu.order import SERIAL_WORK, StepOrder
+from ort_core.cpu.program import _Slots
+from ort_core.cpu.threads.pool_code import BARRIER, SERIAL
 from ort_core.plugin.ir import DataType, SymbolicDim
 
 N = SymbolicDim.named("N")
@@ -69,10 +72,10 @@ def test_slot_is_large_enough_for_every_value_in_it(steps: list[Step]) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(step_lists())
-def test_threads_meet_between_steps_that_touch_the_same_memory(steps: list[Step]) -> None:
+@given(step_lists(), st.lists(st.sampled_from([10, 10, SERIAL_WORK - 1, SERIAL_WORK, 10**6]), min_size=12, max_size=12))
+def test_threads_meet_between_steps_that_touch_the_same_memory(steps: list[Step], work: list[int]) -> None:
     slots = _Slots(steps)
-    flags = _barriers(steps, slots)
+    flags = StepOrder(steps, slots.find).flags(work[: len(steps)])
     shared = [
         ({slots.find(b) for b in s.reads}, {slots.find(b) for b in s.writes if b.place is not Place.SCRATCH})
         for s in steps
@@ -80,5 +83,24 @@ def test_threads_meet_between_steps_that_touch_the_same_memory(steps: list[Step]
     for later, (reads, writes) in enumerate(shared):
         for earlier in range(later):
             earlier_reads, earlier_writes = shared[earlier]
-            if (reads | writes) & earlier_writes or writes & earlier_reads:
+            by_one_thread = flags[earlier] & SERIAL and flags[later] & SERIAL
+            if not by_one_thread and ((reads | writes) & earlier_writes or writes & earlier_reads):
                 assert any(flags[earlier:later] & BARRIER), f"steps {earlier} and {later} race"
+
+
+def chain(length: int) -> list[Step]:
+    """Return steps that each read what the one before wrote."""
+    buffers = [Buffer(DataType.FLOAT, 8, Place.ARENA) for _ in range(length + 1)]
+    return [Step("kernel", (), (a,), (b,), 1) for a, b in itertools.pairwise(buffers)]
+
+
+def test_small_steps_in_a_row_are_run_by_one_thread_without_meeting() -> None:
+    steps = chain(6)
+    flags = StepOrder(steps, _Slots(steps).find).flags([10**6, 10, 10, 10, 10**6, 10**6])
+    assert flags.tolist() == [BARRIER, SERIAL, SERIAL, SERIAL | BARRIER, BARRIER, 0]
+
+
+def test_a_small_step_alone_is_shared_by_all_threads() -> None:
+    steps = chain(3)
+    flags = StepOrder(steps, _Slots(steps).find).flags([10**6, 10, 10**6])
+    assert flags.tolist() == [BARRIER, BARRIER, 0]

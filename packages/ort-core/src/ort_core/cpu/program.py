@@ -22,9 +22,10 @@ from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
+from ort_core.cpu.order import StepOrder
 from ort_core.cpu.sizes import SizeProgram, bindings, evaluate, is_bound
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.cpu.threads.pool_code import BARRIER, STEP_WORDS
+from ort_core.cpu.threads.pool_code import STEP_WORDS
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
@@ -89,7 +90,7 @@ class NativeProgram:
         self._bindings = bindings(self._types)
         self._equal = tuple(lowering.equal)
         self._slots = _Slots(self.steps)
-        self._flags = _barriers(self.steps, self._slots)
+        self._order = StepOrder(self.steps, self._slots.find)
         self._sizes, self._layout = self._argument_layout()
         self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
         self._lock = threading.Lock()
@@ -179,10 +180,7 @@ class NativeProgram:
         for _, shape in self._out_types:
             dims.extend(shape)
         layout.work_at = len(dims)
-        total: KnownDim = 0
-        for step in self.steps:
-            total = total + step.work
-        dims.append(total)
+        dims.extend(step.work for step in self.steps)
         return SizeProgram(dims, [binding.atom for binding in self._bindings]), layout
 
 
@@ -218,7 +216,9 @@ class ProgramPlan:
         self._dtypes = [dtype.numpy for dtype, _ in program._out_types]
         output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
         self.nbytes = self._arena_nbytes + output_nbytes
-        self._wanted = 1 if values[layout.work_at] < PARALLEL_WORK else 1 << 30
+        work = values[layout.work_at :]
+        self._wanted = 1 if sum(work) < PARALLEL_WORK else 1 << 30
+        self._flags = program._order.flags(work)
         self._inputs: list[np.ndarray] = [np.empty(0, np.int64)] * len(program.inputs)
         self._outputs: list[list[np.ndarray]] = [[] for _ in program.outputs]
         self._arena: list[tuple[np.ndarray, int]] = []
@@ -287,7 +287,7 @@ class _ProgramRunState:
         steps = np.empty((len(program.steps), STEP_WORDS), np.int64)
         steps[:, 0] = program._addresses
         steps[:, 1] = start + 8 * np.array(program._layout.starts, np.int64)
-        steps[:, 2] = program._flags
+        steps[:, 2] = plan._flags
         self._steps = steps
         self._steps_address = steps.ctypes.data
         self._count = len(program.steps)
@@ -419,22 +419,6 @@ def check_bound(lowering: Lowering) -> None:
     for left, right in lowering.equal:
         check(left, None)
         check(right, None)
-
-
-def _barriers(steps: Sequence[Step], slots: _Slots) -> np.ndarray:
-    """Return the flags of each step: a barrier where the next one touches what was written since the last barrier."""
-    flags = np.zeros(len(steps), np.int64)
-    written: set[object] = set()
-    read: set[object] = set()
-    for number, step in enumerate(steps):
-        writes = {slots.find(buffer) for buffer in step.writes if buffer.place is not Place.SCRATCH}
-        reads = {slots.find(buffer) for buffer in step.reads}
-        if (reads | writes) & written or writes & read:
-            flags[number - 1] |= BARRIER
-            written, read = set(), set()
-        written |= writes
-        read |= reads
-    return flags
 
 
 def _cumulative(nbytes: Sequence[int], per_thread: Sequence[bool], threads: int) -> tuple[list[int], int]:
