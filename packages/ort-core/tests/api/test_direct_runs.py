@@ -347,3 +347,45 @@ def test_an_output_bound_to_read_only_memory_is_refused_as_before(session):
     with pytest.raises(InvalidValue, match="read-only"):
         session.run_with_iobinding(binding)
     assert not target.any()
+
+
+def test_ort_values_are_run_directly_and_returned_as_ort_values():
+    session = session_of(SMALL)
+    feeds = {"x": OrtValue.ortvalue_from_numpy(X), "z": OrtValue.ortvalue_from_numpy(Z)}
+    for names in (None, None, None, ["total", "product"], ["product"]):
+        found = session.run_with_ort_values(names, feeds)
+        expected = [X * Z] if names == ["product"] else [X + Z, X * Z]
+        for value, wanted in zip(found, expected, strict=True):
+            assert value.data_type() == "tensor(float)"
+            np.testing.assert_array_equal(value.numpy(), wanted)
+    assert is_direct(session, FEEDS)
+    with pytest.raises(InvalidType, match="expected a list of names"):
+        session.run_with_ort_values("total", feeds)
+    with pytest.raises(InvalidArgument, match="tensor\\(int64\\)"):
+        session.run_with_ort_values(None, {"x": OrtValue.ortvalue_from_numpy(X.astype(np.int64)), "z": feeds["z"]})
+
+
+MIXED = """
+    <ir_version: 8, opset_import: ["": 13]>
+    mixed (float[N, 4] x, float[N, 4] z) => (int64[2, M] where, float[N, 4] y) {
+        total = Add(x, z)
+        slope = Tanh(total)
+        where = NonZero(slope)
+        y = Mul(slope, x)
+    }"""
+
+
+@pytest.mark.parametrize("turns", [1, 5])
+def test_native_steps_among_kernels_give_the_same_results_however_often_they_run(turns):
+    session = session_of(MIXED)
+    for rows in (2, 1, 2, 0, 3, 2):
+        x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
+        for _ in range(turns):
+            where, y = session.run(None, {"x": x, "z": x})
+            np.testing.assert_allclose(y, np.tanh(2 * x) * x, rtol=1e-5, atol=1e-7)
+            np.testing.assert_array_equal(where, np.nonzero(x))
+    options = ort.RunOptions()
+    options.max_allocation_bytes = 1
+    with pytest.raises(AllocationLimitExceeded):
+        session.run(None, {"x": x, "z": x}, options)
+    assert session._loaded.direct.refusal is not None

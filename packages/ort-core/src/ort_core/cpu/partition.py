@@ -233,7 +233,7 @@ class CpuPartition(CompiledPartition):
                     units.append((group, program))
             else:
                 units.append(((node,), None))
-        self._lay_out(_ordered(units, graph.nodes))
+        self._lay_out(_joined(_ordered(units, graph.nodes)))
 
     def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
         graph = self._request.graph
@@ -336,6 +336,19 @@ def _pays(group: Sequence[Node]) -> bool:
         if any(isinstance(v.type, TensorType) and v.type.dtype is DataType.FLOAT for v in n.present_outputs())
     ]
     return len(floats) >= MIN_NODES or any(node.op_type in HEAVY for node in group)
+
+
+def _joined(
+    units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]],
+) -> list[tuple[tuple[Node, ...], NativeProgram | None]]:
+    """Return units with neighbours that run by kernels as one: a step costs more than a node inside it."""
+    joined: list[tuple[tuple[Node, ...], NativeProgram | None]] = []
+    for nodes, program in units:
+        if program is None and joined and joined[-1][1] is None:
+            joined[-1] = ((*joined[-1][0], *nodes), None)
+        else:
+            joined.append((nodes, program))
+    return joined
 
 
 def _ordered(

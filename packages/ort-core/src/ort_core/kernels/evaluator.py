@@ -394,6 +394,8 @@ def _too_few_outputs(node: Node, count: int) -> OrtError:
 
 def normalise(result: object) -> tuple[RuntimeValue, ...]:
     """Return a kernel's result as a tuple of run-time values; numpy scalars become 0-d arrays."""
+    if type(result) is np.ndarray:
+        return (result,)
     results = result if isinstance(result, tuple) else (result,)
     return tuple(np.asarray(r) if isinstance(r, np.generic) else r for r in results)
 

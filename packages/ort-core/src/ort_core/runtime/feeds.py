@@ -116,6 +116,8 @@ class _Input:
 
     def convert(self, value: object) -> RuntimeValue:
         """Return the run-time value of a feed."""
+        if type(value) is OrtValue and type(value.value) is np.ndarray:
+            value = value.value
         if type(value) is np.ndarray and value.dtype == self._dtype and value.dtype != object:
             if value.shape != self._accepted:
                 self._check_shape(value)
