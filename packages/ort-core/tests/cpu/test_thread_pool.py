@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from kernel_calls import TARGETS, elementwise
 from ort_core.cpu.codegen.jit import assembly, target_of
 from ort_core.cpu.threads import processors
 from ort_core.cpu.threads.pool import ThreadPool, affinity_masks, shared_pool
-from ort_core.cpu.threads.pool_code import pool_text
+from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, SLEEPERS, STARTED, pool_text
 from ort_core.cpu.threads.primitives import primitives_for
 from ort_core.cpu.threads.processors import available_threads
 from ort_core.cpu.threads.topology_linux import container_quota, count_cores
@@ -107,6 +108,38 @@ def test_pool_compiles_for_every_system(triple: str) -> None:
     target = target_of(triple, "", "")
     text = assembly(pool_text(triple, primitives_for(triple)), target)
     assert "ort_pool_run" in text
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait, for two seconds at most, until something that other threads do has come about."""
+    limit = time.monotonic() + 2
+    while not condition() and time.monotonic() < limit:
+        time.sleep(0.001)
+    assert condition()
+
+
+def test_run_that_wants_awake_threads_goes_alone_while_they_sleep() -> None:
+    pool = ThreadPool(3, spins=0)
+    wait_until(lambda: pool._word(SLEEPERS) == 2)
+    assert pool.run(0, 0, AWAKE) == 1
+    assert pool.run(0, 0, ALL) == 3
+    pool.close()
+
+
+def test_run_that_wants_awake_threads_finds_those_that_spin() -> None:
+    pool = ThreadPool(3, spins=1 << 30)
+    wait_until(lambda: pool._word(STARTED) == 2)
+    assert pool.run(0, 0, AWAKE) == 3
+    assert pool.run(0, 0, ALONE) == 1
+    pool.close()
+
+
+def test_run_that_goes_alone_wakes_the_others_for_the_next() -> None:
+    pool = ThreadPool(2, spins=500_000)  # at least 5 ms
+    wait_until(lambda: pool._word(SLEEPERS) == 1)
+    assert pool.run(0, 0, AWAKE) == 1
+    wait_until(lambda: pool.run(0, 0, AWAKE) == 2)
+    pool.close()
 
 
 def test_system_without_primitives_is_named_in_the_error() -> None:

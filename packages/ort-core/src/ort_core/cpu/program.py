@@ -25,7 +25,7 @@ from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.order import StepOrder
 from ort_core.cpu.sizes import SizeProgram, bindings, evaluate, is_bound
 from ort_core.cpu.threads.pool import ThreadPool
-from ort_core.cpu.threads.pool_code import STEP_WORDS
+from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
@@ -35,7 +35,8 @@ ALIGNMENT = 64
 MAX_PLANS = 64
 MAX_ARENAS = 8  # plans that keep memory between runs: the newest; a server sees hundreds of sequence lengths
 MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
-PARALLEL_WORK = 30_000  # estimated work below which waking other threads costs more than it saves (about 10 us)
+PARALLEL_WORK = 30_000  # estimated work (10 us) below which sharing it costs more than it saves
+WAKING_WORK = 500_000  # estimated work (150 us) below which one thread is done before others have been woken
 
 
 class DataError(Exception):
@@ -217,7 +218,7 @@ class ProgramPlan:
         output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
         self.nbytes = self._arena_nbytes + output_nbytes
         work = values[layout.work_at :]
-        self._wanted = 1 if sum(work) < PARALLEL_WORK else 1 << 30
+        self._wanted = _wanted_threads(sum(work))
         self._flags = program._order.flags(work)
         self._inputs: list[np.ndarray] = [np.empty(0, np.int64)] * len(program.inputs)
         self._outputs: list[list[np.ndarray]] = [[] for _ in program.outputs]
@@ -382,6 +383,12 @@ def _fits(wanted: KnownDim, available: KnownDim) -> bool:
     if wanted == available:
         return True
     return isinstance(wanted, int) and isinstance(available, int) and wanted <= available <= 4 * wanted + 4096
+
+
+def _wanted_threads(work: int) -> int:
+    if work < PARALLEL_WORK:
+        return ALONE
+    return AWAKE if work < WAKING_WORK else ALL
 
 
 def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], np.ndarray]:

@@ -18,6 +18,7 @@ from ort_core.cpu.direct.call_code import Entry, Head, call_text
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.program import BoundState
 from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.cpu.threads.pool_code import ALONE
 
 Words = npt.NDArray[np.int64]
 
@@ -54,7 +55,7 @@ def build_entry(
     words = _words(Entry.COUNT)
     kept = [_filled(patches), _filled(signature), _filled(rows)]
     words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = bound.steps, bound.count, bound.wanted
-    words[Entry.ERROR], words[Entry.HOLDS_LOCK] = bound.error, bound.wanted == 1
+    words[Entry.ERROR], words[Entry.HOLDS_LOCK] = bound.error, bound.wanted == ALONE
     words[Entry.PATCH_COUNT] = len(patches)
     words[Entry.PATCHES], words[Entry.SIGNATURE], words[Entry.OUTPUTS] = (each.ctypes.data for each in kept)
     words.kept = (bound, *kept, kept_sizes, *sources)

@@ -18,7 +18,17 @@ import numpy as np
 
 from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.jit import CompiledModule, host_target
-from ort_core.cpu.threads.pool_code import ALIVE, IDLE_SPINS, MASK_NBYTES, MASKS, POOL_NBYTES, SIZE, SPINS, pool_text
+from ort_core.cpu.threads.pool_code import (
+    ALIVE,
+    ALL,
+    IDLE_SPINS,
+    MASK_NBYTES,
+    MASKS,
+    POOL_NBYTES,
+    SIZE,
+    SPINS,
+    pool_text,
+)
 from ort_core.cpu.threads.primitives import primitives_for
 from ort_core.cpu.threads.processors import available_threads
 from ort_core.plugin import ThreadOptions
@@ -61,10 +71,11 @@ class ThreadPool:
         self._start()
         _pools.add(self)
 
-    def run(self, steps: int, count: int, wanted: int = 1 << 30) -> int:
+    def run(self, steps: int, count: int, wanted: int = ALL) -> int:
         """Run a program of ``count`` steps at address ``steps``; returns the number of threads that ran it.
 
-        ``wanted`` 1 keeps it on the calling thread: right for programs of a few microseconds.
+        ``wanted`` says on which threads: ``ALONE`` is right for programs of a few microseconds, ``AWAKE`` for those
+        that are over before a sleeping thread is awake.
         """
         return self._run(self._address, steps, count, wanted)
 
