@@ -11,6 +11,7 @@ from ort_core.errors import EPFail, InvalidArgument, NotImplemented, OrtError
 from ort_core.ir.rejection import Rejection
 from ort_core.passes.base import Pass
 from ort_core.providers.capability import Capability, Claim, GraphView
+from ort_core.providers.ceilings import Bandwidth, Ceilings
 from ort_core.providers.compiled import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
 from ort_core.providers.grouping import convex_groups
 from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
@@ -21,7 +22,9 @@ from ort_core.providers.thread_options import ThreadOptions
 __all__ = [
     "PLUGIN_API",
     "Available",
+    "Bandwidth",
     "Capability",
+    "Ceilings",
     "Claim",
     "CompileRequest",
     "CompiledPartition",
