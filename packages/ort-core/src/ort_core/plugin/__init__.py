@@ -11,6 +11,7 @@ from ort_core.errors import AllocationLimitExceeded, EPFail, InvalidArgument, No
 from ort_core.ir.rejection import Rejection
 from ort_core.passes.base import Pass
 from ort_core.providers.capability import Capability, Claim, GraphView
+from ort_core.providers.ceilings import Bandwidth, Ceilings
 from ort_core.providers.compiled import (
     CompiledPartition,
     CompileRequest,
@@ -30,7 +31,9 @@ __all__ = [
     "PLUGIN_API",
     "AllocationLimitExceeded",
     "Available",
+    "Bandwidth",
     "Capability",
+    "Ceilings",
     "Claim",
     "CompileRequest",
     "CompiledPartition",
