@@ -14,6 +14,8 @@ Rules that keep it sound:
   the next lookup, which may run a key's ``__eq__``, and until the end, as other threads may drop it meanwhile.
 * An array is read only when its type is exactly numpy's own, and its element type the very object that is expected: so
   subclasses, swapped bytes, objects and scalars never get further.
+* The stack takes at most 24 bytes for each of ``MAX_ARRAYS``, less than a page: Windows needs no probes of it, which
+  would be calls into a library that generated code does not link.
 * The interpreter lock guards the records: a state is taken and given back while it is held.
 """
 
@@ -61,7 +63,7 @@ class Entry(enum.IntEnum):
     STEP_COUNT = 2
     WANTED = 3
     ERROR = 4  # address of the word that kernels set when data is out of bounds
-    PATCHES = 5
+    PATCHES = 5  # address of three words each: a word of the argument table, what to add to an address, which array's
     PATCH_COUNT = 6
     SIGNATURE = 7  # address of: for each input, its rank, its sizes and its bytes
     OUTPUTS = 8  # address of five words for each output: numpy's type number, its dtype, rank, address of sizes, bytes
@@ -69,8 +71,7 @@ class Entry(enum.IntEnum):
     COUNT = 10
 
 
-OUTPUT_WORDS = 5
-PATCH_WORDS = 3  # address of a word of the argument table, what to add to the data's address, index of the array
+MAX_ARRAYS = 160  # inputs and outputs of one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -587,7 +588,7 @@ no:
 }
 
 ; call(feeds, outputs): a list, or None when this is not a known signature. The head is the array that is ``self``.
-define ptr @ort_direct_call(ptr %self, ptr %arguments, i64 %nargs) {
+define ptr @ort_direct_call(ptr %self, ptr %arguments, i64 %nargs) "no-stack-arg-probe" {
 entry:
   %head = call ptr @field(ptr %self, i64 @@A.data@)
   %two = icmp eq i64 %nargs, 2
@@ -634,7 +635,7 @@ refuse:
 }
 
 ; call(*inputs): a list, or None when this is not a known signature. The caller holds the arguments until it returns.
-define ptr @ort_direct_step(ptr %self, ptr %arguments, i64 %nargs) {
+define ptr @ort_direct_step(ptr %self, ptr %arguments, i64 %nargs) "no-stack-arg-probe" {
 entry:
   %head = call ptr @field(ptr %self, i64 @@A.data@)
   %none = call ptr @pointer(ptr %head, i64 @@H.NONE@)

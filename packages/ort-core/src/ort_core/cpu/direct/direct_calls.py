@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from ort_core.cpu.direct.call_code import MAX_ARRAYS
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
 from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head
 from ort_core.cpu.program import NativeProgram
@@ -19,7 +20,6 @@ from ort_core.plugin import DirectFunction, Rejection
 
 MAX_ENTRIES = 8  # signatures with a direct call; each owns the memory of one run
 MAX_SEEN = 64  # signatures remembered to tell which come again
-MAX_ARRAYS = 256  # inputs and outputs: their addresses lie on the stack
 
 Signature = tuple[tuple[int, ...], ...]
 

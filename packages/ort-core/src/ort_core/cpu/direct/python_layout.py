@@ -91,7 +91,9 @@ def _differing_field(layout: ArrayLayout) -> str | None:
     wrong = next((name for name, (value, expected) in found.items() if value != expected), None)
     if wrong is not None:
         return wrong
-    sizes = _word(at + layout.sizes)
+    sizes, strides = _word(at + layout.sizes), _word(at + layout.sizes + 8)
+    if strides - sizes != 8 * array.ndim:  # the strides lie behind the sizes: only then is there something to read
+        return "sizes"
     return None if (_word(sizes), _word(sizes + 8)) == array.shape else "sizes"
 
 

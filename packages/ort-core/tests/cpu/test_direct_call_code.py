@@ -1,0 +1,48 @@
+"""The code of direct calls: for every system, without calls into libraries; refused where the layout is another."""
+
+from __future__ import annotations
+
+import sysconfig
+
+import pytest
+
+from ort_core.cpu.codegen.jit import assembly, target_of
+from ort_core.cpu.direct import python_layout
+from ort_core.cpu.direct.call_code import ArrayLayout, call_text
+from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
+from ort_core.plugin import Rejection
+
+TRIPLES = [
+    "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "arm64-apple-macosx14.0", "x86_64-apple-darwin22",
+    "x86_64-pc-windows-msvc", "aarch64-pc-windows-msvc",
+]  # fmt: skip
+
+
+@pytest.fixture
+def layout() -> PythonLayout:
+    found = find_python_layout()
+    assert isinstance(found, PythonLayout)
+    return found
+
+
+@pytest.mark.parametrize("triple", TRIPLES)
+def test_direct_calls_compile_for_every_system_without_probes_of_the_stack(layout: PythonLayout, triple: str) -> None:
+    text = assembly(call_text(layout.arrays), target_of(triple, "", ""))
+    assert "ort_direct_call" in text
+    assert "ort_direct_step" in text
+    assert "chkstk" not in text
+
+
+@pytest.mark.parametrize("field", ArrayLayout.__slots__)
+def test_an_array_whose_field_lies_elsewhere_is_noticed(layout: PythonLayout, field: str) -> None:
+    fields = {name: getattr(layout.arrays, name) for name in ArrayLayout.__slots__}
+    moved = ArrayLayout(**{**fields, field: fields[field] - 8})
+    assert python_layout._differing_field(layout.arrays) is None
+    assert python_layout._differing_field(moved) is not None
+
+
+def test_an_interpreter_without_its_lock_has_no_direct_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1 if name == "Py_GIL_DISABLED" else None)
+    found = find_python_layout.__wrapped__()
+    assert isinstance(found, Rejection)
+    assert "interpreter lock" in found.reason
