@@ -15,6 +15,8 @@ import numpy as np
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rule_table import RULES
+from ort_core.cpu.lowering.rules.contents import contents_of
+from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
@@ -22,6 +24,8 @@ from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState, convex_groups
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+from ort_core.plugin.loops import SUPPORTED
+from ort_core.plugin.ops import known_contents
 
 log = logging.getLogger(__name__)
 MIN_NODES = 2  # a single cheap node is not worth a program of its own
@@ -82,6 +86,8 @@ class CpuPartition(CompiledPartition):
         self._request = request
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
+        context = request.context
+        self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         groups = self._native_groups(target, pool)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
@@ -150,7 +156,7 @@ class CpuPartition(CompiledPartition):
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
         for node in graph:
-            reason = _unsupported(node)
+            reason = None if self._is_known(node) else _unsupported(node)
             if reason is not None:
                 self.refusals[node] = reason
         done: list[tuple[tuple[Node, ...], NativeProgram]] = []
@@ -159,7 +165,7 @@ class CpuPartition(CompiledPartition):
             groups = convex_groups(graph.nodes, lambda node: node not in self.refusals)
             failed = False
             for group in groups:
-                if group in built or not _pays(group):
+                if group in built or not _pays([n for n in group if not self._is_known(n)]):
                     continue
                 program = self._lower(group, target, pool)
                 if program is None:
@@ -170,18 +176,24 @@ class CpuPartition(CompiledPartition):
                 done = [(group, built[group]) for group in groups if group in built]
                 return done
 
+    def _is_known(self, node: Node) -> bool:
+        """Return whether all results of a node follow from sizes."""
+        outputs = tuple(node.present_outputs())
+        return bool(outputs) and all(contents_of(value, self._contents) is not None for value in outputs)
+
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
         """Lower a group; on refusal note the node that refused and return ``None``."""
         outputs = border_of(group).outputs
-        lowering = Lowering(group, outputs, target, self._request.context.opset_imports)
+        lowering = Lowering(group, outputs, target, self._request.context.opset_imports, self._contents)
         node = group[0]
         try:
             for node in group:
                 lowering.node = node
-                RULES[node.domain, node.op_type](lowering, node)
+                rule = write_contents if self._is_known(node) else RULES[node.domain, node.op_type]
+                rule(lowering, node)
             lowering.node = None
             lowering.finish()
-            check_bound(lowering)
+            check_bound(lowering, [*border_of(group).inputs, *self._request.graph.inputs])
         except NotLowered as refusal:
             blamed = refusal.node if refusal.node in group else node
             self.refusals[blamed] = str(refusal)
@@ -270,7 +282,7 @@ def _unsupported(node: Node) -> str | None:
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
-        if value.type.dtype not in (DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL):
+        if value.type.dtype not in SUPPORTED:
             return f"{value.type.dtype.text} is not generated"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):

@@ -7,17 +7,20 @@ somebody needs them in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.store_words import store_words_kernel
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last
 from ort_core.cpu.lowering.pending import (
     MAX_OPERATIONS,
     FusionState,
     Pending,
     PendingAnchor,
+    PendingContents,
     PendingElementwise,
     is_cheap,
 )
@@ -31,6 +34,7 @@ from ort_core.cpu.lowering.views import (
     count_of,
     dense_strides,
     ordered_strides,
+    run_time_strides,
 )
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
 from ort_core.plugin.loops import Scalar, operations
@@ -42,10 +46,16 @@ class Lowering:
     """The state of lowering one group of nodes."""
 
     def __init__(
-        self, nodes: Sequence[Node], outputs: Sequence[Value], target: Target, opsets: Mapping[str, int]
+        self,
+        nodes: Sequence[Node],
+        outputs: Sequence[Value],
+        target: Target,
+        opsets: Mapping[str, int],
+        contents: Mapping[Value, np.ndarray] = MappingProxyType({}),
     ) -> None:
         self.target = target
         self.opsets = opsets
+        self.contents = contents  # elements of integer tensors, as far as they are known without a run
         self.steps: list[Step] = []
         self.kernels: dict[str, KernelText] = {}
         self.inputs: list[Value] = []
@@ -186,6 +196,21 @@ class Lowering:
 
     # elementwise ------------------------------------------------------------------------------------------------------
 
+    def spread(self, view: View, shape: Sequence[KnownDim]) -> View:
+        """Return a view as it broadcasts to ``shape``, if need be with strides that only the run decides.
+
+        Raises:
+            NotLowered: it does not broadcast.
+        """
+        if broadcast_strides(view, shape) is not None:
+            return view
+        if len(view.shape) > len(shape):
+            raise NotLowered(f"{view.shape} does not broadcast to {shape}")
+        for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :]):
+            if size != wanted and size != 1:
+                self.require_equal((size - 1) * (size - wanted), 0)
+        return View(view.buffer, tuple(shape), run_time_strides(view, shape), view.offset)
+
     def operand(self, value: Value, state: FusionState, shape: Sequence[KnownDim]) -> Scalar:
         """Return how a fused expression over ``shape`` reads a value, taking its computation in where that pays."""
         known = self._values.get(value)
@@ -193,11 +218,11 @@ class Lowering:
             single = self.is_single_use(value)
             fits = operations(known.expression) <= MAX_OPERATIONS
             if fits and (single or is_cheap(known.expression)) and len(state.inputs) + len(known.inputs) <= 10:
-                return state.inlined(known)
+                return state.inlined(known, lambda view: self.spread(view, shape))
         scalar = self.constant_scalar(value)
         if scalar is not None:
             return scalar
-        return state.add(self.view(value))
+        return state.add(self.spread(self.view(value), shape))
 
     def constant_scalar(self, value: Value) -> Scalar | None:
         """Return a one-element constant as an expression."""
@@ -268,6 +293,8 @@ class Lowering:
             self.node = asking
 
     def _stored(self, value: Value, pending: Pending) -> View:
+        if isinstance(pending, PendingContents):
+            return self._store_contents(value, pending)
         order = _order_of(pending)
         if order and not self.is_output(value):
             target = self.new_view(pending.dtype, pending.shape, order)
@@ -286,6 +313,14 @@ class Lowering:
             inverse = tuple(pending.order.index(a) for a in range(len(pending.order)))
             natural = target.transposed(inverse)
         pending.anchor.store(self, pending, natural)  # type: ignore[attr-defined]  # every anchor has it; see rules
+        return target
+
+    def _store_contents(self, value: Value, pending: PendingContents) -> View:
+        target = self.result_view(value, pending.shape)
+        if pending.elements:
+            name, function = store_words_kernel(len(pending.elements), pending.dtype.bits)
+            arguments = (pointer(target), *pending.elements)
+            self.emit(KernelText(name, function), arguments, (), (target.buffer,), 1, ("Sizes",))
         return target
 
     def _store_elementwise(self, pending: PendingElementwise, target: View) -> View:
