@@ -86,7 +86,7 @@ _ARCSINE = [math.comb(2 * n, n) / (4.0**n * (2 * n + 1)) for n in range(18)]  # 
 
 
 def atan(x: Scalar) -> Scalar:
-    """Arc tangent: reduced to an eighth of a turn by ``pi / 2 - atan(1 / x)`` and ``pi / 4 + atan((x - 1) / (x + 1))``."""
+    """Arc tangent, reduced to slopes below tan(pi / 8): by ``1 / x`` above 1, by ``(x - 1) / (x + 1)`` above that."""
     wide = cast(x, F64)
     size = unary("abs", wide)
     is_steep = binary("gt", size, 1.0)
@@ -100,7 +100,7 @@ def atan(x: Scalar) -> Scalar:
 
 
 def asin(x: Scalar) -> Scalar:
-    """Arc sine: a series up to 1/2, ``pi / 2 - 2 asin(sqrt((1 - x) / 2))`` above; NaN beyond 1."""
+    """Arc sine; NaN beyond 1. Up to 1/2 it is a series, above the half angle leads back to it."""
     wide = cast(x, F64)
     size = unary("abs", wide)
     near, far = _small_arcsine(size), math.pi / 2 - 2.0 * _small_arcsine(unary("sqrt", (1.0 - size) * 0.5))

@@ -1,4 +1,4 @@
-"""What is known, without a run, of the elements of a graph's small integer tensors: shapes, and what is made of them."""
+"""What is known without a run of the elements of small integer tensors: shapes, and what is made of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators for plugin authors (provisional): schemas for the hook ``ort_custom_ops``, and what is known of contents."""
+"""Operators for plugin authors (provisional): schemas for the hook ``ort_custom_ops``, known contents of tensors."""
 
 from __future__ import annotations
 

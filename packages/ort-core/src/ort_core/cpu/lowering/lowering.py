@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ort_core.cpu.codegen.iota import iota_kernel
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.store_words import store_words_kernel
@@ -36,7 +37,7 @@ from ort_core.cpu.lowering.views import (
     ordered_strides,
     run_time_strides,
 )
-from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
 from ort_core.plugin.loops import Scalar, operations
 
 VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -67,6 +68,7 @@ class Lowering:
         self._output_index = {value: index for index, value in enumerate(outputs)}
         self._constants: dict[int, Buffer] = {}
         self._arrays: list[np.ndarray] = []
+        self._iotas: dict[KnownDim, View] = {}
         self._error = Buffer(DataType.INT64, 1, Place.ERROR)
 
     # what rules ask ---------------------------------------------------------------------------------------------------
@@ -110,6 +112,16 @@ class Lowering:
         constant = value.graph.fixed_constant(value)
         return None if constant is None else constant.array()
 
+    def elements_of(self, value: Value | None) -> tuple[KnownDim, ...] | None:
+        """Return the elements of a small integer tensor that are known without a run, as numbers and sizes."""
+        array = self.constant_of(value)
+        if array is not None:
+            return tuple(array.reshape(-1).tolist()) if array.dtype.kind in "iu" else None
+        known = self.contents.get(value) if value is not None else None
+        if known is None or not all(isinstance(each, (int, SymbolicDim)) for each in known.reshape(-1)):
+            return None
+        return tuple(known.reshape(-1))
+
     def constant_view(self, array: np.ndarray, dtype: DataType) -> View:
         """Return a view of an array that lives as long as the program."""
         buffer = self._constants.get(id(array))
@@ -131,6 +143,14 @@ class Lowering:
     def replace(self, value: Value, view: View) -> None:
         """Say that a value also lies elsewhere, where its next readers had better read it."""
         self._values[value] = view
+
+    def iota(self, count: KnownDim) -> View:
+        """Return the integers (int64) below ``count`` as a vector; equal ones are made once."""
+        if count not in self._iotas:
+            target = self._iotas[count] = self.new_view(DataType.INT64, (count,))
+            name, function = iota_kernel()
+            self.emit(KernelText(name, function), (pointer(target), count), (), (target.buffer,), count, ("Iota",))
+        return self._iotas[count]
 
     def error_buffer(self) -> Buffer:
         """Return a word that a kernel sets when data it was given is out of bounds; looked at behind every run."""
