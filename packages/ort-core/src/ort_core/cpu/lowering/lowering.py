@@ -392,7 +392,7 @@ class Lowering:
         return None
 
 
-def _order_of(pending: Pending) -> tuple[int, ...]:
+def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
     """Return the memory order that a result had best have: its anchor's, or that of an operand of its rank."""
     if isinstance(pending, PendingAnchor):
         return () if pending.order else getattr(pending.anchor, "layout", ())

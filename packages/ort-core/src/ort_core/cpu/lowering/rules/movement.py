@@ -45,12 +45,11 @@ def arithmetic_range(lowering: Lowering, node: Node) -> None:
         raise NotLowered("the step is no positive number")
     lowering.require_equal(maximum(ceil_div(limit - start, step), 0), shape[0])
     numbers = lowering.iota(shape[0])
-    scale = lambda i: i * step if step != 1 else i  # noqa: E731 - one of two forms of the same expression
     if isinstance(start, int):
-        _set(lowering, node, shape, lambda i: scale(i) + start, numbers)
+        _set(lowering, node, shape, lambda i: i * step + start, numbers)
     else:
-        first = node.input(0)
-        _set(lowering, node, shape, lambda i, s: scale(i) + s, numbers, lowering.contiguous(first).reshaped(()))
+        first = lowering.contiguous(node.input(0)).reshaped(())
+        _set(lowering, node, shape, lambda i, s: i * step + s, numbers, first)
 
 
 def triangle(lowering: Lowering, node: Node) -> None:
@@ -82,7 +81,7 @@ def eye_like(lowering: Lowering, node: Node) -> None:
 def one_hot(lowering: Lowering, node: Node) -> None:
     """OneHot: each index compared with all positions of the new axis; negative ones count from the end."""
     indices, values = lowering.view(node.input(0)), lowering.contiguous(node.input(2))
-    dtype, shape = tensor_type(node.output)
+    _, shape = tensor_type(node.output)
     depth = lowering.elements_of(node.input(1))
     if depth is None or len(depth) != 1 or indices.dtype not in (I64, DataType.INT32):
         raise NotLowered("the depth is only known at run time, or the indices are no integers")

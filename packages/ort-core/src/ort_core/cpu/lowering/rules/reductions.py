@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ort_core.cpu.codegen.scans import Scan, scan_kernel
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
@@ -57,13 +57,20 @@ def reduce(lowering: Lowering, node: Node) -> None:
     expression = before(operand.expression)
     if dtype in _NARROW_INTEGERS and node.op_type == "ReduceSum":  # the sum of less than 2**31 of them fits 64 bits
         expression, after = cast(expression, I64), lambda r, n: _saturated(r, dtype)
-    elif dtype is not F32 and not (dtype is F64 and node.op_type != "ReduceLogSum"):
-        if kind not in ("max", "min") or dtype is DataType.BOOL:
-            raise NotLowered(f"{node.op_type} of {dtype.text} is not generated")
+    elif not _is_reducible(dtype, node.op_type, kind):
+        raise NotLowered(f"{node.op_type} of {dtype.text} is not generated")
     target = lowering.result_view(node.output)
     chosen = Operand(expression, operand.inputs, operand.shape)
     reduce_operand(lowering, chosen, axes, kind, after, target, (node,))
     lowering.set(node.output, target)
+
+
+def _is_reducible(dtype: DataType, op_type: str, kind: str) -> bool:
+    if dtype is F32:
+        return True
+    if dtype is F64:
+        return op_type != "ReduceLogSum"
+    return kind in ("max", "min") and dtype is not DataType.BOOL
 
 
 def _saturated(total: Scalar, dtype: DataType) -> Scalar:
@@ -254,12 +261,12 @@ def cumulative(lowering: Lowering, node: Node) -> None:
     lowering.set(node.output, target)
 
 
-def _mean(lowering: Lowering, view: View, axes: object, node: Node) -> View:
-    return reduce_operand(lowering, operand_of(view), list(axes), "sum", lambda r, n: r / n, operators=(node,))  # type: ignore[call-overload]  # a sequence of ints
+def _mean(lowering: Lowering, view: View, axes: Sequence[int], node: Node) -> View:
+    return reduce_operand(lowering, operand_of(view), axes, "sum", lambda r, n: r / n, operators=(node,))
 
 
 def _inverse_deviation(
-    lowering: Lowering, view: View, mean: View | None, axes: object, epsilon: float, node: Node
+    lowering: Lowering, view: View, mean: View | None, axes: Sequence[int], epsilon: float, node: Node
 ) -> View:
     if mean is None:
         squares = combined(view.shape, lambda x: x * x, view)
@@ -271,7 +278,7 @@ def _inverse_deviation(
         list(axes),
         "sum",
         lambda r, n: 1.0 / unary("sqrt", r / n + epsilon),
-        operators=(node,),  # type: ignore[call-overload]  # a sequence of ints
+        operators=(node,),
     )
 
 
