@@ -20,6 +20,7 @@ from ort_core.cpu.lowering.rules.contents import known_contents as write_content
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
+from ort_core.cpu.suppression import Suppression
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState, convex_groups
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
@@ -53,8 +54,9 @@ class _Step:
 
     kernels: _LazyKernels
     program: NativeProgram | None
+    call: Suppression | None  # a single node that is native but no program
     reads: tuple[int, ...]  # of the kernels
-    native_reads: tuple[int, ...]
+    native_reads: tuple[int, ...]  # of the program or the call; -1: absent
     writes: tuple[int, ...]
     frees: tuple[int, ...]
 
@@ -88,6 +90,7 @@ class CpuPartition(CompiledPartition):
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         context = request.context
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
+        self._target, self._pool = target, pool
         groups = self._native_groups(target, pool)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
@@ -138,7 +141,13 @@ class CpuPartition(CompiledPartition):
                 return step.program.run(contiguous, run_state.guard, observe)
             except (SizesDiffer, DataError) as reason:
                 log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
-        return step.kernels.run([values[slot] for slot in step.reads], run_state)
+        arguments = [values[slot] for slot in step.reads]
+        if step.call is not None and not observed:
+            own = [values[slot] if slot >= 0 else None for slot in step.native_reads]
+            results = step.call.run(own, run_state.guard)
+            if results is not None:
+                return results
+        return step.kernels.run(arguments, run_state)
 
     def _step_observer(self, program: NativeProgram, run_state: RunState) -> StepObserver:
         """Report native steps to a run's observer: each as a node named for the operators that it computes."""
@@ -216,6 +225,12 @@ class CpuPartition(CompiledPartition):
                 units.append(((node,), None))
         self._lay_out(_ordered(units, graph.nodes))
 
+    def _native_call(self, node: Node) -> Suppression | None:
+        """Return the native form of a node whose result's size is data, if it has one."""
+        if (node.domain, node.op_type) != ("", "NonMaxSuppression"):
+            return None
+        return Suppression(node, self._target, self._pool)
+
     def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
         graph = self._request.graph
         slots: dict[Value, int] = {value: index for index, value in enumerate(graph.inputs)}
@@ -234,12 +249,16 @@ class CpuPartition(CompiledPartition):
             kernels = _LazyKernels(nodes, self._request)
             if program is None:
                 kernels.bind()
+            call = self._native_call(nodes[0]) if program is None else None
             border = kernels.border
             native = tuple(slot(v) for v in program.inputs) if program is not None else ()
+            if call is not None:
+                native = tuple(-1 if v is None else slot(v) for v in nodes[0].inputs)
             steps.append(
                 (
                     kernels,
                     program,
+                    call,
                     tuple(slot(v) for v in border.inputs),
                     native,
                     tuple(slot(v) for v in border.outputs),
@@ -247,7 +266,7 @@ class CpuPartition(CompiledPartition):
             )
         self._outputs = tuple(slot(value) for value in graph.outputs)
         last: dict[int, int] = {}
-        for number, (_, _, reads, native, writes) in enumerate(steps):
+        for number, (_, _, _, reads, native, writes) in enumerate(steps):
             for used in (*reads, *native, *writes):
                 last[used] = number
         kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
@@ -255,12 +274,13 @@ class CpuPartition(CompiledPartition):
             _Step(
                 kernels,
                 program,
+                call,
                 reads,
                 native,
                 writes,
                 tuple(s for s, n in last.items() if n == number and s not in kept),
             )
-            for number, (kernels, program, reads, native, writes) in enumerate(steps)
+            for number, (kernels, program, call, reads, native, writes) in enumerate(steps)
         ]
 
 

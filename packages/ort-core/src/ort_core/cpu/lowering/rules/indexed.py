@@ -136,10 +136,10 @@ def top_k(lowering: Lowering, node: Node) -> None:
     views = []
     for number, dtype in enumerate((source.dtype, DataType.INT64)):
         output = node.outputs[number] if number < len(node.outputs) else None
-        is_direct = output is not None and axis == len(order) - 1
-        views.append(
-            lowering.result_view(output, shape) if is_direct and output is not None else lowering.new_view(dtype, shape)
-        )
+        if output is not None and axis == len(order) - 1:
+            views.append(lowering.result_view(output, shape))
+        else:
+            views.append(lowering.new_view(dtype, shape))
     name, function = top_k_kernel(source.dtype, largest=bool(node.int_attribute("largest", 1)))
     arguments = (pointer(views[0]), pointer(views[1]), pointer(rows), count_of(shape[:-1]), length, k)
     lowering.emit(
