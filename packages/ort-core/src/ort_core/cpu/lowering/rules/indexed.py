@@ -143,7 +143,8 @@ def top_k(lowering: Lowering, node: Node) -> None:
     name, function = top_k_kernel(source.dtype, largest=bool(node.int_attribute("largest", 1)))
     arguments = (pointer(views[0]), pointer(views[1]), pointer(rows), count_of(shape[:-1]), length, k)
     lowering.emit(
-        KernelText(name, function), arguments, (rows.buffer,), (views[0].buffer, views[1].buffer), count_of(rows.shape) * 4, (node,),
+        KernelText(name, function), arguments, (rows.buffer,), (views[0].buffer, views[1].buffer),
+        count_of(rows.shape) * 4, (node,),
     )  # fmt: skip
     back = [order.index(a) for a in range(len(order))]
     for output, view in zip(node.outputs, views):
