@@ -347,13 +347,21 @@ class Lowering:
         pending.anchor.store(self, pending, natural)  # type: ignore[attr-defined]  # every anchor has it; see rules
         return target
 
+    def stored_sizes(self, sizes: Sequence[KnownDim]) -> View:
+        """Return sizes as a vector (int64) that kernels can read."""
+        target = self.new_view(DataType.INT64, (len(sizes),))
+        self._emit_sizes(sizes, target)
+        return target
+
     def _store_contents(self, value: Value, pending: PendingContents) -> View:
         target = self.result_view(value, pending.shape)
         if pending.elements:
-            name, function = store_words_kernel(len(pending.elements), pending.dtype.bits)
-            arguments = (pointer(target), *pending.elements)
-            self.emit(KernelText(name, function), arguments, (), (target.buffer,), 1, ("Sizes",))
+            self._emit_sizes(pending.elements, target)
         return target
+
+    def _emit_sizes(self, sizes: Sequence[KnownDim], target: View) -> None:
+        name, function = store_words_kernel(len(sizes), target.dtype.bits)
+        self.emit(KernelText(name, function), (pointer(target), *sizes), (), (target.buffer,), 1, ("Sizes",))
 
     def _store_elementwise(self, pending: PendingElementwise, target: View) -> View:
         operands = [target.strides]

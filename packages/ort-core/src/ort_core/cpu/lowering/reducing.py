@@ -13,7 +13,7 @@ from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, NestInput
 from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
 from ort_core.cpu.codegen.scalar_printer import integer_range
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import FusionState
+from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim
@@ -81,11 +81,13 @@ def reduce_operand(
     if by_rows and len(trailing) < len(chosen):
         inner = reduce_operand(lowering, operand, trailing, kind, operators=operators)
         outer = [axis for axis in chosen if axis not in trailing]
-        scale = count_of([operand.shape[axis] for axis in trailing])
-        return _fold(lowering, operand_of(inner), outer, kind, after, target, operators, final, scale)
+        total = count_of([operand.shape[axis] for axis in chosen])
+        place = target if after is None else None
+        folded = _fold(lowering, operand_of(inner), outer, kind, None, place, operators, final)
+        return folded if after is None else _after(lowering, folded, total, after, target, operators)
     if by_rows:
         return _rows(lowering, operand, trailing, kind, after, target, operators, final)
-    return _fold(lowering, operand, chosen, kind, after, target, operators, final, 1)
+    return _fold(lowering, operand, chosen, kind, after, target, operators, final)
 
 
 def reduced_by_states(
@@ -146,21 +148,29 @@ def extreme_index(
 
 def _fold(
     lowering: Lowering, operand: Operand, axes: Sequence[int], kind: str, after: After | None, target: View | None,
-    operators: Operators, final: Sequence[KnownDim], scale: KnownDim,
+    operators: Operators, final: Sequence[KnownDim],
 ) -> View:  # fmt: skip
     dtype = operand.dtype
     state = row_value(STATES, dtype)
     count = cast(row_value(COUNT, I64), dtype)
-    if scale != 1 and after is not None:
-        if not isinstance(scale, int):
-            raise NotLowered("a mean over leading axes and trailing axes of run-time size")
-        count = count * scale
     result = after(state, count) if after is not None else state
     place = target or lowering.new_view(result.dtype, final)
     update = _JOIN[kind](state, element(0, dtype))
     initial = ((dtype, _neutral(kind, dtype)),)
     reduced_by_states(lowering, operand, axes, initial, (update,), ((result, result.dtype),), [place], operators)
     return place if target is not None else place.reshaped(final)
+
+
+def _after(
+    lowering: Lowering, folded: View, total: KnownDim, after: After, target: View | None, operators: Operators
+) -> View:
+    """Store what is made of a reduction that took two steps."""
+    count = lowering.stored_sizes((total,)).reshaped(())
+    finished = combined(folded.shape, lambda r, n: after(r, cast(n, F32)), folded, count)
+    place = target.reshaped(folded.shape) if target is not None else lowering.new_view(finished.dtype, folded.shape)
+    pending = PendingElementwise(finished.expression, finished.inputs, finished.shape, operators)
+    lowering._store_elementwise(pending, place)
+    return target or place
 
 
 def _rows(
