@@ -16,9 +16,12 @@ from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rule_table import RULES
+from ort_core.cpu.lowering.rules.contents import contents_of
+from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
+from ort_core.cpu.suppression import Suppression
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import (
     AllocationLimitExceeded,
@@ -33,6 +36,8 @@ from ort_core.plugin import (
 )
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+from ort_core.plugin.loops import SUPPORTED
+from ort_core.plugin.ops import known_contents
 
 log = logging.getLogger(__name__)
 MIN_NODES = 2  # a single cheap node is not worth a program of its own
@@ -61,8 +66,9 @@ class _Step:
     kernels: _LazyKernels
     program: NativeProgram | None
     direct: DirectStep | None
+    call: Suppression | None  # a single node that is native but no program
     reads: tuple[int, ...]  # of the kernels
-    native_reads: tuple[int, ...]
+    native_reads: tuple[int, ...]  # of the program or the call; -1: absent
     writes: tuple[int, ...]
     frees: tuple[int, ...]
 
@@ -94,6 +100,9 @@ class CpuPartition(CompiledPartition):
         self._request = request
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
+        context = request.context
+        self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
+        self._target, self._pool = target, pool
         groups = self._native_groups(target, pool)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
@@ -164,7 +173,13 @@ class CpuPartition(CompiledPartition):
                 return found
             except (SizesDiffer, DataError) as reason:
                 log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
-        return step.kernels.run([values[slot] for slot in step.reads], run_state)
+        arguments = [values[slot] for slot in step.reads]
+        if step.call is not None and not observed:
+            own = [values[slot] if slot >= 0 else None for slot in step.native_reads]
+            results = step.call.run(own, run_state.guard)
+            if results is not None:
+                return results
+        return step.kernels.run(arguments, run_state)
 
     def _step_observer(self, program: NativeProgram, run_state: RunState) -> StepObserver:
         """Report native steps to a run's observer: each as a node named for the operators that it computes."""
@@ -183,7 +198,7 @@ class CpuPartition(CompiledPartition):
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
         for node in graph:
-            reason = _unsupported(node)
+            reason = None if self._is_known(node) else _unsupported(node)
             if reason is not None:
                 self.refusals[node] = reason
         done: list[tuple[tuple[Node, ...], NativeProgram]] = []
@@ -192,7 +207,7 @@ class CpuPartition(CompiledPartition):
             groups = convex_groups(graph.nodes, lambda node: node not in self.refusals)
             failed = False
             for group in groups:
-                if group in built or not _pays(group):
+                if group in built or not _pays([n for n in group if not self._is_known(n)]):
                     continue
                 program = self._lower(group, target, pool)
                 if program is None:
@@ -203,18 +218,24 @@ class CpuPartition(CompiledPartition):
                 done = [(group, built[group]) for group in groups if group in built]
                 return done
 
+    def _is_known(self, node: Node) -> bool:
+        """Return whether all results of a node follow from sizes."""
+        outputs = tuple(node.present_outputs())
+        return bool(outputs) and all(contents_of(value, self._contents) is not None for value in outputs)
+
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
         """Lower a group; on refusal note the node that refused and return ``None``."""
         outputs = border_of(group).outputs
-        lowering = Lowering(group, outputs, target, self._request.context.opset_imports)
+        lowering = Lowering(group, outputs, target, self._request.context.opset_imports, self._contents)
         node = group[0]
         try:
             for node in group:
                 lowering.node = node
-                RULES[node.domain, node.op_type](lowering, node)
+                rule = write_contents if self._is_known(node) else RULES[node.domain, node.op_type]
+                rule(lowering, node)
             lowering.node = None
             lowering.finish()
-            check_bound(lowering)
+            check_bound(lowering, [*border_of(group).inputs, *self._request.graph.inputs])
         except NotLowered as refusal:
             blamed = refusal.node if refusal.node in group else node
             self.refusals[blamed] = str(refusal)
@@ -236,6 +257,10 @@ class CpuPartition(CompiledPartition):
                 units.append(((node,), None))
         self._lay_out(_joined(_ordered(units, graph.nodes)))
 
+    def _native_call(self, node: Node) -> Suppression | None:
+        """Return the native form of a node whose result's size is data, if it has one."""
+        return Suppression(node, self._target, self._pool) if _is_suppression(node) else None
+
     def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
         graph = self._request.graph
         slots: dict[Value, int] = {value: index for index, value in enumerate(graph.inputs)}
@@ -254,12 +279,16 @@ class CpuPartition(CompiledPartition):
             kernels = _LazyKernels(nodes, self._request)
             if program is None:
                 kernels.bind()
+            call = self._native_call(nodes[0]) if program is None else None
             border = kernels.border
             native = tuple(slot(v) for v in program.inputs) if program is not None else ()
+            if call is not None:
+                native = tuple(-1 if v is None else slot(v) for v in nodes[0].inputs)
             steps.append(
                 (
                     kernels,
                     program,
+                    call,
                     tuple(slot(v) for v in border.inputs),
                     native,
                     tuple(slot(v) for v in border.outputs),
@@ -267,7 +296,7 @@ class CpuPartition(CompiledPartition):
             )
         self._outputs = tuple(slot(value) for value in graph.outputs)
         last: dict[int, int] = {}
-        for number, (_, _, reads, native, writes) in enumerate(steps):
+        for number, (_, _, _, reads, native, writes) in enumerate(steps):
             for used in (*reads, *native, *writes):
                 last[used] = number
         kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
@@ -276,12 +305,13 @@ class CpuPartition(CompiledPartition):
                 kernels,
                 program,
                 _direct_step(program),
+                call,
                 reads,
                 native,
                 writes,
                 tuple(s for s, n in last.items() if n == number and s not in kept),
             )
-            for number, (kernels, program, reads, native, writes) in enumerate(steps)
+            for number, (kernels, program, call, reads, native, writes) in enumerate(steps)
         ]
 
 
@@ -320,7 +350,7 @@ def _unsupported(node: Node) -> str | None:
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
-        if value.type.dtype not in (DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL):
+        if value.type.dtype not in SUPPORTED:
             return f"{value.type.dtype.text} is not generated"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):
@@ -339,13 +369,18 @@ def _pays(group: Sequence[Node]) -> bool:
     return len(floats) >= MIN_NODES or any(node.op_type in HEAVY for node in group)
 
 
+def _is_suppression(node: Node) -> bool:
+    return (node.domain, node.op_type) == ("", "NonMaxSuppression")
+
+
 def _joined(
     units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]],
 ) -> list[tuple[tuple[Node, ...], NativeProgram | None]]:
     """Return units with neighbours that run by kernels as one: a step costs more than a node inside it."""
     joined: list[tuple[tuple[Node, ...], NativeProgram | None]] = []
     for nodes, program in units:
-        if program is None and joined and joined[-1][1] is None:
+        apart = _is_suppression(nodes[0]) or (joined and _is_suppression(joined[-1][0][0]))
+        if program is None and joined and joined[-1][1] is None and not apart:
             joined[-1] = ((*joined[-1][0], *nodes), None)
         else:
             joined.append((nodes, program))

@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from ort_core.cpu.order import StepOrder
 from ort_core.cpu.sizes import SizeProgram, bindings, evaluate, is_bound
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
-from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
 StepObserver = Callable[[int, int, Mapping[str, int]], None]
@@ -409,23 +409,47 @@ def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], 
     return modules, np.array([where[step.kernel] for step in lowering.steps], np.int64)
 
 
-def check_bound(lowering: Lowering) -> None:
-    """Raise ``NotLowered`` when a size in the program cannot be read off its inputs."""
-    known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
+def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
+    """Raise ``NotLowered`` when a size in the program cannot be read off its inputs.
 
-    def check(size: KnownDim, node: Node | None) -> None:
+    Of ``others``, values that will be there too, those whose sizes are needed become inputs.
+    """
+    sizes = list(_sizes_of(lowering))
+    known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
+    if not all(is_bound(size, known) for size, _ in sizes):
+        _take_sizes(
+            lowering, others, {name for size, _ in sizes if not isinstance(size, int) for name in size.symbols()}
+        )
+        known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
+        sizes = list(_sizes_of(lowering))
+    for size, node in sizes:
         if not is_bound(size, known):
             raise NotLowered(f"the size {size} is not a size of an input", node)
 
+
+def _sizes_of(lowering: Lowering) -> Iterator[tuple[KnownDim, Node | None]]:
+    """Give every size of a program, with the node that it belongs to."""
     for step in lowering.steps:
         for argument in step.arguments:
-            check(argument.offset if isinstance(argument, Pointer) else argument, step.node)
+            yield argument.offset if isinstance(argument, Pointer) else argument, step.node
     for value in (*lowering.inputs, *lowering.outputs):
         for size in tensor_type(value)[1]:
-            check(size, value.producer)
+            yield size, value.producer
     for left, right in lowering.equal:
-        check(left, None)
-        check(right, None)
+        yield left, None
+        yield right, None
+
+
+def _take_sizes(lowering: Lowering, others: Sequence[Value], wanted: set[str]) -> None:
+    """Make inputs of the values that have a wanted size among theirs."""
+    found = {size.name for v in lowering.inputs for size in tensor_type(v)[1] if isinstance(size, SymbolicDim)}
+    for value in others:
+        if not isinstance(value.type, TensorType) or value.type.shape is None or None in value.type.shape:
+            continue
+        names = {size.name for size in value.type.shape if isinstance(size, SymbolicDim)} & wanted
+        if value not in lowering.inputs and not names <= found and lowering.constant_of(value) is None:
+            lowering.inputs.append(value)
+            found |= names
 
 
 def _cumulative(nbytes: Sequence[int], per_thread: Sequence[bool], threads: int) -> tuple[list[int], int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
-from ort_core.loops import polynomials
+from ort_core.loops import double_functions, polynomials
 from ort_core.loops.scalar import (
     Scalar,
     binary,
@@ -27,7 +27,12 @@ from ort_core.loops.scalar import (
 
 Attributes = Mapping[str, object]
 ElementMeaning = Callable[[Sequence[Scalar], Attributes], "Scalar | Rejection"]
-F32 = DataType.FLOAT
+F32, F64 = DataType.FLOAT, DataType.DOUBLE
+INTEGERS = frozenset(
+    {DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64, DataType.UINT8, DataType.UINT16, DataType.UINT32,
+     DataType.UINT64}
+)  # fmt: skip
+UNSIGNED = frozenset({DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64})
 
 
 def _attribute(attributes: Attributes, name: str, default: float) -> float:
@@ -43,6 +48,15 @@ def _only_float(function: Callable[[Scalar], Scalar]) -> ElementMeaning:
     def meaning(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
         if inputs[0].dtype is not F32:
             return Rejection(f"no polynomial for {inputs[0].dtype.text}")
+        return function(inputs[0])
+
+    return meaning
+
+
+def _real(function: Callable[[Scalar], Scalar]) -> ElementMeaning:
+    def meaning(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
+        if not inputs[0].dtype.is_float:
+            return Rejection(f"of floats, not of {inputs[0].dtype.text}")
         return function(inputs[0])
 
     return meaning
@@ -64,9 +78,26 @@ def _mean(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejectio
 
 
 def _divide(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
-    if not inputs[0].dtype.is_float:
-        return Rejection("integer division by zero must be caught; the reference kernel does")
-    return inputs[0] / inputs[1]
+    a, b = inputs
+    if a.dtype.is_float or _is_safe_divisor(b):
+        return a / b  # of integers: towards zero
+    return Rejection("integer division by zero must be caught; the reference kernel does")
+
+
+def _is_safe_divisor(b: Scalar) -> bool:
+    """Return whether an integer constant neither divides by zero nor overflows."""
+    return b.operation == "constant" and int(b.value) not in (0, -1)
+
+
+def _mod(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
+    a, b = inputs
+    if a.dtype not in INTEGERS or not _is_safe_divisor(b):
+        return Rejection("only the remainder of integers by a constant is generated")
+    rest = binary("rem", a, b)
+    if attributes.get("fmod", 0) or a.dtype in UNSIGNED:
+        return rest
+    differs = binary("lt", binary("xor", rest, b), 0)
+    return select(binary("and", binary("ne", rest, 0), differs), rest + b, rest)
 
 
 def _relu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
@@ -177,33 +208,88 @@ def _reciprocal(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
 
 def _pow(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
     x, exponent = inputs
-    if exponent.operation != "constant" or x.dtype is not F32:
-        return Rejection("only constant exponents of float32 are generated")
-    value = float(exponent.value)
+    if not x.dtype.is_float:
+        return Rejection("no generated power of integers")
+    value = float(exponent.value) if exponent.operation == "constant" else None
     if value == 0.5:
         return unary("sqrt", x)
     if value in (1.0, 2.0, 3.0, 4.0):
         square = x * x
         return {1.0: x, 2.0: square, 3.0: square * x, 4.0: square * square}[value]
-    return Rejection(f"no generated power {value}")
+    if value == -1.0:
+        return 1.0 / x
+    if x.dtype is not F32 or exponent.dtype is F64:
+        return Rejection("no generated power in float64")
+    return double_functions.power(x, exponent)
 
 
 def _cast(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
     to = attributes.get("to")
     if not isinstance(to, int):
         return Rejection("before opset 6 Cast named its type by a string")
+    (x,) = inputs
     target = DataType(to)
-    supported = {F32, DataType.INT32, DataType.INT64, DataType.BOOL}
-    source = inputs[0].dtype
-    if target not in supported or source not in supported:
-        return Rejection(f"no generated cast from {source.text} to {target.text}")
+    if target not in SUPPORTED:
+        return Rejection(f"no generated cast from {x.dtype.text} to {target.text}")
     if target is DataType.BOOL:
-        return binary("ne", inputs[0], 0)
-    result = cast(inputs[0], target)
-    if source.is_float:  # out of range: the least integer, as x86 processors, and so onnxruntime and numpy there, give
-        inside = binary("lt", inputs[0], 2.0 ** (target.bits - 1))
-        result = select(inside, result, -(2 ** (target.bits - 1)))
-    return result
+        return x if x.dtype is DataType.BOOL else binary("ne", x, 0)
+    if not x.dtype.is_float or target.is_float:
+        return cast(x, target)
+    if target is DataType.UINT64:
+        half = 2.0**63
+        above = binary("xor", _whole(x - half, DataType.INT64), -(2**63))
+        return cast(select(binary("lt", x, half), _whole(x, DataType.INT64), above), target)
+    wide = DataType.INT64 if target is DataType.UINT32 or target.bits == 64 else DataType.INT32
+    return cast(_whole(x, wide), target)  # the low bits, as x86 processors and so onnxruntime and numpy there give
+
+
+def _whole(x: Scalar, target: DataType) -> Scalar:
+    """Return a float without its fraction; out of range the least integer, as x86 processors give."""
+    inside = binary("lt", x, 2.0 ** (target.bits - 1))
+    return select(inside, cast(x, target), -(2 ** (target.bits - 1)))
+
+
+def _bit_shift(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
+    x, amount = inputs
+    if x.dtype not in UNSIGNED:
+        return Rejection("only shifts of unsigned integers are generated")
+    shifted = binary("shl" if attributes.get("direction") == "LEFT" else "lshr", x, amount)
+    return select(binary("lt", amount, x.dtype.bits), shifted, 0)
+
+
+def _integer(operation: str) -> ElementMeaning:
+    def meaning(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
+        if inputs[0].dtype not in INTEGERS:
+            return Rejection(f"of integers, not of {inputs[0].dtype.text}")
+        return binary(operation, *inputs) if len(inputs) > 1 else unary(operation, inputs[0])
+
+    return meaning
+
+
+def _is_inf(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
+    (x,) = inputs
+    if not x.dtype.is_float:
+        return Rejection(f"of floats, not of {x.dtype.text}")
+    above = binary("eq", x, math.inf) if attributes.get("detect_positive", 1) else lift(False, DataType.BOOL)
+    below = binary("eq", x, -math.inf) if attributes.get("detect_negative", 1) else lift(False, DataType.BOOL)
+    return binary("or", above, below)
+
+
+def _shrink(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
+    (x,) = inputs
+    if not x.dtype.is_float:
+        return Rejection(f"Shrink of {x.dtype.text} is not generated")
+    bias, limit = _attribute(attributes, "bias", 0.0), _attribute(attributes, "lambd", 0.5)
+    return select(binary("lt", x, -limit), x + bias, select(binary("gt", x, limit), x - bias, lift(0.0, x.dtype)))
+
+
+def _absolute(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
+    return inputs[0] if inputs[0].dtype in UNSIGNED else unary("abs", inputs[0])
+
+
+def _swiglu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
+    product = _swish(inputs[:1], attributes)
+    return product * inputs[1]
 
 
 def _where(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
@@ -219,9 +305,9 @@ def _sign(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
 MEANINGS: Mapping[tuple[str, str], ElementMeaning] = {
     ("", "Add"): _variadic("add"), ("", "Sub"): _variadic("sub"), ("", "Mul"): _variadic("mul"), ("", "Div"): _divide,
     ("", "Sum"): _variadic("add"), ("", "Min"): _variadic("min"), ("", "Max"): _variadic("max"), ("", "Mean"): _mean,
-    ("", "Neg"): _simple(lambda x: -x), ("", "Abs"): _simple(lambda x: unary("abs", x)),
-    ("", "Sqrt"): _only_float(lambda x: unary("sqrt", x)), ("", "Floor"): _only_float(lambda x: unary("floor", x)),
-    ("", "Ceil"): _only_float(lambda x: unary("ceil", x)), ("", "Round"): _only_float(lambda x: unary("rint", x)),
+    ("", "Neg"): _simple(lambda x: -x), ("", "Abs"): _absolute,
+    ("", "Sqrt"): _real(lambda x: unary("sqrt", x)), ("", "Floor"): _real(lambda x: unary("floor", x)),
+    ("", "Ceil"): _real(lambda x: unary("ceil", x)), ("", "Round"): _real(lambda x: unary("rint", x)),
     ("", "Exp"): _only_float(polynomials.exp), ("", "Log"): _only_float(polynomials.log),
     ("", "Tanh"): _only_float(polynomials.tanh), ("", "Sigmoid"): _only_float(polynomials.sigmoid),
     ("", "Erf"): _only_float(polynomials.erf), ("", "Relu"): _relu, ("", "LeakyRelu"): _leaky_relu,
@@ -236,15 +322,24 @@ MEANINGS: Mapping[tuple[str, str], ElementMeaning] = {
     ("", "GreaterOrEqual"): _simple(lambda a, b: binary("ge", a, b)),
     ("", "And"): _simple(lambda a, b: binary("and", a, b)), ("", "Or"): _simple(lambda a, b: binary("or", a, b)),
     ("", "Xor"): _simple(lambda a, b: binary("xor", a, b)), ("", "Not"): _simple(lambda x: unary("not", x)),
-    ("", "IsNaN"): _only_float(lambda x: unary("is_nan", x)),
+    ("", "IsNaN"): _real(lambda x: unary("is_nan", x)),
+    **{("", name): _only_float(function) for name, function in (
+        ("Sin", double_functions.sin), ("Cos", double_functions.cos), ("Tan", double_functions.tan),
+        ("Asin", double_functions.asin), ("Acos", double_functions.acos), ("Atan", double_functions.atan),
+        ("Sinh", double_functions.sinh), ("Cosh", double_functions.cosh), ("Asinh", double_functions.asinh),
+        ("Acosh", double_functions.acosh), ("Atanh", double_functions.atanh))},
+    ("", "Mod"): _mod, ("", "BitShift"): _bit_shift, ("", "BitwiseAnd"): _integer("and"),
+    ("", "BitwiseOr"): _integer("or"), ("", "BitwiseXor"): _integer("xor"), ("", "BitwiseNot"): _integer("not"),
+    ("", "IsInf"): _is_inf, ("", "Shrink"): _shrink, ("", "SwiGLU"): _swiglu,
     ("com.microsoft", "Gelu"): _simple(gelu), ("com.microsoft", "FastGelu"): _fast_gelu,
     ("com.microsoft", "QuickGelu"): _quick_gelu, ("com.microsoft", "BiasGelu"): _bias_gelu,
 }  # fmt: skip
 FLOAT_ONLY = frozenset(
-    {"LeakyRelu", "Elu", "Selu", "Celu", "HardSigmoid", "HardSwish", "Gelu", "Swish", "Softplus", "Softsign", "Mish",
-     "ThresholdedRelu", "Reciprocal", "FastGelu", "QuickGelu", "BiasGelu", "Mean", "Div"}
-)  # fmt: skip
-SUPPORTED = frozenset({DataType.FLOAT, DataType.INT32, DataType.INT64, DataType.BOOL})
+    {"Elu", "Selu", "Celu", "Gelu", "Swish", "Softplus", "Mish", "FastGelu", "QuickGelu", "BiasGelu", "SwiGLU"}
+)
+REAL_ONLY = frozenset({"LeakyRelu", "HardSigmoid", "HardSwish", "Softsign", "ThresholdedRelu", "Reciprocal", "Mean"})
+SUPPORTED = frozenset({F32, F64, DataType.BOOL, *INTEGERS})
+"""The element types that expressions are generated for."""
 
 
 def meaning_of(domain: str, op_type: str, inputs: Sequence[Scalar], attributes: Attributes) -> Scalar | Rejection:
@@ -256,6 +351,8 @@ def meaning_of(domain: str, op_type: str, inputs: Sequence[Scalar], attributes: 
         if scalar.dtype not in SUPPORTED:
             return Rejection(f"{scalar.dtype.text} is not generated")
     if op_type in FLOAT_ONLY and inputs[0].dtype is not F32:
+        return Rejection(f"{op_type} of {inputs[0].dtype.text} is not generated")
+    if op_type in REAL_ONLY and not inputs[0].dtype.is_float:
         return Rejection(f"{op_type} of {inputs[0].dtype.text} is not generated")
     if (
         inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.loops.meanings import MEANINGS, meaning_of
+from ort_core.loops.meanings import MEANINGS, SUPPORTED, meaning_of
 from ort_core.loops.polynomials import MAX_ULP, erf, exp, log, sigmoid, tanh
 from ort_core.loops.scalar import (
     COMPARISONS,
@@ -26,6 +26,7 @@ __all__ = [
     "COMPARISONS",
     "MAX_ULP",
     "MEANINGS",
+    "SUPPORTED",
     "Scalar",
     "binary",
     "bitcast",

@@ -7,17 +7,21 @@ somebody needs them in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
+from ort_core.cpu.codegen.iota import iota_kernel
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.store_words import store_words_kernel
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last
 from ort_core.cpu.lowering.pending import (
     MAX_OPERATIONS,
     FusionState,
     Pending,
     PendingAnchor,
+    PendingContents,
     PendingElementwise,
     is_cheap,
 )
@@ -32,8 +36,9 @@ from ort_core.cpu.lowering.views import (
     dense_strides,
     moved_nbytes,
     ordered_strides,
+    run_time_strides,
 )
-from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
 from ort_core.plugin.loops import Scalar, operations
 
 VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
@@ -43,10 +48,16 @@ class Lowering:
     """The state of lowering one group of nodes."""
 
     def __init__(
-        self, nodes: Sequence[Node], outputs: Sequence[Value], target: Target, opsets: Mapping[str, int]
+        self,
+        nodes: Sequence[Node],
+        outputs: Sequence[Value],
+        target: Target,
+        opsets: Mapping[str, int],
+        contents: Mapping[Value, np.ndarray] = MappingProxyType({}),
     ) -> None:
         self.target = target
         self.opsets = opsets
+        self.contents = contents  # elements of integer tensors, as far as they are known without a run
         self.steps: list[Step] = []
         self.kernels: dict[str, KernelText] = {}
         self.inputs: list[Value] = []
@@ -58,6 +69,7 @@ class Lowering:
         self._output_index = {value: index for index, value in enumerate(outputs)}
         self._constants: dict[int, Buffer] = {}
         self._arrays: list[np.ndarray] = []
+        self._iotas: dict[KnownDim, View] = {}
         self._error = Buffer(DataType.INT64, 1, Place.ERROR)
 
     # what rules ask ---------------------------------------------------------------------------------------------------
@@ -101,6 +113,16 @@ class Lowering:
         constant = value.graph.fixed_constant(value)
         return None if constant is None else constant.array()
 
+    def elements_of(self, value: Value | None) -> tuple[KnownDim, ...] | None:
+        """Return the elements of a small integer tensor that are known without a run, as numbers and sizes."""
+        array = self.constant_of(value)
+        if array is not None:
+            return tuple(array.reshape(-1).tolist()) if array.dtype.kind in "iu" else None
+        known = self.contents.get(value) if value is not None else None
+        if known is None or not all(isinstance(each, (int, SymbolicDim)) for each in known.reshape(-1)):
+            return None
+        return tuple(known.reshape(-1))
+
     def constant_view(self, array: np.ndarray, dtype: DataType) -> View:
         """Return a view of an array that lives as long as the program."""
         buffer = self._constants.get(id(array))
@@ -122,6 +144,14 @@ class Lowering:
     def replace(self, value: Value, view: View) -> None:
         """Say that a value also lies elsewhere, where its next readers had better read it."""
         self._values[value] = view
+
+    def iota(self, count: KnownDim) -> View:
+        """Return the integers (int64) below ``count`` as a vector; equal ones are made once."""
+        if count not in self._iotas:
+            target = self._iotas[count] = self.new_view(DataType.INT64, (count,))
+            name, function = iota_kernel()
+            self.emit(KernelText(name, function), (pointer(target), count), (), (target.buffer,), count, ("Iota",))
+        return self._iotas[count]
 
     def error_buffer(self) -> Buffer:
         """Return a word that a kernel sets when data it was given is out of bounds; looked at behind every run."""
@@ -198,6 +228,21 @@ class Lowering:
 
     # elementwise ------------------------------------------------------------------------------------------------------
 
+    def spread(self, view: View, shape: Sequence[KnownDim]) -> View:
+        """Return a view as it broadcasts to ``shape``, if need be with strides that only the run decides.
+
+        Raises:
+            NotLowered: it does not broadcast.
+        """
+        if broadcast_strides(view, shape) is not None:
+            return view
+        if len(view.shape) > len(shape):
+            raise NotLowered(f"{view.shape} does not broadcast to {shape}")
+        for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :]):
+            if size != wanted and size != 1:
+                self.require_equal((size - 1) * (size - wanted), 0)
+        return View(view.buffer, tuple(shape), run_time_strides(view, shape), view.offset)
+
     def operand(self, value: Value, state: FusionState, shape: Sequence[KnownDim]) -> Scalar:
         """Return how a fused expression over ``shape`` reads a value, taking its computation in where that pays."""
         known = self._values.get(value)
@@ -205,11 +250,11 @@ class Lowering:
             single = self.is_single_use(value)
             fits = operations(known.expression) <= MAX_OPERATIONS
             if fits and (single or is_cheap(known.expression)) and len(state.inputs) + len(known.inputs) <= 10:
-                return state.inlined(known)
+                return state.inlined(known, lambda view: self.spread(view, shape))
         scalar = self.constant_scalar(value)
         if scalar is not None:
             return scalar
-        return state.add(self.view(value))
+        return state.add(self.spread(self.view(value), shape))
 
     def constant_scalar(self, value: Value) -> Scalar | None:
         """Return a one-element constant as an expression."""
@@ -280,6 +325,8 @@ class Lowering:
             self.node = asking
 
     def _stored(self, value: Value, pending: Pending) -> View:
+        if isinstance(pending, PendingContents):
+            return self._store_contents(value, pending)
         order = _order_of(pending)
         if order and not self.is_output(value):
             target = self.new_view(pending.dtype, pending.shape, order)
@@ -299,6 +346,22 @@ class Lowering:
             natural = target.transposed(inverse)
         pending.anchor.store(self, pending, natural)  # type: ignore[attr-defined]  # every anchor has it; see rules
         return target
+
+    def stored_sizes(self, sizes: Sequence[KnownDim]) -> View:
+        """Return sizes as a vector (int64) that kernels can read."""
+        target = self.new_view(DataType.INT64, (len(sizes),))
+        self._emit_sizes(sizes, target)
+        return target
+
+    def _store_contents(self, value: Value, pending: PendingContents) -> View:
+        target = self.result_view(value, pending.shape)
+        if pending.elements:
+            self._emit_sizes(pending.elements, target)
+        return target
+
+    def _emit_sizes(self, sizes: Sequence[KnownDim], target: View) -> None:
+        name, function = store_words_kernel(len(sizes), target.dtype.bits)
+        self.emit(KernelText(name, function), (pointer(target), *sizes), (), (target.buffer,), 1, ("Sizes",))
 
     def _store_elementwise(self, pending: PendingElementwise, target: View) -> View:
         operands = [target.strides]
@@ -350,7 +413,7 @@ class Lowering:
         return None
 
 
-def _order_of(pending: Pending) -> tuple[int, ...]:
+def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
     """Return the memory order that a result had best have: its anchor's, or that of an operand of its rank."""
     if isinstance(pending, PendingAnchor):
         return () if pending.order else getattr(pending.anchor, "layout", ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,7 +58,16 @@ class PendingAnchor:
         return self.expression.dtype
 
 
-Pending = PendingElementwise | PendingAnchor
+@dataclass(frozen=True, slots=True)
+class PendingContents:
+    """An integer tensor by its elements, row-major, which are numbers and sizes."""
+
+    elements: tuple[KnownDim, ...]
+    shape: tuple[int, ...]
+    dtype: DataType
+
+
+Pending = PendingElementwise | PendingAnchor | PendingContents
 
 
 @dataclass(slots=True)
@@ -79,9 +88,9 @@ class FusionState:
         self.inputs.append(view)
         return element(len(self.inputs) - 1 + shift, view.dtype)
 
-    def inlined(self, pending: PendingElementwise) -> Scalar:
-        """Return a pending expression over this state's operands."""
-        return substitute(pending.expression, {i: self.add(view) for i, view in enumerate(pending.inputs)})
+    def inlined(self, pending: PendingElementwise, spread: Callable[[View], View] = lambda view: view) -> Scalar:
+        """Return a pending expression over this state's operands, each of them ``spread`` over another shape."""
+        return substitute(pending.expression, {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)})
 
     def absorbed(self, pending: PendingAnchor) -> Scalar:
         """Take in an anchor; must come before any other operand is added."""

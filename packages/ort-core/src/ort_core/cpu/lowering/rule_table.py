@@ -8,9 +8,32 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.batch_normalization import batch_normalization
 from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
 from ort_core.cpu.lowering.rules.elementwise import elementwise
+from ort_core.cpu.lowering.rules.indexed import gather_elements, gather_nd, scatter_elements, scatter_nd, top_k
 from ort_core.cpu.lowering.rules.indexing import gather
+from ort_core.cpu.lowering.rules.movement import (
+    arithmetic_range,
+    cast_like,
+    constant_of_shape,
+    depth_to_space,
+    eye_like,
+    one_hot,
+    pad,
+    tile,
+    triangle,
+)
 from ort_core.cpu.lowering.rules.products import gemm, matmul
-from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
+from ort_core.cpu.lowering.rules.reductions import (
+    arg_extreme,
+    cumulative,
+    group_normalization,
+    hardmax,
+    layer_normalization,
+    lp_normalization,
+    mean_variance_normalization,
+    reduce,
+    softmax,
+)
+from ort_core.cpu.lowering.rules.rows import instance_normalization
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
 from ort_core.plugin.loops import MEANINGS
@@ -22,13 +45,21 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Identity"): identity, ("", "Reshape"): reshape, ("", "Flatten"): reshape, ("", "Squeeze"): reshape,
     ("", "Unsqueeze"): reshape, ("", "Transpose"): transpose, ("", "Expand"): expand, ("", "Slice"): slice_,
     ("", "Split"): split, ("", "Concat"): concat, ("", "Gather"): gather,
+    ("", "GatherND"): gather_nd, ("", "GatherElements"): gather_elements, ("", "Scatter"): scatter_elements,
+    ("", "ScatterElements"): scatter_elements, ("", "ScatterND"): scatter_nd, ("", "TopK"): top_k,
+    ("", "ConstantOfShape"): constant_of_shape, ("", "Range"): arithmetic_range, ("", "Trilu"): triangle,
+    ("", "EyeLike"): eye_like, ("", "OneHot"): one_hot, ("", "Pad"): pad, ("", "Tile"): tile,
+    ("", "DepthToSpace"): depth_to_space, ("", "SpaceToDepth"): depth_to_space, ("", "CastLike"): cast_like,
     ("", "Softmax"): softmax, ("", "LogSoftmax"): softmax, ("", "LayerNormalization"): layer_normalization,
     ("", "InstanceNormalization"): instance_normalization,
     ("", "RMSNormalization"): layer_normalization, ("", "SimplifiedLayerNormalization"): layer_normalization,
     ("com.microsoft", "SkipLayerNormalization"): layer_normalization,
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): layer_normalization,
     **{("", name): reduce for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare",
-                                       "ReduceL1", "ReduceL2", "GlobalAveragePool")},
+                                       "ReduceL1", "ReduceL2", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp")},
+    ("", "ArgMax"): arg_extreme, ("", "ArgMin"): arg_extreme, ("", "Hardmax"): hardmax,
+    ("", "CumSum"): cumulative, ("", "CumProd"): cumulative, ("", "GroupNormalization"): group_normalization,
+    ("", "MeanVarianceNormalization"): mean_variance_normalization, ("", "LpNormalization"): lp_normalization,
     ("", "Conv"): convolution, ("", "BatchNormalization"): batch_normalization,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.plugin.ir import DataType, KnownDim
+from ort_core.plugin.ir import DataType, KnownDim, minimum
 
 
 class Place(enum.Enum):
@@ -123,6 +123,17 @@ def broadcast_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, 
             strides.append(0)
         else:
             return None
+    return tuple(strides)
+
+
+def run_time_strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
+    """Return the strides to read a view over ``shape``; a size that may be 1 at run time makes its stride 0 then.
+
+    Only right if each size is 1 or the one wanted: the caller must require it.
+    """
+    strides: list[KnownDim] = [0] * (len(shape) - len(view.shape))
+    for size, stride, wanted in zip(view.shape, view.strides, shape[len(strides) :]):
+        strides.append(stride if size == wanted else stride * minimum(size - 1, 1))
     return tuple(strides)
 
 

@@ -6,21 +6,26 @@ from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import broadcast_strides
+from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Node
-from ort_core.plugin.loops import Scalar, meaning_of
+from ort_core.plugin.loops import Scalar, meaning_of, minimum
 
 
 def elementwise(lowering: Lowering, node: Node) -> None:
     """Describe the node's result as an expression over its operands."""
     inputs = list(node.present_inputs())
-    if len(inputs) != len(node.inputs):
+    is_clip_above = node.op_type == "Clip" and len(inputs) == 2 and node.input(1) is None
+    if len(inputs) != len(node.inputs) and not is_clip_above:
         raise NotLowered("an optional operand in the middle is absent")
     if lowering.opset_of(node) < 7 and not node.domain and (node.op_type == "PRelu" or node.attribute("broadcast")):
         raise NotLowered("before opset 7 operands were aligned otherwise")
     dtype, shape = tensor_type(node.output)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     state, scalars = lowering.fuse(node, inputs, shape)
-    expression = meaning_of(node.domain, node.op_type, scalars, attributes)
+    if is_clip_above:
+        expression: Scalar | Rejection = minimum(scalars[0], scalars[1])
+    else:
+        expression = meaning_of(node.domain, node.op_type, scalars, attributes)
     if not isinstance(expression, Scalar):
         raise NotLowered(expression.reason)
     if expression.dtype is not dtype:

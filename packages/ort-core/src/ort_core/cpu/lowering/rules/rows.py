@@ -35,8 +35,8 @@ def softmax(lowering: Lowering, node: Node) -> None:
         total = Pass(((0, e),), (Reduction("sum", e, 2),), ((3, 1.0 / row_value(2)),))
         last = Pass(((0, out * row_value(3)),))
     else:
-        total = Pass((), (Reduction("sum", exp(shifted), 2),), ((3, log(row_value(2)) + row_value(1)),))
-        last = Pass(((0, x - row_value(3)),))
+        total = Pass((), (Reduction("sum", exp(shifted), 2),), ((3, log(row_value(2))),))
+        last = Pass(((0, shifted - row_value(3)),))
     passes = (peak, total, last)
     _emit_rows(lowering, node, state, (*rows, length), passes, (node.output,), work=12)
 

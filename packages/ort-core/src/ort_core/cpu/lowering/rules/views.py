@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered
@@ -53,44 +55,73 @@ def expand(lowering: Lowering, node: Node) -> None:
     """Expand: stride 0 where a size of 1 repeats."""
     _, shape = tensor_type(node.output)
     view = lowering.view(node.input(0))
+    view = lowering.spread(view, shape)
     strides = broadcast_strides(view, shape)
-    if strides is None:
-        raise NotLowered("which axes repeat is only known at run time")
+    assert strides is not None, "spread says how"
     lowering.set(node.output, View(view.buffer, shape, strides, view.offset))
 
 
 def slice_(lowering: Lowering, node: Node) -> None:
-    """Slice with constant bounds: another offset, other strides."""
-    bounds = [lowering.constant_of(node.input(i)) for i in range(1, 5)]
+    """Slice with bounds that follow from sizes: another offset, other strides, negative ones for negative steps."""
     view = lowering.view(node.input(0))
     _, shape = tensor_type(node.output)
-    starts, ends, axes, steps = bounds
-    if starts is None or ends is None or (node.input(3) is not None and axes is None):
-        raise NotLowered("the bounds are not constant")
-    if node.input(4) is not None and steps is None:
-        raise NotLowered("the steps are not constant")
-    chosen = [int(a) for a in axes] if axes is not None else list(range(len(starts)))
+    starts, ends, axes, steps = _slice_bounds(lowering, node, len(view.shape))
     offset, strides = view.offset, list(view.strides)
-    for position, axis in enumerate(chosen):
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis %= len(view.shape)
-        step = int(steps[position]) if steps is not None else 1
-        start = int(starts[position])
-        if step < 1:
-            raise NotLowered("the step is negative")
         size = view.shape[axis]
-        begin, stop = _clamped(start, size), _clamped(int(ends[position]), size)
+        if step > 0:
+            begin, stop = _clamped(lowering, start, size), _clamped(lowering, end, size)
+            count = maximum(ceil_div(stop - begin, step), 0)
+        else:
+            begin, stop = _clamped_below(lowering, start, size), _clamped_below(lowering, end, size)
+            count = maximum(ceil_div(begin - stop, -step), 0)
         # A declared shape is believed only if it is the true one: views reach into memory.
-        lowering.require_equal(maximum(ceil_div(stop - begin, step), 0), shape[axis])
+        lowering.require_equal(count, shape[axis])
         offset = offset + begin * strides[axis]
         strides[axis] = strides[axis] * step
     lowering.set(node.output, View(view.buffer, shape, tuple(strides), offset))
 
 
-def _clamped(index: int, size: KnownDim) -> KnownDim:
+def _slice_bounds(
+    lowering: Lowering, node: Node, rank: int
+) -> tuple[Sequence[KnownDim], Sequence[KnownDim], Sequence[int], Sequence[int]]:
+    if lowering.opset_of(node) < 10:
+        starts: Sequence[KnownDim] | None = node.ints_attribute("starts")
+        ends: Sequence[KnownDim] | None = node.ints_attribute("ends")
+        axes: Sequence[KnownDim] | None = node.ints_attribute("axes")
+        steps: Sequence[KnownDim] | None = None
+    else:
+        starts, ends, axes, steps = (lowering.elements_of(node.input(i)) for i in range(1, 5))
+        if (axes is None and node.input(3) is not None) or (steps is None and node.input(4) is not None):
+            raise NotLowered("axes or steps are only known at run time")
+    if starts is None or ends is None:
+        raise NotLowered("the bounds are only known at run time")
+    axes = axes if axes is not None else tuple(range(len(starts)))
+    steps = steps if steps is not None else (1,) * len(starts)
+    if not all(isinstance(each, int) for each in (*axes, *steps)) or 0 in steps:
+        raise NotLowered("axes or steps depend on sizes")
+    return starts, ends, [a for a in axes if isinstance(a, int)], [s for s in steps if isinstance(s, int)]
+
+
+def _clamped(lowering: Lowering, index: KnownDim, size: KnownDim) -> KnownDim:
     """Return a bound of a slice within an axis."""
+    if not isinstance(index, int):
+        lowering.require_equal(maximum(index, 0), index)  # below 0 it would count from the end
+        return minimum(index, size)
     if index >= _END_OF_AXIS:
         return size
     return minimum(index, size) if index >= 0 else maximum(size + index, 0)
+
+
+def _clamped_below(lowering: Lowering, index: KnownDim, size: KnownDim) -> KnownDim:
+    """Return a bound of a backwards slice: from -1, in front of everything, to the last element."""
+    if not isinstance(index, int):
+        lowering.require_equal(maximum(index, 0), index)
+        return minimum(index, size - 1)
+    if index >= _END_OF_AXIS:
+        return size - 1
+    return minimum(index, size - 1) if index >= 0 else maximum(size + index, -1)
 
 
 def split(lowering: Lowering, node: Node) -> None:

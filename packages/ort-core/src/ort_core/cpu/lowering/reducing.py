@@ -1,0 +1,225 @@
+"""Reductions of expressions over any axes into new tensors: what normalisations and softmax are made of.
+
+Trailing axes of float32 go to row nests, others to folds. Leading and trailing axes at once are two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ort_core.cpu.codegen.folds import COUNT, INDEX, STATES, FoldNest, fold_kernel
+from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, NestInput
+from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.cpu.codegen.scalar_printer import integer_range
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
+from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, dense_strides
+from ort_core.plugin.ir import DataType, KnownDim
+from ort_core.plugin.loops import Scalar, binary, cast, element, maximum, minimum, row_value, select, unary
+
+F32, I64 = DataType.FLOAT, DataType.INT64
+After = Callable[[Scalar, Scalar], Scalar]  # (result, number of elements) -> what is stored
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """An expression over views, each of which broadcasts to ``shape``."""
+
+    expression: Scalar
+    inputs: tuple[View, ...]
+    shape: tuple[KnownDim, ...]
+
+    @property
+    def dtype(self) -> DataType:
+        """The element type."""
+        return self.expression.dtype
+
+
+def operand_of(view: View) -> Operand:
+    """Return a view's own elements as an operand."""
+    return Operand(element(0, view.dtype), (view,), view.shape)
+
+
+def combined(shape: Sequence[KnownDim], expression: Callable[..., Scalar], *views: View) -> Operand:
+    """Return an expression over the elements of views that broadcast to ``shape``."""
+    state = FusionState()
+    scalars = [state.add(view) for view in views]
+    return Operand(expression(*scalars), tuple(state.inputs), tuple(shape))
+
+
+def kept_shape(shape: Sequence[KnownDim], axes: Sequence[int]) -> tuple[KnownDim, ...]:
+    """Return a shape with the given axes reduced to size 1."""
+    return tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+
+
+_NEUTRAL = {"sum": 0, "prod": 1}
+_JOIN: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
+    "sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": maximum, "min": minimum,
+}  # fmt: skip
+
+
+def reduce_operand(
+    lowering: Lowering,
+    operand: Operand,
+    axes: Sequence[int],
+    kind: str,
+    after: After | None = None,
+    target: View | None = None,
+    operators: Operators = (),
+) -> View:
+    """Reduce an expression (``sum``, ``prod``, ``max`` or ``min``) and return the result, reduced axes kept as 1.
+
+    ``target`` is a contiguous place for it, of any shape with as many elements.
+    """
+    final = kept_shape(operand.shape, axes)
+    rank = len(operand.shape)
+    chosen = [a for a in range(rank) if a in axes or operand.shape[a] == 1]  # reducing one element changes nothing
+    trailing = [axis for axis in chosen if all(a in chosen for a in range(axis, rank))]
+    by_rows = operand.dtype is F32 and kind != "prod" and trailing and _runs_along(operand, trailing)
+    if by_rows and len(trailing) < len(chosen):
+        inner = reduce_operand(lowering, operand, trailing, kind, operators=operators)
+        outer = [axis for axis in chosen if axis not in trailing]
+        total = count_of([operand.shape[axis] for axis in chosen])
+        place = target if after is None else None
+        folded = _fold(lowering, operand_of(inner), outer, kind, None, place, operators, final)
+        return folded if after is None else _after(lowering, folded, total, after, target, operators)
+    if by_rows:
+        return _rows(lowering, operand, trailing, kind, after, target, operators, final)
+    return _fold(lowering, operand, chosen, kind, after, target, operators, final)
+
+
+def reduced_by_states(
+    lowering: Lowering,
+    operand: Operand,
+    axes: Sequence[int],
+    initial: tuple[tuple[DataType, float | int], ...],
+    updates: tuple[Scalar, ...],
+    results: tuple[tuple[Scalar, DataType], ...],
+    targets: Sequence[View],
+    operators: Operators,
+) -> None:
+    """Fold an expression's elements into states; see ``FoldNest``. ``updates`` read the element as input 0."""
+    from ort_core.plugin.loops import substitute
+
+    shape, rank = operand.shape, len(operand.shape)
+    kept = [axis for axis in range(rank) if axis not in axes]
+    strides = [_strides(view, shape) for view in operand.inputs]
+    out = dense_strides([shape[axis] for axis in kept])
+    kept_sizes, kept_strides = collapse([shape[a] for a in kept], [out, *([s[a] for a in kept] for s in strides)])
+    if kept_strides[0][-1] not in (0, 1):
+        raise NotLowered("the innermost result is not dense")
+    folded_sizes, folded_strides = collapse([shape[a] for a in axes], [[s[a] for a in axes] for s in strides])
+    inner = [s[-1] for s in kept_strides[1:]]
+    inputs = tuple(
+        NestInput(view.dtype, BROADCAST if step == 0 else DENSE if step == 1 else STRIDED)
+        for view, step in zip(operand.inputs, inner)
+    )
+    bound = tuple(substitute(update, {0: operand.expression}) for update in updates)
+    nest = FoldNest(len(kept_sizes), len(folded_sizes), inputs, initial, bound, results)
+    name, function = fold_kernel(nest, lowering.target)
+    arguments: list[Argument] = [*(pointer(t) for t in targets), *(pointer(v) for v in operand.inputs)]
+    arguments.extend((*kept_sizes, *folded_sizes))
+    for _ in targets:
+        arguments.extend(kept_strides[0][:-1])
+    for near, far in zip(kept_strides[1:], folded_strides):
+        arguments.extend((*near, *far))
+    lowering.emit(
+        KernelText(name, function), arguments, [v.buffer for v in operand.inputs], [t.buffer for t in targets],
+        count_of(shape), operators, count_of(shape),
+    )  # fmt: skip
+
+
+def extreme_index(
+    lowering: Lowering, operand: Operand, axis: int, *, largest: bool, last: bool, target: View, operators: Operators
+) -> None:
+    """Store the index of the largest (or smallest) element along an axis; a NaN counts as the most extreme."""
+    x, best, index = element(0, operand.dtype), row_value(STATES, operand.dtype), row_value(STATES + 1, I64)
+    comparison = ("ge" if largest else "le") if last else ("gt" if largest else "lt")
+    takes = binary(comparison, x, best)
+    if operand.dtype.is_float:
+        is_nan = unary("is_nan", x)
+        takes = binary("or", takes, is_nan if last else binary("and", is_nan, unary("not", unary("is_nan", best))))
+    updates = (select(takes, x, best), select(takes, row_value(INDEX, I64), index))
+    initial = ((operand.dtype, _neutral("max" if largest else "min", operand.dtype)), (I64, 0))
+    reduced_by_states(lowering, operand, [axis], initial, updates, ((index, I64),), [target], operators)
+
+
+def _fold(
+    lowering: Lowering, operand: Operand, axes: Sequence[int], kind: str, after: After | None, target: View | None,
+    operators: Operators, final: Sequence[KnownDim],
+) -> View:  # fmt: skip
+    dtype = operand.dtype
+    state = row_value(STATES, dtype)
+    count = cast(row_value(COUNT, I64), dtype)
+    result = after(state, count) if after is not None else state
+    place = target or lowering.new_view(result.dtype, final)
+    update = _JOIN[kind](state, element(0, dtype))
+    initial = ((dtype, _neutral(kind, dtype)),)
+    reduced_by_states(lowering, operand, axes, initial, (update,), ((result, result.dtype),), [place], operators)
+    return place if target is not None else place.reshaped(final)
+
+
+def _after(
+    lowering: Lowering, folded: View, total: KnownDim, after: After, target: View | None, operators: Operators
+) -> View:
+    """Store what is made of a reduction that took two steps."""
+    count = lowering.stored_sizes((total,)).reshaped(())
+    finished = combined(folded.shape, lambda r, n: after(r, cast(n, F32)), folded, count)
+    place = target.reshaped(folded.shape) if target is not None else lowering.new_view(finished.dtype, folded.shape)
+    pending = PendingElementwise(finished.expression, finished.inputs, finished.shape, operators)
+    lowering._store_elementwise(pending, place)
+    return target or place
+
+
+def _rows(
+    lowering: Lowering, operand: Operand, axes: Sequence[int], kind: str, after: After | None, target: View | None,
+    operators: Operators, final: Sequence[KnownDim],
+) -> View:  # fmt: skip
+    first = axes[0]
+    result = row_value(1)
+    body = Pass((), (Reduction(kind, operand.expression, 1),), ((2, after(result, row_value(0)) if after else result),))
+    place = target or lowering.new_view(F32, final)
+    strides = [_strides(view, operand.shape) for view in operand.inputs]
+    outer, outer_strides = collapse(operand.shape[:first], [s[:first] for s in strides])
+    length, inner_strides = collapse(operand.shape[first:], [s[first:] for s in strides])
+    inputs = tuple(
+        NestInput(v.dtype, BROADCAST if s[-1] == 0 else DENSE) for v, s in zip(operand.inputs, inner_strides)
+    )
+    nest = RowNest(len(outer) + 1, inputs, (), (body,), (2,))
+    name, function = row_kernel(nest, lowering.target)
+    arguments: list[Argument] = [pointer(place), *(pointer(v) for v in operand.inputs), *outer, length[0]]
+    for each in outer_strides:
+        arguments.extend(each)
+    lowering.emit(
+        KernelText(name, function), arguments, [v.buffer for v in operand.inputs], [place.buffer],
+        count_of(operand.shape), operators, count_of(operand.shape),
+    )  # fmt: skip
+    return place
+
+
+def _runs_along(operand: Operand, axes: Sequence[int]) -> bool:
+    """Return whether all inputs step through the trailing axes as through one, densely or not at all."""
+    first = axes[0]
+    strides = [_strides(view, operand.shape)[first:] for view in operand.inputs]
+    sizes, merged = collapse(operand.shape[first:], strides)
+    return len(sizes) == 1 and all(each[-1] in (0, 1) for each in merged)
+
+
+def _strides(view: View, shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
+    strides = broadcast_strides(view, shape)
+    if strides is None:
+        raise NotLowered(f"whether {view.shape} broadcasts to {tuple(shape)} is only known at run time")
+    return strides
+
+
+def _neutral(kind: str, dtype: DataType) -> float | int:
+    if kind in _NEUTRAL:
+        return _NEUTRAL[kind]
+    if dtype is DataType.BOOL:
+        return int(kind == "min")
+    if dtype.is_float:
+        return float("-inf") if kind == "max" else float("inf")
+    low, high = integer_range(dtype)
+    return low if kind == "max" else high

@@ -1,0 +1,189 @@
+"""Operators that read or write elements at positions that are data, and the best elements of rows."""
+
+from __future__ import annotations
+
+from ort_core.cpu.codegen.indexed_access import (
+    gather_elements_kernel,
+    gather_nd_kernel,
+    scatter_elements_kernel,
+    scatter_nd_kernel,
+)
+from ort_core.cpu.codegen.top_k import top_k_kernel
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingElementwise
+from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.views import View, count_of, dense_strides
+from ort_core.plugin.ir import DataType, KnownDim, Node, maximum, minimum
+from ort_core.plugin.loops import element
+
+MAX_K = 128  # elements inserted one by one: above, sorting is faster
+_REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+def gather_nd(lowering: Lowering, node: Node) -> None:
+    """GatherND: each index tuple copies one slice."""
+    data, indices = lowering.contiguous(node.input(0)), _indices(lowering, node)
+    batch_dims = node.int_attribute("batch_dims", 0)
+    depth = indices.shape[-1]
+    if not isinstance(depth, int) or not 0 < depth <= len(data.shape) - batch_dims:
+        raise NotLowered("the length of index tuples is only known at run time")
+    for left, right in zip(data.shape[:batch_dims], indices.shape[:batch_dims]):
+        lowering.require_equal(left, right)
+    target = lowering.result_view(node.output)
+    itemsize = data.buffer.itemsize
+    sizes = data.shape[batch_dims : batch_dims + depth]
+    strides = [s * itemsize for s in dense_strides(data.shape)[batch_dims : batch_dims + depth]]
+    name, function = gather_nd_kernel(depth, indices.dtype.bits)
+    arguments = (
+        pointer(target), pointer(data), pointer(indices), Pointer(lowering.error_buffer()),
+        count_of(data.shape[:batch_dims]), count_of(indices.shape[batch_dims:-1]),
+        count_of(data.shape[batch_dims:]) * itemsize, count_of(data.shape[batch_dims + depth :]) * itemsize,
+        *sizes, *strides,
+    )  # fmt: skip
+    lowering.emit(
+        KernelText(name, function), arguments, (data.buffer, indices.buffer), (target.buffer,), count_of(target.shape),
+        (node,),
+    )  # fmt: skip
+    lowering.set(node.output, target)
+
+
+def gather_elements(lowering: Lowering, node: Node) -> None:
+    """GatherElements: each index reads one element along the axis."""
+    data, indices = lowering.view(node.input(0)), _indices(lowering, node)
+    axis = _axis(node, data)
+    _require_within(lowering, indices, data, axis)
+    target = lowering.result_view(node.output)
+    name, function = gather_elements_kernel(len(data.shape), axis, data.buffer.itemsize, indices.dtype.bits)
+    arguments = (
+        pointer(target), pointer(data), pointer(indices), Pointer(lowering.error_buffer()), *indices.shape,
+        data.shape[axis], *data.strides,
+    )  # fmt: skip
+    lowering.emit(
+        KernelText(name, function), arguments, (data.buffer, indices.buffer), (target.buffer,),
+        count_of(target.shape) * 2, (node,),
+    )  # fmt: skip
+    lowering.set(node.output, target)
+
+
+def scatter_elements(lowering: Lowering, node: Node) -> None:
+    """Scatter and ScatterElements: a copy, then updates along the axis."""
+    reduction = _reduction(node)
+    indices, updates = _indices(lowering, node), lowering.contiguous(node.input(2))
+    source = lowering.view(node.input(0))
+    axis = _axis(node, source)
+    _require_within(lowering, indices, source, axis)
+    for left, right in zip(indices.shape, updates.shape, strict=True):
+        lowering.require_equal(left, right)
+    target = _copy_of(lowering, node, source)
+    name, function = scatter_elements_kernel(len(source.shape), axis, source.dtype, indices.dtype.bits, reduction)
+    arguments = (
+        pointer(target), pointer(updates), pointer(indices), Pointer(lowering.error_buffer()), *indices.shape,
+        source.shape[axis], *target.strides,
+    )  # fmt: skip
+    lowering.emit(
+        KernelText(name, function), arguments, (updates.buffer, indices.buffer, target.buffer), (target.buffer,),
+        count_of(indices.shape) * 2, (node,),
+    )  # fmt: skip
+    lowering.set(node.output, target)
+
+
+def scatter_nd(lowering: Lowering, node: Node) -> None:
+    """ScatterND: a copy, then slices at index tuples replaced or combined."""
+    reduction = _reduction(node)
+    source, indices, updates = (
+        lowering.view(node.input(0)),
+        _indices(lowering, node),
+        lowering.contiguous(node.input(2)),
+    )
+    depth = indices.shape[-1]
+    if not isinstance(depth, int) or not 0 < depth <= len(source.shape):
+        raise NotLowered("the length of index tuples is only known at run time")
+    wanted = (*indices.shape[:-1], *source.shape[depth:])
+    if len(wanted) != len(updates.shape):
+        raise NotLowered("the updates have another rank")
+    for left, right in zip(wanted, updates.shape):
+        lowering.require_equal(left, right)
+    target = _copy_of(lowering, node, source)
+    name, function = scatter_nd_kernel(depth, source.dtype, indices.dtype.bits, reduction)
+    arguments = (
+        pointer(target), pointer(updates), pointer(indices), Pointer(lowering.error_buffer()),
+        count_of(indices.shape[:-1]), count_of(source.shape[depth:]), *source.shape[:depth],
+        *dense_strides(source.shape)[:depth],
+    )  # fmt: skip
+    lowering.emit(
+        KernelText(name, function), arguments, (updates.buffer, indices.buffer, target.buffer), (target.buffer,),
+        count_of(updates.shape), (node,),
+    )  # fmt: skip
+    lowering.set(node.output, target)
+
+
+def top_k(lowering: Lowering, node: Node) -> None:
+    """TopK along the last axis; another axis is moved there and back."""
+    source = lowering.view(node.input(0))
+    wanted = lowering.elements_of(node.input(1)) if node.input(1) is not None else (node.int_attribute("k", 0),)
+    if not source.shape or wanted is None or len(wanted) != 1:
+        raise NotLowered("k is only known at run time")
+    k = wanted[0]
+    if not isinstance(k, int) or not 0 < k <= MAX_K or source.dtype is DataType.BOOL:
+        raise NotLowered(f"k of {k}")
+    axis = node.int_attribute("axis", -1) % len(source.shape)
+    order = [*(a for a in range(len(source.shape)) if a != axis), axis]
+    length = source.shape[axis]
+    lowering.require_equal(minimum(length, k), k)
+    rows = source.transposed(order)
+    rows = rows if rows.is_contiguous else lowering.copied(rows)
+    shape = (*rows.shape[:-1], k)
+    views = []
+    for number, dtype in enumerate((source.dtype, DataType.INT64)):
+        output = node.outputs[number] if number < len(node.outputs) else None
+        if output is not None and axis == len(order) - 1:
+            views.append(lowering.result_view(output, shape))
+        else:
+            views.append(lowering.new_view(dtype, shape))
+    name, function = top_k_kernel(source.dtype, largest=bool(node.int_attribute("largest", 1)))
+    arguments = (pointer(views[0]), pointer(views[1]), pointer(rows), count_of(shape[:-1]), length, k)
+    lowering.emit(
+        KernelText(name, function), arguments, (rows.buffer,), (views[0].buffer, views[1].buffer),
+        count_of(rows.shape) * 4, (node,),
+    )  # fmt: skip
+    back = [order.index(a) for a in range(len(order))]
+    for output, view in zip(node.outputs, views):
+        if output is not None:
+            lowering.set(output, view.transposed(back) if axis != len(order) - 1 else view)
+
+
+def _copy_of(lowering: Lowering, node: Node, source: View) -> View:
+    target = lowering.result_view(node.output)
+    pending = PendingElementwise(element(0, source.dtype), (source,), source.shape, (node,))
+    return lowering._store_elementwise(pending, target)
+
+
+def _indices(lowering: Lowering, node: Node) -> View:
+    indices = lowering.contiguous(node.input(1))
+    if indices.dtype not in (DataType.INT64, DataType.INT32) or not indices.shape:
+        raise NotLowered(f"indices of type {indices.dtype.text}")
+    return indices
+
+
+def _axis(node: Node, view: View) -> int:
+    if not view.shape:
+        raise NotLowered("of a scalar")
+    return node.int_attribute("axis", 0) % len(view.shape)
+
+
+def _require_within(lowering: Lowering, indices: View, data: View, axis: int) -> None:
+    if len(indices.shape) != len(data.shape):
+        raise NotLowered("indices and data have different ranks")
+    for other, (count, size) in enumerate(zip(indices.shape, data.shape)):
+        if other != axis:
+            over: KnownDim = maximum(count - size, 0)
+            lowering.require_equal(over, 0)
+
+
+def _reduction(node: Node) -> str:
+    attribute = node.attribute("reduction")
+    reduction = attribute if isinstance(attribute, str) else "none"
+    output = tensor_type(node.output)[0]
+    if reduction not in _REDUCTIONS or (reduction != "none" and output is DataType.BOOL):
+        raise NotLowered(f"the reduction {reduction!r} of {output.text}")
+    return reduction

@@ -1,0 +1,287 @@
+"""Operators that place elements: fills, ranges, triangles, one-hot rows, borders, repetitions, blocks.
+
+None has a kernel of its own: a fill is an expression without inputs, index conditions compare the integers from 0 on,
+borders and repetitions are copies between views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
+from ort_core.cpu.lowering.reducing import combined
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin.ir import DataType, KnownDim, Node, ceil_div, maximum
+from ort_core.plugin.loops import Scalar, binary, cast, element, lift, meaning_of, select
+
+I64 = DataType.INT64
+
+
+def constant_of_shape(lowering: Lowering, node: Node) -> None:
+    """ConstantOfShape: an expression that reads nothing."""
+    dtype, shape = tensor_type(node.output)
+    wanted = lowering.elements_of(node.input(0))
+    if wanted is None or len(wanted) != len(shape):
+        raise NotLowered("the shape is only known at run time")
+    for found, declared in zip(wanted, shape):
+        lowering.require_equal(found, declared)
+    value = node.attribute("value")
+    array = value.array() if value is not None else np.zeros(1, np.float32)  # type: ignore[attr-defined]  # a Constant
+    _fill(lowering, node, lift(array.reshape(-1)[0].item(), dtype), shape)
+
+
+def arithmetic_range(lowering: Lowering, node: Node) -> None:
+    """Range of integers between bounds that follow from sizes."""
+    dtype, shape = tensor_type(node.output)
+    bounds = [lowering.elements_of(node.input(i)) for i in range(3)]
+    if dtype is not I64 or any(bound is None or len(bound) != 1 for bound in bounds):
+        raise NotLowered("the bounds are only known at run time")
+    start, limit, step = (bound[0] for bound in bounds if bound is not None)
+    if not isinstance(step, int) or step <= 0:
+        raise NotLowered("the step is no positive number")
+    lowering.require_equal(maximum(ceil_div(limit - start, step), 0), shape[0])
+    numbers = lowering.iota(shape[0])
+    if isinstance(start, int):
+        _set(lowering, node, shape, lambda i: i * step + start, numbers)
+    else:
+        first = lowering.contiguous(node.input(0)).reshaped(())
+        _set(lowering, node, shape, lambda i, s: i * step + s, numbers, first)
+
+
+def triangle(lowering: Lowering, node: Node) -> None:
+    """Trilu: elements on one side of a diagonal."""
+    view = lowering.view(node.input(0))
+    dtype, shape = view.dtype, view.shape
+    diagonal = lowering.elements_of(node.input(1)) if node.input(1) is not None else (0,)
+    if diagonal is None or len(diagonal) != 1 or not isinstance(diagonal[0], int):
+        raise NotLowered("the diagonal is only known at run time")
+    k, keeps_upper = diagonal[0], bool(node.int_attribute("upper", 1))
+    zero = lift(False if dtype is DataType.BOOL else 0, dtype)
+
+    def chosen(x: Scalar, row: Scalar, column: Scalar) -> Scalar:
+        return select(binary("ge" if keeps_upper else "le", column - row, k), x, zero)
+
+    _set(lowering, node, shape, chosen, view, _along(lowering, shape, -2), _along(lowering, shape, -1))
+
+
+def eye_like(lowering: Lowering, node: Node) -> None:
+    """EyeLike: ones where column minus row is k."""
+    dtype, shape = tensor_type(node.output)
+    k = node.int_attribute("k", 0)
+    _set(
+        lowering, node, shape, lambda row, column: cast(binary("eq", column - row, k), dtype),
+        _along(lowering, shape, 0), _along(lowering, shape, 1),
+    )  # fmt: skip
+
+
+def one_hot(lowering: Lowering, node: Node) -> None:
+    """OneHot: each index compared with all positions of the new axis; negative ones count from the end."""
+    indices, values = lowering.view(node.input(0)), lowering.contiguous(node.input(2))
+    _, shape = tensor_type(node.output)
+    depth = lowering.elements_of(node.input(1))
+    if depth is None or len(depth) != 1 or indices.dtype not in (I64, DataType.INT32):
+        raise NotLowered("the depth is only known at run time, or the indices are no integers")
+    axis = node.int_attribute("axis", -1) % len(shape)
+    lowering.require_equal(depth[0], shape[axis])
+    lowering.require_equal(maximum(depth[0], 1), depth[0])
+    spread = View(
+        indices.buffer, (*indices.shape[:axis], 1, *indices.shape[axis:]),
+        (*indices.strides[:axis], 0, *indices.strides[axis:]), indices.offset,
+    )  # fmt: skip
+    off, on = (View(values.buffer, (), (), values.offset + number) for number in (0, 1))
+    count = depth[0]
+    if not isinstance(count, int):
+        raise NotLowered("the depth is only known at run time")
+
+    def chosen(index: Scalar, position: Scalar, low: Scalar, high: Scalar) -> Scalar:
+        wide = cast(index, I64)
+        return select(binary("eq", select(binary("lt", wide, 0), wide + count, wide), position), high, low)
+
+    _set(lowering, node, shape, chosen, spread, _along(lowering, shape, axis), off, on)
+
+
+def pad(lowering: Lowering, node: Node) -> None:
+    """Pad: the inside is copied, then the border axis by axis from views of what is there already."""
+    source = lowering.view(node.input(0))
+    before, after = _pads(lowering, node, len(source.shape))
+    inner = source
+    for axis, (low, high) in enumerate(zip(before, after)):
+        if low < 0 or high < 0:
+            inner = _part(inner, axis, max(-low, 0), inner.shape[axis] + min(low, 0) + min(high, 0))
+            lowering.require_equal(maximum(inner.shape[axis], 0), inner.shape[axis])
+    low_sides, high_sides = ([max(amount, 0) for amount in side] for side in (before, after))
+    mode = node.string_attribute("mode", "constant")
+    target = lowering.result_view(node.output)
+    wanted = [size + low + high for size, low, high in zip(inner.shape, low_sides, high_sides)]
+    for found, declared in zip(wanted, target.shape):
+        lowering.require_equal(found, declared)
+    if mode == "constant":
+        _store(lowering, _fill_value(lowering, node, target), target)
+    elif mode not in ("edge", "reflect", "wrap"):
+        raise NotLowered(f"the mode {mode!r}")
+    inside = target
+    for axis, low in enumerate(low_sides):
+        inside = _part(inside, axis, low, inner.shape[axis])
+    _store(lowering, PendingElementwise(element(0, source.dtype), (inner,), inner.shape, (node,)), inside)
+    if mode != "constant":
+        _extend(lowering, node, target, inner.shape, low_sides, high_sides, mode)
+    lowering.set(node.output, target)
+
+
+def _extend(
+    lowering: Lowering, node: Node, target: View, inner: Sequence[KnownDim], low: Sequence[int], high: Sequence[int],
+    mode: str,
+) -> None:  # fmt: skip
+    """Fill the border of all axes in turn; those done count with their full length for the ones behind."""
+    starts: list[KnownDim] = list(low)
+    sizes: list[KnownDim] = list(inner)
+    for axis, size in enumerate(inner):
+        before, after = low[axis], high[axis]
+        if before or after:
+            least = {"edge": 1, "reflect": max(before, after) + 1, "wrap": max(before, after)}[mode]
+            lowering.require_equal(maximum(size, least), size)  # what is repeated must exist
+            direction = {"edge": 0, "reflect": -1, "wrap": 1}[mode]
+            first = {"edge": 0, "reflect": before, "wrap": size - before}[mode]
+            final = {"edge": size - 1, "reflect": size - 2, "wrap": 0}[mode]
+            for amount, place, origin in ((before, 0, first), (after, before + size, final)):
+                if amount:
+                    goal = _box(target, starts, sizes, axis, place, amount)
+                    source = _box(target, starts, sizes, axis, before + origin, amount, direction)
+                    copy = PendingElementwise(element(0, target.dtype), (source,), goal.shape, (node,))
+                    _store(lowering, copy, goal)
+        starts[axis], sizes[axis] = 0, before + size + after
+
+
+def _box(
+    target: View, starts: Sequence[KnownDim], sizes: Sequence[KnownDim], axis: int, start: KnownDim, size: KnownDim,
+    direction: int = 1,
+) -> View:  # fmt: skip
+    """Return the part of a view at ``starts``, but along one axis from ``start``, forwards, backwards or standing."""
+    offset = target.offset + start * target.strides[axis]
+    for other, begin in enumerate(starts):
+        if other != axis:
+            offset = offset + begin * target.strides[other]
+    shape = (*sizes[:axis], size, *sizes[axis + 1 :])
+    strides = (*target.strides[:axis], direction * target.strides[axis], *target.strides[axis + 1 :])
+    return View(target.buffer, shape, strides, offset)
+
+
+def _pads(lowering: Lowering, node: Node, rank: int) -> tuple[list[int], list[int]]:
+    """Return how much stands before and behind each axis."""
+    given = lowering.elements_of(node.input(1)) if node.input(1) is not None else node.ints_attribute("pads")
+    axes = lowering.elements_of(node.input(3)) if node.input(3) is not None else tuple(range(rank))
+    if given is None or axes is None or len(given) != 2 * len(axes):
+        raise NotLowered("the pads are only known at run time")
+    before, after = [0] * rank, [0] * rank
+    for place, axis in enumerate(axes):
+        low, high = given[place], given[place + len(axes)]
+        if not isinstance(axis, int) or not isinstance(low, int) or not isinstance(high, int):
+            raise NotLowered("the pads depend on sizes")
+        before[axis % rank], after[axis % rank] = low, high
+    return before, after
+
+
+def _part(view: View, axis: int, start: KnownDim, size: KnownDim) -> View:
+    shape = (*view.shape[:axis], size, *view.shape[axis + 1 :])
+    return View(view.buffer, shape, view.strides, view.offset + start * view.strides[axis])
+
+
+def _fill_value(lowering: Lowering, node: Node, target: View) -> PendingElementwise:
+    """Return an expression over the target that gives Pad's constant."""
+    dtype = target.dtype
+    value = node.input(2)
+    if value is None:
+        number = lift(bool(0) if dtype is DataType.BOOL else node.float_attribute("value", 0.0), dtype)
+        return PendingElementwise(number, (), target.shape, (node,))
+    constant = lowering.constant_scalar(value)
+    if constant is not None:
+        return PendingElementwise(constant, (), target.shape, (node,))
+    view = lowering.contiguous(value)
+    if count_of(view.shape) != 1:
+        raise NotLowered("the value of the border is no single element")
+    return PendingElementwise(element(0, dtype), (view.reshaped(()),), target.shape, (node,))
+
+
+def tile(lowering: Lowering, node: Node) -> None:
+    """Tile: one copy in which each axis has a second one of stride 0 in front."""
+    source = lowering.view(node.input(0))
+    repeats = lowering.elements_of(node.input(1))
+    if repeats is None or len(repeats) != len(source.shape):
+        raise NotLowered("the repeats are only known at run time")
+    target = lowering.result_view(node.output)
+    shape: list[KnownDim] = []
+    near: list[KnownDim] = []
+    far: list[KnownDim] = []
+    for axis, (count, size) in enumerate(zip(repeats, source.shape)):
+        lowering.require_equal(count * size, target.shape[axis])
+        lowering.require_equal(maximum(count, 0), count)
+        shape.extend((count, size))
+        near.extend((0, source.strides[axis]))
+        far.extend((size * target.strides[axis], target.strides[axis]))
+    wide = View(source.buffer, tuple(shape), tuple(near), source.offset)
+    copy = PendingElementwise(element(0, source.dtype), (wide,), wide.shape, (node,))
+    _store(lowering, copy, View(target.buffer, wide.shape, tuple(far), target.offset))
+    lowering.set(node.output, target)
+
+
+def depth_to_space(lowering: Lowering, node: Node) -> None:
+    """DepthToSpace and SpaceToDepth: blocks as axes of their own, moved to their other place by one copy."""
+    source = lowering.contiguous(node.input(0))
+    batch, channels, height, width = source.shape
+    size = node.int_attribute("blocksize", 1)
+    _, shape = tensor_type(node.output)
+    target = lowering.result_view(node.output)
+    is_block_first = node.string_attribute("mode", "DCR") == "DCR"
+    if node.op_type == "SpaceToDepth":
+        lowering.require_equal(shape[2] * size, height)
+        lowering.require_equal(shape[3] * size, width)
+        order = (0, 3, 5, 1, 2, 4) if is_block_first else (0, 1, 3, 5, 2, 4)
+        view = source.reshaped((batch, channels, shape[2], size, shape[3], size)).transposed(order)
+    else:
+        depth = shape[1]
+        lowering.require_equal(depth * (size * size), channels)
+        if is_block_first:
+            view = source.reshaped((batch, size, size, depth, height, width)).transposed((0, 3, 4, 1, 5, 2))
+        else:
+            view = source.reshaped((batch, depth, size, size, height, width)).transposed((0, 1, 4, 2, 5, 3))
+    copy = PendingElementwise(element(0, source.dtype), (view,), view.shape, (node,))
+    _store(lowering, copy, target.reshaped(view.shape))
+    lowering.set(node.output, target)
+
+
+def cast_like(lowering: Lowering, node: Node) -> None:
+    """CastLike: Cast to the type of the second input, which is not read."""
+    value = node.input(0)
+    assert value is not None
+    dtype, shape = tensor_type(node.output)
+    state = FusionState()
+    scalar = lowering.operand(value, state, shape)
+    expression = meaning_of("", "Cast", [scalar], {"to": int(dtype)})
+    if not isinstance(expression, Scalar):
+        raise NotLowered(expression.reason)
+    lowering.set(node.output, PendingElementwise(expression, tuple(state.inputs), shape, (node,)))
+
+
+def _along(lowering: Lowering, shape: Sequence[KnownDim], axis: int) -> View:
+    """Return the positions along one axis of a shape, of size 1 along the others behind it."""
+    axis %= len(shape)
+    return lowering.iota(shape[axis]).reshaped((shape[axis], *(1 for _ in shape[axis + 1 :])))
+
+
+def _fill(lowering: Lowering, node: Node, number: Scalar, shape: Sequence[KnownDim]) -> None:
+    lowering.set(node.output, PendingElementwise(number, (), tuple(shape), (node,)))
+
+
+def _set(
+    lowering: Lowering, node: Node, shape: Sequence[KnownDim], expression: Callable[..., Scalar], *views: View
+) -> None:
+    operand = combined(shape, expression, *views)
+    lowering.set(node.output, PendingElementwise(operand.expression, operand.inputs, operand.shape, (node,)))
+
+
+def _store(lowering: Lowering, pending: PendingElementwise, target: View) -> None:
+    lowering._store_elementwise(pending, target)
