@@ -39,8 +39,13 @@ HEAVY = frozenset(
         "Exp",
         "Tanh",
         "Sigmoid",
+        "TreeEnsemble",
+        "TreeEnsembleClassifier",
+        "TreeEnsembleRegressor",
     }
 )
+GENERATED = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
+DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +275,7 @@ def _unsupported(node: Node) -> str | None:
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
-        if value.type.dtype not in (DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL):
+        if value.type.dtype not in GENERATED and (value.type.dtype is not DataType.DOUBLE or node.op_type not in DOUBLE):
             return f"{value.type.dtype.text} is not generated"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):

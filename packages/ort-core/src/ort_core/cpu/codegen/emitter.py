@@ -215,6 +215,19 @@ class Emitter:
         self._label(done)
 
     @contextmanager
+    def repeat_while(self, variable: Operand) -> Iterator[None]:
+        """Run the body again and again while the variable, an ``i1``, holds."""
+        head, body, done = self._labels(3)
+        self._branch(head)
+        self._label(head)
+        condition = self.load("i1", variable)
+        self.line(f"br i1 {condition.text}, label %{body}, label %{done}")
+        self._label(body)
+        yield
+        self._branch(head)
+        self._label(done)
+
+    @contextmanager
     def when(self, condition: Operand) -> Iterator[None]:
         """Run the body if the condition holds."""
         body, done = self._labels(2)

@@ -93,6 +93,12 @@ class Lowering:
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
         return self._store_elementwise(pending, self.new_view(view.dtype, view.shape))
 
+    def computed(self, expression: Scalar, inputs: Sequence[View]) -> View:
+        """Return an expression over views of one shape as a new contiguous view."""
+        shape = inputs[0].shape
+        pending = PendingElementwise(expression, tuple(inputs), shape, ("Convert",))
+        return self._store_elementwise(pending, self.new_view(expression.dtype, shape))
+
     def constant_of(self, value: Value | None) -> np.ndarray | None:
         """Return the array of a constant, or ``None``."""
         if value is None or value.graph is None:

@@ -10,6 +10,7 @@ from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.products import gemm, matmul
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
+from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
 from ort_core.plugin.loops import MEANINGS
@@ -31,4 +32,6 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Conv"): convolution,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
+    ("ai.onnx.ml", "TreeEnsemble"): tree_ensemble, ("ai.onnx.ml", "TreeEnsembleRegressor"): tree_ensemble,
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): tree_classifier,
 }  # fmt: skip
