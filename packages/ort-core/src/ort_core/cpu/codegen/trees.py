@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
+from ort_core.cpu.codegen.jit import SCALAR_CHAINS
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
 from ort_core.cpu.codegen.scalar_printer import TYPES, constant
 from ort_core.plugin.ir import DataType
@@ -60,11 +61,11 @@ def scores_nbytes(targets: int) -> int:
     return block_rows(targets) * padded_targets(targets) * 8
 
 
-def tree_kernel(spec: TreeKernel, targets: int) -> tuple[str, Emitter]:
-    """Return the kernel's name and its function, for a number of targets."""
+def tree_kernel(spec: TreeKernel, targets: int) -> tuple[str, str]:
+    """Return the kernel's name and its module, for a number of targets."""
     emitter = _TreePrinter(spec, targets, "$name").function()
     emitter.rename(f"trees_{hashlib.sha256(emitter.finish().encode()).hexdigest()[:16]}")
-    return emitter.name, emitter
+    return emitter.name, SCALAR_CHAINS + module_text([emitter])
 
 
 class _TreePrinter:
