@@ -9,6 +9,7 @@ from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
 from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.products import gemm, matmul
+from ort_core.cpu.lowering.rules.recurrent import recurrent
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
 from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
@@ -32,6 +33,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Conv"): convolution,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
+    ("", "LSTM"): recurrent, ("", "GRU"): recurrent, ("", "RNN"): recurrent,
     ("ai.onnx.ml", "TreeEnsemble"): tree_ensemble, ("ai.onnx.ml", "TreeEnsembleRegressor"): tree_ensemble,
     ("ai.onnx.ml", "TreeEnsembleClassifier"): tree_classifier,
 }  # fmt: skip
