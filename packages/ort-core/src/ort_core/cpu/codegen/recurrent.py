@@ -174,7 +174,7 @@ class _Driver:
         self._given = {
             each: e.argument(args, getattr(ARGUMENTS, each), "ptr" if each in pointers else "i64") for each in names
         }
-        self._sums = Operand("ptr", e.variable(f"[{8 * MAX_GATES * self._lanes} x float]").text)
+        self._sums = e.variable(f"[{8 * MAX_GATES * self._lanes} x float]", hint="sums", align=64)
 
     def function(self) -> Emitter:
         """Return the kernel."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ort_core.cpu.codegen.recurrent import CELL, EXTRA, HIDDEN, NEXT, RESET, SHARE, STATE, SUM, VECTOR, Phase
+from ort_core.cpu.lowering.gate_functions import gate_sigmoid, gate_tanh
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.plugin.ir import DataType, Node
-from ort_core.plugin.loops import Scalar, binary, element, exp, log, maximum, minimum, select, sigmoid, tanh, unary
+from ort_core.plugin.loops import Scalar, binary, element, exp, log, maximum, minimum, select, unary
 
 F32 = DataType.FLOAT
 Activation = Callable[[Scalar], Scalar]
@@ -28,11 +29,11 @@ _FORMULAS: dict[str, tuple[_Formula, float | None, float | None]] = {
     "hardsigmoid": (lambda x, a, b: minimum(maximum(x * a + b, 0.0), 1.0), 0.2, 0.5),
     "leakyrelu": (lambda x, a, b: select(binary("ge", x, 0.0), x, x * a), 0.01, None),
     "relu": (lambda x, a, b: maximum(x, 0.0), None, None),
-    "scaledtanh": (lambda x, a, b: tanh(x * b) * a, 1.0, 1.0),
-    "sigmoid": (lambda x, a, b: sigmoid(x), None, None),
+    "scaledtanh": (lambda x, a, b: gate_tanh(x * b) * a, 1.0, 1.0),
+    "sigmoid": (lambda x, a, b: gate_sigmoid(x), None, None),
     "softplus": (lambda x, a, b: log(exp(-unary("abs", x)) + 1.0) + maximum(x, 0.0), None, None),
     "softsign": (lambda x, a, b: x / (unary("abs", x) + 1.0), None, None),
-    "tanh": (lambda x, a, b: tanh(x), None, None),
+    "tanh": (lambda x, a, b: gate_tanh(x), None, None),
     "thresholdedrelu": (lambda x, a, b: select(binary("gt", x, a), x, 0.0), 1.0, None),
 }
 

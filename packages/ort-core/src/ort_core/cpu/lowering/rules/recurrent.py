@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.codegen.recurrent import (
     ARGUMENTS,
 
@@ -181,7 +182,8 @@ def _packed(layer: _Layer, cell: Cell, lanes: int) -> np.ndarray:
         for phase in cell.phases:
             chosen = wide[direction, list(phase.gates)].reshape(len(phase.gates), panels, lanes, layer.hidden)
             parts.append(np.ascontiguousarray(chosen.transpose(1, 3, 0, 2)).reshape(-1))
-    return np.concatenate(parts)
+    packed = aligned_empty((sum(part.size for part in parts),))
+    return np.concatenate(parts, out=packed)
 
 
 def _vectors(layer: _Layer) -> np.ndarray:
