@@ -39,6 +39,8 @@ HEAVY = frozenset(
         "Exp",
         "Tanh",
         "Sigmoid",
+        "LinearClassifier",
+        "LinearRegressor",
         "LSTM",
         "GRU",
         "RNN",
@@ -278,7 +280,9 @@ def _unsupported(node: Node) -> str | None:
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
-        if value.type.dtype not in GENERATED and (value.type.dtype is not DataType.DOUBLE or node.op_type not in DOUBLE):
+        if value.type.dtype not in GENERATED and (
+            value.type.dtype is not DataType.DOUBLE or node.op_type not in DOUBLE
+        ):
             return f"{value.type.dtype.text} is not generated"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):

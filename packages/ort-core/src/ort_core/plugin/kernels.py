@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
-from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
 from ort_core.kernels.reference.tree_nodes import TreeModel, tree_model
+from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.kernels.registry import KernelRegistry
 
 __all__ = [

@@ -312,17 +312,13 @@ class _Driver:
             with e.repeat_while(more):
                 row = e.load("i64", at)
                 strip = e.element(operand, e.mul(row, self._padded))
-                e.call_void(
-                    _tile_name(rows, gates), strip, self._padded, weights, self._given["hidden"], self._sums
-                )
+                e.call_void(_tile_name(rows, gates), strip, self._padded, weights, self._given["hidden"], self._sums)
                 with e.loop(0, integer(rows), unroll=False, hint="r") as r:
                     self._cell_units(number, phase, e.add(row, r), r, unit, time)
                 e.store(e.add(row, rows), at)
                 e.store(e.compare("sle", e.add(row, 2 * rows), self._high), more)
 
-    def _cell_units(
-        self, number: int, phase: Phase, row: Operand, r: Operand, unit: Operand, time: Operand
-    ) -> None:
+    def _cell_units(self, number: int, phase: Phase, row: Operand, r: Operand, unit: Operand, time: Operand) -> None:
         """Emit a vector of units of one row: sums and shares through the phase's expressions into states and results."""
         e, given, cell = self._emitter, self._given, self._cell
         gates = len(phase.gates)
@@ -357,9 +353,7 @@ class _Driver:
         if NEXT in values and cell.wanted[0]:
             self._result(values[NEXT], row, unit, time, active)
 
-    def _result(
-        self, value: Operand, row: Operand, unit: Operand, time: Operand, active: Operand | None
-    ) -> None:
+    def _result(self, value: Operand, row: Operand, unit: Operand, time: Operand, active: Operand | None) -> None:
         e, given = self._emitter, self._given
         if active is not None:
             value = e.select(e.splat(active, self._lanes), value, zero(self._type))

@@ -133,9 +133,7 @@ class _TreePrinter:
             root, sure, deepest = (e.load("i64", e.element(entry, i, "i64"), 8) for i in range(3))
             with e.loop(0, whole, GROUP, unroll=False, hint="row") as row:
                 at = e.mul(e.add(start, row), self._row)
-                features = [
-                    e.element(self._x, e.add(at, e.mul(self._row, lane)), self._type) for lane in range(GROUP)
-                ]
+                features = [e.element(self._x, e.add(at, e.mul(self._row, lane)), self._type) for lane in range(GROUP)]
                 leaves = self._walk(features, [root] * GROUP, sure, deepest)
                 for lane, leaf in enumerate(leaves):
                     self._score(e.add(row, lane), leaf)
@@ -231,9 +229,7 @@ class _TreePrinter:
         if self._spec.aggregate in ("SUM", "AVERAGE"):
             return e.binary("fadd", left, right)
         predicate = "olt" if self._spec.aggregate == "MIN" else "ogt"
-        return e.select(
-            e.assign(vector_type(lanes, "i1"), f"fcmp {predicate} {right.typed}, {left.text}"), right, left
-        )
+        return e.select(e.assign(vector_type(lanes, "i1"), f"fcmp {predicate} {right.typed}, {left.text}"), right, left)
 
     def _finish(self, start: Operand, count: Operand) -> None:
         """Emit scores to results: the mean, 0 where no leaf scored, the base values, the result's type."""
@@ -255,4 +251,3 @@ class _TreePrinter:
                 if spec.result is DataType.FLOAT:
                     value = e.assign("float", f"fptrunc {value.typed} to float")
                 e.store(value, e.element(self._out, out, TYPES[spec.result]), 4)
-

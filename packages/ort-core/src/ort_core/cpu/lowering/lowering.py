@@ -99,6 +99,10 @@ class Lowering:
         pending = PendingElementwise(expression, tuple(inputs), shape, ("Convert",))
         return self._store_elementwise(pending, self.new_view(expression.dtype, shape))
 
+    def store(self, expression: Scalar, inputs: Sequence[View], target: View, operators: Operators) -> None:
+        """Compute an expression over views into a view."""
+        self._store_elementwise(PendingElementwise(expression, tuple(inputs), target.shape, operators), target)
+
     def constant_of(self, value: Value | None) -> np.ndarray | None:
         """Return the array of a constant, or ``None``."""
         if value is None or value.graph is None:

@@ -1,8 +1,8 @@
 """The cells of recurrent layers as expressions: what a step makes of sums, shares and states.
 
-    RNN   H = f(S + x)
-    GRU   z, r = f(S + x)    c = g(r-weighted S + x)    H = (1 - z) * c + z * H
-    LSTM  i, o, f = f(S + x + p * C)    C = f * C + i * g(S + x)    H = o * h(C)
+RNN   H = f(S + x)
+GRU   z, r = f(S + x)    c = g(r-weighted S + x)    H = (1 - z) * c + z * H
+LSTM  i, o, f = f(S + x + p * C)    C = f * C + i * g(S + x)    H = o * h(C)
 """
 
 from __future__ import annotations

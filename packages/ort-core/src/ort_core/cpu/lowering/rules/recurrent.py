@@ -9,7 +9,6 @@ import numpy as np
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.codegen.recurrent import (
     ARGUMENTS,
-
     STATES,
     Cell,
     padded_units,
@@ -226,9 +225,7 @@ def _lengths(lowering: Lowering, value: Value, batch: KnownDim) -> View:
     return view
 
 
-def _result(
-    lowering: Lowering, layer: _Layer, value: Value | None, steps: KnownDim, batch: KnownDim
-) -> View | None:
+def _result(lowering: Lowering, layer: _Layer, value: Value | None, steps: KnownDim, batch: KnownDim) -> View | None:
     """Return where every step's states go: inside a group as [time, batch, direction, unit], as models read them."""
     if value is None:
         return None
@@ -246,5 +243,3 @@ def _last(lowering: Lowering, layer: _Layer, value: Value | None) -> View | None
         return None
     _, shape = tensor_type(value)
     return lowering.result_view(value, shape)
-
-
