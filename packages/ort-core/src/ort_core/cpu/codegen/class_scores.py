@@ -174,10 +174,9 @@ class _Printer:
         best = e.variable(self._type, start)
         place = e.variable(vector_type(self._width, "i64"), e.splat(integer(0), self._width))
         score, known = element(0, F32), element(1, F32)
-        is_new = select(
-            unary("is_nan", known), False, select(unary("is_nan", score), True, binary("gt", score, known), DataType.BOOL),
-            DataType.BOOL,
-        )  # fmt: skip
+        flag = DataType.BOOL
+        is_larger = select(unary("is_nan", score), True, binary("gt", score, known), flag)
+        is_new = select(unary("is_nan", known), False, is_larger, flag)
         with e.loop(1, self._columns, unroll=False, hint="column") as column:
             value = self._load(self._scores, column, self._columns)
             wins = self._print(is_new, value, self._top(best))

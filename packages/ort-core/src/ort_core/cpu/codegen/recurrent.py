@@ -43,9 +43,11 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What is generated for: the phases of a step, how many gates the input's share has, how many vectors of constants
-    (peepholes, inner biases) there are, whether there is a cell state, whether sequences have lengths, which of the
-    initial states are given, and which results are asked for: every step's, the last hidden state, the last cell.
+    """What is generated for.
+
+    ``gates`` is how many the input's share has, ``vectors`` how many vectors of constants (peepholes, inner biases)
+    there are. ``given`` says which initial states there are, hidden and cell; ``wanted`` which results are asked for:
+    every step's, the last hidden state, the last cell.
     """
 
     phases: tuple[Phase, ...]
@@ -281,7 +283,8 @@ class _Driver:
     def _check_lengths(self) -> None:
         e, given = self._emitter, self._given
         with e.loop(self._low, self._high, unroll=False, hint="row") as row:
-            with e.when(e.compare("ugt", self._length(row), given["steps"])):  # unsigned: a negative one is huge
+            is_outside = e.compare("ugt", self._length(row), given["steps"])  # unsigned: a negative one is huge
+            with e.when(is_outside):
                 e.store(integer(1), given["error"], 8)
 
     # a step -----------------------------------------------------------------------------------------------------------
@@ -319,7 +322,7 @@ class _Driver:
                 e.store(e.compare("sle", e.add(row, 2 * rows), self._high), more)
 
     def _cell_units(self, number: int, phase: Phase, row: Operand, r: Operand, unit: Operand, time: Operand) -> None:
-        """Emit a vector of units of one row: sums and shares through the phase's expressions into states and results."""
+        """Emit a vector of units of one row: sums and shares, through expressions, into states and results."""
         e, given, cell = self._emitter, self._given, self._cell
         gates = len(phase.gates)
         at = e.add(e.mul(row, self._padded), unit)

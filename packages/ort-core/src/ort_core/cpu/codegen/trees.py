@@ -235,6 +235,7 @@ class _TreePrinter:
         """Emit scores to results: the mean, 0 where no leaf scored, the base values, the result's type."""
         e, spec = self._emitter, self._spec
         with e.loop(0, count, unroll=False, hint="row") as row:
+            to = e.element(self._out, e.mul(e.add(start, row), self._columns), TYPES[spec.result])
             with e.loop(0, self._columns, unroll=False, hint="target") as target:
                 place = e.add(e.mul(row, self._padded), target)
                 value = e.load("double", e.element(self._scores, place, "double"), 8)
@@ -247,7 +248,6 @@ class _TreePrinter:
                     value = e.select(empty, constant(0.0, DataType.DOUBLE, 1), value)
                 if spec.has_base:
                     value = e.binary("fadd", value, e.load("double", e.element(self._base, target, "double"), 8))
-                out = e.add(e.mul(e.add(start, row), self._columns), target)
                 if spec.result is DataType.FLOAT:
                     value = e.assign("float", f"fptrunc {value.typed} to float")
-                e.store(value, e.element(self._out, out, TYPES[spec.result]), 4)
+                e.store(value, e.element(to, target, TYPES[spec.result]), 4)

@@ -25,8 +25,10 @@ NAN_BIT = np.int64(1) << 31
 
 @dataclass(frozen=True, slots=True)
 class TreeTables:
-    """``trees`` has a row per tree, filled up to a multiple of ``GROUP`` with trees that score nothing:
-    the root's offset, levels that a walk surely makes, the greatest number of levels. ``real`` counts the given ones.
+    """An ensemble laid out.
+
+    ``trees`` has a row per tree, filled up to a multiple of ``GROUP`` with trees that score nothing: the root's
+    offset, levels to walk without looking, the greatest number of levels. ``real`` counts the trees given.
     """
 
     records: np.ndarray
@@ -34,7 +36,6 @@ class TreeTables:
     real: int
     columns: int  # features that are looked at
     has_nan_bits: bool
-    null_leaf: int
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ def tree_tables(ensemble: TreeEnsemble, dtype: np.dtype) -> TreeTables:
     records["leaf"][-1] = leaf_count
     trees = _tree_rows(branches, roots, position[: len(roots)] * kind.itemsize, len(nodes) * kind.itemsize)
     columns = int(ensemble.features.max()) + 1 if len(ensemble.features) else 0
-    return TreeTables(records, trees, len(roots), columns, bool(branches.nan_is_true.any()), leaf_count)
+    return TreeTables(records, trees, len(roots), columns, bool(branches.nan_is_true.any()))
 
 
 def _tree_rows(branches: _Branches, roots: np.ndarray, first: np.ndarray, null: int) -> np.ndarray:
@@ -210,7 +211,8 @@ def _split_member(found: _Branches, node: int, values: np.ndarray) -> None:
         return
     bounds = np.stack([_before(values), values], axis=1).reshape(-1)
     inside, outside = int(found.true_children[node]), int(found.false_children[node])
-    features, rows = int(found.features[node]), []
+    features = int(found.features[node])
+    rows: list[list[float]] = []
     first = len(found.features)
 
     def grow(low: int, high: int) -> int:

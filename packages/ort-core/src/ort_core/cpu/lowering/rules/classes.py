@@ -36,6 +36,16 @@ def labels_of(node: Node, name: str) -> np.ndarray:
     return np.array(integers, np.int64)
 
 
+def paired(transform: str, label: ClassScores, mirrors: bool) -> ClassScores:
+    """Return how a single score becomes two columns: -s or 1 - s, and s; of the transforms only LOGISTIC changes them.
+
+    LOGISTIC mirrors always: its columns are then complements.
+    """
+    is_logistic = transform == "LOGISTIC"
+    pair = "mirror" if mirrors or is_logistic else "complement"
+    return ClassScores("LOGISTIC" if is_logistic else "NONE", label.label, label.threshold, pair)
+
+
 def emit_class_scores(
     lowering: Lowering, node: Node, spec: ClassScores, scores: View, results: View | None, labels: Labels | None
 ) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from ort_core.cpu.codegen.class_scores import TRANSFORMS, ClassScores
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of
+from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.rules.products import constant_product
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View
@@ -49,7 +49,7 @@ def linear_classifier(lowering: Lowering, node: Node) -> None:
     if classes > 1:
         spec = ClassScores(transform, "largest")
     elif named:
-        spec = ClassScores(transform, "above", 0.0, "mirror" if transform == "LOGISTIC" else "complement")
+        spec = paired(transform, ClassScores("", "above"), mirrors=False)
     else:
         spec = ClassScores("NONE", "above")
     results = lowering.result_view(node.outputs[1]) if node.outputs[1:] and node.outputs[1] is not None else None

@@ -71,7 +71,7 @@ def recurrent(lowering: Lowering, node: Node) -> None:
     is_reverse = node.string_attribute("direction", "forward") == "reverse"
     strides = targets[0].strides if targets[0] is not None else (0, 0, 0, 0)
     result = (strides[1], strides[2], strides[0]) if layer.is_batch_first else strides[:3]
-    state_axes = (layer.hidden, layer.directions * layer.hidden)
+    state_axes: tuple[KnownDim, KnownDim] = (layer.hidden, layer.directions * layer.hidden)
     if not layer.is_batch_first:
         state_axes = (layer.hidden * batch, layer.hidden)
     words: dict[int, Argument] = {
@@ -208,7 +208,7 @@ def _initial(lowering: Lowering, layer: _Layer, value: Value | None, batch: Know
 
 
 def _check_state(lowering: Lowering, layer: _Layer, shape: tuple[KnownDim, ...], batch: KnownDim) -> None:
-    expected = (layer.directions, batch, layer.hidden)
+    expected: tuple[KnownDim, ...] = (layer.directions, batch, layer.hidden)
     if layer.is_batch_first:
         expected = (batch, layer.directions, layer.hidden)
     if len(shape) != 3:
@@ -231,7 +231,8 @@ def _result(lowering: Lowering, layer: _Layer, value: Value | None, steps: Known
         return None
     directions, hidden = layer.directions, layer.hidden
     if lowering.is_output(value) or layer.is_batch_first:
-        first = (batch, steps, directions) if layer.is_batch_first else (steps, directions, batch)
+        by_step: tuple[KnownDim, ...] = (steps, directions, batch)
+        first = (batch, steps, directions) if layer.is_batch_first else by_step
         return lowering.result_view(value, (*first, hidden))
     shape = (steps, batch, directions, hidden)
     buffer = Buffer(F32, count_of(shape), Place.ARENA)

@@ -9,7 +9,7 @@ import numpy as np
 from ort_core.cpu.codegen.class_scores import TRANSFORMS, ClassScores
 from ort_core.cpu.codegen.trees import TreeKernel, padded_targets, scores_nbytes, tree_kernel
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of
+from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.tree_tables import TreeTables, tree_tables
 from ort_core.cpu.lowering.views import Buffer, Place, View
@@ -94,9 +94,7 @@ def _binary(model: TreeModel) -> tuple[TreeEnsemble, np.ndarray | None, _Scores]
     base = model.base
     if model.scored == {0}:
         single = _with_targets(model.ensemble, 1)
-        mirrors = model.post_transform == "LOGISTIC" or not model.all_positive
-        pair = "mirror" if mirrors else "complement"
-        spec = ClassScores(model.post_transform, "above", threshold, pair)
+        spec = paired(model.post_transform, ClassScores("", "above", threshold), not model.all_positive)
         return single, None if base is None else base[-1:], _Scores(spec)
     if base is not None and len(base) == 1:
         base = np.repeat(base, 2)
