@@ -7,6 +7,7 @@ from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Subgrap
 from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
 from ort_core.kernels.reference.tree_nodes import TreeModel, tree_model
 from ort_core.kernels.reference_registry import reference_kernels
+from ort_core.kernels.region_work import RegionWork
 from ort_core.kernels.registry import KernelRegistry
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "KernelContext",
     "KernelRegistry",
     "KernelSpec",
+    "RegionWork",
     "RunGuard",
     "RuntimeValue",
     "SubgraphRunner",
