@@ -62,3 +62,20 @@ def check(compiled: Callable[[ModelProto], ort.InferenceSession]) -> Check:
                 assert comparison.passes, f"{name} at {sizes}: {comparison}"
 
     return compare_all
+
+
+@pytest.fixture
+def same_bits() -> Check:
+    """Return a check that a model gives the same bits with one, two and three threads."""
+
+    def run_all(model: ModelProto, feeds: Feeds) -> None:
+        found = []
+        for threads in (1, 2, 3):
+            options = ort.SessionOptions()
+            options.intra_op_num_threads = threads
+            session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            found.append([value.tobytes() for value in session.run(None, dict(feeds))])
+        assert found[0] == found[1], "two threads give other bits than one"
+        assert found[0] == found[2], "three threads give other bits than one"
+
+    return run_all

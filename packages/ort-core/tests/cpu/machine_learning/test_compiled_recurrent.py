@@ -126,6 +126,12 @@ def test_activations_take_their_parameters_in_order(check: Callable[..., None]) 
     check(layer.model(), [layer.feeds(4, 3)])
 
 
+@pytest.mark.parametrize("op_type", ["LSTM", "GRU", "RNN"])
+def test_layer_gives_the_same_bits_with_any_number_of_threads(same_bits: Callable[..., None], op_type: str) -> None:
+    layer = Layer(op_type, 24, 37)
+    same_bits(layer.model(), layer.feeds(20, 11))
+
+
 def test_length_beyond_the_sequence_is_the_same_error_as_of_the_reference() -> None:
     layer = Layer("GRU", 3, 4, has_lengths=True)
     model, feeds = layer.model(), layer.feeds(4, 2)

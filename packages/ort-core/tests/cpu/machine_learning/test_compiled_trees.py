@@ -189,6 +189,13 @@ def test_too_few_columns_are_the_same_error_as_of_the_reference() -> None:
     assert texts[0] == texts[1]
 
 
+def test_classifier_gives_the_same_bits_with_any_number_of_threads(same_bits: Check) -> None:
+    forest = Forest(2, MODES, trees=33)
+    attributes = forest.attributes(tracks_missing=True) | forest.entries("class", range(3), share=0.9)
+    attributes |= {"classlabels_int64s": [1, 2, 3], "post_transform": "SOFTMAX"}
+    same_bits(model_of("TreeEnsembleClassifier", attributes, np.float32), {"x": rows(301, np.float32)})
+
+
 def test_deep_chain_is_walked_to_its_end(check: Check) -> None:
     depth = 300
     nodes = [[0, 2 * i, "BRANCH_LEQ", 0, float(i), 2 * i + 1, 2 * i + 2] for i in range(depth)]

@@ -20,7 +20,7 @@ from ort_core.cpu.codegen.vectors import lane_mask, load_vector, store_vector, z
 from ort_core.plugin.loops import Scalar
 
 MAX_GATES = 4
-_CHAINS = 8  # sums in flight that hide the latency of a fused multiply-add: 4 cycles on 2 units
+_CHAINS = 4  # least sums in flight: one row streams weights from the second-level cache, which is slower than 4 sums
 
 # What expressions read, by index: the sums of the phase's gates, the input's shares of all gates, states, vectors.
 SUM, SHARE, STATE, VECTOR, ACTIVE = 0, 4, 8, 16, 24
@@ -104,8 +104,16 @@ def padded_units(hidden: int, target: Target) -> int:
 
 def tile_rows(gates: int, target: Target) -> tuple[int, ...]:
     """Return the row counts of the product's tiles, greatest first: sums, weights and an operand fill the registers."""
-    most = min(8, max(1, (target.vector_registers - gates - 2) // gates))
+    most = min(8, max(1, (target.vector_registers - gates - 2) // (gates * sum_sets(gates))))
     return tuple(sorted({rows for rows in (most, 4, 2, 1) if rows <= most}, reverse=True))
+
+
+def sum_sets(gates: int) -> int:
+    """Return in how many partial sums a product is computed.
+
+    The same for tiles of every height: a row's bits must not depend on the tile that the number of threads puts it in.
+    """
+    return max(1, _CHAINS // gates)
 
 
 def recurrent_kernel(cell: Cell, target: Target) -> tuple[str, str]:
@@ -133,7 +141,7 @@ def _tile(rows: int, gates: int, target: Target) -> Emitter:
     """Emit ``c[r, g, lane] = sum over k of a[r, k] * b[k, g, lane]`` with all sums in registers."""
     e = Emitter(_tile_name(rows, gates), _TILE, linkage="internal")
     type_ = vector_type(target.lanes, "float")
-    sets = max(1, _CHAINS // (rows * gates))
+    sets = sum_sets(gates)
     sums = [[e.variable(type_, zero(type_), "sum") for _ in range(rows * gates)] for _ in range(sets)]
     strips = [e.element(e.parameter("a"), e.mul(e.parameter("a_row"), row)) for row in range(rows)]
     depth = e.parameter("depth")
