@@ -21,7 +21,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 from rich.console import Console
-from side_by_side import TABLE_WIDTH, measured, table_of
+from side_by_side import TABLE_WIDTH, Row, measured, table_of
+from workloads import TREES, Workload
 
 FEATURES = 20
 STOPS = 0.15  # chance that a branch ends one level before the depth asked for, and again before that
@@ -86,9 +87,10 @@ def main() -> int:
     parser.add_argument("--classes", type=int, default=0, help="0 for a regressor")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--duration", type=float, default=5.0, help="seconds for each point")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each engine, at least 5")
     parser.add_argument("--json", type=Path, help="write one JSON row a point there")
     arguments = parser.parse_args()
-    rows = []
+    rows: list[Row] = []
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as folder:
         for trees, depth in itertools.product(arguments.trees, arguments.depth):
@@ -97,12 +99,13 @@ def main() -> int:
             onnx.save(forest.model(arguments.classes), path)
             for batch in arguments.batch:
                 console.print(f"measuring {trees} trees of depth {depth}, batch {batch}")
-                row = measured(path, arguments.threads, [f"rows={batch}"], arguments.duration)
-                row |= {"model": f"{path.stem} batch {batch}", "trees": trees, "depth": depth, "batch": batch}
-                rows.append(row | {"classes": arguments.classes})
+                workload = Workload(f"{trees} trees, depth {depth}, batch {batch}", path, TREES, {"rows": batch})
+                row = measured(workload, "onnxruntime", arguments.threads, arguments.duration, arguments.rounds)
+                row |= {"trees": trees, "depth": depth, "batch": batch, "classes": arguments.classes}
+                rows.append(row)
     if arguments.json:
         arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    Console(width=None if sys.stdout.isatty() else TABLE_WIDTH).print(table_of(rows))
+    Console(width=None if sys.stdout.isatty() else TABLE_WIDTH).print(table_of(rows, "onnxruntime"))
     return 0
 
 
