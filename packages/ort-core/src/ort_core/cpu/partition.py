@@ -7,7 +7,7 @@ declared, or whose data is out of bounds, runs by the kernels, too: they give th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,8 +55,18 @@ HEAVY = frozenset(
         "Exp",
         "Tanh",
         "Sigmoid",
+        "LinearClassifier",
+        "LinearRegressor",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "TreeEnsemble",
+        "TreeEnsembleClassifier",
+        "TreeEnsembleRegressor",
     }
 )
+ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
+DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +354,19 @@ def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tupl
     return tuple(found)
 
 
+def _generated_types(node: Node) -> Collection[DataType]:
+    if node.domain != "ai.onnx.ml":
+        return SUPPORTED
+    return ML_TYPES | {DataType.DOUBLE} if node.op_type in DOUBLE else ML_TYPES
+
+
 def _unsupported(node: Node) -> str | None:
     if (node.domain, node.op_type) not in RULES:
         return f"{node.op_type} is not generated"
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
-        if value.type.dtype not in SUPPORTED:
+        if value.type.dtype not in _generated_types(node):
             return f"{value.type.dtype.text} is not generated"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):

@@ -163,10 +163,10 @@ class Emitter:
         suffix = f", align {align}" if align else ""
         self.line(f"store {value.typed}, ptr {address.text}{suffix}")
 
-    def variable(self, type_: str, initial: Operand | None = None, hint: str = "s") -> Operand:
+    def variable(self, type_: str, initial: Operand | None = None, hint: str = "s", align: int = 0) -> Operand:
         """Return the address of a new variable; its ``initial`` value is stored here."""
         name = self.fresh(hint)
-        self._slots.append(f"  {name} = alloca {type_}")
+        self._slots.append(f"  {name} = alloca {type_}" + (f", align {align}" if align else ""))
         slot = Operand("ptr", name)
         if initial is not None:
             self.store(initial, slot)

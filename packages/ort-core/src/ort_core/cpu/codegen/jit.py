@@ -13,6 +13,9 @@ from dataclasses import dataclass
 import llvmlite
 import llvmlite.binding as llvm
 
+SCALAR_CHAINS = "; scalar chains\n"
+"""First line of a module whose parallel scalar chains are to stay so: LLVM would join their loads into gathers."""
+
 _lock = threading.RLock()  # LLVM's target registry and MCJIT's memory manager are not made for concurrent callers
 
 
@@ -153,7 +156,7 @@ def _optimized(text: str, machine: llvm.TargetMachine, target: Target) -> llvm.M
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(3)
     tuning.loop_vectorization = True
-    tuning.slp_vectorization = True
+    tuning.slp_vectorization = not text.startswith(SCALAR_CHAINS)
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
     return module

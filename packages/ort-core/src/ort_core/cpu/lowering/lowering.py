@@ -106,6 +106,16 @@ class Lowering:
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
         return self._store_elementwise(pending, self.new_view(view.dtype, view.shape))
 
+    def computed(self, expression: Scalar, inputs: Sequence[View]) -> View:
+        """Return an expression over views of one shape as a new contiguous view."""
+        shape = inputs[0].shape
+        pending = PendingElementwise(expression, tuple(inputs), shape, ("Convert",))
+        return self._store_elementwise(pending, self.new_view(expression.dtype, shape))
+
+    def store(self, expression: Scalar, inputs: Sequence[View], target: View, operators: Operators) -> None:
+        """Compute an expression over views into a view."""
+        self._store_elementwise(PendingElementwise(expression, tuple(inputs), target.shape, operators), target)
+
     def constant_of(self, value: Value | None) -> np.ndarray | None:
         """Return the array of a constant, or ``None``."""
         if value is None or value.graph is None:

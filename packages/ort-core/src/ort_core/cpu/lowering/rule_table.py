@@ -8,8 +8,18 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.batch_normalization import batch_normalization
 from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
 from ort_core.cpu.lowering.rules.elementwise import elementwise
+from ort_core.cpu.lowering.rules.features import (
+    array_feature_extractor,
+    binarizer,
+    feature_vectorizer,
+    imputer,
+    label_encoder,
+    one_hot_encoder,
+    scaler,
+)
 from ort_core.cpu.lowering.rules.indexed import gather_elements, gather_nd, scatter_elements, scatter_nd, top_k
 from ort_core.cpu.lowering.rules.indexing import gather
+from ort_core.cpu.lowering.rules.linear_models import linear_classifier, linear_regressor
 from ort_core.cpu.lowering.rules.movement import (
     arithmetic_range,
     cast_like,
@@ -22,6 +32,7 @@ from ort_core.cpu.lowering.rules.movement import (
     triangle,
 )
 from ort_core.cpu.lowering.rules.products import gemm, matmul
+from ort_core.cpu.lowering.rules.recurrent import recurrent
 from ort_core.cpu.lowering.rules.reductions import (
     arg_extreme,
     cumulative,
@@ -33,7 +44,8 @@ from ort_core.cpu.lowering.rules.reductions import (
     reduce,
     softmax,
 )
-from ort_core.cpu.lowering.rules.rows import instance_normalization
+from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
+from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
 from ort_core.plugin.loops import MEANINGS
@@ -63,4 +75,12 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Conv"): convolution, ("", "BatchNormalization"): batch_normalization,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
+    ("", "LSTM"): recurrent, ("", "GRU"): recurrent, ("", "RNN"): recurrent,
+    ("ai.onnx.ml", "TreeEnsemble"): tree_ensemble, ("ai.onnx.ml", "TreeEnsembleRegressor"): tree_ensemble,
+    ("ai.onnx.ml", "TreeEnsembleClassifier"): tree_classifier,
+    ("ai.onnx.ml", "LinearClassifier"): linear_classifier, ("ai.onnx.ml", "LinearRegressor"): linear_regressor,
+    ("ai.onnx.ml", "Normalizer"): normalizer, ("ai.onnx.ml", "Scaler"): scaler, ("ai.onnx.ml", "Imputer"): imputer,
+    ("ai.onnx.ml", "Binarizer"): binarizer, ("ai.onnx.ml", "OneHotEncoder"): one_hot_encoder,
+    ("ai.onnx.ml", "LabelEncoder"): label_encoder, ("ai.onnx.ml", "FeatureVectorizer"): feature_vectorizer,
+    ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.axes import string_array
 
 _START, _END = "\x02", "\x03"
 
@@ -36,7 +38,10 @@ def _split(text: str, separator: re.Pattern[str], least: int) -> list[str]:
 
 
 def _find(text: str, expression: re.Pattern[str], least: int) -> list[str]:
-    return [match.group() for match in expression.finditer(text) if len(match.group()) >= max(least, 1)]
+    if expression.groups:  # findall would give the groups
+        return [match.group() for match in expression.finditer(text) if len(match.group()) >= max(least, 1)]
+    found = filter(None, expression.findall(text))
+    return list(found) if least <= 1 else [token for token in found if len(token) >= least]
 
 
 def _cutter(separators: tuple[str, ...], tokenexp: str, least: int) -> Callable[[str], list[str]]:
@@ -90,7 +95,7 @@ def tokenizer(
     if mark:
         # Padding stands outside of the markers.
         rows = [[_START, *row, _END] for row in rows]
-    table = np.full((len(rows), longest + 2 * bool(mark)), pad_value, object)
-    for row, tokens in zip(table, rows, strict=True):
-        row[: len(tokens)] = tokens
-    return table.reshape(*x.shape, -1)
+    width = longest + 2 * bool(mark)
+    padding = [pad_value] * width
+    filled = [(*row, *padding[len(row) :]) for row in rows]
+    return string_array(list(itertools.chain.from_iterable(filled)), (*x.shape, width))

@@ -310,6 +310,57 @@ def _classify_binary(
     return labels[winner], transform(totals, post_transform)
 
 
+def decode_split_leaves(
+    featureids: Sequence[int],
+    modes: np.ndarray,
+    splits: np.ndarray,
+    trueids: Sequence[int],
+    trueleafs: Sequence[int],
+    falseids: Sequence[int],
+    falseleafs: Sequence[int],
+    missing: Sequence[int] | None,
+    membership_values: np.ndarray | None,
+    roots: Sequence[int],
+    targets: Sequence[int],
+    weights: np.ndarray,
+    target_count: int,
+) -> TreeEnsemble:
+    """Build an ensemble from the attribute lists of TreeEnsemble-5, where leaves have lists of their own.
+
+    Raises:
+        InvalidArgument: lists differ in length, or a node refers to one that does not exist.
+    """
+    inner = len(featureids)
+    _check_lengths(
+        inner,
+        "nodes_featureids",
+        nodes_modes=modes.reshape(-1),
+        nodes_splits=splits.reshape(-1),
+        nodes_trueleafs=trueleafs,
+        nodes_falseleafs=falseleafs,
+        nodes_truenodeids=trueids,
+        nodes_falsenodeids=falseids,
+    )
+    _check_lengths(len(targets), "leaf_targetids", leaf_weights=weights.reshape(-1))
+    kinds = modes.reshape(-1).astype(np.int64)
+    member_values, members = _decode_members(kinds, membership_values)
+    return TreeEnsemble(
+        features=np.array(featureids, np.int64),
+        modes=kinds,
+        thresholds=splits.reshape(-1).astype(np.float64 if splits.dtype == np.float64 else np.float32),
+        true_children=np.array(trueids, np.int64) + inner * np.array(trueleafs, np.int64),
+        false_children=np.array(falseids, np.int64) + inner * np.array(falseleafs, np.int64),
+        missing_to_true=np.array(missing or (0,) * inner, np.bool_),
+        roots=np.array(roots, np.int64),
+        leaf_starts=np.arange(len(targets) + 1),
+        entry_targets=np.array(targets, np.int64),
+        entry_weights=weights.reshape(-1).astype(np.float64),
+        target_count=target_count,
+        member_values=member_values,
+        members=members,
+    ).check()
+
+
 @kernel("TreeEnsemble", domain="ai.onnx.ml", since=5)
 def tree_ensemble(
     data: np.ndarray,
@@ -339,37 +390,24 @@ def tree_ensemble(
             f"post_transform {post_transform} 0 to {len(TRANSFORM_NUMBERS) - 1}"
         )
 
-    def decode() -> TreeEnsemble:
-        inner = len(nodes_featureids)
-        lists: dict[str, Sequence[object] | np.ndarray] = {
-            "nodes_modes": nodes_modes.reshape(-1),
-            "nodes_splits": nodes_splits.reshape(-1),
-            "nodes_trueleafs": nodes_trueleafs,
-        }
-        lists |= {"nodes_truenodeids": nodes_truenodeids, "nodes_falsenodeids": nodes_falsenodeids}
-        _check_lengths(inner, "nodes_featureids", nodes_falseleafs=nodes_falseleafs, **lists)
-        _check_lengths(len(leaf_targetids), "leaf_targetids", leaf_weights=leaf_weights.reshape(-1))
-        true_children = np.array(nodes_truenodeids, np.int64) + inner * np.array(nodes_trueleafs, np.int64)
-        false_children = np.array(nodes_falsenodeids, np.int64) + inner * np.array(nodes_falseleafs, np.int64)
-        modes = nodes_modes.reshape(-1).astype(np.int64)
-        member_values, members = _decode_members(modes, membership_values)
-        return TreeEnsemble(
-            features=np.array(nodes_featureids, np.int64),
-            modes=modes,
-            thresholds=nodes_splits.reshape(-1).astype(np.float64 if nodes_splits.dtype == np.float64 else np.float32),
-            true_children=true_children,
-            false_children=false_children,
-            missing_to_true=np.array(nodes_missing_value_tracks_true or (0,) * inner, np.bool_),
-            roots=np.array(tree_roots, np.int64),
-            leaf_starts=np.arange(len(leaf_targetids) + 1),
-            entry_targets=np.array(leaf_targetids, np.int64),
-            entry_weights=leaf_weights.reshape(-1).astype(np.float64),
-            target_count=n_targets,
-            member_values=member_values,
-            members=members,
-        ).check()
-
-    ensemble = _cached(ctx, decode)
+    ensemble = _cached(
+        ctx,
+        lambda: decode_split_leaves(
+            nodes_featureids,
+            nodes_modes,
+            nodes_splits,
+            nodes_truenodeids,
+            nodes_trueleafs,
+            nodes_falsenodeids,
+            nodes_falseleafs,
+            nodes_missing_value_tracks_true,
+            membership_values,
+            tree_roots,
+            leaf_targetids,
+            leaf_weights,
+            n_targets,
+        ),
+    )
     rows = _features(data, ensemble, "TreeEnsemble")
     scores = ensemble.aggregate(rows, AGGREGATES[aggregate_function], ctx.guard)
     return transform(scores.astype(rows.dtype), TRANSFORM_NUMBERS[post_transform]).astype(data.dtype)

@@ -99,11 +99,11 @@ _LOWER, _UPPER = CaseTable(str.lower), CaseTable(str.upper)
 
 
 def _lower(text: str) -> str:
-    return text.translate(_LOWER)
+    return text.lower() if text.isascii() else text.translate(_LOWER)
 
 
 def _upper(text: str) -> str:
-    return text.translate(_UPPER)
+    return text.upper() if text.isascii() else text.translate(_UPPER)
 
 
 CASE_CHANGES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": _lower, "UPPER": _upper}
@@ -130,7 +130,9 @@ def string_normalizer(
     change = CASE_CHANGES[case_change_action]
     fold: Callable[[str], str] = str if is_case_sensitive else _lower
     banned = frozenset(fold(word) for word in stopwords)
-    kept = [change(value) for value in row if fold(value) not in banned]
+    if banned:
+        row = [value for value in row if fold(value) not in banned]
+    kept = row if change is str else [change(value) for value in row]
     out = string_array(kept or [""])
     return out[None, :] if text.ndim == 2 else out
 

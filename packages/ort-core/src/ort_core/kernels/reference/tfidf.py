@@ -30,6 +30,7 @@ class NgramPool:
     pairs: tuple[np.ndarray, ...]
     columns: tuple[np.ndarray, ...]
     width: int
+    single: np.ndarray  # the column of each token on its own, -1 where the pool has it in longer n-grams only
 
 
 def decode_pool(
@@ -57,7 +58,10 @@ def decode_pool(
     if used != len(ngram_indexes):
         raise InvalidArgument(f"TfIdfVectorizer: {len(ngram_indexes)} ngram_indexes for {used} n-grams in the pool")
     pairs, columns = _trie(grams, max(len(tokens), 1), min(longest, len(grams)))
-    return NgramPool(tokens, pairs, columns, max(ngram_indexes, default=-1) + 1)
+    single = np.full(len(tokens) + 1, -1, np.int64)
+    if pairs:
+        single[pairs[0]] = columns[0]
+    return NgramPool(tokens, pairs, columns, max(ngram_indexes, default=-1) + 1, single)
 
 
 def _trie(
@@ -114,29 +118,29 @@ def tfidf_vectorizer(
 
 def _token_numbers(rows: np.ndarray, tokens: dict[object, int]) -> np.ndarray:
     """Return the number of each token, -1 for one that the pool does not hold."""
-    distinct, inverse = np.unique(rows.reshape(-1), return_inverse=True)
-    numbers = np.array([tokens.get(token, -1) for token in distinct.tolist()], np.int64)
-    return numbers[inverse].reshape(rows.shape) if rows.size else np.zeros(rows.shape, np.int64)
+    found = map(tokens.get, rows.reshape(-1).tolist(), itertools.repeat(-1))
+    return np.fromiter(found, np.int64, rows.size).reshape(rows.shape)
 
 
 def _counts(numbers: np.ndarray, pool: NgramPool, shortest: int, longest: int, max_skip: int) -> np.ndarray:
     rows, length = numbers.shape
-    total = np.zeros(rows * pool.width, np.int64)
+    cells: list[np.ndarray] = [np.empty(0, np.int64)]
     for size in range(shortest, min(longest, len(pool.pairs)) + 1):
         for distance in range(1, 2 if size == 1 else max_skip + 2):
             windows = length - (size - 1) * distance
             if windows <= 0:
                 break
             columns = _columns(numbers, pool, size, distance, windows)
-            row = np.broadcast_to(np.arange(rows)[:, None], columns.shape)
-            found = columns >= 0
-            total += np.bincount(row[found] * pool.width + columns[found], minlength=total.size)
-    return total.reshape(rows, pool.width)
+            place = columns + (np.arange(rows) * pool.width)[:, None]
+            cells.append(place[columns >= 0])
+    return np.bincount(np.concatenate(cells), minlength=rows * pool.width).reshape(rows, pool.width)
 
 
 def _columns(numbers: np.ndarray, pool: NgramPool, size: int, distance: int, windows: int) -> np.ndarray:
     """Return the output column of the n-gram that starts at each position, -1 where the pool has none."""
     base = max(len(pool.tokens), 1)
+    if size == 1:
+        return pool.single[numbers]  # the last entry is that of -1
     prefix = np.zeros((len(numbers), windows), np.int64)
     for level in range(size):
         token = numbers[:, level * distance : level * distance + windows]

@@ -178,6 +178,13 @@ def _product(
     return Product(left, right, packed, operator)
 
 
+def constant_product(lowering: Lowering, left: View, constant: np.ndarray, operator: str) -> Product:
+    """Return the product of a view and a constant matrix [k, n], packed."""
+    lowering.require_equal(left.shape[-1], constant.shape[0])
+    shape = View(Buffer(F32, constant.size, Place.CONSTANT, 0, constant), constant.shape, (constant.shape[1], 1))
+    return Product(left, shape, _packed(constant, lowering.target), operator)
+
+
 def _packed(constant: np.ndarray, target: Target) -> np.ndarray:
     return pack_panels(np.asarray(constant, np.float32), tile_shape(target).columns)
 

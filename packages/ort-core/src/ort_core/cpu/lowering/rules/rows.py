@@ -11,7 +11,7 @@ from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.views import broadcast_strides, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
-from ort_core.plugin.loops import Scalar, element, exp, log, row_value, unary
+from ort_core.plugin.loops import Scalar, binary, element, exp, log, row_value, select, unary
 
 F32 = DataType.FLOAT
 
@@ -108,6 +108,23 @@ def instance_normalization(lowering: Lowering, node: Node) -> None:
         Pass(((0, centred * row_value(4) * scale + bias),)),
     )
     _emit_rows(lowering, node, state, shape, passes, (node.output,), work=3)
+
+
+def normalizer(lowering: Lowering, node: Node) -> None:
+    """Normalizer of ai.onnx.ml: rows over their largest value, sum of magnitudes, or length; over 0 they stay."""
+    value = _float_input(lowering, node)
+    _, shape = tensor_type(value)
+    if len(shape) not in (1, 2):
+        raise NotLowered("Normalizer of more than two dimensions")
+    kind, before, after = _REDUCTIONS[_NORMS[node.string_attribute("norm", "MAX")]]
+    state, x = _fused_operand(lowering, value, shape, True)
+    norm = after(row_value(1), row_value(0))
+    divisor = (2, select(binary("eq", norm, 0.0), 1.0, norm))
+    passes = (Pass((), (Reduction(kind, before(x), 1),), (divisor,)), Pass(((0, x / row_value(2)),)))
+    _emit_rows(lowering, node, state, shape, passes, (node.output,), work=2)
+
+
+_NORMS = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
 
 
 def reduce(lowering: Lowering, node: Node) -> None:

@@ -1,0 +1,246 @@
+"""LSTM, GRU and RNN: one product for the input's share of all steps, then one step that walks through time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.codegen.packing import aligned_empty
+from ort_core.cpu.codegen.recurrent import (
+    ARGUMENTS,
+    STATES,
+    Cell,
+    padded_units,
+    recurrent_kernel,
+)
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.recurrent_cells import cell_phases, gate_names
+from ort_core.cpu.lowering.rules.products import constant_product
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.views import Buffer, Place, View, count_of, dense_strides
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.loops import element
+
+F32 = DataType.FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A node's constants and sizes: weights [directions, gates, units, .], biases [directions, 2, gates, units]."""
+
+    node: Node
+    gates: int
+    directions: int
+    hidden: int
+    padded: int
+    w: np.ndarray
+    r: np.ndarray
+    b: np.ndarray
+    peepholes: np.ndarray | None
+    is_batch_first: bool
+
+    @property
+    def resets_late(self) -> bool:
+        """Whether a GRU's reset gate works on the product, not on its operand."""
+        return self.node.op_type == "GRU" and self.node.int_attribute("linear_before_reset", 0) != 0
+
+
+def recurrent(lowering: Lowering, node: Node) -> None:
+    """LSTM, GRU and RNN with constant weights."""
+    layer = _layer(lowering, node)
+    x, steps, batch = _input(lowering, layer)
+    shares, share_step, share_row = _shares(lowering, layer, x)
+    has_cell = node.op_type == "LSTM"
+    given = [_present(node, 5), _present(node, 6) if has_cell else None]
+    initial = [_initial(lowering, layer, value, batch) for value in given]
+    outputs = [*node.outputs, None, None, None][:3]
+    wanted = (outputs[0] is not None, outputs[1] is not None, has_cell and outputs[2] is not None)
+    lengths = _present(node, 4)
+    cell = Cell(
+        cell_phases(node, layer.resets_late, layer.peepholes is not None), layer.gates, _vectors(layer).shape[1],
+        has_cell, lengths is not None, (initial[0] is not None, initial[1] is not None), wanted,
+    )  # fmt: skip
+    targets = [_result(lowering, layer, outputs[0], steps, batch), *(_last(lowering, layer, v) for v in outputs[1:])]
+    name, text = recurrent_kernel(cell, lowering.target)
+    states = Buffer(F32, STATES * layer.directions * layer.padded * batch, Place.ARENA)
+    length_view = None if lengths is None else _lengths(lowering, lengths, batch)
+    weights = lowering.constant_view(_packed(layer, cell, lowering.target.lanes), F32)
+    vectors = lowering.constant_view(_vectors(layer), F32)
+    is_reverse = node.string_attribute("direction", "forward") == "reverse"
+    strides = targets[0].strides if targets[0] is not None else (0, 0, 0, 0)
+    result = (strides[1], strides[2], strides[0]) if layer.is_batch_first else strides[:3]
+    state_axes: tuple[KnownDim, KnownDim] = (layer.hidden, layer.directions * layer.hidden)
+    if not layer.is_batch_first:
+        state_axes = (layer.hidden * batch, layer.hidden)
+    words: dict[int, Argument] = {
+        ARGUMENTS.shares: pointer(shares), ARGUMENTS.weights: pointer(weights), ARGUMENTS.vectors: pointer(vectors),
+        ARGUMENTS.states: Pointer(states), ARGUMENTS.error: Pointer(lowering.error_buffer()),
+        ARGUMENTS.steps: steps, ARGUMENTS.batch: batch, ARGUMENTS.hidden: layer.hidden,
+        ARGUMENTS.directions: layer.directions, ARGUMENTS.backwards: int(is_reverse),
+        ARGUMENTS.share_step: share_step, ARGUMENTS.share_row: share_row, ARGUMENTS.result_step: result[0],
+        ARGUMENTS.result_direction: result[1], ARGUMENTS.result_row: result[2],
+        ARGUMENTS.state_direction: state_axes[0], ARGUMENTS.state_row: state_axes[1],
+    }  # fmt: skip
+    optional = [
+        (ARGUMENTS.lengths, length_view), (ARGUMENTS.first_hidden, initial[0]), (ARGUMENTS.first_cell, initial[1]),
+        (ARGUMENTS.result, targets[0]), (ARGUMENTS.last_hidden, targets[1]), (ARGUMENTS.last_cell, targets[2]),
+    ]  # fmt: skip
+    for position, view in optional:
+        words[position] = pointer(weights if view is None else view)
+    reads = [shares.buffer, *(v.buffer for v in (length_view, *initial) if v is not None)]
+    writes = [states, *(v.buffer for v in targets if v is not None)]
+    flops = steps * batch * (2 * layer.directions * layer.gates * layer.hidden * layer.hidden)
+    arguments = [words[position] for position in range(ARGUMENTS.count)]
+    lowering.emit(KernelText(name, text), arguments, reads, writes, flops, (node,), flops)
+    for value, view in zip(outputs, targets, strict=True):
+        if view is not None:
+            lowering.set(value, view)
+
+
+def _layer(lowering: Lowering, node: Node) -> _Layer:
+    gates = len(gate_names(node.op_type))
+    w, r = (lowering.constant_of(node.input(index)) for index in (1, 2))
+    if w is None or r is None or w.dtype != np.float32 or r.dtype != np.float32:
+        raise NotLowered("the weights are not constant float32")
+    directions = 2 if node.string_attribute("direction", "forward") == "bidirectional" else 1
+    hidden = r.shape[-1]
+    if w.ndim != 3 or w.shape[:2] != (directions, gates * hidden) or r.shape != (directions, gates * hidden, hidden):
+        raise NotLowered(f"the weights' shapes {w.shape} and {r.shape} do not fit")
+    if hidden == 0 or w.shape[2] == 0:
+        raise NotLowered("a layer of no units")
+    b = _constant(lowering, _present(node, 3), (directions, 2 * gates * hidden), "biases")
+    b = np.zeros((directions, 2 * gates * hidden), np.float32) if b is None else b
+    has_peepholes = node.op_type == "LSTM" and _present(node, 7) is not None
+    p = _constant(lowering, _present(node, 7), (directions, 3 * hidden), "peepholes") if has_peepholes else None
+    return _Layer(
+        node, gates, directions, hidden, padded_units(hidden, lowering.target),
+        w.reshape(directions, gates, hidden, -1), r.reshape(directions, gates, hidden, hidden),
+        b.reshape(directions, 2, gates, hidden), None if p is None else p.reshape(directions, 3, hidden),
+        node.int_attribute("layout", 0) != 0,
+    )  # fmt: skip
+
+
+def _present(node: Node, index: int) -> Value | None:
+    return node.input(index) if index < len(node.inputs) else None
+
+
+def _constant(lowering: Lowering, value: Value | None, shape: tuple[int, ...], what: str) -> np.ndarray | None:
+    if value is None:
+        return None
+    array = lowering.constant_of(value)
+    if array is None or array.shape != shape or array.dtype != np.float32:
+        raise NotLowered(f"the {what} are not constant float32 of shape {shape}")
+    return array
+
+
+def _input(lowering: Lowering, layer: _Layer) -> tuple[View, KnownDim, KnownDim]:
+    """Return X in its own order of axes, whichever of time and batch comes first in memory, and both sizes."""
+    view = lowering.view(layer.node.input(0))
+    if len(view.shape) != 3 or view.dtype is not F32:
+        raise NotLowered("X is no float32 of rank 3")
+    lowering.require_equal(view.shape[2], layer.w.shape[3])
+    steps, batch = (view.shape[1], view.shape[0]) if layer.is_batch_first else view.shape[:2]
+    if not view.is_contiguous and not view.transposed((1, 0, 2)).is_contiguous:
+        view = lowering.contiguous(layer.node.input(0))
+    return view, steps, batch
+
+
+def _shares(lowering: Lowering, layer: _Layer, x: View) -> tuple[View, KnownDim, KnownDim]:
+    """Append the product of X and all gates' weights plus biases; return it and its strides by step and by row."""
+    turned = not x.is_contiguous
+    dense = x.transposed((1, 0, 2)) if turned else x
+    columns = layer.directions * layer.gates * layer.padded
+    weights = np.zeros((layer.directions, layer.gates, layer.padded, layer.w.shape[3]), np.float32)
+    weights[:, :, : layer.hidden] = layer.w
+    bias = np.zeros((layer.directions, layer.gates, layer.padded), np.float32)
+    bias[:, :, : layer.hidden] = layer.b[:, 0]
+    joined = layer.b[:, 1].copy()
+    if layer.resets_late:
+        joined[:, 2] = 0  # the candidate's recurrent bias is reset, too, so it cannot join the input's
+    bias[:, :, : layer.hidden] += joined
+    shape = (*dense.shape[:2], columns)
+    product = constant_product(lowering, dense, weights.reshape(columns, -1).T, layer.node.op_type)
+    added = lowering.constant_view(bias.reshape(-1), F32)
+    pending = PendingAnchor(product, element(0, F32) + element(1, F32), (added,), shape, (layer.node,))
+    target = lowering.new_view(F32, shape)
+    product.store(lowering, pending, target)
+    outer, inner = target.strides[:2]
+    time_first = turned if layer.is_batch_first else not turned
+    return (target, outer, inner) if time_first else (target, inner, outer)
+
+
+def _packed(layer: _Layer, cell: Cell, lanes: int) -> np.ndarray:
+    """Return the recurrent weights in panels: [direction, phase, panel, k, gate, lane], flat."""
+    panels = layer.padded // lanes
+    wide = np.zeros((layer.directions, layer.gates, layer.padded, layer.hidden), np.float32)
+    wide[:, :, : layer.hidden] = layer.r
+    parts = []
+    for direction in range(layer.directions):
+        for phase in cell.phases:
+            chosen = wide[direction, list(phase.gates)].reshape(len(phase.gates), panels, lanes, layer.hidden)
+            parts.append(np.ascontiguousarray(chosen.transpose(1, 3, 0, 2)).reshape(-1))
+    packed = aligned_empty((sum(part.size for part in parts),))
+    return np.concatenate(parts, out=packed)
+
+
+def _vectors(layer: _Layer) -> np.ndarray:
+    """Return the constant vectors that expressions read, [directions, vectors, padded]: peepholes or inner bias."""
+    rows = np.zeros((layer.directions, 0, layer.hidden), np.float32)
+    if layer.peepholes is not None:
+        rows = layer.peepholes
+    elif layer.resets_late:
+        rows = layer.b[:, 1, 2:3]
+    wide = np.zeros((*rows.shape[:2], layer.padded), np.float32)
+    wide[:, :, : layer.hidden] = rows
+    return wide
+
+
+def _initial(lowering: Lowering, layer: _Layer, value: Value | None, batch: KnownDim) -> View | None:
+    if value is None:
+        return None
+    view = lowering.contiguous(value)
+    _check_state(lowering, layer, view.shape, batch)
+    if view.dtype is not F32:
+        raise NotLowered("an initial state that is not float32")
+    return view
+
+
+def _check_state(lowering: Lowering, layer: _Layer, shape: tuple[KnownDim, ...], batch: KnownDim) -> None:
+    expected: tuple[KnownDim, ...] = (layer.directions, batch, layer.hidden)
+    if layer.is_batch_first:
+        expected = (batch, layer.directions, layer.hidden)
+    if len(shape) != 3:
+        raise NotLowered("a state that is not of rank 3")
+    for found, wanted in zip(shape, expected, strict=True):
+        lowering.require_equal(found, wanted)
+
+
+def _lengths(lowering: Lowering, value: Value, batch: KnownDim) -> View:
+    view = lowering.contiguous(value)
+    if view.dtype is not DataType.INT32 or len(view.shape) != 1:
+        raise NotLowered("sequence_lens is no vector of int32")
+    lowering.require_equal(view.shape[0], batch)
+    return view
+
+
+def _result(lowering: Lowering, layer: _Layer, value: Value | None, steps: KnownDim, batch: KnownDim) -> View | None:
+    """Return where every step's states go: inside a group as [time, batch, direction, unit], as models read them."""
+    if value is None:
+        return None
+    directions, hidden = layer.directions, layer.hidden
+    if lowering.is_output(value) or layer.is_batch_first:
+        by_step: tuple[KnownDim, ...] = (steps, directions, batch)
+        first = (batch, steps, directions) if layer.is_batch_first else by_step
+        return lowering.result_view(value, (*first, hidden))
+    shape = (steps, batch, directions, hidden)
+    buffer = Buffer(F32, count_of(shape), Place.ARENA)
+    return View(buffer, shape, dense_strides(shape)).transposed((0, 2, 1, 3))
+
+
+def _last(lowering: Lowering, layer: _Layer, value: Value | None) -> View | None:
+    if value is None:
+        return None
+    _, shape = tensor_type(value)
+    return lowering.result_view(value, shape)
