@@ -81,18 +81,29 @@ class ScalarPrinter:
             text = f"{kind} {names[operation]} {arguments[0].typed}, {arguments[1].text}"
             return emitter.assign(vector_type(self._width, "i1"), text)
         if len(arguments) == 2:
-            return self._binary(operation, type_, arguments, is_float)
+            return self._binary(node, type_, arguments, is_float)
         return self._unary(operation, type_, arguments[0], is_float)
 
-    def _binary(self, operation: str, type_: str, arguments: list[Operand], is_float: bool) -> Operand:
+    def _binary(self, node: Scalar, type_: str, arguments: list[Operand], is_float: bool) -> Operand:
+        operation = node.operation
         left, right = arguments
         if operation in ("min", "max"):
             name = f"llvm.{operation}imum" if is_float else f"llvm.s{operation}"
             if not is_float:
                 return self._emitter.call(type_, f"{name}.{suffix(type_)}", left, right)
+            if _is_number(node.arguments[0]):
+                left, right = right, left
+            if _is_number(node.arguments[0]) or _is_number(node.arguments[1]):
+                return self._bounded(operation, type_, left, right)
             return self._minimum(operation, type_, left, right)
         opcode = (_FLOAT if is_float else _INTEGER)[operation]
         return self._emitter.assign(type_, f"{opcode} {left.typed}, {right.text}")
+
+    def _bounded(self, operation: str, type_: str, value: Operand, bound: Operand) -> Operand:
+        # No comparison with NaN holds, so NaN stays; in this order it is one instruction of x86.
+        predicate = "olt" if operation == "min" else "ogt"
+        emitter, bits = self._emitter, vector_type(self._width, "i1")
+        return emitter.select(emitter.assign(bits, f"fcmp {predicate} {bound.typed}, {value.text}"), bound, value)
 
     def _minimum(self, operation: str, type_: str, left: Operand, right: Operand) -> Operand:
         # NaN of either side wins: an unordered comparison takes the left, an ordered one with the right NaN the right.
@@ -158,6 +169,10 @@ class ScalarPrinter:
         element = type_ if self._width == 1 else type_[1:-1].partition(" x ")[2]
         lanes = ", ".join([f"{element} {value}"] * self._width)
         return Operand(type_, str(value) if self._width == 1 else f"<{lanes}>")
+
+
+def _is_number(node: Scalar) -> bool:
+    return node.operation == "constant" and not math.isnan(node.value)
 
 
 def constant(value: float | int | bool, dtype: DataType, width: int) -> Operand:
