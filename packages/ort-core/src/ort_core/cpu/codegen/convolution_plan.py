@@ -17,6 +17,8 @@ class ConvolutionArguments:
     ``x`` points to the first tap of the first output: into the border if there is one. Every tap of every output must
     lie inside the buffer; nothing else is read. ``weights`` are packed and aligned to 64 bytes. ``height`` and
     ``width`` are the output's. ``y`` may be the very tensor that the epilogue adds, but must not overlap ``x``.
+    Where ``Convolution.border`` is set, ``x`` points to the input's first pixel, and ``x_height`` and ``x_width`` are
+    its sizes; else they are not read. ``scale`` and ``scale_image``, its stride, are read where ``is_scaled``.
     """
 
     x: int = 0
@@ -29,7 +31,11 @@ class ConvolutionArguments:
     x_image: int = 7
     y_row: int = 8
     y_image: int = 9
-    epilogue: int = 10
+    x_height: int = 10
+    x_width: int = 11
+    scale: int = 12
+    scale_image: int = 13
+    epilogue: int = 14
 
 
 ARGUMENTS = ConvolutionArguments()
@@ -51,6 +57,9 @@ class Convolution:
         y_pixel: elements from one output pixel to the next; ``None``: ``out_channels``.
         expected_width: the output width that tiles are made for; every width works. For a 1x1 convolution of stride 1
             on contiguous tensors pass all pixels as one row: height 1, this ``batch * height * width``.
+        border: rows and columns of zeros around the input that are not in memory: top, left, bottom, right. ``None``:
+            they are, if the windows reach beyond the input. Narrow kernels only.
+        is_scaled: each input channel is multiplied by a number of its image, given at run time. Windows of 1x1 only.
     """
 
     in_channels: int
@@ -63,6 +72,8 @@ class Convolution:
     x_pixel: int | None = None
     y_pixel: int | None = None
     expected_width: int | None = None
+    border: tuple[int, int, int, int] | None = None
+    is_scaled: bool = False
 
     @property
     def group_inputs(self) -> int:

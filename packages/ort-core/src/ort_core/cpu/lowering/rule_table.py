@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
+from ort_core.cpu.lowering.rules.convolutions import convolution
 from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
+from ort_core.cpu.lowering.rules.pooling import pooling
 from ort_core.cpu.lowering.rules.products import gemm, matmul
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
@@ -27,7 +28,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("com.microsoft", "SkipLayerNormalization"): layer_normalization,
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): layer_normalization,
     **{("", name): reduce for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare",
-                                       "ReduceL1", "ReduceL2", "GlobalAveragePool")},
+                                       "ReduceL1", "ReduceL2")},
     ("", "Conv"): convolution,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,

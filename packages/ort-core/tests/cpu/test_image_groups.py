@@ -1,0 +1,114 @@
+"""Groups of image operators: every node is compiled, and the results are those of the reference provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import ort_core as ort
+from ort_core.cpu.partition import CpuPartition
+from ort_core.tolerances import compare
+
+N = helper.make_node
+Agrees = Callable[..., None]
+
+
+def numbers(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+@pytest.fixture
+def agrees(monkeypatch: pytest.MonkeyPatch) -> Agrees:
+    """Return a check of a graph with input ``x`` and output ``y`` for images of several sizes."""
+    partitions: list[CpuPartition] = []
+    build = CpuPartition.__init__
+
+    def noted(self: CpuPartition, *arguments: object) -> None:
+        build(self, *arguments)  # type: ignore[arg-type]  # passed on as they came
+        partitions.append(self)
+
+    monkeypatch.setattr(CpuPartition, "__init__", noted)
+
+    def check(
+        nodes: Sequence[NodeProto], constants: Mapping[str, np.ndarray], shape: Sequence[int | str],
+        *sizes: tuple[int, ...], opset: int = 20,
+    ) -> None:  # fmt: skip
+        info = helper.make_tensor_value_info
+        initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+        ins, outs = [info("x", TensorProto.FLOAT, shape)], [info("y", TensorProto.FLOAT, None)]
+        graph = helper.make_graph(list(nodes), "images", ins, outs, initializer=initializers)
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 2
+        reference = ort.InferenceSession(model, options, providers=["ReferenceExecutionProvider"])
+        partitions.clear()
+        compiled = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        assert partitions, "nothing went to the CPU provider"
+        refusals = {node.op_type: reason for each in partitions for node, reason in each.refusals.items()}
+        assert not refusals, f"not compiled: {refusals}"
+        assert sum(len(each.native_programs) for each in partitions) == 1, "not one program"
+        for number, size in enumerate(sizes):
+            feeds = {"x": numbers(number, *size)}
+            (found,), (expected,) = compiled.run(None, feeds), reference.run(None, feeds)
+            assert found.shape == expected.shape, size
+            comparison = compare(found, expected, "approximate")
+            assert comparison.passes, f"{size}: {comparison}"
+
+    return check
+
+
+def test_squeeze_and_excitation_scales_the_input_of_the_next_convolution(agrees: Agrees) -> None:
+    nodes = [
+        N("Conv", ["x", "depthwise"], ["a"], group=20, pads=[1, 1, 1, 1]),
+        N("ReduceMean", ["a", "axes"], ["pooled"], keepdims=1),
+        N("Conv", ["pooled", "squeeze"], ["narrow"]),
+        N("Relu", ["narrow"], ["rectified"]),
+        N("Conv", ["rectified", "excite"], ["wide"]),
+        N("Sigmoid", ["wide"], ["scale"]),
+        N("Mul", ["a", "scale"], ["scaled"]),
+        N("Conv", ["scaled", "project", "bias"], ["y"]),
+    ]
+    constants = {
+        "depthwise": numbers(1, 20, 1, 3, 3), "axes": np.array([2, 3], np.int64), "squeeze": numbers(2, 5, 20, 1, 1),
+        "excite": numbers(3, 20, 5, 1, 1), "project": numbers(4, 12, 20, 1, 1, scale=0.2), "bias": numbers(5, 12),
+    }  # fmt: skip
+    agrees(nodes, constants, ["N", 20, "H", 9], (1, 20, 7, 9), (3, 20, 12, 9))
+
+
+@pytest.mark.parametrize("kind", ["input_is_read_twice", "factor_per_pixel", "window_of_3x3"])
+def test_product_that_is_no_channel_scale_is_computed_before_the_convolution(agrees: Agrees, kind: str) -> None:
+    taps = 3 if kind == "window_of_3x3" else 1
+    nodes = [N("Mul", ["x", "factor"], ["scaled"]), N("Conv", ["scaled", "w"], ["z"], pads=[taps // 2] * 4)]
+    nodes += (
+        [N("Concat", ["z", "scaled"], ["y"], axis=1)] if kind == "input_is_read_twice" else [N("Relu", ["z"], ["y"])]
+    )
+    factor = numbers(1, 1, 1, 1, 6) if kind == "factor_per_pixel" else numbers(1, 1, 8, 1, 1)
+    agrees(nodes, {"factor": factor, "w": numbers(2, 5, 8, taps, taps)}, ["N", 8, 5, 6], (2, 8, 5, 6))
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("operator", ["ReduceMean", "ReduceMax"])
+@pytest.mark.parametrize("channels", [5, 40, 160])
+def test_reduction_over_space_reads_channels_last_images(
+    agrees: Agrees, operator: str, keep: int, channels: int
+) -> None:
+    nodes = [
+        N("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        N(operator, ["a", "axes"], ["b"], keepdims=keep),
+        N("Neg", ["b"], ["y"]),
+    ]
+    constants = {"w": numbers(1, channels, 3, 3, 3), "axes": np.array([-1, 2], np.int64)}
+    agrees(nodes, constants, ["N", 3, 6, "W"], (1, 3, 6, 5), (2, 3, 6, 17))
+
+
+@pytest.mark.parametrize("counts", [0, 1])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_pooling_that_rounds_its_size_up_stops_at_the_image(agrees: Agrees, operator: str, counts: int) -> None:
+    attributes = {"count_include_pad": counts} if operator == "AveragePool" else {}
+    window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [0, 1, 0, 1]}
+    nodes = [N(operator, ["x"], ["a"], ceil_mode=1, **window, **attributes), N("Neg", ["a"], ["y"])]
+    agrees(nodes, {}, ["N", 18, 8, 10], (2, 18, 8, 10))
