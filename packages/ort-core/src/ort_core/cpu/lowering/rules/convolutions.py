@@ -11,14 +11,13 @@ from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_weights
 from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
-from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
-from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of
+from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
 
@@ -68,7 +67,8 @@ class ConvolutionAnchor:
             x = emit_padded(lowering, x, self.pads)
         packed = (pack_narrow_weights if narrow else pack_weights)(spec, self.weights, machine)
         make = narrow_kernel if narrow else convolution_kernel
-        kernel = kernel_text("conv", lambda name: module_text(make(name, spec, machine)))
+        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
         aligned = aligned_empty(packed.shape)  # the kernels load whole, aligned vectors of weights
         aligned[...] = packed
         weights = lowering.constant_view(aligned, F32)
@@ -86,7 +86,8 @@ class ConvolutionAnchor:
         flops = count_of(y.shape) * (2 * spec.depth)
         reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
         reads.extend([self.scale.buffer] if self.scale is not None else [])
-        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops)
+        moved = moved_nbytes([x, weights, y, *pending.inputs])
+        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved)
 
     def _scale_words(self) -> tuple[Argument, Argument]:
         return (0, 0) if self.scale is None else (pointer(self.scale), self.scale.strides[0])

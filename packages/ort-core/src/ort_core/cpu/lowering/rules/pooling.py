@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.pooling import ARGUMENTS, Pooling, pooling_kernel
 from ort_core.cpu.lowering.layout_steps import as_images, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
-from ort_core.cpu.lowering.views import View, channels_last, count_of, dense_strides, ordered_strides
+from ort_core.cpu.lowering.views import View, channels_last, count_of, dense_strides, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import DataType, Node
 
 F32 = DataType.FLOAT
@@ -56,10 +55,13 @@ def pool_whole(lowering: Lowering, node: Node, x: View, *, is_maximum: bool) -> 
 
 
 def _emit(lowering: Lowering, node: Node, spec: Pooling, x: View, y: View) -> None:
-    kernel_code = kernel_text("pool", lambda name: module_text(pooling_kernel(name, spec, lowering.target)))
+    machine = lowering.target
+    kernel_code = kernel_text("pool", repr(spec), lambda name: pooling_kernel(name, spec, machine), is_vectorised=True)
     words: list[Argument] = [
         pointer(x), pointer(y), y.shape[0], y.shape[2], y.shape[3], x.shape[2], x.shape[3], x.strides[2], x.strides[0],
         y.strides[2], y.strides[0],
     ]  # fmt: skip
     assert len(words) == ARGUMENTS.epilogue
-    lowering.emit(kernel_code, words, [x.buffer], [y.buffer], count_of(x.shape), (node,), count_of(x.shape))
+    lowering.emit(
+        kernel_code, words, [x.buffer], [y.buffer], count_of(x.shape), (node,), count_of(x.shape), moved_nbytes([x, y])
+    )  # fmt: skip
