@@ -112,3 +112,27 @@ def test_pooling_that_rounds_its_size_up_stops_at_the_image(agrees: Agrees, oper
     window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [0, 1, 0, 1]}
     nodes = [N(operator, ["x"], ["a"], ceil_mode=1, **window, **attributes), N("Neg", ["a"], ["y"])]
     agrees(nodes, {}, ["N", 18, 8, 10], (2, 18, 8, 10))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "given"),
+    [
+        ({"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, "scales"),
+        ({}, "scales"),
+        ({"nearest_mode": "round_prefer_ceil"}, "sizes"),
+    ],
+    ids=["floored", "centred", "by_sizes"],
+)
+@pytest.mark.parametrize("factors", [(2, 2), (3, 1), (4, 5)])
+def test_resize_by_whole_factors_repeats_pixels(
+    agrees: Agrees, attributes: dict[str, str], given: str, factors: tuple[int, int]
+) -> None:
+    is_sized = given == "sizes"
+    names = ["a", "", "", "given"] if is_sized else ["a", "", "given"]
+    nodes = [N("Conv", ["x", "w"], ["a"]), N("Resize", names, ["b"], **attributes), N("Neg", ["b"], ["y"])]
+    scales, sizes = np.array([1, 1, *factors], np.float32), np.array([2, 7, 5 * factors[0], 6 * factors[1]], np.int64)
+    constants = {"w": numbers(1, 7, 3, 1, 1), "given": sizes if is_sized else scales}
+    if is_sized:
+        agrees(nodes, constants, [2, 3, 5, 6], (2, 3, 5, 6))
+    else:
+        agrees(nodes, constants, ["N", 3, "H", 6], (2, 3, 5, 6), (1, 3, 1, 6))

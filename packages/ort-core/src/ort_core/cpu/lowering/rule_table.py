@@ -10,6 +10,7 @@ from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.pooling import pooling
 from ort_core.cpu.lowering.rules.products import gemm, matmul
+from ort_core.cpu.lowering.rules.resizing import resize
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
@@ -29,7 +30,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): layer_normalization,
     **{("", name): reduce for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare",
                                        "ReduceL1", "ReduceL2")},
-    ("", "Conv"): convolution,
+    ("", "Conv"): convolution, ("", "Resize"): resize, ("", "Upsample"): resize,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
 }  # fmt: skip
