@@ -136,3 +136,28 @@ def test_resize_by_whole_factors_repeats_pixels(
         agrees(nodes, constants, [2, 3, 5, 6], (2, 3, 5, 6))
     else:
         agrees(nodes, constants, ["N", 3, "H", 6], (2, 3, 5, 6), (1, 3, 1, 6))
+
+
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (0, 2, 1, 0)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "height", "width"), [(32, 48, 9, 12), (64, 32, 12, 12), (80, 96, 13, 11)]
+)
+def test_convolution_of_many_tiles_and_channels_has_bias_residual_and_activation(
+    agrees: Agrees, inputs: int, outputs: int, height: int, width: int, pads: tuple[int, ...]
+) -> None:
+    nodes = [
+        N("Conv", ["x", "first"], ["a"]),
+        N("Conv", ["a", "w", "bias"], ["b"], pads=pads),
+        N("Conv", ["b", "last"], ["c"]),
+        N("Add", ["b", "c"], ["d"]),
+        N("Relu", ["d"], ["e"]),
+        N("Conv", ["e", "w2", "bias2"], ["f"], pads=[1, 1, 1, 1]),
+        N("Add", ["e", "f"], ["g"]),
+        N("Relu", ["g"], ["y"]),
+    ]
+    constants = {
+        "first": numbers(1, inputs, 3, 1, 1), "w": numbers(2, outputs, inputs, 3, 3, scale=0.06),
+        "bias": numbers(3, outputs), "last": numbers(4, outputs, outputs, 1, 1, scale=0.1),
+        "w2": numbers(5, outputs, outputs, 3, 3, scale=0.05), "bias2": numbers(6, outputs),
+    }  # fmt: skip
+    agrees(nodes, constants, ["N", 3, height, width], (1, 3, height, width), (3, 3, height, width))

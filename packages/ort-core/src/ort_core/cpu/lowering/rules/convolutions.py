@@ -16,6 +16,7 @@ from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channe
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
+from ort_core.cpu.lowering.rules.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
@@ -59,6 +60,12 @@ class ConvolutionAnchor:
         if pending.expression.operation != "input":
             epilogue = Epilogue(pending.expression, tuple(kind for kind in kinds if kind is not None))
         machine = lowering.target
+        if self.rank == 4 and takes_winograd(
+            self.weights, self.strides, self.dilations, self.groups, pending.shape, machine
+        ):
+            operands, operators = pending.inputs, pending.operators
+            emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators)
+            return
         spec, sizes = self._spec(x, y, epilogue)
         narrow = is_narrow(spec, machine)
         if any(self.pads) and narrow:
