@@ -161,3 +161,19 @@ def test_convolution_of_many_tiles_and_channels_has_bias_residual_and_activation
         "w2": numbers(5, outputs, outputs, 3, 3, scale=0.05), "bias2": numbers(6, outputs),
     }  # fmt: skip
     agrees(nodes, constants, ["N", 3, height, width], (1, 3, height, width), (3, 3, height, width))
+
+
+@pytest.mark.parametrize("channels", [32, 256])
+def test_winograd_error_is_that_of_a_float32_sum(channels: int) -> None:
+    x, w = numbers(1, 1, channels, 16, 16), numbers(2, channels, channels, 3, 3, scale=(9 * channels) ** -0.5)
+    info = helper.make_tensor_value_info
+    ins, outs = [info("x", TensorProto.FLOAT, x.shape)], [info("y", TensorProto.FLOAT, None)]
+    nodes = [N("Conv", ["x", "w"], ["a"]), N("Neg", ["a"], ["y"])]
+    graph = helper.make_graph(nodes, "sum", ins, outs, initializer=[numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": x})
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))
+    expected = -np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
+    # The error that the other convolution kernels are held to, times two for the transforms.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=8 * np.finfo(np.float32).eps * (4 + (9 * channels) ** 0.5))

@@ -94,6 +94,7 @@ DENSE = [
     (Convolution(1, 1, (5, 5), (1, 2), (1, 2)), (1, 20, 20), (2, 2, 2, 2)),
     (Convolution(16, 80, (1, 7), expected_width=30), (1, 4, 30), (0, 3, 0, 3)),
     (Convolution(300, 320, (3, 3)), (1, 6, 31), (1, 1, 1, 1)),
+    (Convolution(1024, 72, (1, 1), expected_width=20), (1, 3, 20), (0, 0, 0, 0)),  # pixels a page apart
     (Convolution(12, 20, (3, 3), groups=2), (1, 8, 9), (1, 1, 1, 1)),
     (Convolution(6, 15, (3, 3), (2, 1), groups=3), (2, 8, 9), (1, 1, 1, 1)),
     (Convolution(128, 128, (3, 3), groups=2, expected_width=9), (1, 8, 9), (1, 1, 1, 1)),

@@ -39,6 +39,7 @@ class ConvolutionArguments:
 
 
 ARGUMENTS = ConvolutionArguments()
+PAGE_NBYTES = 4096  # what a way of a usual first-level cache holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Tiling:
 
 def tiling(spec: Convolution, target: Target) -> Tiling:
     """Choose tiles that fill the registers and fit the expected width."""
-    vectors, pixels = register_tile(target)
+    vectors, pixels = register_tile(target, spec)
     width = spec.expected_width
     rows = max(1, pixels // width) if width else 1
     return Tiling(rows, tile_widths(width, pixels), vectors)
@@ -141,8 +142,16 @@ def tile_widths(width: int | None, pixels: int) -> tuple[int, ...]:
     return _falling(main, width % main, 1)
 
 
-def register_tile(target: Target) -> tuple[int, int]:
-    """Return (vectors of channels, pixels) whose sums, with the weights and one input, fill the registers."""
+def register_tile(target: Target, spec: Convolution | None = None) -> tuple[int, int]:
+    """Return (vectors of channels, pixels) whose sums, with the weights and one input, fill the registers.
+
+    Pixels that lie a multiple of a page apart share one set of the first-level cache, eight lines: a tile of more reads
+    all its pixels from the second level. Measured for 1024 to 256 channels of 14x14 images on two threads, with 14
+    pixels and with 6: 172 and 224 GFLOP/s.
+    """
+    if spec is not None and target.vector_registers >= 32 and target.lanes >= 16:
+        if spec.strides[1] * spec.input_pitch * 4 % PAGE_NBYTES == 0:
+            return 4, 6
     vectors = 2 if target.lanes >= 8 else 4
     return vectors, (target.vector_registers - vectors - 2) // vectors
 
@@ -177,7 +186,7 @@ class Panels:
 
 def panels(spec: Convolution, target: Target) -> Panels:
     """Cut the output channels of a group into panels."""
-    vectors = register_tile(target)[0]
+    vectors = register_tile(target, spec)[0]
     width = target.lanes
     full, rest = divmod(spec.group_outputs, vectors * width)
     return Panels(full, (Lanes(width, width),) * vectors, channel_vectors(rest, width))
