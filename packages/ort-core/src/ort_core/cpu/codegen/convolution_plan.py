@@ -149,9 +149,9 @@ def register_tile(target: Target, spec: Convolution | None = None) -> tuple[int,
     all its pixels from the second level. Measured for 1024 to 256 channels of 14x14 images on two threads, with 14
     pixels and with 6: 172 and 224 GFLOP/s.
     """
-    if spec is not None and target.vector_registers >= 32 and target.lanes >= 16:
-        if spec.strides[1] * spec.input_pitch * 4 % PAGE_NBYTES == 0:
-            return 4, 6
+    is_large = target.vector_registers >= 32 and target.lanes >= 16
+    if spec is not None and is_large and spec.strides[1] * spec.input_pitch * 4 % PAGE_NBYTES == 0:
+        return 4, 6
     vectors = 2 if target.lanes >= 8 else 4
     return vectors, (target.vector_registers - vectors - 2) // vectors
 
