@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.code_cache import compiled, compiled_late
 from ort_core.cpu.codegen.emitter import Emitter, module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target
+from ort_core.cpu.codegen.late_text import LateText
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
@@ -393,19 +394,17 @@ def _wanted_threads(work: int) -> int:
 
 def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], np.ndarray]:
     functions = [k.code for k in lowering.kernels.values() if isinstance(k.code, Emitter)]
-    texts = [k.code for k in lowering.kernels.values() if isinstance(k.code, str)]
     modules = [compiled(module_text(functions), target)] if functions else []
-    modules.extend(compiled(text, target) for text in texts)
-    where: dict[str, int] = {}
-    own = modules[0] if functions else None
+    where = {function.name: modules[0].address(function.name) for function in functions}
     for kernel in lowering.kernels.values():
         if isinstance(kernel.code, Emitter):
-            assert own is not None
-            where[kernel.name] = own.address(kernel.name)
-    for kernel, module in zip(
-        [k for k in lowering.kernels.values() if isinstance(k.code, str)], modules[bool(functions) :]
-    ):
+            continue
+        if isinstance(kernel.code, LateText):
+            module = compiled_late(kernel.code, target)
+        else:
+            module = compiled(kernel.code, target)
         where[kernel.name] = module.address(kernel.name)
+        modules.append(module)
     return modules, np.array([where[step.kernel] for step in lowering.steps], np.int64)
 
 

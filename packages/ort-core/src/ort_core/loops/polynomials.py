@@ -14,7 +14,6 @@ from ort_core.loops.scalar import (
     bitcast,
     cast,
     fma,
-    maximum,
     minimum,
     select,
     unary,
@@ -27,24 +26,26 @@ MAX_ULP = {"exp": 2.0, "log": 2.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0}
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # high part exact in 9 bits, so that n * high is exact
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+_EXP_OVERFLOW, _EXP_UNDERFLOW = 88.72283935546875, -87.33654022216797  # the last floats with a finite, normal result
+_ROUNDER = 1.5 * 2.0**23  # added to a number of at most 22 bits, leaves its integer in the lowest bits
 
 
 def exp(x: Scalar) -> Scalar:
-    """``e**x``: 2**n times a polynomial in the remainder; 0 below -103.97, infinity above 88.73, NaN for NaN."""
-    bounded = minimum(maximum(x, -104.0), 89.0)
-    n = unary("rint", bounded * _LOG2_E)
-    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, bounded))
+    """``e**x``: 2**n times a polynomial in the remainder; 0 below -87.34, infinity above 88.72, NaN for NaN.
+
+    n is rounded by an addition and put into the exponent by a shift of the sum's bits: what is above n is shifted out.
+    Arguments out of range give nonsense up to the end, where it is replaced.
+    """
+    shifted = fma(x, _LOG2_E, _ROUNDER)
+    n = shifted - _ROUNDER
+    r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
     p: Scalar = fma(r, _EXP[0], _EXP[1])
     for coefficient in _EXP[2:]:
         p = fma(p, r, coefficient)
-    y = fma(p * r, r, r) + 1.0
-    # 2**n in two factors: n reaches 128 and -150, outside the exponents of normal numbers.
-    half = binary("ashr", cast(n, I32), 1)
-    return y * _power_of_two(half) * _power_of_two(binary("sub", cast(n, I32), half))
-
-
-def _power_of_two(n: Scalar) -> Scalar:
-    return bitcast(binary("shl", binary("add", n, 127), 23), F32)
+    y = fma(p, r * r, r) + 1.0
+    scaled = bitcast(binary("add", bitcast(y, I32), binary("shl", bitcast(shifted, I32), 23)), F32)
+    scaled = select(binary("le", x, _EXP_OVERFLOW), scaled, x + float("inf"))  # NaN stays NaN
+    return select(binary("lt", x, _EXP_UNDERFLOW), 0.0, scaled)
 
 
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,

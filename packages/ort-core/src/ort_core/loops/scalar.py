@@ -154,3 +154,19 @@ def operations(root: Scalar) -> int:
             seen.add(id(node))
             stack.extend(node.arguments)
     return len(seen)
+
+
+def structure(root: Scalar) -> str:
+    """Return a text that is equal for expressions of the same operations, constants and sharing."""
+    numbers: dict[int, int] = {}
+    lines: list[str] = []
+
+    def walk(node: Scalar) -> int:
+        if id(node) not in numbers:
+            arguments = [walk(argument) for argument in node.arguments]
+            lines.append(f"{node.operation} {node.dtype.name} {arguments} {node.index} {node.value!r}")
+            numbers[id(node)] = len(numbers)
+        return numbers[id(node)]
+
+    walk(root)
+    return ";".join(lines)

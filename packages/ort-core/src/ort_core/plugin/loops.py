@@ -18,6 +18,7 @@ from ort_core.loops.scalar import (
     operations,
     row_value,
     select,
+    structure,
     substitute,
     unary,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "row_value",
     "select",
     "sigmoid",
+    "structure",
     "substitute",
     "tanh",
     "unary",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,10 +48,10 @@ def expected(spec: Convolution, x: np.ndarray, weights: np.ndarray, pads: Pads) 
 
 def computed(
     run: RunKernel, spec: Convolution, x: np.ndarray, weights: np.ndarray, pads: Pads, target: Target,
-    operands: tuple[np.ndarray, ...] = (),
+    operands: tuple[np.ndarray, ...] = (), scale: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Return what the generated kernel makes of it; the border is made here."""
-    top, left, bottom, right = pads
+    """Return what the generated kernel makes of it; the border is made here unless the kernel makes it up."""
+    top, left, bottom, right = (0, 0, 0, 0) if spec.border else pads
     padded = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
     shape = expected(spec, x[:1, :, :, :], weights, pads).shape
     batch, height, width, channels = x.shape[0], *shape[1:]
@@ -60,7 +61,7 @@ def computed(
     row, image = padded.shape[2] * padded.shape[3], int(np.prod(padded.shape[1:]))
     entries: list[int | np.ndarray] = [
         padded, packed, np.full((batch, height, width, channels), np.nan, np.float32), batch, height, width, row, image,
-        width * channels, height * width * channels,
+        width * channels, height * width * channels, x.shape[1], x.shape[2], 0 if scale is None else scale, x.shape[3],
     ]  # fmt: skip
     for operand in operands:
         entries.append(operand)
@@ -93,6 +94,7 @@ DENSE = [
     (Convolution(1, 1, (5, 5), (1, 2), (1, 2)), (1, 20, 20), (2, 2, 2, 2)),
     (Convolution(16, 80, (1, 7), expected_width=30), (1, 4, 30), (0, 3, 0, 3)),
     (Convolution(300, 320, (3, 3)), (1, 6, 31), (1, 1, 1, 1)),
+    (Convolution(1024, 72, (1, 1), expected_width=20), (1, 3, 20), (0, 0, 0, 0)),  # pixels a page apart
     (Convolution(12, 20, (3, 3), groups=2), (1, 8, 9), (1, 1, 1, 1)),
     (Convolution(6, 15, (3, 3), (2, 1), groups=3), (2, 8, 9), (1, 1, 1, 1)),
     (Convolution(128, 128, (3, 3), groups=2, expected_width=9), (1, 8, 9), (1, 1, 1, 1)),
@@ -117,6 +119,31 @@ def test_convolution_equals_the_sum_in_float64(
     x, weights = arrays(spec, size)
     actual = computed(run_kernel, spec, x, weights, pads, target)
     assert_close(actual, expected(spec, x, weights, pads), spec.depth)
+
+
+@pytest.mark.parametrize("expected_width", [None, 7])
+@pytest.mark.parametrize(("spec", "size", "pads"), NARROW)
+def test_narrow_convolution_makes_up_the_border_that_is_not_in_memory(
+    run_kernel: RunKernel, target: Target, spec: Convolution, size: tuple[int, int, int], pads: Pads,
+    expected_width: int | None,
+) -> None:  # fmt: skip
+    bordered = replace(spec, border=pads, expected_width=expected_width)
+    for height, width in (size[1:], (5, 5), (size[1], 29)):
+        x, weights = arrays(spec, (size[0], height, width))
+        actual = computed(run_kernel, bordered, x, weights, pads, target)
+        assert_close(actual, expected(spec, x, weights, pads), spec.depth)
+
+
+@pytest.mark.parametrize(
+    "spec", [Convolution(40, 24), Convolution(17, 33, expected_width=14), Convolution(8, 70, strides=(2, 2))]
+)
+def test_pointwise_convolution_multiplies_the_channels_of_each_image(
+    run_kernel: RunKernel, target: Target, spec: Convolution
+) -> None:
+    x, weights = arrays(spec, (3, 5, 17))
+    scale = np.random.default_rng(2).standard_normal((3, spec.in_channels)).astype(np.float32)
+    actual = computed(run_kernel, replace(spec, is_scaled=True), x, weights, (0, 0, 0, 0), target, scale=scale)
+    assert_close(actual, expected(spec, x * scale[:, None, None, :], weights, (0, 0, 0, 0)), 4 * spec.depth)
 
 
 @pytest.mark.parametrize("expected_width", [None, 4, 7, 20])
@@ -178,12 +205,15 @@ def test_convolution_of_no_images_does_nothing(run_kernel: RunKernel, groups: in
     assert computed(run_kernel, spec, x, weights, (0, 0, 0, 0), host_target()).shape == (0, 3, 3, 6)
 
 
+BORDERED = [(replace(spec, border=pads), size, pads) for spec, size, pads in NARROW]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="closes memory pages by a call of Linux")
-@pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW)
+@pytest.mark.parametrize(("spec", "size", "pads"), DENSE + NARROW + BORDERED)
 def test_convolution_reads_nothing_beside_its_tensors(
     closed_at_the_end: Callable[[np.ndarray], np.ndarray], spec: Convolution, size: tuple[int, int, int], pads: Pads
 ) -> None:
-    top, left, bottom, right = pads
+    top, left, bottom, right = (0, 0, 0, 0) if spec.border else pads
     x, weights = arrays(spec, size)
     wanted = expected(spec, x, weights, pads)
     padded = closed_at_the_end(np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0))))
@@ -194,7 +224,7 @@ def test_convolution_reads_nothing_beside_its_tensors(
     table = np.array(
         [
             padded.ctypes.data, packed.ctypes.data, y.ctypes.data, batch, height, width, padded[0, 0].size,
-            padded[0].size, width * channels, height * width * channels,
+            padded[0].size, width * channels, height * width * channels, x.shape[1], x.shape[2], 0, 0,
         ],
         np.int64,
     )  # fmt: skip
@@ -213,7 +243,7 @@ def test_convolution_reads_and_writes_channels_of_wider_tensors(run_kernel: RunK
     y = np.full((1, 7, 8, 30), -1, np.float32)
     packed = pack_weights(spec, weights, host_target())
     functions = convolution_kernel("kernel", spec, host_target())
-    actual = run_kernel(functions, [wide, packed, y, 1, 7, 8, 130, 1170, 240, 1680], 2)
+    actual = run_kernel(functions, [wide, packed, y, 1, 7, 8, 130, 1170, 240, 1680, 0, 0, 0, 0], 2)
     assert_close(actual[..., :24], expected(spec, x, weights, (0, 0, 0, 0)), spec.depth)
     assert (actual[..., 24:] == -1).all(), "channels of other tensors were overwritten"
 

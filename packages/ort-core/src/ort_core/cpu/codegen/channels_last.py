@@ -14,7 +14,7 @@ from enum import Enum
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, suffix, vector_type
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
-from ort_core.plugin.loops import Scalar
+from ort_core.plugin.loops import Scalar, structure
 
 
 class OperandKind(Enum):
@@ -46,6 +46,11 @@ class Epilogue:
             return value if index == 0 else read_operand(index - 1)
 
         return ScalarPrinter(emitter, width, read).print(self.expression)
+
+    @property
+    def structure(self) -> str:
+        """What the epilogue computes, as text: equal for equal epilogues."""
+        return f"{[kind.value for kind in self.operands]} {structure(self.expression)}"
 
     def entries(self, first: int) -> tuple[int, ...]:
         """Return the position of each operand's first entry when the epilogue's entries start at ``first``."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 
+from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, digest, load_object
+from ort_core.cpu.codegen.late_text import LateText
 from ort_core.plugin.cache import ArtefactCache, CacheKey
 
 _loaded: weakref.WeakValueDictionary[bytes, CompiledModule] = weakref.WeakValueDictionary()
@@ -14,7 +17,19 @@ _lock = threading.RLock()
 
 def compiled(text: str, target: Target) -> CompiledModule:
     """Return the machine code of a module: from this process, from the cache, or compiled now."""
-    name = digest(text, target)
+    return _found_or_made(digest(text, target), target, lambda: compile_module(text, target))
+
+
+def compiled_late(late: LateText, target: Target) -> CompiledModule:
+    """Return the machine code of a module that is written only if neither this process nor the cache has it."""
+
+    def write() -> CompiledModule:
+        return compile_module(module_text(late.generate(late.name)), target, is_vectorised=late.is_vectorised)
+
+    return _found_or_made(digest(late.name, target), target, write)
+
+
+def _found_or_made(name: bytes, target: Target, make: Callable[[], CompiledModule]) -> CompiledModule:
     with _lock:
         found = _loaded.get(name)
         if found is not None:
@@ -24,7 +39,7 @@ def compiled(text: str, target: Target) -> CompiledModule:
         if stored is not None:
             module = load_object(stored, target)
         else:
-            module = compile_module(text, target)
+            module = make()
             cache.put(key, module.object_code)
         _loaded[name] = module
         return module

@@ -158,6 +158,10 @@ class _Generator:
             emitter.argument(args, ARGUMENTS.weights, "ptr"),
             [(group, self.cut.stored_channels * spec.depth), (panel, self.cut.channels * spec.depth)],
         )
+        scale = []
+        if spec.is_scaled:
+            first_scale = emitter.argument(args, ARGUMENTS.scale, "ptr")
+            scale.append(position(emitter, first_scale, [(image, emitter.argument(args, ARGUMENTS.scale_image))]))
         targets = self._targets(emitter, image, row, channel)
         next_panel = emitter.element(weights, self.cut.channels * spec.depth)
         done, ahead_step = ahead
@@ -170,7 +174,7 @@ class _Generator:
                 tile = emitter.add(done, emitter.udiv(emitter.sub(pixel, first), self.tiling.widths[0]))
                 skipped = emitter.mul(emitter.mul(tile, spec.depth), ahead_step)
                 ahead_at = emitter.element(next_panel, skipped, "i8")
-                operands = [position(emitter, x, step), x_row, weights, ahead_at, ahead_step]
+                operands = [position(emitter, x, step), x_row, weights, *scale, ahead_at, ahead_step]
                 for base, stride, pitch in targets:
                     operands.append(position(emitter, base, [(pixel, pitch)]) if pitch else base)
                     operands.extend([stride] if stride else [])
@@ -208,6 +212,7 @@ class _Generator:
 
     def _tile_function(self, name: str, rows: int, pixels: int, vectors: tuple[Lanes, ...]) -> Emitter:
         parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("ptr noalias readonly", "w")]
+        parameters += [("ptr noalias readonly", "scale")] if self.spec.is_scaled else []
         parameters += [("ptr", "ahead"), ("i64", "ahead_step"), ("ptr", "y"), ("i64", "y_row")]
         for i, kind in enumerate(self.operands):
             parameters.append(("ptr", f"operand{i}"))
@@ -266,6 +271,10 @@ class _Generator:
         factors = []
         for i, lanes in enumerate(vectors):
             factors.append(emitter.load(lanes.type, emitter.element(line, i * lanes.width), align=4 * lanes.width))
+        if self.spec.is_scaled:  # the weights, not the pixels: there are fewer of them in a tile
+            scale = emitter.load("float", emitter.element(emitter.parameter("scale"), at))
+            spread = emitter.splat(scale, vectors[0].width)
+            factors = [emitter.binary("fmul", factor, spread) for factor in factors]
         pitch = self.spec.strides[1] * self.spec.input_pitch
         for index, pixel_sums in enumerate(sums):
             row, pixel = divmod(index, pixels)

@@ -17,6 +17,8 @@ class ConvolutionArguments:
     ``x`` points to the first tap of the first output: into the border if there is one. Every tap of every output must
     lie inside the buffer; nothing else is read. ``weights`` are packed and aligned to 64 bytes. ``height`` and
     ``width`` are the output's. ``y`` may be the very tensor that the epilogue adds, but must not overlap ``x``.
+    Where ``Convolution.border`` is set, ``x`` points to the input's first pixel, and ``x_height`` and ``x_width`` are
+    its sizes; else they are not read. ``scale`` and ``scale_image``, its stride, are read where ``is_scaled``.
     """
 
     x: int = 0
@@ -29,10 +31,15 @@ class ConvolutionArguments:
     x_image: int = 7
     y_row: int = 8
     y_image: int = 9
-    epilogue: int = 10
+    x_height: int = 10
+    x_width: int = 11
+    scale: int = 12
+    scale_image: int = 13
+    epilogue: int = 14
 
 
 ARGUMENTS = ConvolutionArguments()
+PAGE_NBYTES = 4096  # what a way of a usual first-level cache holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,9 @@ class Convolution:
         y_pixel: elements from one output pixel to the next; ``None``: ``out_channels``.
         expected_width: the output width that tiles are made for; every width works. For a 1x1 convolution of stride 1
             on contiguous tensors pass all pixels as one row: height 1, this ``batch * height * width``.
+        border: rows and columns of zeros around the input that are not in memory: top, left, bottom, right. ``None``:
+            they are, if the windows reach beyond the input. Narrow kernels only.
+        is_scaled: each input channel is multiplied by a number of its image, given at run time. Windows of 1x1 only.
     """
 
     in_channels: int
@@ -63,6 +73,8 @@ class Convolution:
     x_pixel: int | None = None
     y_pixel: int | None = None
     expected_width: int | None = None
+    border: tuple[int, int, int, int] | None = None
+    is_scaled: bool = False
 
     @property
     def group_inputs(self) -> int:
@@ -114,7 +126,7 @@ class Tiling:
 
 def tiling(spec: Convolution, target: Target) -> Tiling:
     """Choose tiles that fill the registers and fit the expected width."""
-    vectors, pixels = register_tile(target)
+    vectors, pixels = register_tile(target, spec)
     width = spec.expected_width
     rows = max(1, pixels // width) if width else 1
     return Tiling(rows, tile_widths(width, pixels), vectors)
@@ -130,8 +142,16 @@ def tile_widths(width: int | None, pixels: int) -> tuple[int, ...]:
     return _falling(main, width % main, 1)
 
 
-def register_tile(target: Target) -> tuple[int, int]:
-    """Return (vectors of channels, pixels) whose sums, with the weights and one input, fill the registers."""
+def register_tile(target: Target, spec: Convolution | None = None) -> tuple[int, int]:
+    """Return (vectors of channels, pixels) whose sums, with the weights and one input, fill the registers.
+
+    Pixels that lie a multiple of a page apart share one set of the first-level cache, eight lines: a tile of more reads
+    all its pixels from the second level. Measured for 1024 to 256 channels of 14x14 images on two threads, with 14
+    pixels and with 6: 172 and 224 GFLOP/s.
+    """
+    is_large = target.vector_registers >= 32 and target.lanes >= 16
+    if spec is not None and is_large and spec.strides[1] * spec.input_pitch * 4 % PAGE_NBYTES == 0:
+        return 4, 6
     vectors = 2 if target.lanes >= 8 else 4
     return vectors, (target.vector_registers - vectors - 2) // vectors
 
@@ -166,7 +186,7 @@ class Panels:
 
 def panels(spec: Convolution, target: Target) -> Panels:
     """Cut the output channels of a group into panels."""
-    vectors = register_tile(target)[0]
+    vectors = register_tile(target, spec)[0]
     width = target.lanes
     full, rest = divmod(spec.group_outputs, vectors * width)
     return Panels(full, (Lanes(width, width),) * vectors, channel_vectors(rest, width))

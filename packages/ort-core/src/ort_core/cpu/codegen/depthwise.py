@@ -4,16 +4,20 @@ A vector of output channels covers several groups. Each of its lanes needs the i
 convolution these are the same channels, else a fixed exchange of lanes per input channel of the group. An input pixel
 is loaded once for all the taps of a window row that use it.
 
-The input must hold the border, as for ``convolution``; the argument table is the same.
+The input holds the border, as for ``convolution``, or (``Convolution.border``) the kernel makes it up: rows of the
+window outside the image are left out, and pixels beside it are read from zeros. The argument table is the same.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.cpu.codegen.channels_last import (
     Lanes,
     OperandKind,
+    ceil_divide,
     channel_vectors,
     divide,
     kernel_emitter,
@@ -22,7 +26,7 @@ from ort_core.cpu.codegen.channels_last import (
     zeros,
 )
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, tile_widths
-from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.layout import joined_vectors, shuffle
 
@@ -54,6 +58,30 @@ def narrow_kernel(name: str, spec: Convolution, target: Target) -> list[Emitter]
     return _Generator(name, spec, target).functions()
 
 
+@dataclass(frozen=True, slots=True)
+class _Outside:
+    """What tells a pixel beside the image, and where zeros stand to be read for it."""
+
+    width: Operand
+    zeros: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The input of a tile: row ``row`` and column ``column`` of ``x`` are those of its first tap.
+
+    Taps ``first_tap`` to ``stop_tap`` lie inside of the image.
+    """
+
+    x: Operand
+    x_row: Operand
+    row: Operand
+    column: Operand
+    first_tap: Operand
+    stop_tap: Operand
+    outside: _Outside | None
+
+
 class _Generator:
     def __init__(self, name: str, spec: Convolution, target: Target) -> None:
         self.name, self.spec, self.lanes = name, spec, target.lanes
@@ -74,7 +102,8 @@ class _Generator:
         chunks = -(-len(self.vectors) // VECTORS_PER_UNIT)
         rows = emitter.mul(batch, height)
         with share_of(emitter, emitter.mul(rows, chunks)) as unit:
-            chunk, place = divide(emitter, unit, rows)
+            # Rows split between threads as the convolutions before and behind split them: data stays in its core.
+            place, chunk = divide(emitter, unit, chunks)
             image, row = divide(emitter, place, height)
             first = emitter.mul(chunk, VECTORS_PER_UNIT)
             at = emitter.variable("i64", integer(0), "x")
@@ -108,44 +137,63 @@ class _Generator:
         emitter = Emitter(name, parameters, linkage="internal")
         args, image, row, pixel, vector = (emitter.parameter(n) for n in ("args", "image", "row", "pixel", "vector"))
         channel = emitter.mul(vector, self.lanes)
-        x_row = emitter.argument(args, ARGUMENTS.x_row)
         x = position(
             emitter,
             emitter.argument(args, ARGUMENTS.x, "ptr"),
             [
                 (image, emitter.argument(args, ARGUMENTS.x_image)),
-                (emitter.mul(row, spec.strides[0]), x_row),
-                (pixel, spec.strides[1] * spec.input_pitch),
                 (emitter.mul(vector, self.lanes // spec.group_outputs), spec.group_inputs),
             ],
         )
         packed = emitter.argument(args, ARGUMENTS.weights, "ptr")
         weights = position(emitter, packed, [(vector, self.lanes * spec.depth)])
-        sums = self._sums(emitter, pixels, lanes, x, x_row, weights)
+        window = self._window(emitter, x, row, pixel)
+        sums = self._sums(emitter, pixels, lanes, window, weights)
         self._store(emitter, lanes, sums, self._targets(emitter, image, row, channel), pixel)
         return emitter
 
-    def _sums(
-        self, emitter: Emitter, pixels: int, lanes: Lanes, x: Operand, x_row: Operand, weights: Operand
-    ) -> list[Operand]:
+    def _window(self, emitter: Emitter, x: Operand, row: Operand, pixel: Operand) -> _Window:
+        spec, args = self.spec, emitter.parameter("args")
+        top, left = spec.border[:2] if spec.border else (0, 0)
+        first_row = emitter.sub(emitter.mul(row, spec.strides[0]), top)
+        first_column = emitter.sub(emitter.mul(pixel, spec.strides[1]), left)
+        x_row = emitter.argument(args, ARGUMENTS.x_row)
+        if not spec.border:
+            start = position(emitter, x, [(first_row, x_row), (first_column, spec.input_pitch)])
+            return _Window(start, x_row, integer(0), integer(0), integer(0), integer(spec.kernel[0]), None)
+        height, width = emitter.argument(args, ARGUMENTS.x_height), emitter.argument(args, ARGUMENTS.x_width)
+
+        def rows_above(limit: Operand) -> Operand:
+            reach = emitter.maximum(emitter.sub(limit, first_row), 0)
+            return emitter.minimum(ceil_divide(emitter, reach, spec.dilations[0]), spec.kernel[0])
+
+        nothing = emitter.variable(f"[2 x {vector_type(self.lanes, 'float')}]")
+        whole = Lanes(self.lanes, self.lanes)
+        for i in range(2):
+            whole.write(emitter, zeros(whole), emitter.element(nothing, i * self.lanes))
+        outside = _Outside(width, nothing)
+        return _Window(x, x_row, first_row, first_column, rows_above(integer(0)), rows_above(height), outside)
+
+    def _sums(self, emitter: Emitter, pixels: int, lanes: Lanes, window: _Window, weights: Operand) -> list[Operand]:
         spec = self.spec
         slots = [emitter.variable(lanes.type, zeros(lanes), "sum") for _ in range(pixels)]
-        if spec.depth <= UNROLLED_PRODUCTS:
+        if spec.border is None and spec.depth <= UNROLLED_PRODUCTS:
             for ky in range(spec.kernel[0]):
-                self._window_row(emitter, integer(ky), slots, lanes, x, x_row, weights)
+                self._window_row(emitter, integer(ky), slots, lanes, window, weights)
         else:
-            with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as row:
-                self._window_row(emitter, row, slots, lanes, x, x_row, weights)
+            with emitter.loop(window.first_tap, window.stop_tap, unroll=False, hint="ky") as row:
+                self._window_row(emitter, row, slots, lanes, window, weights)
         return [emitter.load(lanes.type, slot) for slot in slots]
 
     def _window_row(
-        self, emitter: Emitter, ky: Operand, slots: list[Operand], lanes: Lanes, x: Operand, x_row: Operand,
-        weights: Operand,
-    ) -> None:  # fmt: skip
+        self, emitter: Emitter, ky: Operand, slots: list[Operand], lanes: Lanes, window: _Window, weights: Operand
+    ) -> None:
         """Append the products of one window row: input pixels from left to right, each with all outputs that use it."""
         spec = self.spec
         columns, inputs = spec.kernel[1], spec.group_inputs
-        line = position(emitter, x, [(emitter.mul(ky, spec.dilations[0]), x_row)])
+        row = emitter.add(window.row, emitter.mul(ky, spec.dilations[0]))
+        line = position(emitter, window.x, [(row, window.x_row)])
+        last = (len(slots) - 1) * spec.strides[1] + (columns - 1) * spec.dilations[1]
         numbers: dict[tuple[int, int], Operand] = {}
         packed = position(emitter, weights, [(ky, columns * inputs * self.lanes)])
         full = Lanes(self.lanes, self.lanes)
@@ -154,7 +202,7 @@ class _Generator:
             for kx in range(columns):
                 place = pixel * spec.strides[1] + kx * spec.dilations[1]
                 if (place, 0) not in numbers:
-                    address = emitter.element(line, place * spec.input_pitch)
+                    address = self._pixel(emitter, line, window, place, last)
                     numbers.update({(place, i): v for i, v in enumerate(self._inputs(emitter, address, lanes))})
                 for i in range(inputs):
                     if (kx, i) not in factors:
@@ -162,6 +210,22 @@ class _Generator:
                         factors[kx, i] = full.read(emitter, emitter.element(packed, offset))
                     total = emitter.load(lanes.type, slot)
                     emitter.store(emitter.fma(numbers[place, i], factors[kx, i], total), slot)
+
+    def _pixel(self, emitter: Emitter, line: Operand, window: _Window, place: int, last: int) -> Operand:
+        """Return the address of a pixel of the window's row, or of zeros if it lies beside the image.
+
+        Only the first and the last of a tile's pixels, as many as the border is wide, can lie there.
+        """
+        spec = self.spec
+        if window.outside is None:
+            return emitter.element(line, place * spec.input_pitch)
+        column = emitter.add(window.column, place)
+        address = position(emitter, line, [(column, spec.input_pitch)])
+        assert spec.border is not None
+        if spec.border[1] <= place <= last - spec.border[3]:
+            return address
+        inside = emitter.compare("ult", column, window.outside.width)
+        return emitter.select(inside, address, window.outside.zeros)
 
     def _inputs(self, emitter: Emitter, address: Operand, lanes: Lanes) -> list[Operand]:
         """Append the loads of an input pixel; vector ``i`` has in each lane input ``i`` of the lane's group."""

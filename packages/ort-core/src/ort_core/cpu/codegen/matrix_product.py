@@ -100,11 +100,16 @@ def product_text(
         epilogue: what to do with the sums before they are stored; may be emitted more than once.
         blocking: the sizes of blocks.
     """
+    return module_text(product_functions(name, target, packed=packed, epilogue=epilogue, blocking=blocking))
+
+
+def product_functions(
+    name: str, target: Target, *, packed: bool, epilogue: Epilogue | None = None, blocking: Blocking = Blocking()
+) -> list[Emitter]:
+    """Return the functions of ``product_text``; the last one is the kernel."""
     shape = tile_shape(target)
     finish = _finish(f"{name}_finish", shape, epilogue)
-    return module_text(
-        [finish, _Driver(name, shape, blocking, packed=packed, has_epilogue=epilogue is not None).emit()]
-    )
+    return [finish, _Driver(name, shape, blocking, packed=packed, has_epilogue=epilogue is not None).emit()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ from ort_core.plugin.loops import element, maximum
 
 VECTORS_AT_ONCE = 4  # sums in flight: they hide the latency of additions and share the window's address arithmetic
 
+PIECES_PER_IMAGE = 8  # of a whole image's channels, where there are so many: the pieces that threads share
+
 
 @dataclass(frozen=True, slots=True)
 class PoolingArguments:
@@ -93,16 +95,17 @@ def pooling_kernel(name: str, spec: Pooling, target: Target) -> list[Emitter]:
     """Return the functions of a pooling; ``name`` is the kernel."""
     vectors = channel_vectors(spec.channels, target.lanes)
     whole = [lanes for lanes in vectors if not lanes.is_part]
-    chunks = len(whole) // VECTORS_AT_ONCE
-    remaining = tuple(vectors[chunks * VECTORS_AT_ONCE :])
+    at_once = _vectors_at_once(spec, len(vectors))
+    chunks = len(whole) // at_once
+    remaining = tuple(vectors[chunks * at_once :])
     window = (
-        _window_function(f"{name}.full", spec, tuple(whole[:VECTORS_AT_ONCE])) if chunks else None,
+        _window_function(f"{name}.full", spec, tuple(whole[:at_once])) if chunks else None,
         _window_function(f"{name}.rest", spec, remaining) if remaining else None,
     )
     emitter = kernel_emitter(name)
     args = emitter.parameter("args")
     batch, height, width = (emitter.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
-    step = VECTORS_AT_ONCE * target.lanes
+    step = at_once * target.lanes
     covered = integer(chunks * step)
     if spec.kernel is None:
         pieces = chunks + bool(remaining)
@@ -119,6 +122,13 @@ def pooling_kernel(name: str, spec: Pooling, target: Target) -> list[Emitter]:
                 if window[1]:
                     emitter.call_void(window[1].name, args, image, row, pixel, covered)
     return [*(function for function in window if function), emitter]
+
+
+def _vectors_at_once(spec: Pooling, count: int) -> int:
+    """Return how many vectors one window function takes; whole images of few channels leave work for every thread."""
+    if spec.kernel is not None:
+        return VECTORS_AT_ONCE
+    return next((size for size in (VECTORS_AT_ONCE, 2) if count >= PIECES_PER_IMAGE * size), 1)
 
 
 def _one_of(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.emitter import module_text
+from ort_core.cpu.codegen.emitter import Emitter
+from ort_core.cpu.codegen.late_text import late_text
 from ort_core.cpu.codegen.layout import channels_first_kernel, channels_last_kernel, pad_kernel
 from ort_core.cpu.lowering.steps import Argument, KernelText, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
@@ -58,7 +59,7 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
     top, left, bottom, right = pads
     shape = (batch, channels, height + (top + bottom), width + (left + right))
     target = lowering.new_view(source.dtype, shape, channels_last(4))
-    kernel = kernel_text("pad", lambda name: module_text(pad_kernel(name, channels, value=value)))
+    kernel = kernel_text("pad", f"{channels} {value!r}", lambda name: pad_kernel(name, channels, value=value))
     arguments: list[Argument] = [
         pointer(source), pointer(target), batch, height, width, source.strides[2], source.strides[0],
         target.strides[2], target.strides[0], top, bottom, left, right,
@@ -76,20 +77,20 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
     return target
 
 
-def kernel_text(prefix: str, generate: object) -> KernelText:
-    """Return a kernel whose name is the digest of its own text."""
-    import hashlib
-
-    text: str = generate("$name")  # type: ignore[operator]  # a function from a name to a module's text
-    name = f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    return KernelText(name, text.replace("$name", name))
+def kernel_text(
+    prefix: str, facts: str, generate: Callable[[str], Sequence[Emitter]], *, is_vectorised: bool = False
+) -> KernelText:
+    """Return a kernel that is written when it is needed; ``facts`` say all that its text depends on."""
+    late = late_text(prefix, facts, generate, is_vectorised=is_vectorised)
+    return KernelText(late.name, late)
 
 
 def _emit_transpose(
     lowering: Lowering, source: View, target: View, shape: Sequence[KnownDim], channels: int, *, to_last: bool
 ) -> None:
     make = channels_last_kernel if to_last else channels_first_kernel
-    kernel = kernel_text("layout", lambda name: module_text(make(name, channels, lowering.target)))
+    facts = f"{channels} {to_last}"
+    kernel = kernel_text("layout", facts, lambda name: make(name, channels, lowering.target), is_vectorised=True)
     pixels = count_of(shape[2:])
     image = pixels * channels
     arguments: list[Argument] = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.batch_normalization import batch_normalization
-from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
+from ort_core.cpu.lowering.rules.convolutions import convolution
 from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.features import (
     array_feature_extractor,
@@ -31,6 +31,7 @@ from ort_core.cpu.lowering.rules.movement import (
     tile,
     triangle,
 )
+from ort_core.cpu.lowering.rules.pooling import pooling
 from ort_core.cpu.lowering.rules.products import gemm, matmul
 from ort_core.cpu.lowering.rules.recurrent import recurrent
 from ort_core.cpu.lowering.rules.reductions import (
@@ -44,6 +45,7 @@ from ort_core.cpu.lowering.rules.reductions import (
     reduce,
     softmax,
 )
+from ort_core.cpu.lowering.rules.resizing import resize
 from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
 from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
@@ -73,6 +75,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "CumSum"): cumulative, ("", "CumProd"): cumulative, ("", "GroupNormalization"): group_normalization,
     ("", "MeanVarianceNormalization"): mean_variance_normalization, ("", "LpNormalization"): lp_normalization,
     ("", "Conv"): convolution, ("", "BatchNormalization"): batch_normalization,
+    ("", "Resize"): resize, ("", "Upsample"): resize,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
     ("", "LSTM"): recurrent, ("", "GRU"): recurrent, ("", "RNN"): recurrent,

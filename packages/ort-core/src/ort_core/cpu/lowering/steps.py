@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter
+from ort_core.cpu.codegen.late_text import LateText
 from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.cpu.sizes import evaluate
 from ort_core.plugin.ir import KnownDim, Node
@@ -57,10 +58,10 @@ class Step:
 
 @dataclass(slots=True)
 class KernelText:
-    """A generated kernel: one function, or the text of a whole module that defines it."""
+    """A generated kernel: one function, or the text of a whole module that defines it, now or when it is needed."""
 
     name: str
-    code: Emitter | str
+    code: Emitter | str | LateText
 
 
 def pointer(view: View) -> Pointer:

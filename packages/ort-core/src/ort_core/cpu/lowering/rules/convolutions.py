@@ -1,9 +1,9 @@
-"""Convolution as a channels-last anchor, and pooling of channels-last images."""
+"""Convolution as a channels-last anchor."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,16 +11,15 @@ from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_weights
 from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
-from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.packing import aligned_empty
-from ort_core.cpu.codegen.pooling import ARGUMENTS as POOLING
-from ort_core.cpu.codegen.pooling import Pooling, pooling_kernel
-from ort_core.cpu.lowering.layout_steps import as_images, emit_channels_last, emit_padded, is_channels_last, kernel_text
+from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.rules.images import images, pads_of, pair
+from ort_core.cpu.lowering.rules.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, moved_nbytes
-from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
 
 F32 = DataType.FLOAT
@@ -37,6 +36,7 @@ class ConvolutionAnchor:
     pads: tuple[int, int, int, int]
     groups: int
     rank: int
+    scale: View | None = None  # one number for each image and input channel, multiplied to the input
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -53,27 +53,36 @@ class ConvolutionAnchor:
         return len(inputs) <= 4 and all(_operand_kind(view, shape) is not None for view in inputs)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
-        """Write the steps: a border if there are pads, then the convolution."""
+        """Write the steps: a border if there are pads that the kernel does not make up, then the convolution."""
         x, y = self.x, as_images(target)
-        if any(self.pads):
-            x = emit_padded(lowering, x, self.pads)
         kinds = [_operand_kind(view, pending.shape) for view in pending.inputs]
         epilogue = None
         if pending.expression.operation != "input":
             epilogue = Epilogue(pending.expression, tuple(kind for kind in kinds if kind is not None))
-        spec, sizes = self._spec(x, y, epilogue)
         machine = lowering.target
+        if self.rank == 4 and takes_winograd(
+            self.weights, self.strides, self.dilations, self.groups, pending.shape, machine
+        ):
+            operands, operators = pending.inputs, pending.operators
+            emit_winograd(lowering, x, self.weights, self.pads, epilogue, operands, y, operators)
+            return
+        spec, sizes = self._spec(x, y, epilogue)
         narrow = is_narrow(spec, machine)
+        if any(self.pads) and narrow:
+            spec = replace(spec, border=self.pads)
+        elif any(self.pads):
+            x = emit_padded(lowering, x, self.pads)
         packed = (pack_narrow_weights if narrow else pack_weights)(spec, self.weights, machine)
         make = narrow_kernel if narrow else convolution_kernel
-        kernel = kernel_text("conv", lambda name: module_text(make(name, spec, machine)))
+        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
         aligned = aligned_empty(packed.shape)  # the kernels load whole, aligned vectors of weights
         aligned[...] = packed
         weights = lowering.constant_view(aligned, F32)
         batch, height, width = sizes
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], x.strides[0], y.strides[2],
-            y.strides[0],
+            y.strides[0], x.shape[2], x.shape[3], *self._scale_words(),
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
         for view, kind in zip(pending.inputs, kinds):
@@ -83,8 +92,12 @@ class ConvolutionAnchor:
                 words.extend([image.strides[2], image.strides[0]])
         flops = count_of(y.shape) * (2 * spec.depth)
         reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
+        reads.extend([self.scale.buffer] if self.scale is not None else [])
         moved = moved_nbytes([x, weights, y, *pending.inputs])
         lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved)
+
+    def _scale_words(self) -> tuple[Argument, Argument]:
+        return (0, 0) if self.scale is None else (pointer(self.scale), self.scale.strides[0])
 
     def _spec(
         self, x: View, y: View, epilogue: Epilogue | None
@@ -96,13 +109,15 @@ class ConvolutionAnchor:
         assert isinstance(channels, int)
         pointwise = window == (1, 1) and self.strides == (1, 1) and not any(self.pads)
         sizes: tuple[KnownDim, KnownDim, KnownDim] = (batch, height, width)
-        if pointwise:
+        if pointwise and self.scale is not None:
+            sizes = (batch, 1, height * width)
+        elif pointwise:
             sizes = (1, 1, batch * height * width)
         expected = sizes[2] if isinstance(sizes[2], int) else None
         weights = self.weights.reshape(self.weights.shape[0], self.weights.shape[1], *window)
         spec = Convolution(
             channels, weights.shape[0], window, self.strides, self.dilations, self.groups, epilogue,
-            expected_width=expected,
+            expected_width=expected, is_scaled=self.scale is not None,
         )  # fmt: skip
         return spec, sizes
 
@@ -113,15 +128,16 @@ def convolution(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     if weights is None or weights.ndim not in (3, 4) or dtype is not F32:
         raise NotLowered("only 1-D and 2-D float32 convolutions with constant weights are generated")
-    x = images(lowering, node.input(0))
+    scaled = _scaled_images(lowering, node, weights)
+    x, scale = scaled if scaled is not None else (images(lowering, node.input(0)), None)
     rank = weights.ndim
     window = weights.shape[2:]
-    dilations = _pair(node.ints_attribute("dilations"), rank)
-    strides = _pair(node.ints_attribute("strides"), rank)
-    pads = _pads(node, rank, window, strides, dilations, x.shape[2:])
+    dilations = pair(node.ints_attribute("dilations"), rank)
+    strides = pair(node.ints_attribute("strides"), rank)
+    pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
     if rank == 3:
         weights = weights.reshape(weights.shape[0], weights.shape[1], 1, weights.shape[2])
-    anchor = ConvolutionAnchor(x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank)
+    anchor = ConvolutionAnchor(x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank, scale)
     value: Scalar = element(0, F32)
     inputs: tuple[View, ...] = ()
     if node.input(2) is not None:
@@ -131,53 +147,26 @@ def convolution(lowering: Lowering, node: Node) -> None:
     lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, (node,)))
 
 
-def pooling(lowering: Lowering, node: Node) -> None:
-    """MaxPool, AveragePool and GlobalAveragePool/GlobalMaxPool of 1-D and 2-D images."""
-    if any(value is not None for value in node.outputs[1:]):
-        raise NotLowered("the indices of MaxPool are used")
-    if node.int_attribute("ceil_mode", 0) or node.int_attribute("storage_order", 0):
-        raise NotLowered("ceil_mode or storage_order")
-    dtype, shape = tensor_type(node.output)
-    if dtype is not F32 or len(shape) not in (3, 4):
-        raise NotLowered("only 1-D and 2-D float32 images are pooled natively")
-    x = images(lowering, node.input(0))
-    rank, channels = len(shape), x.shape[1]
-    assert isinstance(channels, int)
-    is_maximum = node.op_type in ("MaxPool", "GlobalMaxPool")
-    if node.op_type.startswith("Global"):
-        spec = Pooling(channels, None, is_maximum=is_maximum)
-    else:
-        kernel = _pair(node.ints_attribute("kernel_shape"), rank)
-        strides, dilations = _pair(node.ints_attribute("strides"), rank), _pair(node.ints_attribute("dilations"), rank)
-        window = kernel[1:] if rank == 3 else kernel
-        pads = _pads(node, rank, window, strides, dilations, x.shape[2:])
-        counts = node.int_attribute("count_include_pad", 0) != 0
-        spec = Pooling(channels, kernel, strides, dilations, pads, is_maximum, counts)
-    target = lowering.new_view(F32, shape, channels_last(rank))
-    y = as_images(target)
-    kernel_code = kernel_text("pool", lambda name: module_text(pooling_kernel(name, spec, lowering.target)))
-    words: list[Argument] = [
-        pointer(x), pointer(y), y.shape[0], y.shape[2], y.shape[3], x.shape[2], x.shape[3], x.strides[2], x.strides[0],
-        y.strides[2], y.strides[0],
-    ]  # fmt: skip
-    assert len(words) == POOLING.epilogue
-    lowering.emit(
-        kernel_code, words, [x.buffer], [target.buffer], count_of(x.shape), (node,), count_of(x.shape),
-        moved_nbytes([x, target]),
-    )  # fmt: skip
-    lowering.set(node.output, target)
+def _scaled_images(lowering: Lowering, node: Node, weights: np.ndarray) -> tuple[View, View] | None:
+    """Return images and a factor for each image and channel, where the input of a 1x1 convolution is their product.
 
-
-def images(lowering: Lowering, value: Value | None) -> View:
-    """Return a value as channels-last images of rank 4, copied once if it lies otherwise."""
-    assert value is not None
-    view = lowering.view(value)
-    if len(view.shape) not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype is not F32:
-        raise NotLowered("no images with a known number of channels")
-    if not is_channels_last(view):
-        view = emit_channels_last(lowering, lowering.contiguous(value))
-        lowering.replace(value, view)
-    return as_images(view)
+    That is what a squeeze-and-excitation block ends in; the product is then never stored.
+    """
+    value = node.input(0)
+    known = lowering.pending(value) if value is not None else None
+    if not isinstance(known, PendingElementwise) or value is None or not lowering.is_single_use(value):
+        return None
+    is_dense = weights.shape[2:] == (1, 1) and node.int_attribute("group", 1) == 1
+    is_product = known.expression.operation == "mul" and len(known.inputs) == 2
+    if not is_dense or any(node.ints_attribute("pads") or ()) or not is_product:
+        return None
+    if sorted((a.operation, a.index) for a in known.expression.arguments) != [("input", 0), ("input", 1)]:
+        return None
+    for x, scale in (known.inputs, known.inputs[::-1]):
+        per_channel = scale.dtype is F32 and scale.shape == (*known.shape[:2], 1, 1) and scale.strides[1] == 1
+        if x.shape == known.shape and is_channels_last(x) and per_channel:
+            return x, scale
+    return None
 
 
 def _operand_kind(view: View, shape: Sequence[KnownDim]) -> OperandKind | None:
@@ -188,38 +177,3 @@ def _operand_kind(view: View, shape: Sequence[KnownDim]) -> OperandKind | None:
         return OperandKind.CHANNEL if strides[1] == 1 or shape[1] == 1 else None
     same = len(view.shape) == len(shape) and view.shape == tuple(shape)
     return OperandKind.TENSOR if same and is_channels_last(view) else None
-
-
-def _pair(values: tuple[int, ...] | None, rank: int) -> tuple[int, int]:
-    if not values:
-        return (1, 1)
-    return (1, values[0]) if rank == 3 else (values[0], values[1])
-
-
-def _pads(
-    node: Node,
-    rank: int,
-    window: Sequence[int],
-    strides: tuple[int, int],
-    dilations: tuple[int, int],
-    sizes: Sequence[KnownDim],
-) -> tuple[int, int, int, int]:
-    """Return top, left, bottom, right."""
-    mode = node.string_attribute("auto_pad", "NOTSET")
-    if mode == "VALID":
-        return (0, 0, 0, 0)
-    if mode == "NOTSET":
-        given = node.ints_attribute("pads") or (0,) * (2 * (rank - 2))
-        if any(pad < 0 for pad in given):
-            raise NotLowered("negative pads")
-        return (0, given[0], 0, given[1]) if rank == 3 else (given[0], given[1], given[2], given[3])
-    kernel = (1, window[0]) if rank == 3 else (window[0], window[1])
-    before, after = [], []
-    for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations):
-        if not isinstance(size, int):
-            raise NotLowered("automatic pads of an axis of unknown size")
-        total = max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
-        small = total // 2
-        before.append(small if mode == "SAME_UPPER" else total - small)
-        after.append(total - small if mode == "SAME_UPPER" else small)
-    return (before[0], before[1], after[0], after[1])

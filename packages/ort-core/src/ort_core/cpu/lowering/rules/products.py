@@ -12,12 +12,13 @@ import numpy as np
 from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
 from ort_core.cpu.codegen.jit import CompiledModule, Target
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_text, scratch_nbytes
+from ort_core.cpu.codegen.late_text import late_text
+from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, product_text, scratch_nbytes
 from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
 from ort_core.cpu.codegen.packing import pack_panels
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
@@ -207,6 +208,34 @@ def _last_stride(view: View, shape: Sequence[KnownDim]) -> KnownDim:
     strides = broadcast_strides(view, shape)
     assert strides is not None
     return strides[-1]
+
+
+def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: View, operators: Operators) -> None:
+    """Write the step ``c[i] = a[i] @ b[i]`` for views of rank 3; ``packed`` is ``b`` in panels, ``pack_panels``."""
+    machine = lowering.target
+    late = late_text("product", "batched", lambda name: product_functions(name, machine, packed=True))
+    scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
+    table = Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(machine))
+    b = lowering.constant_view(packed, F32)
+    (batch, rows, columns), depth = c.shape, a.shape[2]
+    words: list[Argument] = [0] * ARGUMENTS.count
+    values: dict[int, Argument] = {
+        ARGUMENTS.a: pointer(a), ARGUMENTS.b: pointer(b), ARGUMENTS.c: pointer(c), ARGUMENTS.m: rows,
+        ARGUMENTS.n: columns, ARGUMENTS.k: depth, ARGUMENTS.a_row: a.strides[1], ARGUMENTS.a_k: a.strides[2],
+        ARGUMENTS.c_row: c.strides[1], ARGUMENTS.scratch: Pointer(scratch),
+        ARGUMENTS.scratch_stride: scratch_nbytes(machine), ARGUMENTS.tiles: Pointer(table),
+    }  # fmt: skip
+    for position, value in values.items():
+        words[position] = value
+    starts = (ARGUMENTS.batch, ARGUMENTS.a_batch, ARGUMENTS.b_batch, ARGUMENTS.c_batch)
+    for start, size in zip(starts, (batch, a.strides[0], packed[0].size, c.strides[0])):
+        words[start : start + BATCH_DIMS] = [*[1 if start == ARGUMENTS.batch else 0] * (BATCH_DIMS - 1), size]
+    flops = count_of(c.shape) * depth * 2
+    moved = moved_nbytes([a, b, c])
+    lowering.emit(
+        KernelText(late.name, late), words, [a.buffer, b.buffer], [c.buffer, scratch], flops // 32 + 1, operators,
+        flops, moved,
+    )  # fmt: skip
 
 
 @functools.cache

@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, NestInput
 from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.cpu.lowering.layout_steps import is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
+from ort_core.cpu.lowering.rules.pooling import pool_whole
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.views import broadcast_strides, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
@@ -128,10 +130,15 @@ _NORMS = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
 
 
 def reduce(lowering: Lowering, node: Node) -> None:
-    """Reductions (sum, mean, max, min, norms) and GlobalAveragePool over trailing axes."""
+    """Reductions (sum, mean, max, min, norms) over trailing axes; of channels-last images, over whole images."""
     value = _float_input(lowering, node)
     _, shape = tensor_type(value)
     axes = _reduced_axes(lowering, node, len(shape))
+    if node.op_type in ("ReduceMean", "ReduceMax") and axes == (2, 3) and len(shape) == 4:
+        images = lowering.view(value)
+        if is_channels_last(images):
+            pool_whole(lowering, node, images, is_maximum=node.op_type == "ReduceMax")
+            return
     first = len(shape) - len(axes)
     if not axes or axes != tuple(range(first, len(shape))):
         raise NotLowered("only trailing axes are reduced natively")
@@ -145,7 +152,6 @@ def reduce(lowering: Lowering, node: Node) -> None:
 _REDUCTIONS: dict[str, tuple[str, Callable[[Scalar], Scalar], Callable[[Scalar, Scalar], Scalar]]] = {
     "ReduceSum": ("sum", lambda x: x, lambda r, n: r),
     "ReduceMean": ("sum", lambda x: x, lambda r, n: r / n),
-    "GlobalAveragePool": ("sum", lambda x: x, lambda r, n: r / n),
     "ReduceMax": ("max", lambda x: x, lambda r, n: r),
     "ReduceMin": ("min", lambda x: x, lambda r, n: r),
     "ReduceSumSquare": ("sum", lambda x: x * x, lambda r, n: r),
@@ -155,8 +161,6 @@ _REDUCTIONS: dict[str, tuple[str, Callable[[Scalar], Scalar], Callable[[Scalar, 
 
 
 def _reduced_axes(lowering: Lowering, node: Node, rank: int) -> tuple[int, ...]:
-    if node.op_type == "GlobalAveragePool":
-        return tuple(range(2, rank))
     given = node.ints_attribute("axes")
     if given is None and node.input(1) is not None:
         array = lowering.constant_of(node.input(1))

@@ -1,0 +1,47 @@
+"""Kernels that are written only when nobody has compiled them before: their name says what would be written.
+
+A model of a hundred convolutions takes half a second to write as text; a load that finds all objects in the cache has
+no use for it. The name covers the facts that the text is made of, and the source of every generator.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ort_core.cpu.codegen.emitter import Emitter
+
+
+@dataclass(frozen=True, slots=True)
+class LateText:
+    """A module to be written: ``generate`` gives its functions, of which ``name`` is the kernel.
+
+    Attributes:
+        name: the kernel's symbol; equal names mean equal texts.
+        generate: writes the functions, given the name.
+        is_vectorised: few passes do to compile it (``jit.compile_module``).
+    """
+
+    name: str
+    generate: Callable[[str], Sequence[Emitter]]
+    is_vectorised: bool = False
+
+
+def late_text(
+    prefix: str, facts: str, generate: Callable[[str], Sequence[Emitter]], *, is_vectorised: bool = False
+) -> LateText:
+    """Return a module whose text is determined by ``facts`` and the generators, the target apart."""
+    name = hashlib.sha256(f"{generators_digest()}|{prefix}|{is_vectorised}|{facts}".encode()).hexdigest()[:24]
+    return LateText(f"{prefix}_{name}", generate, is_vectorised)
+
+
+@functools.cache
+def generators_digest() -> str:
+    """Return a digest of the source of all generators: other generators, other texts."""
+    hasher = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        hasher.update(path.read_bytes())
+    return hasher.hexdigest()

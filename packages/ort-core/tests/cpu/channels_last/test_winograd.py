@@ -1,0 +1,74 @@
+"""Winograd's transforms against their matrices, with borders, odd sizes and lesser vector units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ort_core.cpu.codegen.emitter import module_text
+from ort_core.cpu.codegen.jit import Target, assembly, target_of
+from ort_core.cpu.codegen.winograd import PLACES, input_kernel, output_kernel, transformed_weights
+
+RunKernel = Callable[..., np.ndarray]
+INPUT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
+OUTPUT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
+CHANNELS, SKEW = 32, 16
+
+
+def test_transforms_of_one_tile_give_the_sums_of_its_windows() -> None:
+    random = np.random.default_rng(0)
+    tile, window = random.standard_normal((4, 4)), random.standard_normal((1, 1, 3, 3))
+    places = transformed_weights(window).reshape(4, 4).astype(np.float64)
+    found = OUTPUT @ (places * (INPUT @ tile @ INPUT.T)) @ OUTPUT.T
+    expected = [[(tile[i : i + 3, j : j + 3] * window[0, 0]).sum() for j in range(2)] for i in range(2)]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("height", "width", "pads"), [(6, 8, (1, 1)), (5, 7, (0, 2)), (1, 1, (1, 1))])
+def test_input_transform_reads_zeros_outside_the_image(
+    run_kernel: RunKernel, target: Target, height: int, width: int, pads: tuple[int, int]
+) -> None:
+    x = np.random.default_rng(1).standard_normal((2, height, width, CHANNELS)).astype(np.float32)
+    down, across = (height + 1) // 2, (width + 1) // 2
+    stride = 2 * down * across * CHANNELS + SKEW
+    entries = [
+        x, np.zeros(PLACES * stride, np.float32), np.zeros(CHANNELS, np.float32), 2, down, across, height, width,
+        width * CHANNELS, height * width * CHANNELS, stride,
+    ]  # fmt: skip
+    v = run_kernel(input_kernel("kernel", CHANNELS, pads, target), entries, 1, target)
+    found = v.reshape(PLACES, stride)[:, :-SKEW].reshape(4, 4, 2, down, across, CHANNELS)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (pads[0], 6), (pads[1], 6), (0, 0)))
+    for row in range(down):
+        for column in range(across):
+            tile = padded[:, 2 * row : 2 * row + 4, 2 * column : 2 * column + 4]
+            expected = np.einsum("ij,njkc,lk->ilnc", INPUT, tile, INPUT)
+            np.testing.assert_allclose(found[:, :, :, row, column], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 3)])
+def test_output_transform_writes_no_pixel_outside_the_image(
+    run_kernel: RunKernel, target: Target, height: int, width: int
+) -> None:
+    down, across = (height + 1) // 2, (width + 1) // 2
+    stride = 2 * down * across * CHANNELS + SKEW
+    m = np.random.default_rng(2).standard_normal((PLACES, stride)).astype(np.float32)
+    entries = [
+        m, np.full((2, height, width, CHANNELS), np.nan, np.float32), 2, down, across, height, width,
+        width * CHANNELS, height * width * CHANNELS, stride,
+    ]  # fmt: skip
+    is_whole = height % 2 == 0 and width % 2 == 0
+    y = run_kernel(output_kernel("kernel", CHANNELS, None, is_whole, target), entries, 1, target)
+    tiles = m[:, :-SKEW].astype(np.float64).reshape(4, 4, 2, down, across, CHANNELS)
+    expected = np.einsum("ai,ijnrsc,bj->nrasbc", OUTPUT, tiles, OUTPUT).reshape(2, 2 * down, 2 * across, CHANNELS)
+    np.testing.assert_allclose(y, expected[:, :height, :width], atol=1e-5)
+
+
+def test_transforms_compile_for_arm() -> None:
+    arm = target_of("aarch64-unknown-linux-gnu", "cortex-a76", "+neon,+fp-armv8")
+    for functions in (
+        input_kernel("kernel", CHANNELS, (1, 1), arm),
+        output_kernel("kernel", CHANNELS, None, False, arm),
+    ):
+        assert "kernel:" in assembly(module_text(functions), arm, is_vectorised=True)

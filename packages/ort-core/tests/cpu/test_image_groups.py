@@ -1,0 +1,179 @@
+"""Groups of image operators: every node is compiled, and the results are those of the reference provider."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import ort_core as ort
+from ort_core.cpu.partition import CpuPartition
+from ort_core.tolerances import compare
+
+N = helper.make_node
+Agrees = Callable[..., None]
+
+
+def numbers(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+@pytest.fixture
+def agrees(monkeypatch: pytest.MonkeyPatch) -> Agrees:
+    """Return a check of a graph with input ``x`` and output ``y`` for images of several sizes."""
+    partitions: list[CpuPartition] = []
+    build = CpuPartition.__init__
+
+    def noted(self: CpuPartition, *arguments: object) -> None:
+        build(self, *arguments)  # type: ignore[arg-type]  # passed on as they came
+        partitions.append(self)
+
+    monkeypatch.setattr(CpuPartition, "__init__", noted)
+
+    def check(
+        nodes: Sequence[NodeProto], constants: Mapping[str, np.ndarray], shape: Sequence[int | str],
+        *sizes: tuple[int, ...], opset: int = 20,
+    ) -> None:  # fmt: skip
+        info = helper.make_tensor_value_info
+        initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+        ins, outs = [info("x", TensorProto.FLOAT, shape)], [info("y", TensorProto.FLOAT, None)]
+        graph = helper.make_graph(list(nodes), "images", ins, outs, initializer=initializers)
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 2
+        reference = ort.InferenceSession(model, options, providers=["ReferenceExecutionProvider"])
+        partitions.clear()
+        compiled = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        assert partitions, "nothing went to the CPU provider"
+        refusals = {node.op_type: reason for each in partitions for node, reason in each.refusals.items()}
+        assert not refusals, f"not compiled: {refusals}"
+        assert sum(len(each.native_programs) for each in partitions) == 1, "not one program"
+        for number, size in enumerate(sizes):
+            feeds = {"x": numbers(number, *size)}
+            (found,), (expected,) = compiled.run(None, feeds), reference.run(None, feeds)
+            assert found.shape == expected.shape, size
+            comparison = compare(found, expected, "approximate")
+            assert comparison.passes, f"{size}: {comparison}"
+
+    return check
+
+
+def test_squeeze_and_excitation_scales_the_input_of_the_next_convolution(agrees: Agrees) -> None:
+    nodes = [
+        N("Conv", ["x", "depthwise"], ["a"], group=20, pads=[1, 1, 1, 1]),
+        N("ReduceMean", ["a", "axes"], ["pooled"], keepdims=1),
+        N("Conv", ["pooled", "squeeze"], ["narrow"]),
+        N("Relu", ["narrow"], ["rectified"]),
+        N("Conv", ["rectified", "excite"], ["wide"]),
+        N("Sigmoid", ["wide"], ["scale"]),
+        N("Mul", ["a", "scale"], ["scaled"]),
+        N("Conv", ["scaled", "project", "bias"], ["y"]),
+    ]
+    constants = {
+        "depthwise": numbers(1, 20, 1, 3, 3), "axes": np.array([2, 3], np.int64), "squeeze": numbers(2, 5, 20, 1, 1),
+        "excite": numbers(3, 20, 5, 1, 1), "project": numbers(4, 12, 20, 1, 1, scale=0.2), "bias": numbers(5, 12),
+    }  # fmt: skip
+    agrees(nodes, constants, ["N", 20, "H", 9], (1, 20, 7, 9), (3, 20, 12, 9))
+
+
+@pytest.mark.parametrize("kind", ["input_is_read_twice", "factor_per_pixel", "window_of_3x3"])
+def test_product_that_is_no_channel_scale_is_computed_before_the_convolution(agrees: Agrees, kind: str) -> None:
+    taps = 3 if kind == "window_of_3x3" else 1
+    nodes = [N("Mul", ["x", "factor"], ["scaled"]), N("Conv", ["scaled", "w"], ["z"], pads=[taps // 2] * 4)]
+    nodes += (
+        [N("Concat", ["z", "scaled"], ["y"], axis=1)] if kind == "input_is_read_twice" else [N("Relu", ["z"], ["y"])]
+    )
+    factor = numbers(1, 1, 1, 1, 6) if kind == "factor_per_pixel" else numbers(1, 1, 8, 1, 1)
+    agrees(nodes, {"factor": factor, "w": numbers(2, 5, 8, taps, taps)}, ["N", 8, 5, 6], (2, 8, 5, 6))
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("operator", ["ReduceMean", "ReduceMax"])
+@pytest.mark.parametrize("channels", [5, 40, 160])
+def test_reduction_over_space_reads_channels_last_images(
+    agrees: Agrees, operator: str, keep: int, channels: int
+) -> None:
+    nodes = [
+        N("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        N(operator, ["a", "axes"], ["b"], keepdims=keep),
+        N("Neg", ["b"], ["y"]),
+    ]
+    constants = {"w": numbers(1, channels, 3, 3, 3), "axes": np.array([-1, 2], np.int64)}
+    agrees(nodes, constants, ["N", 3, 6, "W"], (1, 3, 6, 5), (2, 3, 6, 17))
+
+
+@pytest.mark.parametrize("counts", [0, 1])
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_pooling_that_rounds_its_size_up_stops_at_the_image(agrees: Agrees, operator: str, counts: int) -> None:
+    attributes = {"count_include_pad": counts} if operator == "AveragePool" else {}
+    window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [0, 1, 0, 1]}
+    nodes = [N(operator, ["x"], ["a"], ceil_mode=1, **window, **attributes), N("Neg", ["a"], ["y"])]
+    agrees(nodes, {}, ["N", 18, 8, 10], (2, 18, 8, 10))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "given"),
+    [
+        ({"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, "scales"),
+        ({}, "scales"),
+        ({"nearest_mode": "round_prefer_ceil"}, "sizes"),
+    ],
+    ids=["floored", "centred", "by_sizes"],
+)
+@pytest.mark.parametrize("factors", [(2, 2), (3, 1), (4, 5)])
+def test_resize_by_whole_factors_repeats_pixels(
+    agrees: Agrees, attributes: dict[str, str], given: str, factors: tuple[int, int]
+) -> None:
+    is_sized = given == "sizes"
+    names = ["a", "", "", "given"] if is_sized else ["a", "", "given"]
+    nodes = [N("Conv", ["x", "w"], ["a"]), N("Resize", names, ["b"], **attributes), N("Neg", ["b"], ["y"])]
+    scales, sizes = np.array([1, 1, *factors], np.float32), np.array([2, 7, 5 * factors[0], 6 * factors[1]], np.int64)
+    constants = {"w": numbers(1, 7, 3, 1, 1), "given": sizes if is_sized else scales}
+    if is_sized:
+        agrees(nodes, constants, [2, 3, 5, 6], (2, 3, 5, 6))
+    else:
+        agrees(nodes, constants, ["N", 3, "H", 6], (2, 3, 5, 6), (1, 3, 1, 6))
+
+
+@pytest.mark.parametrize("pads", [(1, 1, 1, 1), (0, 0, 0, 0), (0, 2, 1, 0)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "height", "width"), [(32, 48, 9, 12), (64, 32, 12, 12), (80, 96, 13, 11)]
+)
+def test_convolution_of_many_tiles_and_channels_has_bias_residual_and_activation(
+    agrees: Agrees, inputs: int, outputs: int, height: int, width: int, pads: tuple[int, ...]
+) -> None:
+    nodes = [
+        N("Conv", ["x", "first"], ["a"]),
+        N("Conv", ["a", "w", "bias"], ["b"], pads=pads),
+        N("Conv", ["b", "last"], ["c"]),
+        N("Add", ["b", "c"], ["d"]),
+        N("Relu", ["d"], ["e"]),
+        N("Conv", ["e", "w2", "bias2"], ["f"], pads=[1, 1, 1, 1]),
+        N("Add", ["e", "f"], ["g"]),
+        N("Relu", ["g"], ["y"]),
+    ]
+    constants = {
+        "first": numbers(1, inputs, 3, 1, 1), "w": numbers(2, outputs, inputs, 3, 3, scale=0.06),
+        "bias": numbers(3, outputs), "last": numbers(4, outputs, outputs, 1, 1, scale=0.1),
+        "w2": numbers(5, outputs, outputs, 3, 3, scale=0.05), "bias2": numbers(6, outputs),
+    }  # fmt: skip
+    agrees(nodes, constants, ["N", 3, height, width], (1, 3, height, width), (3, 3, height, width))
+
+
+@pytest.mark.parametrize("channels", [32, 256])
+def test_winograd_error_is_that_of_a_float32_sum(channels: int) -> None:
+    x, w = numbers(1, 1, channels, 16, 16), numbers(2, channels, channels, 3, 3, scale=(9 * channels) ** -0.5)
+    info = helper.make_tensor_value_info
+    ins, outs = [info("x", TensorProto.FLOAT, x.shape)], [info("y", TensorProto.FLOAT, None)]
+    nodes = [N("Conv", ["x", "w"], ["a"]), N("Neg", ["a"], ["y"])]
+    graph = helper.make_graph(nodes, "sum", ins, outs, initializer=[numpy_helper.from_array(w, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": x})
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (3, 3), (2, 3))
+    expected = -np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
+    # The error that the other convolution kernels are held to, times two for the transforms.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=8 * np.finfo(np.float32).eps * (4 + (9 * channels) ** 0.5))
