@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import cast
 
+from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, NotFound, OrtError, ProviderUnavailable
 from ort_core.ir.graph import Graph
@@ -113,7 +115,7 @@ class OptimizedModel:
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that can run."""
+    """A model that can run. ``environment`` is the one that it was prepared with, the session's operators included."""
 
     model: Model
     plan: ExecutionPlan
@@ -122,6 +124,7 @@ class PreparedModel:
     provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     optimization: PipelineReport | None = None
     is_from_cache: bool = False
+    environment: Environment | None = None
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -148,6 +151,8 @@ def prepare(
     Raises:
         OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
     """
+    environment = environment.with_libraries(load_libraries(options.custom_op_libraries))
+    environment.operators.adopt(model)
     settings = PrepareSettings.of(options, environment, disabled_passes)
     selection = select_providers(providers, environment, settings)
     optimized = optimize_cached(model, environment, settings)
@@ -292,9 +297,15 @@ def select_providers(
     return ProviderSelection(tuple(chosen), tuple(unavailable))
 
 
-def evaluation_context(model: Model, environment: Environment, seed: int | None = None) -> EvaluationContext:
-    """Return what kernels need to know of a model."""
-    return EvaluationContext(environment.kernels, environment.schemas, model.opset_imports, model.functions, seed)
+def evaluation_context(
+    model: Model, environment: Environment, seed: int | None = None, num_threads: int = 0
+) -> EvaluationContext:
+    """Return what kernels need to know of a model. With ``num_threads`` 0 they may use every processor."""
+    operators = environment.operators
+    return EvaluationContext(
+        operators.kernels, operators.schemas, model.opset_imports, model.functions, seed, operators.meanings,
+        operators.device_kernels, num_threads or os.cpu_count() or 1,
+    )  # fmt: skip
 
 
 def plan_model(
@@ -315,7 +326,7 @@ def plan_model(
         KernelNotFoundError: nobody runs a node.
         EPFail: a provider failed to compile and nobody else was asked for.
     """
-    context = evaluation_context(model, environment, settings.seed)
+    context = evaluation_context(model, environment, settings.seed, settings.num_threads)
     exclusions: dict[tuple[str, Node], str] = {}
     fallbacks: list[str] = []
     while True:
@@ -337,7 +348,7 @@ def plan_model(
         partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache
     )
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
-    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache)
+    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache, environment)
 
 
 def _exclude(

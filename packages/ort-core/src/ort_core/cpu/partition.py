@@ -14,14 +14,14 @@ import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.rule_table import RULES
+from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState, convex_groups
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
-from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RuntimeValue
 
 log = logging.getLogger(__name__)
 MIN_NODES = 2  # a single cheap node is not worth a program of its own
@@ -150,7 +150,7 @@ class CpuPartition(CompiledPartition):
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
         for node in graph:
-            reason = _unsupported(node)
+            reason = _unsupported(node, self._request.context)
             if reason is not None:
                 self.refusals[node] = reason
         done: list[tuple[tuple[Node, ...], NativeProgram]] = []
@@ -159,7 +159,7 @@ class CpuPartition(CompiledPartition):
             groups = convex_groups(graph.nodes, lambda node: node not in self.refusals)
             failed = False
             for group in groups:
-                if group in built or not _pays(group):
+                if group in built or not _pays(group, self._request.context):
                     continue
                 program = self._lower(group, target, pool)
                 if program is None:
@@ -173,12 +173,15 @@ class CpuPartition(CompiledPartition):
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
         """Lower a group; on refusal note the node that refused and return ``None``."""
         outputs = border_of(group).outputs
-        lowering = Lowering(group, outputs, target, self._request.context.opset_imports)
+        context = self._request.context
+        lowering = Lowering(group, outputs, target, context.opset_imports, context.meanings)
         node = group[0]
         try:
             for node in group:
                 lowering.node = node
-                RULES[node.domain, node.op_type](lowering, node)
+                rule = find_rule(node, context)
+                assert rule is not None, node
+                rule(lowering, node)
             lowering.node = None
             lowering.finish()
             check_bound(lowering)
@@ -264,8 +267,8 @@ def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tupl
     return tuple(found)
 
 
-def _unsupported(node: Node) -> str | None:
-    if (node.domain, node.op_type) not in RULES:
+def _unsupported(node: Node, context: EvaluationContext) -> str | None:
+    if find_rule(node, context) is None:
         return f"{node.op_type} is not generated"
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
@@ -280,13 +283,15 @@ def _unsupported(node: Node) -> str | None:
     return None
 
 
-def _pays(group: Sequence[Node]) -> bool:
+def _pays(group: Sequence[Node], context: EvaluationContext) -> bool:
     floats = [
         n
         for n in group
         if any(isinstance(v.type, TensorType) and v.type.dtype is DataType.FLOAT for v in n.present_outputs())
     ]
-    return len(floats) >= MIN_NODES or any(node.op_type in HEAVY for node in group)
+    if len(floats) >= MIN_NODES:
+        return True
+    return any(node.op_type in HEAVY or has_own_meaning(node, context) for node in group)
 
 
 def _ordered(

@@ -31,7 +31,7 @@ class LaunchRequest:
 class Launch:
     """How a kernel is launched: blocks, threads of a block, and its arguments behind the pointers.
 
-    Numpy scalars are passed as their own type; a Python int as ``long long``, a float as ``double``, a bool as ``bool``.
+    Numpy scalars pass as their own type; a Python int as ``long long``, a float as ``double``, a bool as ``bool``.
     """
 
     grid: tuple[int, int, int]

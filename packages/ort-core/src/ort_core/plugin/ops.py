@@ -1,7 +1,30 @@
-"""Operators for plugin authors (provisional): the schemas that the hook ``ort_custom_ops`` returns with kernels."""
+"""Operators for plugin authors (provisional): what the hook ``ort_custom_ops`` returns, and the parts it is made of."""
 
 from __future__ import annotations
 
+from ort_core.custom_ops.custom_op import CustomOp, custom_op
+from ort_core.custom_ops.definition import OpDefinition
+from ort_core.custom_ops.elementwise_op import elementwise_op
+from ort_core.custom_ops.function_op import function_definition
+from ort_core.custom_ops.library import OpLibrary
+from ort_core.custom_ops.reference_op import reference_definition
+from ort_core.custom_ops.shape_rule import TensorShape, broadcast_shapes
 from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
+from ort_core.ops.version_table import VersionTable
 
-__all__ = ["AttributeSchema", "OpSchema", "Parameter", "ParameterOption"]
+__all__ = [
+    "AttributeSchema",
+    "CustomOp",
+    "OpDefinition",
+    "OpLibrary",
+    "OpSchema",
+    "Parameter",
+    "ParameterOption",
+    "TensorShape",
+    "VersionTable",
+    "broadcast_shapes",
+    "custom_op",
+    "elementwise_op",
+    "function_definition",
+    "reference_definition",
+]

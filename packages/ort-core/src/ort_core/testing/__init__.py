@@ -1,1 +1,5 @@
 """What tests of this project and of plugin packages share: models from text, comparisons, and fake providers."""
+
+from ort_core.testing.custom_ops import OpCase, OpReport, check_custom_op
+
+__all__ = ["OpCase", "OpReport", "check_custom_op"]

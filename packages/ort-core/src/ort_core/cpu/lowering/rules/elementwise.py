@@ -7,7 +7,7 @@ from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import broadcast_strides
 from ort_core.plugin.ir import Node
-from ort_core.plugin.loops import Scalar, meaning_of
+from ort_core.plugin.loops import Scalar
 
 
 def elementwise(lowering: Lowering, node: Node) -> None:
@@ -20,7 +20,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     state, scalars = lowering.fuse(node, inputs, shape)
-    expression = meaning_of(node.domain, node.op_type, scalars, attributes)
+    expression = lowering.meaning_of(node, scalars, attributes)
     if not isinstance(expression, Scalar):
         raise NotLowered(expression.reason)
     if expression.dtype is not dtype:
