@@ -17,6 +17,7 @@ import numpy as np
 
 from ort_core.custom_ops.op_signature import HANDED_IN
 from ort_core.custom_ops.shape_rule import ShapeFunction, concrete_shapes, output_shapes, padded
+from ort_core.custom_ops.taken_attributes import taken_attributes
 from ort_core.custom_ops.traceback_text import place_of, user_traceback
 from ort_core.errors import OrtError, RuntimeException
 from ort_core.ir.types import DataType, TensorType
@@ -100,9 +101,8 @@ def _state(
 ) -> object:
     with _making_state:
         if _STATE not in ctx.state:
-            taken = inspect.signature(make_state).parameters
             try:
-                ctx.state[_STATE] = make_state(**{n: value for n, value in attributes.items() if n in taken})
+                ctx.state[_STATE] = make_state(**taken_attributes(make_state, attributes))
             except Exception as error:  # the border to the user's function
                 text = user_traceback(error, make_state)
                 raise RuntimeException(f"the state of {kernel.name} could not be made: {text}") from error

@@ -26,14 +26,22 @@ CArguments = Callable[[LaunchRequest], Sequence[Any]]  # Any: ctypes values, or 
 
 
 def ctypes_kernel(
-    function: CFunction, schema: OpSchema, shape: ShapeFunction, arguments: CArguments | None
+    function: CFunction,
+    schema: OpSchema,
+    find_shape: Callable[[], ShapeFunction],
+    defaults: Mapping[str, object],
+    arguments: CArguments | None,
 ) -> KernelFunction:
-    """Return a kernel that calls a C function on the data of dense arrays. ctypes lets other threads run meanwhile."""
+    """Return a kernel that calls a C function on the data of dense arrays. ctypes lets other threads run meanwhile.
+
+    ``find_shape`` is asked at each call: a shape function may be attached behind the C function.
+    """
     make_arguments = arguments or _element_count
 
     def run(*inputs: np.ndarray | None, ctx: KernelContext, **attributes: object) -> tuple[np.ndarray, ...]:
-        dense = [None if array is None else np.ascontiguousarray(array) for array in inputs]
-        shapes = output_shapes(shape, schema, concrete_shapes(dense), attributes, len(ctx.output_present))
+        dense = [None if array is None else np.asarray(array, order="C") for array in inputs]
+        attributes = {**defaults, **attributes}
+        shapes = output_shapes(find_shape(), schema, concrete_shapes(dense), attributes, len(ctx.output_present))
         outputs = [_allocated(schema, index, found, dense) for index, found in enumerate(shapes)]
         request = LaunchRequest(
             tuple(None if array is None else array.shape for array in dense),

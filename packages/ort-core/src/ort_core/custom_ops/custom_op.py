@@ -122,11 +122,8 @@ class CustomOp:
             function: with its ``argtypes`` set, or taking pointers and 64-bit counts only.
             arguments: gives what is passed behind the pointers; by default how many elements output 0 has.
         """
-
-        def shape(*inputs: Any, **attributes: Any) -> Any:  # Any: looked up late, it may be attached behind this
-            return self._shape_or_broadcast()(*inputs, **attributes)
-
-        self._attach("compiled", ctypes_kernel(function, self.schema, shape, arguments), "compiled kernel")
+        kernel = ctypes_kernel(function, self.schema, self._shape_or_broadcast, self.signature.defaults, arguments)
+        self._attach("compiled", kernel, "compiled kernel")
         self._compiled_takes_context = True
 
     def numba(self, function: _F) -> _F:

@@ -30,7 +30,8 @@ class OpLibrary:
         self, name: str, operators: Iterable[object], *, domain_versions: Mapping[str, int] | None = None
     ) -> None:
         self._name = name
-        self._operators = tuple(_definition(operator, name) for operator in operators)
+        self._given = tuple(operators)
+        self._operators = tuple(_definition(operator, name) for operator in self._given)
         self._versions = dict(domain_versions or {})
         seen: dict[tuple[str, str, int], OpDefinition] = {}
         for each in self._operators:
@@ -56,9 +57,16 @@ class OpLibrary:
         """The newest version of each domain that the library knows."""
         return dict(self._versions)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuilt, (self._name, self._given, self._versions)
+
     def __repr__(self) -> str:
         listed = ", ".join(each.qualified_name for each in self._operators)
         return f"OpLibrary({self._name!r}: {listed or 'empty'})"
+
+
+def _rebuilt(name: str, operators: tuple[object, ...], versions: dict[str, int]) -> OpLibrary:
+    return OpLibrary(name, operators, domain_versions=versions)
 
 
 def library_of_module(module: ModuleType, name: str | None = None) -> OpLibrary:

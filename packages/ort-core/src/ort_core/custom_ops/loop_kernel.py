@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ort_core.custom_ops.taken_attributes import taken_attributes
 from ort_core.custom_ops.traceback_text import user_traceback
 from ort_core.errors import Fail, InvalidArgument
 from ort_core.ir.constants import Constant
@@ -52,7 +53,7 @@ def element_meaning(function: LoopFunction, name: str, convert: ConvertAttribute
                 return Rejection(f"{scalar.dtype.text} is not generated")
         given = {k: v.array() if isinstance(v, Constant) else v for k, v in attributes.items() if k != "ctx"}
         try:
-            result = function(*inputs, **convert(given))
+            result = function(*inputs, **taken_attributes(function, convert(given)))
         except Exception as error:  # the border to the user's function
             raise Fail(f"the loop kernel of {name} failed: {user_traceback(error, function)}") from error
         if isinstance(result, (Scalar, Rejection)):

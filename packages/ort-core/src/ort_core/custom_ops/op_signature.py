@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import collections.abc
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class _Reader:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._name = getattr(function, "__qualname__", repr(function))
         try:
-            self._hints = typing.get_type_hints(inspect.unwrap(function), include_extras=True)
+            self._hints = _hints(inspect.unwrap(function))
         except NameError as error:
             raise InvalidArgument(
                 f"the annotations of {self._name} cannot be read: {error}. Type variables and imports that they name "
@@ -146,6 +147,13 @@ class _Reader:
         if known != found.texts:
             raise InvalidArgument(f"{self._name} has two type variables called {variable!r} with different types")
         return Parameter(name, variable, option, is_homogeneous=found.variable is not None, min_arity=0)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:  # Any: annotations are any objects
+    """Return the annotations, read where they are texts; those of ``ctx`` and ``state`` say nothing here."""
+    annotations = getattr(function, "__annotations__", {})
+    read = types.SimpleNamespace(__annotations__={n: a for n, a in annotations.items() if n not in HANDED_IN})
+    return typing.get_type_hints(read, getattr(function, "__globals__", {}), include_extras=True)
 
 
 def _attribute_kind(annotation: object) -> AttributeKind | None:

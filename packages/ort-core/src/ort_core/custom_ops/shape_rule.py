@@ -3,9 +3,9 @@
     def concatenated(x: TensorShape, y: TensorShape, *, axis: int = 0) -> Sequence[Dim]:
         return (*x[:axis], x[axis] + y[axis], *x[axis + 1 :])
 
-It takes the operator's inputs, each as a ``TensorShape`` (``None`` where absent), and its attributes. It returns the
-shape of the output, or a tuple with one shape for each output; ``None`` for one that is only known after a run. Sizes
-are numbers or symbols with arithmetic, so one function serves the model's named sizes and the numbers of a run.
+It takes the operator's inputs, each as a ``TensorShape`` (``None`` where absent), and those attributes that it names.
+It returns the shape of the output, or a tuple with one shape for each output; ``None`` for one that is only known after
+a run. Sizes are numbers or symbols with arithmetic: one function serves a model's named sizes and a run's numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ort_core.custom_ops.taken_attributes import taken_attributes
 from ort_core.custom_ops.traceback_text import user_traceback
 from ort_core.errors import InvalidArgument
 from ort_core.ir.constants import Constant
@@ -119,7 +120,7 @@ def output_shapes(
     Raises:
         InvalidArgument: what it returns has another form.
     """
-    result = function(*inputs, **attributes)
+    result = function(*inputs, **taken_attributes(function, attributes))
     many = len(schema.outputs) != 1 or schema.outputs[0].option is ParameterOption.VARIADIC
     results = tuple(result) if many and result is not None else (result,) * (count if many else 1)
     if len(results) < count:

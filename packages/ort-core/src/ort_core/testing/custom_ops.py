@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,19 +23,20 @@ from ort_core.custom_ops.library import OpLibrary
 from ort_core.custom_ops.operators import Operators
 from ort_core.environment import default_environment
 from ort_core.errors import InvalidArgument
-from ort_core.ir.attributes import Attribute
+from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
+from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.onnx_io.load import load_model
 from ort_core.onnx_io.save import model_to_bytes, save_model
 from ort_core.ops.shape_inference import infer_types
 from ort_core.options import SessionOptions
 from ort_core.session import InferenceSession
-from ort_core.testing.custom_op_cuda import check_cuda
+from ort_core.testing.custom_op_cuda import CudaCase, run_emulated
 from ort_core.tolerances import ToleranceName
 
 REFERENCE, CPU = "ReferenceExecutionProvider", "CPUExecutionProvider"
@@ -43,7 +45,7 @@ _OPSET = 21  # of ai.onnx in the models that are made; no node of it is in them
 
 @dataclass(frozen=True)
 class OpCase:
-    """Inputs (``None``: absent) and attributes to try; ``expected`` are the right outputs where the author knows them."""
+    """Inputs (``None``: absent) and attributes to try; ``expected`` are the right outputs where they are known."""
 
     inputs: Sequence[np.ndarray | None]
     attributes: Mapping[str, object] = field(default_factory=dict)
@@ -98,6 +100,7 @@ def check_custom_op(
     checker = _Checker(library, definition, operator, tolerance, num_threads)
     for case in tried:
         checker.check(case)
+    checker.check_cuda()
     unchecked = {name: why for name, why in checker.not_checked.items() if name not in checker.checked}
     return OpReport(definition.qualified_name, len(tried), tuple(checker.checked), unchecked)
 
@@ -116,6 +119,7 @@ class _Checker:
         self._library, self._definition, self._operator = library, definition, operator
         self._tolerance: ToleranceName = tolerance
         self._num_threads = num_threads
+        self._done: list[tuple[OpCase, list[np.ndarray]]] = []
         self.checked: dict[str, None] = {}
         self.not_checked: dict[str, str] = {}
 
@@ -126,7 +130,7 @@ class _Checker:
             array.flags.writeable = False
         content = model_to_bytes(model)
         with self._session(content, REFERENCE) as session:
-            expected = session.run(None, feeds)
+            expected: list[Any] = session.run(None, feeds)  # Any: sequences and maps as well as arrays
             self._note("results inside the border: count, types, shapes, inputs left as they were")
             if case.expected is not None:
                 self._compare(expected, case.expected, case, "the kernel differs from the expected outputs")
@@ -134,11 +138,10 @@ class _Checker:
             self._check_again(session, feeds, expected, case)
             self._check_threads(session, feeds, expected, case)
         self._check_shapes(case, expected)
-        self._check_strided(content, case, feeds, expected)
+        self._check_strided(case, expected)
         self._check_native(content, case, feeds, expected)
         self._check_saved(model, case, feeds, expected)
-        if self._definition.meaning is not None or self._definition.device_kernels:
-            self._check_cuda(case, expected)
+        self._done.append((case, expected))
 
     def _check_again(
         self, session: InferenceSession, feeds: Mapping[str, np.ndarray], expected: Sequence[np.ndarray], case: OpCase
@@ -182,15 +185,22 @@ class _Checker:
             )
         self._note(name)
 
-    def _check_strided(
-        self, content: bytes, case: OpCase, feeds: Mapping[str, np.ndarray], expected: Sequence[np.ndarray]
-    ) -> None:
-        if not self._is_deterministic():
+    def _check_strided(self, case: OpCase, expected: Sequence[np.ndarray]) -> None:
+        kernel = self._definition.kernel
+        if kernel is None or not self._is_deterministic():
             return
-        strided = {name: _strided(array) for name, array in feeds.items()}
-        with self._session(content, REFERENCE) as session:
-            self._compare(session.run(None, strided), expected, case, "strided inputs give other results")
+        strided = [None if array is None else _strided(array) for array in case.inputs]
+        attributes = {name: tuple(v) if isinstance(v, list) else v for name, v in case.attributes.items()}
+        found = kernel(*strided, **attributes, ctx=self._context(len(expected)))
+        self._compare(found, expected, case, "strided inputs give other results")
         self._note("strided inputs")
+
+    def _context(self, num_outputs: int) -> KernelContext:
+        each = self._definition
+        present, types = (True,) * num_outputs, (None,) * num_outputs
+        return KernelContext(
+            each.op_type, each.domain, each.since_version, "under_test", present, types, {}, Unguarded()
+        )
 
     def _check_native(
         self, content: bytes, case: OpCase, feeds: Mapping[str, np.ndarray], expected: Sequence[np.ndarray]
@@ -221,15 +231,18 @@ class _Checker:
             self._compare(found, expected, case, "a saved model gives other results", "exact")
         self._note("round trip through a saved model")
 
-    def _check_cuda(self, case: OpCase, expected: Sequence[np.ndarray]) -> None:
+    def check_cuda(self) -> None:
+        """Run the CUDA forms on all cases that were checked, compiled together."""
         convert = self._operator.convert if isinstance(self._operator, CustomOp) else dict
-        attributes = {**_defaults(self._definition), **case.attributes}
-        for name, found in check_cuda(self._definition, case.inputs, convert(attributes), expected).items():
-            if isinstance(found, str):
-                self.not_checked[name] = found
-                continue
-            self._compare(found, expected, case, f"{name} differs from the numpy kernel")
-            self._note(name)
+        defaults = _defaults(self._definition)
+        cases = [CudaCase(case.inputs, convert({**defaults, **case.attributes}), made) for case, made in self._done]
+        for name, results in run_emulated(self._definition, cases).items():
+            for found, (case, expected) in zip(results, self._done, strict=True):
+                if isinstance(found, str):
+                    self.not_checked[name] = found
+                    continue
+                self._compare(found, expected, case, f"{name} differs from the numpy kernel")
+                self._note(name)
 
     def _compare(
         self,
@@ -297,8 +310,7 @@ class _Checker:
             count = len(each.function.graph.outputs)
         kinds = each.schema.attributes if each.schema else {}
         attributes = [
-            Attribute(n, kinds[n].kind, tuple(v)) if n in kinds and isinstance(v, (list, tuple)) else _attribute(n, v)
-            for n, v in case.attributes.items()
+            _attribute(n, value, kinds[n].kind if n in kinds else None) for n, value in case.attributes.items()
         ]
         outputs = [Value(f"output{i}") for i in range(count)]
         graph.append(Node(each.op_type, inputs, outputs, attributes, domain=each.domain, name="under_test"))
@@ -311,8 +323,15 @@ class _Checker:
         return model
 
 
-def _attribute(name: str, value: object) -> Attribute:
-    return Attribute.of(name, int(value) if isinstance(value, bool) else value)
+def _attribute(name: str, value: object, kind: AttributeKind | None) -> Attribute:
+    """Return an attribute of the declared kind: an int for a float is one, as in Python."""
+    if isinstance(value, bool):
+        value = int(value)
+    if kind is AttributeKind.FLOAT and isinstance(value, int):
+        value = float(value)
+    if kind is not None and isinstance(value, (list, tuple)):
+        return Attribute(name, kind, tuple(value))
+    return Attribute.of(name, value)
 
 
 def _defaults(definition: OpDefinition) -> dict[str, object]:
