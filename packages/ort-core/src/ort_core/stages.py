@@ -11,11 +11,10 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import cast
 
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
-from ort_core.errors import InvalidArgument, NotFound, OrtError, ProviderUnavailable
+from ort_core.errors import InvalidArgument, InvalidType, NotFound, OrtError, ProviderUnavailable
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -29,7 +28,7 @@ from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport
 from ort_core.passes.base import Level, Pass, PassContext
-from ort_core.passes.pipelines import pipeline_for
+from ort_core.passes.pipelines import order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
@@ -78,7 +77,7 @@ class PrepareSettings:
             not options.setting("session.disable_cpu_ep_fallback"),
             options.graph_optimization_level,
             frozenset(disabled),
-            tuple(cast("Iterable[Pass]", options.custom_passes)),
+            tuple(_checked_pass(each) for each in options.custom_passes),
             options.intra_op_num_threads or threads,
             environment.seed,
             bool(options.setting("session.optimized_model_cache") and environment_value("ORT_OPTIMIZED_MODEL_CACHE")),
@@ -89,6 +88,13 @@ class PrepareSettings:
         """What decides how a model is optimised, as facts of a cache key: every setting that is not known not to."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_OPTIMIZING}
         return tuple((n, repr(sorted(v) if isinstance(v, frozenset) else v)) for n, v in given.items())
+
+
+def _checked_pass(each: object) -> Pass:
+    if not isinstance(each, Pass):
+        hint = " (an instance is needed: write it with parentheses)" if isinstance(each, type) else ""
+        raise InvalidType(f"SessionOptions.custom_passes holds {each!r}, which is no Pass{hint}")
+    return each
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +237,17 @@ def fuse_partition(
     """Run the passes that a partition's provider asks for on the partition's own graph."""
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
         return
-    off = settings.disabled_passes
-    passes = [each for each in part.provider.fusions if each.name not in off]
+    passes = _passes_of(part.provider, environment, settings)
     if passes:
         inner = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)
         run_pipeline(passes, pass_context(inner, environment, settings))
+
+
+def _passes_of(provider: ExecutionProvider, environment: Environment, settings: PrepareSettings) -> tuple[Pass, ...]:
+    """Return the passes of a partition: its provider's fusions, then plugins' and users' of the extended levels."""
+    extra = [each for each in (*environment.passes, *settings.extra_passes) if each.level > Level.BASIC]
+    chosen = [each for each in (*provider.fusions, *extra) if each.name not in settings.disabled_passes]
+    return order_passes(chosen)
 
 
 def fuse_whole(prepared: PreparedModel, environment: Environment, settings: PrepareSettings) -> Model:
@@ -247,7 +259,7 @@ def fuse_whole(prepared: PreparedModel, environment: Environment, settings: Prep
     chosen = [provider for provider in prepared.selection.providers if provider.name in names]
     if len(names) != 1 or len(chosen) != 1 or settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
         return prepared.model
-    passes = [each for each in chosen[0].fusions if each.name not in settings.disabled_passes]
+    passes = _passes_of(chosen[0], environment, settings)
     model = prepared.model.clone()
     run_pipeline(passes, pass_context(model, environment, settings))
     return model
