@@ -2,8 +2,8 @@
 
     python examples/custom_ops/running_statistics.py
 
-The state belongs to one node of one session. The kernel says that it is not reentrant, so threads that share the session
-take turns at the node, and may not lose each other's counts.
+The state belongs to one node of one session. The kernel says that it is not reentrant, so threads that share the
+session take turns at the node, and lose none of each other's counts.
 """
 
 from __future__ import annotations

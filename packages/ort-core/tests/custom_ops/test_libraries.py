@@ -179,7 +179,7 @@ class InvDev(OpRun):
 
     op_domain = "com.acme"
 
-    def _run(self, x, shift=None):  # type: ignore[override]
+    def _run(self, x, shift=None):
         return (1 / (x + (1.0 if shift is None else shift)).astype(x.dtype),)
 
 
@@ -193,7 +193,7 @@ class Checked(OpRun):
         attributes=[onnx.defs.OpSchema.Attribute("to", onnx.defs.OpSchema.AttrType.STRING, "", required=True)],
     )  # fmt: skip
 
-    def _run(self, x, to=None):  # type: ignore[override]
+    def _run(self, x, to=None):
         return (x.astype(to),)
 
 
