@@ -6,6 +6,7 @@ from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKerne
 from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
 from ort_core.kernels.reference_registry import reference_kernels
+from ort_core.kernels.region_work import RegionWork
 from ort_core.kernels.registry import KernelRegistry
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "KernelSpec",
     "Launch",
     "LaunchRequest",
+    "RegionWork",
     "RunGuard",
     "RuntimeValue",
     "SubgraphRunner",
