@@ -41,6 +41,10 @@ def test_a_users_fusion_to_a_users_operator_is_run_and_checked(ort, silu_model, 
     out = tmp_path / "out.npz"
     ran = ort("run", fused, "--ops", ops, "--input", tmp_path / "x.npy", "--output", out)
     assert ran.code == 0, ran.err
+    for command in ("explain", "profile"):
+        shown = ort(command, fused, "--ops", ops)
+        assert shown.code == 0, shown.err
+        assert "Silu" in shown.out
     np.testing.assert_allclose(np.load(out)["y"], x / (1 + np.exp(-x)), rtol=1e-5)
 
 

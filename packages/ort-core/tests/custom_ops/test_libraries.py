@@ -148,6 +148,16 @@ def test_an_unknown_operator_of_a_librarys_domain_is_told_with_near_names() -> N
         session_of(body, LIBRARY)
 
 
+def test_a_library_may_add_to_a_domain_whose_versions_are_not_its_own() -> None:
+    body = "g (float[N] x) => (float[N] y) { t = Brand_New (x) u = Neg (t) y = com.microsoft.Gelu (u) }"
+    library = ort.OpLibrary(
+        "more", [op_named("Brand_New", 1, 1.0, domain=""), op_named("Other", domain="com.microsoft")]
+    )
+    assert run(session_of(body, library, opsets='"" : 21, "com.microsoft" : 1'))[0] == pytest.approx(
+        -0.158655, abs=1e-5
+    )
+
+
 def test_an_onnx_function_is_an_operator_and_is_compiled_with_the_rest() -> None:
     text = """<domain: "com.acme", opset_import: ["" : 21]>
     Scaled <factor: float = 3.0> (x) => (y) { c = Constant <value_float: float = @factor> () y = Mul (x, c) }"""

@@ -33,6 +33,9 @@ class VersionTable(Generic[_T]):
         """Return what holds at ``opset``, or ``None``."""
         return next((item for since, item in self._items.get((domain, op_type), ()) if since <= opset), None)
 
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
     def __iter__(self) -> Iterator[tuple[str, str, int]]:
         return iter([(domain, name, since) for (domain, name), known in self._items.items() for since, _ in known])
 

@@ -42,4 +42,5 @@ def find_rule(node: Node, context: EvaluationContext) -> Rule | None:
 
 def has_own_meaning(node: Node, context: EvaluationContext) -> bool:
     """Return whether a node is of a user's operator that says what it computes of one element."""
-    return context.meanings.find(node.domain, node.op_type, context.opset_of(node)) is not None
+    meanings = context.meanings
+    return bool(meanings) and meanings.find(node.domain, node.op_type, context.opset_of(node)) is not None
