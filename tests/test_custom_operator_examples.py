@@ -154,6 +154,7 @@ def test_the_fusion_fires_on_its_example_and_on_no_near_miss() -> None:
         assert not check_pass(example.FuseSilu(), model_of(near), libraries=[example.LIBRARY]).has_changed
 
 
+@pytest.mark.slow
 def test_the_fusion_takes_nodes_out_of_a_shared_model_and_keeps_its_results(
     external_test_data: Path, tmp_path: Path
 ) -> None:
@@ -168,7 +169,8 @@ def test_the_fusion_takes_nodes_out_of_a_shared_model_and_keeps_its_results(
         sys.path.pop()
     path = Path(materialize.materialize(external_test_data / "models/efficientnet_b0.onnx", tmp_path))
     pairs = sum(node.op_type == "Sigmoid" for node in onnx.load(path, load_external_data=False).graph.node)
-    plain, fused = example.open_session(path, is_fused=False), example.open_session(path)
+    by_numpy = "ReferenceExecutionProvider"  # compiling the whole model twice takes longer than all other examples
+    plain, fused = (example.open_session(path, is_fused=fused, provider=by_numpy) for fused in (False, True))
     assert len(plain.explain().nodes) - len(fused.explain().nodes) > pairs / 2 > 10
     theirs = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     sizes = [size if isinstance(size, int) else 1 for size in theirs.get_inputs()[0].shape]

@@ -61,13 +61,13 @@ class FuseSilu(RulePass):
         super().__init__("FuseSilu", [SiluRule()], after=("ConstantFolding", "EliminateIdentity"))
 
 
-def open_session(model: Path, *, is_fused: bool = True) -> ort.InferenceSession:
+def open_session(model: Path, *, is_fused: bool = True, provider: str = "CPUExecutionProvider") -> ort.InferenceSession:
     """Return a session of a model, with or without the fusion."""
     options = ort.SessionOptions()
     if is_fused:
         options.register_custom_ops_library(LIBRARY)
         options.custom_passes = [FuseSilu()]
-    return ort.InferenceSession(model, options)
+    return ort.InferenceSession(model, options, providers=[provider])
 
 
 def main(path: str) -> None:
