@@ -7,6 +7,9 @@ __version__ = "0.1.0"  # the one version of the repository: package builds read 
 if TYPE_CHECKING:
     from ort_core import errors as errors
     from ort_core.compiler import ModelCompiler as ModelCompiler
+    from ort_core.custom_ops.custom_op import custom_op as custom_op
+    from ort_core.custom_ops.elementwise_op import elementwise_op as elementwise_op
+    from ort_core.custom_ops.library import OpLibrary as OpLibrary
     from ort_core.errors import OrtError as OrtError
     from ort_core.options import ExecutionMode as ExecutionMode
     from ort_core.options import ExecutionOrder as ExecutionOrder
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "session": ("InferenceSession",),
     "compiler": ("ModelCompiler",),
+    "custom_ops.custom_op": ("custom_op",),
+    "custom_ops.elementwise_op": ("elementwise_op",),
+    "custom_ops.library": ("OpLibrary",),
     "errors": ("OrtError",),
     "options": (
         "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtCompileApiFlags",

@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 
-from ort_core.errors import NotFound, did_you_mean
+from ort_core.custom_ops.library import OpLibrary
+from ort_core.custom_ops.operators import Operators, split_conflicts
+from ort_core.custom_ops.sources import offered_libraries
+from ort_core.errors import NotFound, OrtError, did_you_mean
 from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.kernels.registry import KernelRegistry
 from ort_core.onnx_io.schemas import find_onnx_schema
@@ -24,6 +30,7 @@ from ort_core.providers.provider import Available, ExecutionProvider, Unavailabl
 from ort_core.tensors.device import DeviceApi, DeviceDirectory
 from ort_core.tensors.weight_store import WeightStore
 
+log = logging.getLogger(__name__)
 FindSources = Callable[[], Sequence[PluginSource]]
 
 
@@ -53,32 +60,56 @@ class Environment:
             return discover(self._find_sources())
 
     @cached_property
-    def schemas(self) -> SchemaRegistry:
+    def operators(self) -> Operators:
         """The operators of ONNX, onnxruntime's own, and those of plugins."""
-        registry = SchemaRegistry(find_onnx_schema, find_contrib_schema)
-        for _, offered in self.plugins.call("ort_custom_ops"):
-            for schema, _ in offered:  # type: ignore[attr-defined]  # the hook's result is as hookspecs says
-                registry.add(schema)
-        return registry
+        schemas = SchemaRegistry(find_onnx_schema, find_contrib_schema)
+        own = Operators(schemas, reference_kernels(), build_rules())
+        libraries, conflicts = split_conflicts(self._plugin_libraries())
+        usable = replace(own, conflicts=conflicts)
+        for library in libraries:
+            try:
+                usable = usable.extended([library])
+            except OrtError as error:
+                log.warning("the operators of %s cannot be used: %s", library.name, error)
+        return usable
 
-    @cached_property
+    @property
+    def schemas(self) -> SchemaRegistry:
+        """The signatures of all operators."""
+        return self.operators.schemas
+
+    @property
     def kernels(self) -> KernelRegistry:
         """The reference kernels and those of plugins' operators."""
-        offers = self.plugins.call("ort_custom_ops")
-        if not offers:
-            return reference_kernels()
-        registry = KernelRegistry()
-        sources = [reference_kernels(), *(kernels for _, offered in offers for _, kernels in offered)]  # type: ignore[attr-defined]  # as above
-        for source in sources:
-            for _, _, specs in source.operators():
-                for spec in specs:
-                    registry.add(spec)
-        return registry
+        return self.operators.kernels
 
-    @cached_property
+    @property
     def inference_rules(self) -> InferenceRules:
         """What operators do to types and shapes."""
-        return build_rules()
+        return self.operators.rules
+
+    def with_libraries(self, libraries: Sequence[OpLibrary]) -> Environment:
+        """Return this environment with further operators; all else is shared with it.
+
+        Raises:
+            Fail: an operator is claimed by two libraries, or is one of the engine's own.
+        """
+        if not libraries:
+            return self
+        operators = self.operators.extended(libraries)
+        view = copy(self)
+        view.__dict__.update(operators=operators, plugins=self.plugins, devices=self.devices, passes=self.passes)
+        return view
+
+    def _plugin_libraries(self) -> list[OpLibrary]:
+        found: list[OpLibrary] = []
+        distributions = {plugin.name: plugin.distribution for plugin in self.plugins.plugins}
+        for name, offered in self.plugins.call("ort_custom_ops"):
+            try:
+                found += offered_libraries(distributions[name], offered)
+            except (OrtError, TypeError) as error:  # the border to plugins: a broken one must not break the others
+                log.warning("the operators of plugin %s cannot be used: %s", name, error)
+        return found
 
     @cached_property
     def devices(self) -> DeviceDirectory:
@@ -93,10 +124,10 @@ class Environment:
         """The passes that plugins bring."""
         return tuple(p for _, passes in self.plugins.call("ort_passes") for p in passes)  # type: ignore[attr-defined]  # as hookspecs says
 
-    @cached_property
+    @property
     def has_own_passes_or_operators(self) -> bool:
-        """Whether plugins bring passes or operators."""
-        return bool(self.passes or any(offered for _, offered in self.plugins.call("ort_custom_ops")))
+        """Whether plugins or libraries bring passes or operators."""
+        return bool(self.passes or self.operators.libraries)
 
     def provider_classes(self) -> dict[str, type[ExecutionProvider]]:
         """Return all usable provider classes by name, highest priority first."""

@@ -11,9 +11,11 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from ort_core.errors import InvalidArgument, InvalidType, NotImplemented, UnknownOption, did_you_mean
+from ort_core.errors import InvalidArgument, InvalidType, NoSuchFile, NotImplemented, UnknownOption, did_you_mean
 from ort_core.settings import (
     MAX_KEY_LENGTH,
     MAX_VALUE_LENGTH,
@@ -314,6 +316,7 @@ class SessionOptions(_Options):
     def __init__(self) -> None:
         super().__init__()
         self._load_cancelled = False
+        self._custom_ops: list[object] = []
         self._initializers: dict[str, object] = {}
         self._external_files: dict[str, memoryview] = {}
         self._dimensions_by_name: dict[str, int] = {}
@@ -324,7 +327,8 @@ class SessionOptions(_Options):
         self.custom_passes = []
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_external_files": {name: bytes(view) for name, view in self._external_files.items()}}
+        files = {name: bytes(view) for name, view in self._external_files.items()}
+        return {**self.__dict__, "_external_files": files, "_custom_ops": [_by_name(each) for each in self._custom_ops]}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -411,12 +415,18 @@ class SessionOptions(_Options):
         """Ask a session that is being made with these options, in another thread, to stop."""
         self._load_cancelled = bool(cancel)
 
-    def register_custom_ops_library(self, path: str, /) -> None:
-        """Refuse: compiled operator libraries need onnxruntime's C API."""
-        raise NotImplemented(
-            f"Failed to load library {path}: custom operators in shared libraries are built against onnxruntime's C "
-            "API. Bring the operator in a plugin: its schema and numpy kernels, through the hook ort_custom_ops."
-        )
+    def register_custom_ops_library(self, library: object, /) -> None:
+        """Give the session operators: an ``OpLibrary``, an operator, a module or its name, or a Python file.
+
+        A file or module name is loaded when a session is made.
+
+        Raises:
+            NotImplemented: it is a shared library, built against onnxruntime's C API.
+            NoSuchFile: the Python file does not exist.
+        """
+        if isinstance(library, (str, os.PathLike)):
+            library = _library_path(os.fspath(library))
+        self._custom_ops.append(library)
 
     def set_ep_context_data_read_func(self, read: Callable[..., None], max_data_size: int) -> None:
         """Refuse: no installed provider reads EPContext data."""
@@ -424,6 +434,11 @@ class SessionOptions(_Options):
 
     def clear_ep_context_data_read_func(self) -> None:
         """Clear the callback (there is none)."""
+
+    @property
+    def custom_op_libraries(self) -> Sequence[object]:
+        """What was registered as operator libraries, in order: objects, module names, and paths of Python files."""
+        return self._custom_ops
 
     @property
     def initializers(self) -> Mapping[str, object]:
@@ -459,6 +474,34 @@ class SessionOptions(_Options):
     def load_cancelled(self) -> bool:
         """Whether loading was asked to stop."""
         return self._load_cancelled
+
+
+def _by_name(source: object) -> object:
+    return source.__name__ if isinstance(source, ModuleType) else source  # modules are pickled by name
+
+
+_SHARED_LIBRARIES = (".so", ".dll", ".dylib", ".pyd")
+
+
+def _library_path(name: str) -> object:
+    """Return a Python file as its path, a module's name as it is."""
+    path = Path(name)
+    if path.suffix.lower() in _SHARED_LIBRARIES or ".so." in path.name:
+        raise NotImplemented(
+            f"Failed to load library {name}: it is compiled against onnxruntime's C API, which this engine does not "
+            "have. Write the operator in Python (ort_core.custom_op; a C function of it is called through ctypes) and "
+            "register the file, the module or an OpLibrary, or install a package that offers it by the hook "
+            "ort_custom_ops. docs/howto/custom_operators.md shows how."
+        )
+    if path.suffix == ".py":
+        if not path.is_file():
+            raise NoSuchFile(f"Failed to load library {name}: cannot open file: No such file")
+        return path
+    if all(part.isidentifier() for part in name.split(".")):
+        return name
+    raise InvalidArgument(
+        f"Failed to load library {name}: expected a Python file (.py), the name of a module, or an OpLibrary"
+    )
 
 
 def _size(name: str, size: object) -> int:

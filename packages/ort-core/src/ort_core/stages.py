@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import cast
 
+from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
-from ort_core.errors import InvalidArgument, NotFound, OrtError, ProviderUnavailable
+from ort_core.errors import InvalidArgument, InvalidType, NotFound, OrtError, ProviderUnavailable
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -27,7 +28,7 @@ from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport
 from ort_core.passes.base import Level, Pass, PassContext
-from ort_core.passes.pipelines import pipeline_for
+from ort_core.passes.pipelines import order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
@@ -92,7 +93,7 @@ class PrepareSettings:
             not options.setting("session.disable_cpu_ep_fallback"),
             options.graph_optimization_level,
             frozenset(disabled),
-            tuple(cast("Iterable[Pass]", options.custom_passes)),
+            tuple(_checked_pass(each) for each in options.custom_passes),
             thread_options(options, options.intra_op_num_threads or threads),
             environment.seed,
             bool(options.setting("session.optimized_model_cache") and environment_value("ORT_OPTIMIZED_MODEL_CACHE")),
@@ -103,6 +104,13 @@ class PrepareSettings:
         """What decides how a model is optimised, as facts of a cache key: every setting that is not known not to."""
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_OPTIMIZING}
         return tuple((n, repr(sorted(v) if isinstance(v, frozenset) else v)) for n, v in given.items())
+
+
+def _checked_pass(each: object) -> Pass:
+    if not isinstance(each, Pass):
+        hint = " (an instance is needed: write it with parentheses)" if isinstance(each, type) else ""
+        raise InvalidType(f"SessionOptions.custom_passes holds {each!r}, which is no Pass{hint}")
+    return each
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +137,7 @@ class OptimizedModel:
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that can run."""
+    """A model that can run. ``environment`` is the one that it was prepared with, the session's operators included."""
 
     model: Model
     plan: ExecutionPlan
@@ -138,6 +146,7 @@ class PreparedModel:
     provider_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     optimization: PipelineReport | None = None
     is_from_cache: bool = False
+    environment: Environment | None = None
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -164,6 +173,8 @@ def prepare(
     Raises:
         OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
     """
+    environment = environment.with_libraries(load_libraries(options.custom_op_libraries))
+    environment.operators.adopt(model)
     settings = PrepareSettings.of(options, environment, disabled_passes)
     selection = select_providers(providers, environment, settings)
     optimized = optimize_cached(model, environment, settings)
@@ -242,11 +253,17 @@ def fuse_partition(
     """Run the passes that a partition's provider asks for on the partition's own graph."""
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
         return
-    off = settings.disabled_passes
-    passes = [each for each in part.provider.fusions if each.name not in off]
+    passes = _passes_of(part.provider, environment, settings)
     if passes:
         inner = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)
         run_pipeline(passes, pass_context(inner, environment, settings))
+
+
+def _passes_of(provider: ExecutionProvider, environment: Environment, settings: PrepareSettings) -> tuple[Pass, ...]:
+    """Return the passes of a partition: its provider's fusions, then plugins' and users' of the extended levels."""
+    extra = [each for each in (*environment.passes, *settings.extra_passes) if each.level > Level.BASIC]
+    chosen = [each for each in (*provider.fusions, *extra) if each.name not in settings.disabled_passes]
+    return order_passes(chosen)
 
 
 def fuse_whole(prepared: PreparedModel, environment: Environment, settings: PrepareSettings) -> Model:
@@ -258,7 +275,7 @@ def fuse_whole(prepared: PreparedModel, environment: Environment, settings: Prep
     chosen = [provider for provider in prepared.selection.providers if provider.name in names]
     if len(names) != 1 or len(chosen) != 1 or settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
         return prepared.model
-    passes = [each for each in chosen[0].fusions if each.name not in settings.disabled_passes]
+    passes = _passes_of(chosen[0], environment, settings)
     model = prepared.model.clone()
     run_pipeline(passes, pass_context(model, environment, settings))
     return model
@@ -308,9 +325,15 @@ def select_providers(
     return ProviderSelection(tuple(chosen), tuple(unavailable))
 
 
-def evaluation_context(model: Model, environment: Environment, seed: int | None = None) -> EvaluationContext:
-    """Return what kernels need to know of a model."""
-    return EvaluationContext(environment.kernels, environment.schemas, model.opset_imports, model.functions, seed)
+def evaluation_context(
+    model: Model, environment: Environment, seed: int | None = None, num_threads: int = 0
+) -> EvaluationContext:
+    """Return what kernels need to know of a model. With ``num_threads`` 0 they may use every processor."""
+    operators = environment.operators
+    return EvaluationContext(
+        operators.kernels, operators.schemas, model.opset_imports, model.functions, seed, operators.meanings,
+        operators.device_kernels, num_threads or os.cpu_count() or 1,
+    )  # fmt: skip
 
 
 def plan_model(
@@ -331,7 +354,7 @@ def plan_model(
         KernelNotFoundError: nobody runs a node.
         EPFail: a provider failed to compile and nobody else was asked for.
     """
-    context = evaluation_context(model, environment, settings.seed)
+    context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
     exclusions: dict[tuple[str, Node], str] = {}
     fallbacks: list[str] = []
     while True:
@@ -353,7 +376,7 @@ def plan_model(
         partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache
     )
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
-    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache)
+    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache, environment)
 
 
 def _exclude(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ort_core import stages
-from ort_core.environment import default_environment
+from ort_core.environment import Environment, default_environment
 from ort_core.ir.model import Model
 from ort_core.kernels.evaluator import Observer
 from ort_core.ops.shape_inference import infer_types
@@ -17,14 +17,22 @@ REFERENCE = "ReferenceExecutionProvider"
 _UNOPTIMIZED = stages.PrepareSettings(allow_last_resort=False, level=GraphOptimizationLevel.ORT_DISABLE_ALL)
 
 
-def evaluate_by_reference(model: Model, feeds: Mapping[str, object], observer: Observer | None = None) -> list[object]:
+def evaluate_by_reference(
+    model: Model,
+    feeds: Mapping[str, object],
+    observer: Observer | None = None,
+    environment: Environment | None = None,
+) -> list[object]:
     """Return the outputs of a model. It is not changed; ``observer`` is called behind each node.
+
+    ``environment`` is one that knows the user's operators, where there are any.
 
     Raises:
         OrtError: a feed does not fit, or a node failed.
     """
-    environment = default_environment()
+    environment = environment or default_environment()
     copy = model.clone()
+    environment.operators.adopt(copy)
     infer_types(copy, environment.schemas, environment.inference_rules)
     copy.freeze()
     selection = stages.select_providers([(REFERENCE, {})], environment, _UNOPTIMIZED)

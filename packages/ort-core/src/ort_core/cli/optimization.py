@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,11 +12,13 @@ import typer
 
 from ort_core import stages
 from ort_core.cli.parameters import LevelName
-from ort_core.environment import default_environment
+from ort_core.custom_ops.sources import load_libraries
+from ort_core.environment import Environment, default_environment
 from ort_core.errors import Fail
 from ort_core.ir.model import Model
 from ort_core.ir.traversal import graphs_of
 from ort_core.ops.shape_inference import infer_types
+from ort_core.options import SessionOptions
 from ort_core.passes.base import Level, Pass, count_nodes
 from ort_core.passes.equivalence import EquivalenceCheck
 from ort_core.passes.pipelines import pipeline_for
@@ -59,6 +62,17 @@ class OptimizationReport:
         return asdict(self) | {"rows": [asdict(row) for row in self.rows]}
 
 
+def environment_with(operators: Iterable[str]) -> Environment:
+    """Return the environment with operators of Python files and modules, the folder of the command included."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # as `python -m` has it: users' modules lie there
+    options = SessionOptions()
+    for source in operators:
+        options.register_custom_ops_library(source)
+    return default_environment().with_libraries(load_libraries(options.custom_op_libraries))
+
+
 def load_passes(names: Iterable[str]) -> list[Pass]:
     """Return instances of the user's passes from ``package.module:Class``."""
     return [_load_pass(name) for name in names]
@@ -89,14 +103,20 @@ def build_pipelines(
     ]
 
 
-def optimize_model(model: Model, pipelines: Pipelines, equivalence: EquivalenceCheck | None) -> OptimizationReport:
-    """Optimise a model in place.
+def optimize_model(
+    model: Model,
+    pipelines: Pipelines,
+    equivalence: EquivalenceCheck | None,
+    environment: Environment | None = None,
+) -> OptimizationReport:
+    """Optimise a model in place; ``environment`` is one that knows the user's operators, where there are any.
 
     Raises:
         InvalidGraph: the model's types contradict each other.
         Fail: a pass changed a result (with ``equivalence``).
     """
-    environment = default_environment()
+    environment = environment or default_environment()
+    environment.operators.adopt(model)
     infer_types(model, environment.schemas, environment.inference_rules)
     nodes_before = count_nodes(model)
     rows: list[PassRow] = []

@@ -72,6 +72,13 @@ Threads = Annotated[
         "--threads", min=0, help="Threads within an operator; 0 lets the provider choose.", rich_help_panel=_PLACEMENT
     ),
 ]
+Operators = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ops", metavar="FILE.py|MODULE", rich_help_panel=_PLACEMENT,
+        help="Operators of your own: a Python file, or the name of a module; repeatable.",
+    ),
+]  # fmt: skip
 Inputs = Annotated[
     list[str] | None,
     typer.Option(

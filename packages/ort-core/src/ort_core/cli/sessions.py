@@ -23,6 +23,7 @@ class SessionRequest:
     disabled: Sequence[str] | None = None
     strict: bool = False
     threads: int = 0
+    operators: Sequence[str] | None = None
 
     def options(self) -> SessionOptions:
         """Return the session options."""
@@ -32,6 +33,8 @@ class SessionRequest:
         options.graph_optimization_level = optimization_level(self.level)
         options.strict_placement = self.strict
         options.intra_op_num_threads = self.threads
+        for source in self.operators or ():
+            options.register_custom_ops_library(source)
         if self.disabled:
             options.add_session_config_entry("optimization.disable_specified_optimizers", ";".join(self.disabled))
         return options

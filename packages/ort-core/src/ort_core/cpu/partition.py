@@ -15,7 +15,7 @@ import numpy as np
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.rule_table import RULES
+from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import NotLowered, step_node
@@ -35,7 +35,7 @@ from ort_core.plugin import (
     convex_groups,
 )
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
-from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RuntimeValue
 from ort_core.plugin.loops import SUPPORTED
 from ort_core.plugin.ops import known_contents
 
@@ -208,7 +208,7 @@ class CpuPartition(CompiledPartition):
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
         for node in graph:
-            reason = None if self._is_known(node) else _unsupported(node)
+            reason = None if self._is_known(node) else _unsupported(node, self._request.context)
             if reason is not None:
                 self.refusals[node] = reason
         done: list[tuple[tuple[Node, ...], NativeProgram]] = []
@@ -217,7 +217,8 @@ class CpuPartition(CompiledPartition):
             groups = convex_groups(graph.nodes, lambda node: node not in self.refusals)
             failed = False
             for group in groups:
-                if group in built or not _pays([n for n in group if not self._is_known(n)]):
+                computing = [node for node in group if not self._is_known(node)]
+                if group in built or not _pays(computing, self._request.context):
                     continue
                 program = self._lower(group, target, pool)
                 if program is None:
@@ -236,12 +237,14 @@ class CpuPartition(CompiledPartition):
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
         """Lower a group; on refusal note the node that refused and return ``None``."""
         outputs = border_of(group).outputs
-        lowering = Lowering(group, outputs, target, self._request.context.opset_imports, self._contents)
+        context = self._request.context
+        lowering = Lowering(group, outputs, target, context.opset_imports, self._contents, context.meanings)
         node = group[0]
         try:
             for node in group:
                 lowering.node = node
-                rule = write_contents if self._is_known(node) else RULES[node.domain, node.op_type]
+                rule = write_contents if self._is_known(node) else find_rule(node, context)
+                assert rule is not None, node
                 rule(lowering, node)
             lowering.node = None
             lowering.finish()
@@ -360,8 +363,8 @@ def _generated_types(node: Node) -> Collection[DataType]:
     return ML_TYPES | {DataType.DOUBLE} if node.op_type in DOUBLE else ML_TYPES
 
 
-def _unsupported(node: Node) -> str | None:
-    if (node.domain, node.op_type) not in RULES:
+def _unsupported(node: Node, context: EvaluationContext) -> str | None:
+    if find_rule(node, context) is None:
         return f"{node.op_type} is not generated"
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
@@ -376,13 +379,15 @@ def _unsupported(node: Node) -> str | None:
     return None
 
 
-def _pays(group: Sequence[Node]) -> bool:
+def _pays(group: Sequence[Node], context: EvaluationContext) -> bool:
     floats = [
         n
         for n in group
         if any(isinstance(v.type, TensorType) and v.type.dtype is DataType.FLOAT for v in n.present_outputs())
     ]
-    return len(floats) >= MIN_NODES or any(node.op_type in HEAVY for node in group)
+    if len(floats) >= MIN_NODES:
+        return True
+    return any(node.op_type in HEAVY or has_own_meaning(node, context) for node in group)
 
 
 def _is_suppression(node: Node) -> bool:

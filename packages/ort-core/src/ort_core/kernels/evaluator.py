@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,11 +25,14 @@ from ort_core.ir.subgraph import clone_graph
 from ort_core.ir.traversal import captured_values
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
+from ort_core.kernels.device_kernel import DeviceKernels
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded
 from ort_core.kernels.region_work import RegionWork
 from ort_core.kernels.registry import KernelRegistry, attribute_names, wants_context
+from ort_core.loops.meanings import ElementMeaning
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.schema import OpSchema
+from ort_core.ops.version_table import VersionTable
 from ort_core.tensors.sparse import SparseArray
 
 RuntimeValue = Any  # np.ndarray, list, dict, SparseArray or None: what ONNX values are at run time
@@ -39,13 +42,20 @@ MAX_FUNCTION_DEPTH = 100  # functions within functions; a body that contains its
 
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
-    """What binding needs to know of the model and of the session around it."""
+    """What binding needs to know of the model and of the session around it.
+
+    ``meanings`` and ``device_kernels`` are those of users' operators, for providers that compile or run them.
+    ``num_threads`` is how many threads a kernel may use.
+    """
 
     kernels: KernelRegistry
     schemas: SchemaRegistry
     opset_imports: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
     seed: int | None = None
+    meanings: VersionTable[ElementMeaning] = field(default_factory=VersionTable)
+    device_kernels: DeviceKernels = field(default_factory=dict)
+    num_threads: int = 1
 
     def opset_of(self, node: Node) -> int:
         """Return the version of the node's domain that applies to it.
@@ -66,7 +76,7 @@ class EvaluationContext:
     def inside(self, function: Function) -> EvaluationContext:
         """Return the context of a function's body."""
         imports = {**self.opset_imports, **function.opset_imports}
-        return EvaluationContext(self.kernels, self.schemas, imports, self.functions, self.seed)
+        return replace(self, opset_imports=imports)
 
 
 RunNode = Callable[[Sequence[RuntimeValue], Scope, RunGuard], tuple[RuntimeValue, ...]]
@@ -146,7 +156,7 @@ def _bind_kernel(
         tuple(None if v is None else v.type for v in node.outputs), state,
     )  # fmt: skip
     with_context = wants_context(function)
-    unguarded = KernelContext(*facts, guard=Unguarded(), seed=context.seed)
+    unguarded = KernelContext(*facts, Unguarded(), context.seed, context.num_threads)
 
     def run(inputs: Sequence[RuntimeValue], scope: Scope, guard: RunGuard) -> tuple[RuntimeValue, ...]:
         arguments = fixed
@@ -156,7 +166,9 @@ def _bind_kernel(
                 arguments[name] = BoundSubgraph(body, scope, guard)
             if with_context:
                 same = guard is unguarded.guard
-                arguments["ctx"] = unguarded if same else KernelContext(*facts, guard=guard, seed=context.seed)
+                arguments["ctx"] = (
+                    unguarded if same else KernelContext(*facts, guard, context.seed, context.num_threads)
+                )
         try:
             return normalise(function(*inputs, **arguments))
         except OrtError as error:

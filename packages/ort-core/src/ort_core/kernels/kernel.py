@@ -106,6 +106,7 @@ class KernelContext:
     ``output_present[i]`` is False for an output that nobody named. ``output_types`` come from inference. ``state``
     is this node's own dictionary: it lives as long as the session (caches, random generators) and may be shared
     by threads, so a kernel replaces entries rather than changes them. ``seed`` is the session's seed or ``None``.
+    ``num_threads`` says how many threads the kernel may use, its own one included.
     """
 
     op_type: str
@@ -117,6 +118,7 @@ class KernelContext:
     state: dict[str, Any]
     guard: RunGuard
     seed: int | None = None
+    num_threads: int = 1
 
     def generator(self, seed: float | None) -> np.random.Generator:
         """Return the random generator for this node: fixed by an attribute ``seed``, else by the session's seed."""

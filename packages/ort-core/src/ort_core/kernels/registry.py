@@ -60,6 +60,12 @@ class KernelRegistry:
         for (domain, op_type), specs in sorted(self._specs.items()):
             yield domain, op_type, tuple(specs)
 
+    def extended(self) -> KernelRegistry:
+        """Return a new registry that starts with everything in this one."""
+        copy = KernelRegistry()
+        copy._specs = {key: list(specs) for key, specs in self._specs.items()}
+        return copy
+
     @classmethod
     def of(cls, modules: Iterable[ModuleType]) -> KernelRegistry:
         """Build a registry from marked modules."""

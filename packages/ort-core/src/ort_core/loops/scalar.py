@@ -59,6 +59,27 @@ class Scalar:
     def __neg__(self) -> Scalar:
         return unary("neg", self)
 
+    def __abs__(self) -> Scalar:
+        return unary("abs", self)
+
+    def __lt__(self, other: Scalar | float) -> Scalar:
+        return binary("lt", self, other)
+
+    def __le__(self, other: Scalar | float) -> Scalar:
+        return binary("le", self, other)
+
+    def __gt__(self, other: Scalar | float) -> Scalar:
+        return binary("gt", self, other)
+
+    def __ge__(self, other: Scalar | float) -> Scalar:
+        return binary("ge", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            "whether an expression holds is only known for each element: write select(condition, left, right) "
+            "instead of if, and, or, not, min() and max()"
+        )
+
 
 Meaning = Callable[..., Scalar]
 

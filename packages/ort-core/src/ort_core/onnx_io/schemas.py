@@ -41,11 +41,15 @@ def find_onnx_schema(domain: str, op_type: str, opset: int) -> OpSchema | None:
 
 @functools.cache
 def _converted(op_type: str, domain: str, since_version: int) -> OpSchema:
-    schema = onnx.defs.get_schema(op_type, since_version, domain)
+    return convert_schema(onnx.defs.get_schema(op_type, since_version, domain))
+
+
+def convert_schema(schema: onnx.defs.OpSchema) -> OpSchema:
+    """Return a schema of the ``onnx`` package as plain facts."""
     return OpSchema(
-        op_type,
-        domain,
-        since_version,
+        schema.name,
+        "" if schema.domain == "ai.onnx" else schema.domain,
+        schema.since_version,
         tuple(map(_parameter, schema.inputs)),
         tuple(map(_parameter, schema.outputs)),
         {name: _attribute(a) for name, a in schema.attributes.items()},

@@ -80,6 +80,12 @@ class InferenceRules:
         """Return (domain, op_type) of every operator with a rule, sorted."""
         return tuple(sorted(self._rules))
 
+    def extended(self) -> InferenceRules:
+        """Return new rules that start with everything in these."""
+        copy = InferenceRules()
+        copy._rules = {key: list(rules) for key, rules in self._rules.items()}
+        return copy
+
     @classmethod
     def of(cls, modules: Iterable[ModuleType]) -> InferenceRules:
         """Build a registry from marked modules."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ort_core.errors import Fail
+from ort_core.errors import Fail, OrtError
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -109,7 +109,7 @@ class _Checker:
     def run(self, each: Pass) -> PassReport:
         """Run one pass and check it."""
         before = fingerprint(self._context.model) if self._verify else 0
-        report = each.run(self._context)
+        report = _run(each, self._context)
         if self._verify:
             self._check_truth(report, before)
             verify_model(self._context.model)
@@ -124,6 +124,18 @@ class _Checker:
             raise Fail(f"pass {report.name} says that it changed nothing, but the model differs from what it was")
         if report.has_changed and not has_changed:
             raise Fail(f"pass {report.name} says that it made {report.counts}, but the model is as it was")
+
+
+def _run(each: Pass, context: PassContext) -> PassReport:
+    try:
+        return each.run(context)
+    except (OrtError, RecursionError, MemoryError):
+        raise
+    except Exception as error:  # the border to passes, users' own included: the error names the pass
+        raise Fail(
+            f"pass {each.name} ({type(each).__module__}.{type(each).__qualname__}) failed: "
+            f"{type(error).__name__}: {error}. Leave it out by disabled_optimizers=[{each.name!r}]."
+        ) from error
 
 
 def _infer_if_needed(context: PassContext) -> None:

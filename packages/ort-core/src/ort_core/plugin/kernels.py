@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKernels, Launch, LaunchRequest
 from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
 from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
@@ -13,10 +14,15 @@ from ort_core.kernels.registry import KernelRegistry
 __all__ = [
     "BoundGraph",
     "BranchMode",
+    "CudaSource",
+    "DeviceKernel",
+    "DeviceKernels",
     "EvaluationContext",
     "KernelContext",
     "KernelRegistry",
     "KernelSpec",
+    "Launch",
+    "LaunchRequest",
     "RegionWork",
     "RunGuard",
     "RuntimeValue",

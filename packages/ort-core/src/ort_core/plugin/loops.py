@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from ort_core.loops.meanings import MEANINGS, SUPPORTED, meaning_of
+from ort_core.loops.cuda_printer import (
+    PREAMBLE,
+    THREADS_PER_BLOCK,
+    InputLayout,
+    PrintedExpression,
+    PrintedKernel,
+    print_elementwise_kernel,
+    print_expression,
+)
+from ort_core.loops.meanings import MEANINGS, SUPPORTED, ElementMeaning, meaning_of
+from ort_core.loops.numpy_evaluation import evaluate
 from ort_core.loops.polynomials import MAX_ULP, erf, exp, log, sigmoid, tanh
 from ort_core.loops.scalar import (
     COMPARISONS,
@@ -28,12 +38,19 @@ __all__ = [
     "MAX_ULP",
     "MEANINGS",
     "SUPPORTED",
+    "PREAMBLE",
+    "THREADS_PER_BLOCK",
+    "ElementMeaning",
+    "InputLayout",
+    "PrintedExpression",
+    "PrintedKernel",
     "Scalar",
     "binary",
     "bitcast",
     "cast",
     "element",
     "erf",
+    "evaluate",
     "exp",
     "fma",
     "lift",
@@ -42,6 +59,8 @@ __all__ = [
     "meaning_of",
     "minimum",
     "operations",
+    "print_elementwise_kernel",
+    "print_expression",
     "row_value",
     "select",
     "sigmoid",

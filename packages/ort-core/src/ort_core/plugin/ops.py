@@ -1,8 +1,32 @@
-"""Operators for plugin authors (provisional): schemas for the hook ``ort_custom_ops``, known contents of tensors."""
+"""Operators for plugin authors (provisional): what the hook ``ort_custom_ops`` returns, its parts, known contents."""
 
 from __future__ import annotations
 
+from ort_core.custom_ops.custom_op import CustomOp, custom_op
+from ort_core.custom_ops.definition import OpDefinition
+from ort_core.custom_ops.elementwise_op import elementwise_op
+from ort_core.custom_ops.function_op import function_definition
+from ort_core.custom_ops.library import OpLibrary
+from ort_core.custom_ops.reference_op import reference_definition
+from ort_core.custom_ops.shape_rule import TensorShape, broadcast_shapes
 from ort_core.ops.known_contents import known_contents
 from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
+from ort_core.ops.version_table import VersionTable
 
-__all__ = ["AttributeSchema", "OpSchema", "Parameter", "ParameterOption", "known_contents"]
+__all__ = [
+    "AttributeSchema",
+    "CustomOp",
+    "OpDefinition",
+    "OpLibrary",
+    "OpSchema",
+    "Parameter",
+    "ParameterOption",
+    "TensorShape",
+    "VersionTable",
+    "broadcast_shapes",
+    "custom_op",
+    "elementwise_op",
+    "function_definition",
+    "known_contents",
+    "reference_definition",
+]

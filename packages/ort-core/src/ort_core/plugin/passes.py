@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ort_core.passes.base import Level, Pass, PassContext, PassReport, RulePass
+from ort_core.passes.base import Level, Pass, PassContext, PassRecordState, PassReport, RulePass
 from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
 
-__all__ = ["EXTENDED_PASSES", "STANDARD_FUSIONS", "Level", "Pass", "PassContext", "PassReport", "RulePass"]
+__all__ = [
+    "EXTENDED_PASSES",
+    "STANDARD_FUSIONS",
+    "Level",
+    "Pass",
+    "PassContext",
+    "PassRecordState",
+    "PassReport",
+    "RulePass",
+]

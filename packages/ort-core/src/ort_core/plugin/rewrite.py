@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ort_core.rewrite.fuse import fuse
 from ort_core.rewrite.matcher import Match
 from ort_core.rewrite.patch import GraphPatch
 from ort_core.rewrite.pattern import Pattern, constant, is_scalar, one_of, op, optional, var
@@ -13,6 +14,7 @@ __all__ = [
     "Pattern",
     "RewriteRule",
     "constant",
+    "fuse",
     "is_scalar",
     "one_of",
     "op",

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from ort_core.kernels.registry import KernelRegistry
-    from ort_core.ops.schema import OpSchema
+    from ort_core.custom_ops.custom_op import CustomOp
+    from ort_core.custom_ops.library import OpLibrary
     from ort_core.passes.base import Pass
     from ort_core.providers.provider import ExecutionProvider
 
@@ -59,10 +59,11 @@ def ort_devices() -> Mapping[str, object]:
 
 
 @hookspec
-def ort_custom_ops() -> Sequence[tuple[OpSchema, KernelRegistry]]:
-    """Return operators of this plugin: each a schema and a registry that holds its kernels.
+def ort_custom_ops() -> Sequence[OpLibrary | CustomOp]:
+    """Return operators of this plugin: libraries, or operators made by ``custom_op`` and ``elementwise_op``.
 
-    They are known to every session of an environment that discovered the plugin.
+    Called once per environment, when the first session is made. The operators are known to every session. One that
+    two plugins claim belongs to neither: a model that uses it is told of both.
     """
     raise NotImplementedError
 

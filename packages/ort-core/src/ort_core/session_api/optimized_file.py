@@ -25,6 +25,7 @@ def save_optimized(
     from ort_core.onnx_io.save import needs_external_file, save_model  # only programs that save pay for it
 
     path = Path(options.optimized_model_filepath)
+    environment = prepared.environment or environment
     model = fuse_whole(prepared, environment, PrepareSettings.of(options, environment, disabled_passes))
     file = str(options.setting(f"{_EXTERNAL}_file_name")) or None
     if file is None and needs_external_file(model):

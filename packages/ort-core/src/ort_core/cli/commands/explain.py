@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ort_core.cli.parameters import Disabled, JsonFlag, Level, LevelName, ModelPath, ProviderNames, Strict
+from ort_core.cli.parameters import Disabled, JsonFlag, Level, LevelName, ModelPath, Operators, ProviderNames, Strict
 
 if TYPE_CHECKING:
     from ort_core.partitioning.report import NodePlacement, PlacementReport
@@ -20,6 +20,7 @@ def explain(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     strict: Strict = False,
+    ops: Operators = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line for each node.")] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE.html", help="Write the graph as a picture (one page).")
@@ -43,7 +44,7 @@ def explain(
     if html is not None:
         check_folder(html, "--html")
     with working(f"Placing {model.name}"):
-        options = SessionRequest(provider, level, disable, strict).options()
+        options = SessionRequest(provider, level, disable, strict, operators=ops).options()
         prepared = stages.prepare(load_model(model), options, default_environment(), request)
     if html is not None:
         from ort_core.cli.graph_facts import graph_facts

@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ort_core.cli.parameters import Dims, Disabled, Inputs, JsonFlag, Level, LevelName, Seed, Shapes, existing_model
+from ort_core.cli.parameters import (
+    Dims,
+    Disabled,
+    Inputs,
+    JsonFlag,
+    Level,
+    LevelName,
+    Operators,
+    Seed,
+    Shapes,
+    existing_model,
+)
 
 if TYPE_CHECKING:
     from ort_core.cli.optimization import OptimizationReport
+    from ort_core.environment import Environment
     from ort_core.ir.model import Model
     from ort_core.passes.equivalence import EquivalenceCheck
 
@@ -33,6 +45,7 @@ def optimize(
         list[str] | None,
         typer.Option("--pass", metavar="PACKAGE.MODULE:CLASS", help="Run a pass of your own as well; repeatable."),
     ] = None,
+    ops: Operators = None,
     check: Annotated[
         bool, typer.Option("--check", help="Evaluate the model before and after each pass, and compare.")
     ] = False,
@@ -51,12 +64,13 @@ def optimize(
     """Optimise a model and show what each pass did."""
     from ort_core.cli.console import print_json, working
     from ort_core.cli.feeds import InputRequest
-    from ort_core.cli.optimization import build_pipelines, load_passes, optimize_model
+    from ort_core.cli.optimization import build_pipelines, environment_with, load_passes, optimize_model
     from ort_core.cli.output_files import check_folder
     from ort_core.onnx_io.load import load_model
 
     if output is not None:
         check_folder(output, "OUTPUT")
+    environment = environment_with(ops or ())
     pipelines = build_pipelines(level, disable or (), enable or (), load_passes(extra or ()))
     if list_passes:
         _show_passes(pipelines, json)
@@ -65,8 +79,9 @@ def optimize(
         raise typer.BadParameter("give the model to optimise, or --list", param_hint="MODEL")
     with working(f"Optimising {model.name}"):
         loaded = load_model(model)
-        equivalence = _equivalence(loaded, InputRequest(inputs, shape, dim, seed)) if check else None
-        report = optimize_model(loaded, pipelines, equivalence)
+        request = InputRequest(inputs, shape, dim, seed)
+        equivalence = _equivalence(loaded, request, environment) if check else None
+        report = optimize_model(loaded, pipelines, equivalence, environment)
         written = None if output is None else _write(loaded, model, output, external_data)
     data = {"model": str(model), "level": level.value, "checked": check, **report.as_dict(), "output": written}
     if json:
@@ -75,16 +90,22 @@ def optimize(
         _show(report, data, show_all)
 
 
-def _equivalence(model: Model, request: Any) -> EquivalenceCheck:  # Any: an InputRequest, imported late
+def _equivalence(
+    model: Model,
+    request: Any,  # Any: an InputRequest, imported late
+    environment: Environment,
+) -> EquivalenceCheck:
     from ort_core.cli.evaluation import evaluate_by_reference
     from ort_core.cli.feeds import run_with_feeds
     from ort_core.passes.equivalence import EquivalenceCheck
     from ort_core.tolerances import tolerance
 
     limits = tolerance("approximate", "float32")
-    feeds, _ = run_with_feeds(model, request, lambda f: evaluate_by_reference(model, f.values))
+    feeds, _ = run_with_feeds(model, request, lambda f: evaluate_by_reference(model, f.values, None, environment))
     return EquivalenceCheck(
-        lambda changed, _: evaluate_by_reference(changed, feeds.values), limits.relative, limits.absolute
+        lambda changed, _: evaluate_by_reference(changed, feeds.values, None, environment),
+        limits.relative,
+        limits.absolute,
     )
 
 

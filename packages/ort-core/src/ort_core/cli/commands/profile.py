@@ -18,6 +18,7 @@ from ort_core.cli.parameters import (
     Level,
     LevelName,
     ModelPath,
+    Operators,
     ProviderNames,
     Seed,
     Shapes,
@@ -44,6 +45,7 @@ def profile(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     threads: Threads = 0,
+    ops: Operators = None,
     json: JsonFlag = False,
 ) -> None:
     """Show which operators and nodes take the time of a run."""
@@ -57,7 +59,7 @@ def profile(
         check_folder(trace, "--trace")
     if html is not None:
         check_folder(html, "--html")
-    request = SessionRequest(provider, level, disable, False, threads)
+    request = SessionRequest(provider, level, disable, False, threads, ops)
     inputs_request = InputRequest(inputs, shape, dim, seed)
     with tempfile.TemporaryDirectory(prefix="ort-profile-") as folder:
         written, run_ns, ceilings = _record(model, inputs_request, request, Path(folder), warmup, iterations)

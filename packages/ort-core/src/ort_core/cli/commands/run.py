@@ -18,6 +18,7 @@ from ort_core.cli.parameters import (
     Level,
     LevelName,
     ModelPath,
+    Operators,
     ProviderNames,
     Seed,
     Shapes,
@@ -51,6 +52,7 @@ def run(
     disable: Disabled = None,
     strict: Strict = False,
     threads: Threads = 0,
+    ops: Operators = None,
     time_limit: Annotated[
         float | None, typer.Option("--time-limit", metavar="SECONDS", min=0, help="Stop the run after this time.")
     ] = None,
@@ -74,7 +76,7 @@ def run(
         inputs_request = InputRequest(inputs, shape, dim, seed)
         build_feeds(loaded, inputs_request)  # wrong options are told before the model is prepared
         start = time.perf_counter_ns()
-        session = SessionRequest(provider, level, disable, strict, threads).open(model)
+        session = SessionRequest(provider, level, disable, strict, threads, ops).open(model)
         load_ns = time.perf_counter_ns() - start
     names = list(fetch or names)
     options = RunOptions()

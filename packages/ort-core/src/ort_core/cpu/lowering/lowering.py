@@ -38,8 +38,10 @@ from ort_core.cpu.lowering.views import (
     ordered_strides,
     run_time_strides,
 )
+from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
-from ort_core.plugin.loops import Scalar, operations
+from ort_core.plugin.loops import ElementMeaning, Scalar, meaning_of, operations
+from ort_core.plugin.ops import VersionTable
 
 VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 
@@ -54,10 +56,12 @@ class Lowering:
         target: Target,
         opsets: Mapping[str, int],
         contents: Mapping[Value, np.ndarray] = MappingProxyType({}),
+        meanings: VersionTable[ElementMeaning] | None = None,
     ) -> None:
         self.target = target
         self.opsets = opsets
         self.contents = contents  # elements of integer tensors, as far as they are known without a run
+        self._meanings = meanings
         self.steps: list[Step] = []
         self.kernels: dict[str, KernelText] = {}
         self.inputs: list[Value] = []
@@ -197,6 +201,13 @@ class Lowering:
     def opset_of(self, node: Node) -> int:
         """Return the version of the operator set that a node was written for."""
         return node.opset or self.opsets.get(node.domain, 1)
+
+    def meaning_of(self, node: Node, inputs: Sequence[Scalar], attributes: Mapping[str, object]) -> Scalar | Rejection:
+        """Return what a node computes of its inputs' elements, by the meaning of a user's operator or of ONNX's."""
+        own = None
+        if self._meanings is not None:
+            own = self._meanings.find(node.domain, node.op_type, self.opset_of(node))
+        return own(inputs, attributes) if own else meaning_of(node.domain, node.op_type, inputs, attributes)
 
     def require_equal(self, left: KnownDim, right: KnownDim) -> None:
         """Say that two sizes must be equal; where they differ at run time, the reference kernels run instead.

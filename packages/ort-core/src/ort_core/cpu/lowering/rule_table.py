@@ -50,6 +50,7 @@ from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
 from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
+from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.loops import MEANINGS
 
 Rule = Callable[[Lowering, Node], None]
@@ -87,3 +88,14 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("ai.onnx.ml", "LabelEncoder"): label_encoder, ("ai.onnx.ml", "FeatureVectorizer"): feature_vectorizer,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
 }  # fmt: skip
+
+
+def find_rule(node: Node, context: EvaluationContext) -> Rule | None:
+    """Return the rule that lowers a node; operators of users lower by their meaning, if they have one."""
+    return RULES.get((node.domain, node.op_type)) or (elementwise if has_own_meaning(node, context) else None)
+
+
+def has_own_meaning(node: Node, context: EvaluationContext) -> bool:
+    """Return whether a node is of a user's operator that says what it computes of one element."""
+    meanings = context.meanings
+    return bool(meanings) and meanings.find(node.domain, node.op_type, context.opset_of(node)) is not None

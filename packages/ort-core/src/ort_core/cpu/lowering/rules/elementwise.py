@@ -8,7 +8,7 @@ from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import broadcast_strides
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Node
-from ort_core.plugin.loops import Scalar, meaning_of, minimum
+from ort_core.plugin.loops import Scalar, minimum
 
 
 def elementwise(lowering: Lowering, node: Node) -> None:
@@ -25,7 +25,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     if is_clip_above:
         expression: Scalar | Rejection = minimum(scalars[0], scalars[1])
     else:
-        expression = meaning_of(node.domain, node.op_type, scalars, attributes)
+        expression = lowering.meaning_of(node, scalars, attributes)
     if not isinstance(expression, Scalar):
         raise NotLowered(expression.reason)
     if expression.dtype is not dtype:

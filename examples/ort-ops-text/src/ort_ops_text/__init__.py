@@ -1,0 +1,1 @@
+"""Operators on text for ort-core: installing the package is enough, every session knows them."""
