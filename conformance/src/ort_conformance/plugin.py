@@ -1,0 +1,15 @@
+"""The plugin of ort-conformance: two subcommands of ``ort``, and no provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ort_core.plugin import hookimpl
+
+ORT_PLUGIN_API = (1, 0)
+
+
+@hookimpl
+def ort_cli_commands() -> Mapping[str, object]:
+    """Return the subcommands of this package."""
+    return {}
