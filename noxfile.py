@@ -14,6 +14,7 @@ nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.reuse_existing_virtualenvs = True
 
 CORE = "packages/ort-core"
+CONFORMANCE = "conformance"
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 
@@ -22,7 +23,7 @@ def prepare(session: nox.Session, *groups: str, core: bool = True) -> None:
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    session.install(*(["-e", CORE] if core else []), *requirements)
+    session.install(*(["-e", CORE, "-e", CONFORMANCE] if core else []), *requirements)
 
 
 @nox.session

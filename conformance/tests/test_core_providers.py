@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ort_conformance import EpProfile, Feature, conformance_tests
 
+EXPECTED = Path(__file__).with_name("expected_failures_core.toml")
 REFERENCE = EpProfile(
     "ReferenceExecutionProvider",
     features=frozenset({Feature.BITWISE_REPEATABLE, Feature.DYNAMIC_SHAPES, Feature.CONCURRENT_RUNS}),
+    expected_failures=EXPECTED,
 )
 CPU = EpProfile(
     "CPUExecutionProvider",
     features=frozenset({Feature.BITWISE_REPEATABLE, Feature.DYNAMIC_SHAPES, Feature.CONCURRENT_RUNS}),
+    expected_failures=EXPECTED,
 )
 
 test_reference = conformance_tests(REFERENCE, share=0.05)

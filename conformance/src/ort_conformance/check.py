@@ -39,7 +39,7 @@ class Check:
         return self.name.partition("/")[0]
 
     def run(self, subject: Subject) -> Finding:
-        """Find out; a provider that is not there, or does not declare the feature, is told apart from one that fails."""
+        """Find out. A provider that is absent, or does not declare the feature, is told apart from one that fails."""
         if self.needs is not None and not subject.profile.declares(self.needs):
             return Finding(Outcome.UNDECLARED, f"the profile does not declare {self.needs.value}")
         if self.needs_availability and not subject.availability:
@@ -73,9 +73,7 @@ def promises_of(module: ModuleType) -> Iterator[Check]:
         marked = getattr(function, MARK, None)
         if marked is not None and function.__module__ == module.__name__:
             sentence = (function.__doc__ or "").strip().splitlines()[0]
-            yield Check(
-                f"{marked.suite}/{name}", sentence, _judged(function), marked.needs, marked.needs_availability
-            )
+            yield Check(f"{marked.suite}/{name}", sentence, _judged(function), marked.needs, marked.needs_availability)
 
 
 def _judged(function: Callable[[Subject], None]) -> Callable[[Subject], Finding]:

@@ -42,7 +42,9 @@ def _count(value: object) -> str:
     return f"of {len(value)}" if isinstance(value, (list, tuple)) else "(no sequence)"
 
 
-def _array_difference(found: np.ndarray, expected: np.ndarray, limits: ToleranceName | Margins, where: str) -> str | None:
+def _array_difference(
+    found: np.ndarray, expected: np.ndarray, limits: ToleranceName | Margins, where: str
+) -> str | None:
     if found.shape != expected.shape:
         return f"{where}: shape {list(found.shape)}, expected {list(expected.shape)}"
     if expected.dtype.kind in "OSUT":

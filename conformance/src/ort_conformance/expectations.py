@@ -1,9 +1,9 @@
 """Expected failures: one strict file per provider. An entry that passes, or that names nothing, is an error.
 
-    [notimpl]  the provider does not do this, and is not meant to yet
-    [notyet]   it should work and does not
-    [never]    the expectation is not something that this provider can give
-    "operators/test_x" = "why"
+[notimpl]  the provider does not do this, and is not meant to yet
+[notyet]   it should work and does not
+[never]    the expectation is not something that this provider can give
+"operators/test_x" = "why"
 """
 
 from __future__ import annotations

@@ -86,9 +86,7 @@ def _operator(domain: str, op_type: str) -> str:
     return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
 
 
-def _judge_runs(
-    subject: Subject, session: ort.InferenceSession, case: Case, check: str, placed: Finding
-) -> Finding:
+def _judge_runs(subject: Subject, session: ort.InferenceSession, case: Case, check: str, placed: Finding) -> Finding:
     takes_part = placed.outcome is not Outcome.REFUSED
     limits = subject.profile.tolerance_for(check) or case.limits
     for data in case.data_sets():

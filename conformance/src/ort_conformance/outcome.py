@@ -34,7 +34,7 @@ class Outcome(StrEnum):
     UNAVAILABLE = "unavailable"
     """The provider cannot run on this machine."""
     NOT_JUDGED = "not judged"
-    """The case fixes no result that could be compared (random draws), or the provider got no node of the kind it needs."""
+    """No result is fixed that could be compared (random draws), or the provider gave no occasion (nothing claimed)."""
     ELSEWHERE_FAILED = "failed elsewhere"
     """The provider took no node, and what did compute the case failed: a defect of ort-core, not of the provider."""
 

@@ -30,8 +30,12 @@ LETTERS = {Outcome.RAN: ".", Outcome.HELD: ".", Outcome.FELL_BACK: "b", Outcome.
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the suite."""
     group = parser.getgroup("conformance", "conformance of execution providers")
-    group.addoption("--conformance-full", action="store_true", help="run every case, not the share that a module asks for")
-    group.addoption("--conformance-suite", action="append", default=[], metavar="NAME", help="run only this suite (repeat)")
+    group.addoption(
+        "--conformance-full", action="store_true", help="run every case, not the share that a module asks for"
+    )
+    group.addoption(
+        "--conformance-suite", action="append", default=[], metavar="NAME", help="run only this suite (repeat)"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

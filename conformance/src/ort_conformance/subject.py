@@ -65,7 +65,7 @@ class Subject:
         chosen = ort.SessionOptions() if options is None else options
         if not is_optimized:
             chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        others = [(name, {}) for name in fallbacks if name != self.name]
+        others: list[tuple[str, Mapping[str, object]]] = [(name, {}) for name in fallbacks if name != self.name]
         source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of placement: the report says the same

@@ -36,7 +36,8 @@ def node_model(
     """Return a model of one node: inputs are the feeds, then the constants. Outputs have no declared shape."""
     given = dict(constants or {})
     names = [f"y{index}" for index in range(output_count)]
-    node = helper.make_node(op_type, [*feeds, *given], names, domain=domain, **attributes)
+    node = helper.make_node(op_type, [*feeds, *given], names, domain=domain)
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
     graph = helper.make_graph(
         [node],
         op_type,
