@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ort_conformance.check import Check, promises_of
 
 Source = Callable[[], Iterable[Check]]
 
 
-def _contract() -> Iterator[Check]:
-    from ort_conformance.suites import contract
+def _promises(module: str) -> Source:
+    def source() -> Iterable[Check]:
+        return promises_of(importlib.import_module(f"ort_conformance.suites.{module}"))
 
-    yield from promises_of(contract)
-
-
-def _operators() -> Iterable[Check]:
-    from ort_conformance.suites.operators import operator_checks
-
-    return operator_checks()
+    return source
 
 
-def _ml() -> Iterable[Check]:
-    from ort_conformance.suites.operators import ml_checks
+def _cases(module: str, function: str) -> Source:
+    def source() -> Iterable[Check]:
+        found: Source = getattr(importlib.import_module(f"ort_conformance.suites.{module}"), function)
+        return found()
 
-    return ml_checks()
+    return source
 
 
-SUITES: Mapping[str, Source] = {"contract": _contract, "operators": _operators, "ml": _ml}
+SUITES: Mapping[str, Source] = {
+    "contract": _promises("contract"),
+    "operators": _cases("operators", "operator_checks"),
+    "ml": _cases("operators", "ml_checks"),
+    "contrib": _cases("contrib", "contrib_checks"),
+    "partitioning": _cases("partitioning", "partitioning_checks"),
+    "models": _cases("models", "network_checks"),
+    "data": _promises("data"),
+    "threads": _promises("threads"),
+    "errors": _promises("errors"),
+    "resources": _promises("resources"),
+    "determinism": _promises("determinism"),
+    "precision": _cases("precision", "precision_checks"),
+    "cache": _promises("cache"),
+    "profiling": _promises("profiling"),
+}
 """What gives the checks of each suite; called once, when the suite is wanted."""
 
 
@@ -52,6 +65,17 @@ def catalogue(suites: Sequence[str] = ()) -> list[Check]:
 
 
 def sample(checks: Iterable[Check], share: float) -> list[Check]:
-    """Return all promises, and the given share of the cases: the same ones each time, whatever else is there."""
+    """Return the given share of the operator cases, the same ones each time, and everything else that is not long.
+
+    A share of 1 is everything.
+    """
     limit = share * 2**32
-    return [check for check in checks if not check.is_case or zlib.crc32(check.name.encode()) < limit]
+    return [
+        check
+        for check in checks
+        if share >= 1 or not check.is_long
+        if check.suite not in SAMPLED or zlib.crc32(check.name.encode()) < limit
+    ]
+
+
+SAMPLED = frozenset({"operators", "ml"})  # suites of thousands

@@ -24,7 +24,10 @@ class CannotJudge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check. ``name`` is ``suite/what``; ``sentence`` says what must hold; ``is_case`` marks one of very many."""
+    """A check. ``name`` is ``suite/what``; ``sentence`` says what must hold.
+
+    ``is_case`` marks one of very many, ``is_long`` one that takes minutes.
+    """
 
     name: str
     sentence: str
@@ -32,6 +35,7 @@ class Check:
     needs: Feature | None = None
     needs_availability: bool = True
     is_case: bool = False
+    is_long: bool = False
 
     @property
     def suite(self) -> str:
@@ -55,13 +59,16 @@ class _Promise:
     suite: str
     needs: Feature | None
     needs_availability: bool
+    is_long: bool
 
 
-def promise(suite: str, *, needs: Feature | None = None, needs_availability: bool = True) -> Callable[[_F], _F]:
+def promise(
+    suite: str, *, needs: Feature | None = None, needs_availability: bool = True, is_long: bool = False
+) -> Callable[[_F], _F]:
     """Mark a function as a promise of a suite: it raises ``PromiseBroken``, and its docstring says what must hold."""
 
     def mark(function: _F) -> _F:
-        setattr(function, MARK, _Promise(suite, needs, needs_availability))
+        setattr(function, MARK, _Promise(suite, needs, needs_availability, is_long))
         return function
 
     return mark

@@ -12,4 +12,7 @@ ORT_PLUGIN_API = (1, 0)
 @hookimpl
 def ort_cli_commands() -> Mapping[str, object]:
     """Return the subcommands of this package."""
-    return {}
+    from ort_conformance.commands.conformance import conformance
+    from ort_conformance.commands.new_ep import new_ep
+
+    return {"conformance": conformance, "new-ep": new_ep}
