@@ -34,6 +34,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def conformance(session: nox.Session) -> None:
+    """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page."""
+    prepare(session, "test")
+    session.run("python", "tools/support_matrix.py", *session.posargs)
+
+
+@nox.session
 def models(session: nox.Session) -> None:
     """Hold every real architecture of ORT_TEST_DATA against onnxruntime at every level; minutes, and 3 GB of disk."""
     prepare(session, "test")
@@ -93,8 +100,9 @@ def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, and import the package from the wheel alone."""
     prepare(session, "build", core=False)
     root = session.invoked_from
-    with session.chdir(CORE):
-        session.run("hatchling", "build", "-d", f"{root}/dist", "--clean")
+    for folder in (CORE, CONFORMANCE):
+        with session.chdir(folder):
+            session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))
     session.run("python", "tools/check_wheel.py", f"{root}/dist")
 
 

@@ -10,7 +10,7 @@ import onnx
 
 import ort_core as ort
 from ort_conformance.profile import EpProfile
-from ort_core.plugin import Available, Claim, ExecutionProvider, GraphView, Rejection, Unavailable
+from ort_core.plugin import Available, Claim, EPFail, ExecutionProvider, GraphView, Rejection, Unavailable
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.testing.environments import session_environment
 
@@ -54,14 +54,33 @@ class Subject:
         fallbacks: Sequence[str] = (),
         options: ort.SessionOptions | None = None,
     ) -> ort.InferenceSession:
-        """Return a session with the provider in the first place. It does not go on to others when a run fails.
+        """Return a session in which the provider runs all that it claimed. It does not go on to others in a run.
 
         Args:
             model: whatever a session takes.
             is_optimized: whether passes run; without them the report shows every node of the model.
             fallbacks: who takes what the provider leaves, before the last resort.
             options: the session's options; new ones by default.
+
+        Raises:
+            EPFail: the provider failed to compile what it had claimed.
         """
+        session = self.lenient_session(model, is_optimized=is_optimized, fallbacks=fallbacks, options=options)
+        failures = session.explain().fallbacks
+        if failures:
+            session.close()
+            raise EPFail(failures[0])
+        return session
+
+    def lenient_session(
+        self,
+        model: object,
+        *,
+        is_optimized: bool = True,
+        fallbacks: Sequence[str] = (),
+        options: ort.SessionOptions | None = None,
+    ) -> ort.InferenceSession:
+        """Return a session as ``session`` does, also where others took over what the provider failed to compile."""
         chosen = ort.SessionOptions() if options is None else options
         if not is_optimized:
             chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

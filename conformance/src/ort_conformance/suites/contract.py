@@ -11,11 +11,11 @@ from dataclasses import fields, replace
 import numpy as np
 
 import ort_core as ort
-from ort_conformance.check import CannotJudge, promise, require
+from ort_conformance.check import CannotJudge, PromiseBroken, promise, require
 from ort_conformance.comparison import find_difference
 from ort_conformance.subject import ORACLE, Subject
 from ort_conformance.suites.sample_graphs import SAMPLES, SampleGraph
-from ort_core.errors import OrtError
+from ort_core.errors import NotFound, OrtError
 from ort_core.plugin import Available, Claim, GraphView, Rejection, Unavailable
 from ort_core.plugin.ir import Node, predecessors
 from ort_core.testing.claims import new_run_state, request_for
@@ -35,7 +35,11 @@ print(",".join(sorted({name.partition(".")[0] for name in sys.modules} - before 
 @promise(SUITE, needs_availability=False)
 def is_discovered_under_its_name(subject: Subject) -> None:
     """The plugin is found, states the API that it was written for, and brings a provider of the profile's name."""
-    cls = subject.provider_class
+    try:
+        cls = subject.provider_class
+    except NotFound as error:
+        refused = "; ".join(f"{name}: {why}" for name, why in session_environment().plugins.unusable.items())
+        raise PromiseBroken(f"{error} Plugins that cannot be used: {refused or 'none'}") from error
     require(cls.name == subject.name, f"the class is named {cls.name!r}, expected {subject.name!r}")
     require(cls.name.endswith("ExecutionProvider"), f"the name {cls.name!r} does not end in 'ExecutionProvider'")
     require(isinstance(cls.priority, int), f"priority is {cls.priority!r}, expected an integer")
