@@ -46,5 +46,5 @@ def test_every_mark_is_followed_by_a_block_of_python() -> None:
 
 
 def test_the_guides_to_additions_have_code_that_runs() -> None:
-    guides = {f"docs/howto/add-{name}.md" for name in ("an-operator", "a-kernel", "a-pass", "an-execution-provider")}
-    assert {"README.md", *guides} <= set(PAGES)
+    guides = {f"docs/howto/add-{name}.md" for name in ("an-operator", "a-kernel", "a-pass")}
+    assert {"README.md", "docs/howto/write_an_execution_provider.md", *guides} <= set(PAGES)

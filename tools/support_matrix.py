@@ -41,7 +41,7 @@ def main() -> int:
         for report in reports:
             report.write(arguments.reports / f"{report.provider}.json")
             write_junit(report, arguments.reports / f"{report.provider}.xml")
-    write_matrix(reports, ROOT / "docs/support_matrix.md", ROOT / "docs/support_matrix.html")
+    write_matrix(reports, ROOT / "docs")
     return int(any(report.problems() for report in reports))
 
 

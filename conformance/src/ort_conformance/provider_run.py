@@ -42,7 +42,7 @@ def write_reports(found: ConformanceReport, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     found.write(folder / "report.json")
     write_junit(found, folder / "junit.xml")
-    write_matrix([found], folder / "support_matrix.md", folder / "support_matrix.html")
+    write_matrix([found], folder)
 
 
 def find_profile(provider: str, module: Path | None) -> EpProfile:

@@ -18,12 +18,13 @@ LEGEND = (
 )
 _UNTRIED = OperatorSupport()
 PLACEHOLDER = "/*DATA*/"
+MARKDOWN, PAGE = "support_matrix.md", "support_matrix_reasons.html"  # not one stem: mkdocs makes .html of .md
 
 
-def write_matrix(reports: Sequence[ConformanceReport], markdown: Path, page: Path) -> None:
-    """Write both forms of the matrix."""
-    markdown.write_text(matrix_markdown(reports, page.name), encoding="utf-8")
-    page.write_text(matrix_page(reports), encoding="utf-8")
+def write_matrix(reports: Sequence[ConformanceReport], folder: Path) -> None:
+    """Write both forms of the matrix into a folder."""
+    folder.joinpath(MARKDOWN).write_text(matrix_markdown(reports, PAGE), encoding="utf-8")
+    folder.joinpath(PAGE).write_text(matrix_page(reports), encoding="utf-8")
 
 
 def matrix_markdown(reports: Sequence[ConformanceReport], page_name: str) -> str:
