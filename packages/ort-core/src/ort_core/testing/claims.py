@@ -6,7 +6,7 @@ from ort_core.environment import Environment
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.subgraph import extract
-from ort_core.plugin import Claim, CompileRequest, GraphView, RunState
+from ort_core.plugin import Claim, CompileRequest, GraphView, RunState, ThreadOptions
 from ort_core.runtime.limits import DEFAULT_RUN
 from ort_core.runtime.state import PlanRunState
 from ort_core.stages import PrepareSettings, evaluation_context, optimize
@@ -36,11 +36,11 @@ def view_of(model: Model, graph: Graph | None = None, environment: Environment |
     return GraphView(model, shown, tuple(shown.nodes), context)
 
 
-def request_for(view: GraphView, claim: Claim, *, num_threads: int = 0) -> CompileRequest:
+def request_for(view: GraphView, claim: Claim, *, threads: ThreadOptions | None = None) -> CompileRequest:
     """Return what the core hands to ``ExecutionProvider.compile`` for a claim, without any fusion."""
     graph, _ = extract(claim.nodes, claim.name or "claim")
     services = {"weights": session_environment().weights}
-    return CompileRequest(claim.name or "claim", graph, view.context, num_threads, None, services)
+    return CompileRequest(claim.name or "claim", graph, view.context, threads or ThreadOptions(), None, services)
 
 
 def new_run_state() -> RunState:
