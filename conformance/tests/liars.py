@@ -123,6 +123,10 @@ def _static_only(self, view):
     return [Claim((n,)) if is_static(n) else Rejection("a symbolic size", n) for n in view.nodes]
 
 
+def _no_bodies(self, view):
+    return [Rejection("it has a body", n) if n.subgraphs() else Claim((n,)) for n in view.nodes]
+
+
 class SecondIsWrong(HonestPartition):
     """Wrong in every partition but the first of its provider."""
 
@@ -308,6 +312,7 @@ LIARS: dict[str, type[Honest]] = {
         get_capability=lambda self, view: [Claim(tuple(view.graph.nodes))]
     ),
     "contract/an_operator_that_nobody_knows_is_refused": overriding(get_capability=_claims_all),
+    "contract/control_flow_is_claimed_whole": overriding(get_capability=_no_bodies),
     "contract/compiling_twice_gives_equal_results": overriding(partition=SecondIsWrong),
     "contract/compiling_from_threads_works": overriding(compile=_refuses_other_threads),
     "contract/plans_tell_the_truth": overriding(partition=PlansWrongShapes),

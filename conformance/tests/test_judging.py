@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from xml.etree import ElementTree
 
 import numpy as np
@@ -137,6 +139,24 @@ def test_matrix_shows_each_operator_with_its_word_and_its_reasons():
     assert "no \\u003c/script> exp" in page
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert data["rows"][0] == ["Exp", [["refused", 0, 1, 0, ["no </script> exp"]]]]
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "msedge")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("search", "shown"), [("", 3), ("tanh", 1), ("script", 1), ("nothing%20such", 0)])
+def test_matrix_page_filters_in_a_real_browser(search, shown, tmp_path):
+    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if browser is None:
+        pytest.skip(f"no browser on this machine: none of {', '.join(BROWSERS)}")
+    page = tmp_path / "page.html"
+    page.write_text(matrix_page([REPORT]), encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    command = [browser, *flags, f"{page.as_uri()}#{search}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"{shown} of 3 operators" in done.stdout
 
 
 CRASHING = """

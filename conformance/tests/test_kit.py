@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import shutil
 import subprocess
 import sys
@@ -66,6 +68,13 @@ def test_new_package_conforms_at_once(form, tmp_path, install):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "report.json", "junit.xml", "support_matrix.md", "support_matrix_reasons.html",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("module", ["ort_conformance.profile", "ort_conformance.template.writing"])
+def test_examples_in_docstrings_hold(module):
+    results = doctest.testmod(importlib.import_module(module))
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
 def test_command_does_not_overwrite_a_folder(tmp_path):

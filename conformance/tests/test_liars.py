@@ -14,7 +14,7 @@ from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import plugin_of
 
 CASE_SUITES = ("operators", "ml", "contrib", "partitioning", "models", "precision")
-PROFILE = EpProfile(NAME, features=frozenset(Feature) - {Feature.DEVICE_MEMORY, Feature.UPDATES_CONSTANTS})
+PROFILE = EpProfile(NAME, features=frozenset(Feature) - {Feature.DEVICE_MEMORY})
 DECLARES_ALL = EpProfile(NAME, features=frozenset(Feature), device="npu")
 PROMISES = [check for check in catalogue() if check.suite not in CASE_SUITES]
 

@@ -28,8 +28,6 @@ class Feature(StrEnum):
     """If, Loop or Scan are claimed whole."""
     DEVICE_MEMORY = "device_memory"
     """The plugin brings a DeviceApi (hook ``ort_devices``) for ``EpProfile.device``."""
-    UPDATES_CONSTANTS = "updates_constants"
-    """``CompiledPartition.update_constants`` replaces weights."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ import numpy as np
 import ort_core as ort
 from ort_conformance.check import CannotJudge, PromiseBroken, promise, require
 from ort_conformance.comparison import find_difference
+from ort_conformance.profile import Feature
 from ort_conformance.subject import ORACLE, Subject
-from ort_conformance.suites.sample_graphs import SAMPLES, SampleGraph
+from ort_conformance.suites.sample_graphs import BRANCHES, SAMPLES, SampleGraph
 from ort_core.errors import NotFound, OrtError
 from ort_core.plugin import Available, Claim, GraphView, Rejection, Unavailable
 from ort_core.plugin.ir import Node, predecessors
@@ -222,6 +223,15 @@ def an_operator_that_nobody_knows_is_refused(subject: Subject) -> None:
     require("Frobnicate" not in claimed, "org.nobody::Frobnicate was claimed")
 
 
+@promise(SUITE, needs=Feature.CONTROL_FLOW)
+def control_flow_is_claimed_whole(subject: Subject) -> None:
+    """An If whose branches hold plain arithmetic is claimed as one node, and computed rightly."""
+    view = subject.view(BRANCHES.model())
+    claimed = {node.op_type for claim in subject.claims(view) for node in claim.nodes}
+    require("If" in claimed, f"the If was not claimed; claimed were {sorted(claimed)}")
+    _require_rightly_computed(subject, BRANCHES)
+
+
 @promise(SUITE)
 def compiling_twice_gives_equal_results(subject: Subject) -> None:
     """One claim compiled twice, by one instance, gives two partitions that compute the same and live apart."""
@@ -325,12 +335,16 @@ def results_stay_when_the_next_run_comes(subject: Subject) -> None:
 def sample_graphs_are_computed_rightly(subject: Subject) -> None:
     """The graphs that this suite asks about give what the oracle gives."""
     for sample in SAMPLES:
-        feeds = sample.feeds()
-        with subject.session(sample.model()) as session:
-            found = session.run(None, feeds)
-        with ort.InferenceSession(sample.model().SerializeToString(), providers=[ORACLE]) as oracle:
-            difference = find_difference(found, oracle.run(None, feeds), "approximate")
-        require(difference is None, f"{sample.name}: {difference}")
+        _require_rightly_computed(subject, sample)
+
+
+def _require_rightly_computed(subject: Subject, sample: SampleGraph) -> None:
+    feeds = sample.feeds()
+    with subject.session(sample.model()) as session:
+        found = session.run(None, feeds)
+    with ort.InferenceSession(sample.model().SerializeToString(), providers=[ORACLE]) as oracle:
+        difference = find_difference(found, oracle.run(None, feeds), "approximate")
+    require(difference is None, f"{sample.name}: {difference}")
 
 
 def _views(subject: Subject) -> Iterator[tuple[SampleGraph, GraphView]]:
