@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from liars import NAME, Honest, overriding
+from rich.console import Console
 
 from ort_conformance import EpProfile
 from ort_conformance.check import Check
@@ -19,7 +21,8 @@ from ort_conformance.outcome import CheckResult, Finding, Outcome, RefusedOperat
 from ort_conformance.reports.junit import write_junit
 from ort_conformance.reports.matrix import matrix_markdown, matrix_page
 from ort_conformance.reports.report import ConformanceReport, Surroundings, operator_support
-from ort_conformance.running import RunRequest, run_checks
+from ort_conformance.reports.summary import print_summary
+from ort_conformance.running import RunRequest, run_checks, run_one
 from ort_conformance.subject import Subject
 from ort_conformance.suites.model_text import evaluated, node_model
 from ort_conformance.suites.sample_graphs import CHAIN
@@ -126,6 +129,19 @@ def test_junit_counts_a_refusal_as_skipped(tmp_path):
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "1", "2")
 
 
+def summary_of(report):
+    console = Console(file=io.StringIO(), width=200)
+    print_summary(report, console)
+    return console.file.getvalue()
+
+
+def test_summary_does_not_call_conformant_what_it_could_not_judge():
+    absent = ConformanceReport("GoneExecutionProvider", REPORT.surroundings, (), "no such device")
+    assert "GoneExecutionProvider: cannot be judged on this machine" in summary_of(absent)
+    assert "AcmeExecutionProvider: 1 checks fail" in summary_of(REPORT)
+    assert "operators/three: mismatch: off" in summary_of(REPORT)
+
+
 def test_matrix_shows_each_operator_with_its_word_and_its_reasons():
     support = operator_support(REPORT.results)
     words = {name: each.word for name, each in support.items()}
@@ -205,8 +221,6 @@ def test_provider_written_for_another_api_gets_a_clear_refusal(install):
 
 
 def test_check_that_fails_itself_is_reported_and_does_not_end_the_run():
-    from ort_conformance.running import run_one
-
     broken = Check("x/y", "never", lambda subject: 1 / 0)
     with installed(plugin_of(Honest)):
         assert "the check itself failed: ZeroDivisionError" in run_one(broken, Subject(EpProfile(NAME))).detail

@@ -26,8 +26,16 @@ def print_summary(report: ConformanceReport, console: Console) -> None:
         console.print(Text(f"{result.check}: ", style="bold red").append(f"{word}: {result.finding.detail}", "default"))
     if len(problems) > PROBLEMS_SHOWN:
         console.print(f"... and {len(problems) - PROBLEMS_SHOWN} more")
-    verdict = "conformant" if not problems else f"{len(problems)} checks fail"
-    console.print(Text(f"{report.provider}: {verdict}", style="bold green" if not problems else "bold red"))
+    console.print(_verdict(report))
+
+
+def _verdict(report: ConformanceReport) -> Text:
+    problems = len(report.problems())
+    if problems:
+        return Text(f"{report.provider}: {problems} checks fail", style="bold red")
+    if report.unavailable:
+        return Text(f"{report.provider}: cannot be judged on this machine", style="bold yellow")
+    return Text(f"{report.provider}: conformant", style="bold green")
 
 
 def _table(report: ConformanceReport) -> Table:
