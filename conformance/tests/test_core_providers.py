@@ -7,14 +7,20 @@ from pathlib import Path
 from ort_conformance import EpProfile, Feature, conformance_tests
 
 EXPECTED = Path(__file__).with_name("expected_failures_core.toml")
+FEATURES = frozenset(
+    {
+        Feature.BITWISE_REPEATABLE, Feature.DYNAMIC_SHAPES, Feature.CONCURRENT_RUNS, Feature.CONTROL_FLOW,
+        Feature.FILLS_BUFFERS,
+    }
+)  # fmt: skip
 REFERENCE = EpProfile(
     "ReferenceExecutionProvider",
-    features=frozenset({Feature.BITWISE_REPEATABLE, Feature.DYNAMIC_SHAPES, Feature.CONCURRENT_RUNS}),
+    features=FEATURES,
     expected_failures=EXPECTED,
 )
 CPU = EpProfile(
     "CPUExecutionProvider",
-    features=frozenset({Feature.BITWISE_REPEATABLE, Feature.DYNAMIC_SHAPES, Feature.CONCURRENT_RUNS}),
+    features=FEATURES,
     expected_failures=EXPECTED,
 )
 

@@ -149,6 +149,8 @@ def test_matrix_shows_each_operator_with_its_word_and_its_reasons():
     absent = ConformanceReport("GoneExecutionProvider", REPORT.surroundings, (), "no such | device")
     text = matrix_markdown([REPORT, absent], "page.html")
     assert "| Exp | ○ |" in text
+    assert "`operators/three`: mismatch. NOT EXPECTED: off" in text
+    assert "`operators/four`: mismatch. Expected, never: so it is" in text
     assert "not available: no such \\| device" in text
     page = matrix_page([REPORT, absent])
     assert page.count("</script>") == 2, "a reason must not end the script element"

@@ -46,6 +46,7 @@ def matrix_markdown(reports: Sequence[ConformanceReport], page_name: str) -> str
     for operator, supports in support_rows(judged):
         cells = " | ".join(_cell(support) for support in supports)
         lines.append(f"| {operator} | {cells} |")
+    lines += ["", "## Failures", "", *(_failures(judged) or ["None."])]
     return "\n".join(lines) + "\n"
 
 
@@ -61,6 +62,17 @@ def _summary(reports: Sequence[ConformanceReport]) -> list[str]:
         numbers = " | ".join(str(counts.get(outcome.value, 0)) for outcome in outcomes)
         lines.append(f"| {report.provider} | {_escaped(where)} | {numbers} |")
     return lines
+
+
+def _failures(reports: Sequence[ConformanceReport]) -> list[str]:
+    """Return a line per failed check: expected ones with the reason, others with what was found."""
+    return [
+        f"- {report.provider}, `{result.check}`: {result.finding.outcome.value}. "
+        + _escaped(f"Expected, {result.expected}" if result.expected else f"NOT EXPECTED: {result.finding.detail}")
+        for report in reports
+        for result in report.results
+        if result.finding.outcome.is_failure
+    ]
 
 
 def support_rows(reports: Sequence[ConformanceReport]) -> list[tuple[str, list[OperatorSupport]]]:
