@@ -14,6 +14,7 @@ nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.reuse_existing_virtualenvs = True
 
 CORE = "packages/ort-core"
+CONFORMANCE = "conformance"
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 
@@ -22,7 +23,7 @@ def prepare(session: nox.Session, *groups: str, core: bool = True) -> None:
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    session.install(*(["-e", CORE] if core else []), *requirements)
+    session.install(*(["-e", CORE, "-e", CONFORMANCE] if core else []), *requirements)
 
 
 @nox.session
@@ -30,6 +31,13 @@ def tests(session: nox.Session) -> None:
     """Run the tests on two workers; arguments after ``--`` go to pytest."""
     prepare(session, "test")
     session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session
+def conformance(session: nox.Session) -> None:
+    """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page."""
+    prepare(session, "test")
+    session.run("python", "tools/support_matrix.py", *session.posargs)
 
 
 @nox.session
@@ -92,8 +100,9 @@ def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, and import the package from the wheel alone."""
     prepare(session, "build", core=False)
     root = session.invoked_from
-    with session.chdir(CORE):
-        session.run("hatchling", "build", "-d", f"{root}/dist", "--clean")
+    for folder in (CORE, CONFORMANCE):
+        with session.chdir(folder):
+            session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))
     session.run("python", "tools/check_wheel.py", f"{root}/dist")
 
 

@@ -16,6 +16,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = ROOT / "packages/ort-core/src/ort_core"
+CONFORMANCE = ("profile", "test_function", "expectations", "outcome", "check", "catalogue", "running", "reports.report")
 
 
 def layers() -> list[str]:
@@ -50,9 +51,16 @@ def page(layer: str) -> str:
     return f"# ort_core.{layer}\n\n{idea}\n\n{entries or 'Nothing of it is written yet.'}\n"
 
 
+def conformance_page() -> str:
+    """Return the text of the page on the conformance suite: what a vendor writes, and what a report says."""
+    entries = "\n\n".join(f"::: ort_conformance.{module}" for module in CONFORMANCE)
+    return f"# ort_conformance\n\nWhat every provider promises, checked on any of them.\n\n{entries}\n"
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Append the section to the navigation."""
     pages = [{f"ort_core.{layer}": f"reference/{layer}.md"} for layer in layers()]
+    pages.append({"ort_conformance": "reference/ort_conformance.md"})
     config.nav = [*(config.nav or []), {"Reference": pages}]
     return config
 
@@ -61,4 +69,5 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages."""
     for layer in layers():
         files.append(File.generated(config, f"reference/{layer}.md", content=page(layer)))
+    files.append(File.generated(config, "reference/ort_conformance.md", content=conformance_page()))
     return files

@@ -46,6 +46,6 @@ def test_every_mark_is_followed_by_a_block_of_python() -> None:
 
 
 def test_the_guides_to_additions_have_code_that_runs() -> None:
-    guides = {f"docs/howto/add-{name}.md" for name in ("an-operator", "a-kernel", "a-pass", "an-execution-provider")}
+    guides = {f"docs/howto/add-{name}.md" for name in ("an-operator", "a-kernel", "a-pass")}
     guides |= {"docs/howto/custom_operators.md", "docs/howto/write_a_pass.md"}
-    assert {"README.md", *guides} <= set(PAGES)
+    assert {"README.md", "docs/howto/write_an_execution_provider.md", *guides} <= set(PAGES)

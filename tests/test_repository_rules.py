@@ -160,7 +160,7 @@ def test_the_contract_of_the_cpu_provider_forbids_every_module_but_the_door() ->
 
 def test_the_license_of_every_package_is_that_of_the_repository() -> None:
     ours = text_of(ROOT / "LICENSE")
-    for package in ROOT.glob("packages/*/pyproject.toml"):
+    for package in (*ROOT.glob("packages/*/pyproject.toml"), ROOT / "conformance/pyproject.toml"):
         assert text_of(package.parent / "LICENSE") == ours, f"{package.parent.name}/LICENSE differs from LICENSE"
 
 

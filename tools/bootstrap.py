@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 def install(command: str) -> int:
     """Make .venv and install the packages in place with the requirements of ``command``, unless that is done."""
-    packages = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
+    packages = [*sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml")), ROOT / "conformance"]
     required = requirements(GROUPS[command])
     stamp = VENV / f"installed-for-{command}"
     digest = fingerprint([ROOT / "pyproject.toml", *(package / "pyproject.toml" for package in packages)])

@@ -80,8 +80,8 @@ def _checked_claims(
     earlier: Sequence[AcceptedClaim],
     refusals: dict[Node, list[Refusal]],
 ) -> list[AcceptedClaim]:
-    def refuse(node: Node, reason: str) -> None:
-        refusals.setdefault(node, []).append(Refusal(provider.name, reason))
+    def refuse(node: Node, reason: str, *, is_fault: bool = True) -> None:
+        refusals.setdefault(node, []).append(Refusal(provider.name, reason, is_fault))
 
     try:
         answers = list(provider.get_capability(view))
@@ -97,7 +97,7 @@ def _checked_claims(
     for answer in answers:
         if isinstance(answer, Rejection):
             if answer.node is not None and answer.node in offered:
-                refuse(answer.node, answer.reason)
+                refuse(answer.node, answer.reason, is_fault=False)
             continue
         problem = _problem(answer, offered, taken, order)
         if problem is not None:
@@ -115,7 +115,7 @@ def _checked_claims(
         good.append(AcceptedClaim(tuple(sorted(answer.nodes, key=position.__getitem__)), provider))
     silent = [n for n in view.nodes if n not in taken and not _has_spoken(refusals.get(n, ()), provider.name)]
     for node in silent:
-        refuse(node, broken[0] if broken else "left without a reason")
+        refuse(node, broken[0] if broken else "left without a reason", is_fault=bool(broken))
     return good
 
 

@@ -10,10 +10,11 @@ from ort_core.ir.nodes import Node
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One provider's reason for not taking a node."""
+    """One provider's reason for not taking a node; ``is_fault`` when it is a broken promise, not a decision."""
 
     provider: str
     reason: str
+    is_fault: bool = False
 
 
 @dataclass(frozen=True, slots=True)

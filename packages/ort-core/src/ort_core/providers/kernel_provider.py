@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import walk
-from ort_core.kernels.evaluator import BoundGraph, RuntimeValue, find_implementation
+from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue, bind_node, find_implementation
 from ort_core.kernels.registry import KernelRegistry
 from ort_core.providers.capability import Capability, Claim, GraphView
 from ort_core.providers.compiled import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
@@ -33,9 +34,10 @@ class KernelProvider(ExecutionProvider):
     def get_capability(self, view: GraphView) -> Capability:
         """Return groups of covered nodes, and the kernel registry's reason for each other node."""
         offered = set(view.nodes)
+        context = self._own_context(view.context)
         refusals: dict[Node, Rejection] = {}
         for node in view.nodes:
-            refusal = self._refusal(view, node)
+            refusal = self._refusal(node, context)
             if refusal is not None:
                 refusals[node] = refusal
         groups = convex_groups(view.graph.nodes, lambda n: n in offered and n not in refusals)
@@ -43,11 +45,17 @@ class KernelProvider(ExecutionProvider):
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Bind every node of the partition to its kernel."""
-        return KernelPartition(BoundGraph(request.graph, request.context))
+        return KernelPartition(BoundGraph(request.graph, self._own_context(request.context)))
 
-    def _refusal(self, view: GraphView, node: Node) -> Rejection | None:
+    def _own_context(self, context: EvaluationContext) -> EvaluationContext:
+        own = self.kernels()
+        return context if own is None else replace(context, kernels=own)
+
+    def _refusal(self, node: Node, context: EvaluationContext) -> Rejection | None:
         for inner in (node, *(n for body in node.subgraphs() for n in walk(body))):
-            found = find_implementation(inner, view.context)
+            found: object = find_implementation(inner, context)
+            if found == "function" and self.kernels() is not None:
+                found = bind_node(inner, context)  # kernels of its own may lack what the function's body needs
             if isinstance(found, Rejection):
                 return Rejection(found.reason, node)
         return None

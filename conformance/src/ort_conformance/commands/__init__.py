@@ -1,0 +1,1 @@
+"""The subcommands that this package adds to ``ort``; a module each."""

@@ -1,0 +1,102 @@
+"""judge_case(): who computed a case, and whether rightly. Claiming, compiling and running are told apart."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+import ort_core as ort
+from ort_conformance.case import Case
+from ort_conformance.check import Check
+from ort_conformance.comparison import find_difference
+from ort_conformance.outcome import Finding, Outcome, RefusedOperator
+from ort_conformance.subject import ORACLE, Subject
+from ort_core.errors import EPFail
+
+
+def case_check(suite: str, case: Case, fallbacks: tuple[str, ...] = (ORACLE,)) -> Check:
+    """Return the check that judges a case of a suite; what the provider leaves goes to ``fallbacks``, then the CPU."""
+
+    def judge(subject: Subject) -> Finding:
+        return judge_case(subject, case, f"{suite}/{case.name}", fallbacks)
+
+    return Check(f"{suite}/{case.name}", "the outputs are right", judge, is_case=True)
+
+
+def judge_case(subject: Subject, case: Case, check: str, fallbacks: tuple[str, ...] = (ORACLE,)) -> Finding:
+    """Compute a case with the provider in the first place, and say what became of it."""
+    if case.unjudged:
+        return Finding(Outcome.NOT_JUDGED, case.unjudged)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # cases feed hostile numbers on purpose
+        try:
+            session = subject.lenient_session(case.model(), is_optimized=case.is_optimized, fallbacks=fallbacks)
+        except EPFail as error:
+            return Finding(Outcome.FAILED_IN_COMPILE, str(error))
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything
+            return _without_session(case, error)
+        with session:
+            placed = _placement(session, subject.name)
+            return placed if placed.outcome.is_failure else _judge_runs(subject, session, case, check, placed)
+
+
+def _without_session(case: Case, error: Exception) -> Finding:
+    """Tell a case that cannot be loaded by anyone from one that only this provider keeps from loading."""
+    text = f"no session: {type(error).__name__}: {error}"
+    try:
+        source = case.model()
+        ort.InferenceSession(
+            source if isinstance(source, str) else source.SerializeToString(), providers=[ORACLE]
+        ).close()
+    except ort.OrtError:
+        return Finding(Outcome.ELSEWHERE_FAILED, text)
+    return Finding(Outcome.FAILED_IN_COMPILE, text)
+
+
+def _placement(session: ort.InferenceSession, provider: str) -> Finding:
+    report = session.explain()
+    own = tuple(dict.fromkeys(_operator(node.domain, node.op_type) for node in report.on(provider)))
+    refusals = tuple(
+        dict.fromkeys(
+            RefusedOperator(_operator(node.domain, node.op_type), refusal.reason)
+            for node in report.nodes
+            for refusal in node.refusals
+            if refusal.provider == provider
+        )
+    )
+    faults = [r.reason for node in report.nodes for r in node.refusals if r.provider == provider and r.is_fault]
+    if faults:
+        return Finding(Outcome.FAILED_IN_CLAIM, faults[0], own, refusals)
+    if report.fallbacks:
+        return Finding(Outcome.FAILED_IN_COMPILE, report.fallbacks[0], own, refusals)
+    if not report.nodes:
+        return Finding(Outcome.NOT_JUDGED, "no node is left to run", own, refusals)
+    if not own:
+        return Finding(Outcome.REFUSED, "; ".join(f"{r.operator}: {r.reason}" for r in refusals[:3]), own, refusals)
+    everywhere = all(node.provider == provider for node in report.nodes)
+    return Finding(Outcome.RAN if everywhere else Outcome.FELL_BACK, _left(refusals), own, refusals)
+
+
+def _left(refusals: tuple[RefusedOperator, ...]) -> str:
+    return "; ".join(f"left {r.operator}: {r.reason}" for r in refusals[:3])
+
+
+def _operator(domain: str, op_type: str) -> str:
+    return f"{domain}::{op_type}" if domain not in ("", "ai.onnx") else op_type
+
+
+def _judge_runs(subject: Subject, session: ort.InferenceSession, case: Case, check: str, placed: Finding) -> Finding:
+    takes_part = placed.outcome is not Outcome.REFUSED
+    limits = subject.profile.tolerance_for(check) or case.limits
+    for data in case.data_sets():
+        try:
+            found = session.run(None, data.feeds)
+        except Exception as error:  # noqa: BLE001 - a provider may raise anything
+            outcome = Outcome.FAILED_IN_RUN if takes_part else Outcome.ELSEWHERE_FAILED
+            return Finding(outcome, f"{type(error).__name__}: {error}", placed.operators, placed.refusals)
+        difference = find_difference(found, data.expected, limits)
+        if difference is not None:
+            outcome = Outcome.MISMATCH if takes_part else Outcome.ELSEWHERE_FAILED
+            return Finding(outcome, difference, placed.operators, placed.refusals)
+    return placed

@@ -1,0 +1,69 @@
+"""A whole run of one provider: its profile found, its checks run with progress shown, its reports written."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from ort_conformance.outcome import CheckResult
+from ort_conformance.profile import EpProfile
+from ort_conformance.reports.junit import write_junit
+from ort_conformance.reports.matrix import write_matrix
+from ort_conformance.reports.report import ConformanceReport, Surroundings
+from ort_conformance.running import RunRequest, run_checks
+from ort_conformance.subject import Subject
+from ort_conformance.test_function import ATTRIBUTE
+
+
+class ProfileError(ValueError):
+    """A module holds no profile of the provider; the message says what it holds."""
+
+
+def run_report(request: RunRequest, progress: Console) -> ConformanceReport:
+    """Run the checks, with a line on the terminal that says where the run is."""
+    subject = Subject(request.profile)
+    results: list[CheckResult] = []
+    if progress.is_terminal:
+        with progress.status("collecting checks") as status:
+            for result in run_checks(request):
+                results.append(result)
+                status.update(f"{len(results)} checks, now behind {result.check}")
+    else:
+        results.extend(run_checks(request))
+    unavailable = "" if subject.availability else str(subject.availability)
+    return ConformanceReport(request.profile.name, Surroundings.of(subject), tuple(results), unavailable)
+
+
+def write_reports(found: ConformanceReport, folder: Path) -> None:
+    """Write all files of a report into a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found.write(folder / "report.json")
+    write_junit(found, folder / "junit.xml")
+    write_matrix([found], folder)
+
+
+def find_profile(provider: str, module: Path | None) -> EpProfile:
+    """Return the profile that a test module declares for a provider; without a module, one that declares nothing.
+
+    Raises:
+        ProfileError: the module cannot be read, or holds no profile of that provider.
+    """
+    if module is None:
+        return EpProfile(provider)
+    spec = importlib.util.spec_from_file_location("ort_conformance_profile", module)
+    if spec is None or spec.loader is None or not module.is_file():
+        raise ProfileError(f"{module} is no Python file")
+    loaded = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loaded
+    spec.loader.exec_module(loaded)
+    selections = [getattr(value, ATTRIBUTE, None) for value in vars(loaded).values()]
+    profiles = [selection.profile for selection in selections if selection is not None]
+    for found in profiles:
+        if found.name == provider:
+            assert isinstance(found, EpProfile)
+            return found
+    names = ", ".join(each.name for each in profiles) or "none"
+    raise ProfileError(f"{module} holds no profile of {provider}; found {names}")

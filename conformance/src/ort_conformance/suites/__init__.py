@@ -1,0 +1,1 @@
+"""The suites: each module holds one, and gives its checks."""

@@ -1,0 +1,1 @@
+"""TemplateExecutionProvider: a provider of ort-core. Nothing is loaded before the plugin is asked."""
