@@ -34,6 +34,7 @@ HEAVY = frozenset(
         "Softmax",
         "LayerNormalization",
         "FusedMatMul",
+        "MultiHeadAttention",
         "Gelu",
         "Erf",
         "Exp",

@@ -28,6 +28,7 @@ FUSIONS = frozenset(
         "ClipQuantRewrite", "ReluQuantRewrite", "GeluFusionL2", "LayerNormFusionL2", "SimplifiedLayerNormFusion",
         "GatherSliceToSplitFusion", "GatherToSliceFusion", "BiasGeluFusion", "SkipLayerNormFusion",
         "BiasSkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "MatMulScaleFusion", "MatMulNBitsFusion",
+        "AttentionFusion",
     }
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_core.loops.meanings import MEANINGS, meaning_of
-from ort_core.loops.polynomials import MAX_ULP, erf, exp, log, sigmoid, tanh
+from ort_core.loops.polynomials import MAX_ULP, erf, exp, exp2_of_negative, log, sigmoid, tanh
 from ort_core.loops.scalar import (
     COMPARISONS,
     Scalar,
@@ -33,6 +33,7 @@ __all__ = [
     "element",
     "erf",
     "exp",
+    "exp2_of_negative",
     "fma",
     "lift",
     "log",

@@ -91,7 +91,7 @@ class Lowering:
         from ort_core.plugin.loops import element
 
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
-        return self._store_elementwise(pending, self.new_view(view.dtype, view.shape))
+        return self.store_elementwise(pending, self.new_view(view.dtype, view.shape))
 
     def constant_of(self, value: Value | None) -> np.ndarray | None:
         """Return the array of a constant, or ``None``."""
@@ -246,7 +246,7 @@ class Lowering:
             if view.order and is_channels_last(view):
                 emit_channels_first(self, view, target)
                 continue
-            self._store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
+            self.store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
@@ -274,7 +274,7 @@ class Lowering:
         elif isinstance(pending, PendingElementwise):
             target = self.result_view(value, pending.shape)
         if isinstance(pending, PendingElementwise):
-            return self._store_elementwise(pending, target)
+            return self.store_elementwise(pending, target)
         if order:
             last = target if not self.is_output(value) else self.new_view(pending.dtype, pending.shape, order)
             pending.anchor.store(self, pending, last)  # type: ignore[attr-defined]  # every anchor has it; see rules
@@ -288,7 +288,8 @@ class Lowering:
         pending.anchor.store(self, pending, natural)  # type: ignore[attr-defined]  # every anchor has it; see rules
         return target
 
-    def _store_elementwise(self, pending: PendingElementwise, target: View) -> View:
+    def store_elementwise(self, pending: PendingElementwise, target: View) -> View:
+        """Write the step that computes an expression into a view of its shape; returns the view."""
         operands = [target.strides]
         for view in pending.inputs:
             strides = broadcast_strides(view, pending.shape)

@@ -85,7 +85,7 @@ class Product:
         text = product_text("$name", machine, packed=self.packed is not None, epilogue=epilogue)
         name = f"product_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-        table = Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(machine))
+        table = tile_table_buffer(machine)
         words: list[Argument] = [0] * ARGUMENTS.count
         b = self.b if self.packed is None else lowering.constant_view(self.packed, F32)
         values: dict[int, Argument] = {
@@ -205,6 +205,11 @@ def _last_stride(view: View, shape: Sequence[KnownDim]) -> KnownDim:
 @functools.cache
 def _tiles(target: Target) -> CompiledModule:
     return compiled(tiles_text(target), target)
+
+
+def tile_table_buffer(target: Target) -> Buffer:
+    """Return the constant that holds the addresses of a target's microkernels."""
+    return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(target))
 
 
 @functools.cache

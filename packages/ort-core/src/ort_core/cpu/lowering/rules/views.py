@@ -128,7 +128,7 @@ def concat(lowering: Lowering, node: Node) -> None:
             pending = known
         else:
             pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, (node,))
-        lowering._store_elementwise(pending, place)
+        lowering.store_elementwise(pending, place)
         start = start + part[axis]
     lowering.require_equal(start, shape[axis])
     lowering.set(node.output, target)
