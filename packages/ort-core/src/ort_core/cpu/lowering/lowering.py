@@ -35,6 +35,8 @@ from ort_core.cpu.lowering.views import (
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
 from ort_core.plugin.loops import Scalar, operations
 
+COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
+SPREAD = 16  # floats, a cache line, between rows that would
 VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 
 
@@ -280,7 +282,7 @@ class Lowering:
             pending.anchor.store(self, pending, last)  # type: ignore[attr-defined]  # every anchor has it; see rules
             return last
         stored = tuple(pending.shape[a] for a in pending.order) if pending.order else pending.shape
-        target = self.result_view(value, stored)
+        target = self._spread_view(value, stored) or self.result_view(value, stored)
         natural = target
         if pending.order:
             inverse = tuple(pending.order.index(a) for a in range(len(pending.order)))
@@ -323,6 +325,32 @@ class Lowering:
             pending.operators, count,
         )  # fmt: skip
         return target
+
+    def _spread_view(self, value: Value, shape: Sequence[KnownDim]) -> View | None:
+        """Return where to store rows that only products read, if rows side by side would share cache sets."""
+        length = shape[-1] if len(shape) > 1 else 1
+        if not isinstance(length, int) or length % COLLIDING or not self._only_products_read(value, length):
+            return None
+        row = length + SPREAD
+        rows = tuple(shape[:-1])
+        strides = tuple(step * row for step in dense_strides(rows))
+        buffer = Buffer(tensor_type(value)[0], count_of(rows) * row, Place.ARENA)
+        return View(buffer, (*rows, length), (*strides, 1))
+
+    def _only_products_read(self, value: Value, length: int) -> bool:
+        """Return whether all readers are products whose left operand this is, perhaps with other axes for its rows."""
+        if value in self._output_index or not value.use_count:
+            return False
+        for node in value.consumers():
+            if node not in self._members or node.input(0) is not value or value in node.inputs[1:]:
+                return False
+            if node.op_type == "Reshape" and not node.domain:
+                shape = tensor_type(node.output)[1]
+                if shape[-1:] != (length,) or not self._only_products_read(node.output, length):
+                    return False
+            elif node.op_type not in ("MatMul", "Gemm", "FusedMatMul") or node.int_attribute("transA", 0):
+                return False
+        return True
 
     def _final_name(self, value: Value) -> Value | None:
         """Return the output that a value becomes, directly or through reshapes that nobody else reads."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
@@ -39,6 +39,14 @@ class Anchor(Protocol):
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether the epilogue can read these views over the result's shape."""
+
+
+@runtime_checkable
+class RowAnchor(Anchor, Protocol):
+    """An anchor that treats all axes of its result but the last as rows, however many they are."""
+
+    def with_rows(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> Anchor | None:
+        """Return the anchor for a result of another shape with the same rows, ``None`` where that needs a copy."""
 
 
 @dataclass(frozen=True, slots=True)

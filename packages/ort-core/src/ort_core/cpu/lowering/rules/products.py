@@ -42,6 +42,14 @@ class Product:
                 return False
         return len(inputs) <= 4
 
+    def with_rows(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> Product | None:
+        """Return the same product with its rows counted by other axes, where A and what is fused allow that."""
+        repeated = all(all(size == 1 for size in view.shape[:-1]) for view in inputs)
+        a = self.a.with_rows(shape[:-1])
+        if self.packed is None or a is None or not repeated:
+            return None
+        return Product(a, self.b, self.packed, self.operator)
+
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the step that computes the product into ``target``."""
         shape = pending.shape
