@@ -21,6 +21,7 @@ from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
+from ort_core.cpu.output_memory import OutputMemory
 from ort_core.cpu.sizes import SizeProgram, bindings, evaluate, is_bound
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER, STEP_WORDS
@@ -67,6 +68,7 @@ class NativeProgram:
         self._sizes, self._layout = self._argument_layout()
         self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
         self._lock = threading.Lock()
+        self.memory = OutputMemory()
 
     def run(
         self, inputs: Sequence[np.ndarray], guard: RunGuard = UNGUARDED, observe: StepObserver | None = None
@@ -177,6 +179,7 @@ class ProgramPlan:
         self._dtypes = [dtype.numpy for dtype, _ in program._out_types]
         output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
         self.nbytes = self._arena_nbytes + output_nbytes
+        program.memory.keep(output_nbytes)
         self._wanted = 1 if values[layout.work_at] < PARALLEL_WORK else 1 << 30
         self._inputs: list[np.ndarray] = [np.empty(0, np.int64)] * len(program.inputs)
         self._outputs: list[list[np.ndarray]] = [[] for _ in program.outputs]
@@ -188,7 +191,8 @@ class ProgramPlan:
 
     def run(self, inputs: Sequence[np.ndarray], observe: StepObserver | None) -> list[np.ndarray]:
         """Run once."""
-        outputs = [np.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
+        empty = self._program.memory.empty
+        outputs = [empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
         try:
             state = self._states.popleft()
         except IndexError:

@@ -19,6 +19,7 @@ from ort_core.cpu.lowering.pending import (
     Pending,
     PendingAnchor,
     PendingElementwise,
+    PendingReshape,
     is_cheap,
 )
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Step, pointer
@@ -33,7 +34,7 @@ from ort_core.cpu.lowering.views import (
     ordered_strides,
 )
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
-from ort_core.plugin.loops import Scalar, operations
+from ort_core.plugin.loops import Scalar, element, lift, operations
 
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
 SPREAD = 16  # floats, a cache line, between rows that would
@@ -90,8 +91,6 @@ class Lowering:
 
     def copied(self, view: View) -> View:
         """Return a contiguous copy of a view."""
-        from ort_core.plugin.loops import element
-
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
         return self.store_elementwise(pending, self.new_view(view.dtype, view.shape))
 
@@ -203,8 +202,6 @@ class Lowering:
 
     def constant_scalar(self, value: Value) -> Scalar | None:
         """Return a one-element constant as an expression."""
-        from ort_core.plugin.loops import lift
-
         array = self.constant_of(value)
         if array is None or array.size != 1 or len(array.shape) > 1:
             return None
@@ -241,14 +238,13 @@ class Lowering:
             index = self._output_index[value]
             if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
                 continue
-            from ort_core.plugin.loops import element
-
             dtype, shape = tensor_type(value)
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
             if view.order and is_channels_last(view):
                 emit_channels_first(self, view, target)
                 continue
             self.store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
+        self.steps = _needed(self.steps)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
@@ -270,6 +266,10 @@ class Lowering:
             self.node = asking
 
     def _stored(self, value: Value, pending: Pending) -> View:
+        if isinstance(pending, PendingReshape):
+            source = pending.source
+            copy = PendingElementwise(element(0, source.dtype), (source,), source.shape, pending.operators)
+            return self.store_elementwise(copy, self.result_view(value, source.shape)).reshaped(pending.shape)
         order = _order_of(pending)
         if order and not self.is_output(value):
             target = self.new_view(pending.dtype, pending.shape, order)
@@ -366,7 +366,18 @@ class Lowering:
         return None
 
 
-def _order_of(pending: Pending) -> tuple[int, ...]:
+def _needed(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps without those whose results nobody reads: sizes computed for a Reshape, which strides tell."""
+    read: set[Buffer] = set()
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if any(buffer.place is Place.OUTPUT or buffer in read for buffer in step.writes):
+            kept.append(step)
+            read.update(step.reads)
+    return kept[::-1]
+
+
+def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
     """Return the memory order that a result had best have: its anchor's, or that of an operand of its rank."""
     if isinstance(pending, PendingAnchor):
         return () if pending.order else getattr(pending.anchor, "layout", ())

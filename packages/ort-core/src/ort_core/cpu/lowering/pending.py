@@ -66,7 +66,21 @@ class PendingAnchor:
         return self.expression.dtype
 
 
-Pending = PendingElementwise | PendingAnchor
+@dataclass(frozen=True, slots=True)
+class PendingReshape:
+    """A view in another shape that its strides cannot express: copied, unless its reader knows better."""
+
+    source: View
+    shape: tuple[KnownDim, ...]
+    operators: Operators = ()
+
+    @property
+    def dtype(self) -> DataType:
+        """The element type."""
+        return self.source.dtype
+
+
+Pending = PendingElementwise | PendingAnchor | PendingReshape
 
 
 @dataclass(slots=True)

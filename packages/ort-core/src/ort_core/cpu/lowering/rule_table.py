@@ -11,6 +11,7 @@ from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.products import gemm, matmul
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
+from ort_core.cpu.lowering.rules.sizes import shape, size
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
 from ort_core.plugin.loops import MEANINGS
@@ -22,6 +23,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Identity"): identity, ("", "Reshape"): reshape, ("", "Flatten"): reshape, ("", "Squeeze"): reshape,
     ("", "Unsqueeze"): reshape, ("", "Transpose"): transpose, ("", "Expand"): expand, ("", "Slice"): slice_,
     ("", "Split"): split, ("", "Concat"): concat, ("", "Gather"): gather,
+    ("", "Shape"): shape, ("", "Size"): size,
     ("", "Softmax"): softmax, ("", "LogSoftmax"): softmax, ("", "LayerNormalization"): layer_normalization,
     ("", "InstanceNormalization"): instance_normalization,
     ("", "RMSNormalization"): layer_normalization, ("", "SimplifiedLayerNormalization"): layer_normalization,

@@ -7,6 +7,7 @@ import math
 from ort_core.cpu.codegen.attention import AttentionFacts
 from ort_core.cpu.lowering.attention_steps import Heads, append, copy_into, emit_attention, split_heads
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingReshape
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import KnownDim, Node, Value
@@ -76,13 +77,33 @@ def _scale(node: Node, query: View) -> float:
 
 
 def _heads(lowering: Lowering, value: Value | None, num_heads: int) -> View:
-    """Return keys or values of three or four axes as (batch, heads, length, size)."""
+    """Return keys or values of three or four axes as (batch, heads, length, size).
+
+    Heads that are repeated for groups of queries are returned as they were before that.
+    """
+    known = None if value is None else lowering.pending(value)
+    if isinstance(known, PendingReshape):
+        grouped = _before_repetition(known)
+        if grouped is not None:
+            return grouped
     view = lowering.view(value)
     if len(view.shape) == 3:
         return split_heads(view, num_heads)
     if len(view.shape) != 4:
         raise NotLowered(f"keys or values of {len(view.shape)} axes")
     return view
+
+
+def _before_repetition(pending: PendingReshape) -> View | None:
+    """Return the heads (batch, key heads, length, size) of which a reshape merges a repetition on axis 2."""
+    source, shape = pending.source, pending.shape
+    if len(source.shape) != 5 or len(shape) != 4 or source.strides[2] != 0:
+        return None
+    batch, heads, group, length, size = source.shape
+    if shape != (batch, heads * group, length, size):
+        return None
+    strides = source.strides
+    return View(source.buffer, (batch, heads, length, size), (*strides[:2], *strides[3:]), source.offset)
 
 
 def _rank(lowering: Lowering, value: Value | None, rank: int) -> View:

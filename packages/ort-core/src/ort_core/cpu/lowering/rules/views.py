@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise, RowAnchor
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise, PendingReshape, RowAnchor
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
@@ -27,9 +27,12 @@ def reshape(lowering: Lowering, node: Node) -> None:
     source = lowering.view(value)
     lowering.require_equal(count_of(source.shape), count_of(shape))
     rows = source.with_rows(shape[:-1]) if shape and source.shape[-1:] == shape[-1:] and not source.order else None
-    if rows is None or source.is_contiguous:
-        rows = lowering.contiguous(value).reshaped(shape)
-    lowering.set(node.output, rows)
+    if rows is not None and not source.is_contiguous:
+        lowering.set(node.output, rows)
+    elif 0 in source.strides and not source.is_contiguous:
+        lowering.set(node.output, PendingReshape(source, shape, (node,)))
+    else:
+        lowering.set(node.output, lowering.contiguous(value).reshaped(shape))
 
 
 def _anchor_with_rows(pending: PendingAnchor, shape: tuple[KnownDim, ...], node: Node) -> PendingAnchor | None:
