@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, integer, vector_type
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
-from ort_core.cpu.codegen.vectors import lane_mask, load_vector, store_vector, zero
+from ort_core.cpu.codegen.vectors import each_vector, lane_mask, load_vector, store_vector, zero
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, element, exp2_of_negative, tanh
 
@@ -228,16 +228,9 @@ class RowsEmitter:
         """Copy ``height`` rows of queries, times the scale, to rows of ``depth`` floats."""
         e = emitter
         factor = e.splat(float32(scale * _LOG2_E if in_log2 else scale), lanes)
-        whole = e.sub(depth, e.urem(depth, lanes))
-        mask = lane_mask(e, e.sub(depth, whole), lanes)
         with e.loop(0, height, unroll=False, hint="row") as row:
             source, target = e.element(start, e.mul(row, row_stride)), e.element(to, e.mul(row, depth))
-            with e.loop(0, whole, lanes, unroll=False, hint="j") as j:
-                value = load_vector(e, e.element(source, j), lanes)
-                store_vector(e, e.binary("fmul", value, factor), e.element(target, j))
-            with e.when(e.compare("slt", whole, depth)):
-                value = load_vector(e, e.element(source, whole), lanes, mask)
-                store_vector(e, e.binary("fmul", value, factor), e.element(target, whole), mask)
+            _multiply(e, lanes, source, target, depth, factor)
 
     @staticmethod
     def divide(
@@ -246,17 +239,18 @@ class RowsEmitter:
     ) -> None:  # fmt: skip
         """Store the sums divided by the rows' totals; a row without weights gives zeros."""
         e = emitter
-        whole = e.sub(width, e.urem(width, lanes))
-        mask = lane_mask(e, e.sub(width, whole), lanes)
         with e.loop(0, height, unroll=False, hint="row") as row:
             total = e.load("float", e.element(totals, row))
             empty = e.assign("i1", f"fcmp oeq {total.typed}, 0.0")
             divisor = e.select(empty, float32(1.0), total)
             factor = e.splat(e.assign("float", f"fdiv {float32(1.0).typed}, {divisor.text}"), lanes)
             source, target = e.element(sums, e.mul(row, sums_row)), e.element(out, e.mul(row, out_row))
-            with e.loop(0, whole, lanes, unroll=False, hint="j") as j:
-                value = load_vector(e, e.element(source, j), lanes)
-                store_vector(e, e.binary("fmul", value, factor), e.element(target, j))
-            with e.when(e.compare("slt", whole, width)):
-                value = load_vector(e, e.element(source, whole), lanes)
-                store_vector(e, e.binary("fmul", value, factor), e.element(target, whole), mask)
+            _multiply(e, lanes, source, target, width, factor)
+
+
+def _multiply(e: Emitter, lanes: int, source: Operand, target: Operand, count: Operand, factor: Operand) -> None:
+    def multiply(j: Operand, mask: Operand | None) -> None:
+        value = load_vector(e, e.element(source, j), lanes, mask)
+        store_vector(e, e.binary("fmul", value, factor), e.element(target, j), mask)
+
+    each_vector(e, count, lanes, multiply)

@@ -8,10 +8,13 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.attention import multi_head_attention
 from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
 from ort_core.cpu.lowering.rules.elementwise import elementwise
+from ort_core.cpu.lowering.rules.grouped_attention import group_query_attention
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.products import gemm, matmul
+from ort_core.cpu.lowering.rules.rotary import rotary_embedding
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
 from ort_core.cpu.lowering.rules.sizes import shape, size
+from ort_core.cpu.lowering.rules.standard_attention import standard_attention
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
 from ort_core.plugin.loops import MEANINGS
@@ -34,5 +37,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Conv"): convolution,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
-    ("com.microsoft", "MultiHeadAttention"): multi_head_attention,
+    ("", "Attention"): standard_attention, ("com.microsoft", "MultiHeadAttention"): multi_head_attention,
+    ("com.microsoft", "GroupQueryAttention"): group_query_attention,
+    ("", "RotaryEmbedding"): rotary_embedding, ("com.microsoft", "RotaryEmbedding"): rotary_embedding,
 }  # fmt: skip
