@@ -19,7 +19,7 @@ from ort_core.cpu.lowering.layout_steps import as_images, emit_channels_last, em
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
-from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of
+from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -83,7 +83,8 @@ class ConvolutionAnchor:
                 words.extend([image.strides[2], image.strides[0]])
         flops = count_of(y.shape) * (2 * spec.depth)
         reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
-        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops)
+        moved = moved_nbytes([x, weights, y, *pending.inputs])
+        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved)
 
     def _spec(
         self, x: View, y: View, epilogue: Epilogue | None
@@ -160,7 +161,10 @@ def pooling(lowering: Lowering, node: Node) -> None:
         y.strides[2], y.strides[0],
     ]  # fmt: skip
     assert len(words) == POOLING.epilogue
-    lowering.emit(kernel_code, words, [x.buffer], [target.buffer], count_of(x.shape), (node,), count_of(x.shape))
+    lowering.emit(
+        kernel_code, words, [x.buffer], [target.buffer], count_of(x.shape), (node,), count_of(x.shape),
+        moved_nbytes([x, target]),
+    )  # fmt: skip
     lowering.set(node.output, target)
 
 
