@@ -12,7 +12,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.rules.products import tile_table_buffer
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, Pointer, pointer
-from ort_core.cpu.lowering.views import View, broadcast_strides
+from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import element
 
@@ -70,7 +70,7 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     """Write the step that attends with heads into ``heads.out``.
 
     Raises:
-        NotLowered: numbers of heads or sizes are not known, or the mask's way to repeat is not.
+        NotLowered: numbers of heads or sizes are not known, or the mask does not fit the scores.
     """
     batch, query_heads, queries, depth = heads.query.shape
     key_heads, keys, width = heads.key.shape[1], heads.key.shape[2], heads.value.shape[3]
@@ -89,7 +89,7 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
     for found, expected in agreed:
         for left, right in zip(found, expected, strict=True):
             lowering.require_equal(left, right)
-    mask = _mask(heads, (batch, query_heads, queries, keys), facts)
+    mask = _mask(lowering, heads.mask, (batch, query_heads, queries, keys), facts)
     kernel = kernel_text("attention", lambda name: attention_text(name, lowering.target, mask.facts))
     group = query_heads // key_heads
     count = scratch_count(lowering.target, group * queries, depth, width)
@@ -119,16 +119,20 @@ class _Mask:
     strides: Sequence[KnownDim]
 
 
-def _mask(heads: Heads, shape: Sequence[KnownDim], facts: AttentionFacts) -> _Mask:
-    view = heads.mask
+def _mask(lowering: Lowering, view: View | None, shape: Sequence[KnownDim], facts: AttentionFacts) -> _Mask:
     if view is None:
         return _Mask(facts, None, (0, 0, 0, 0))
     kinds = {DataType.FLOAT: ScoreMask.ADDED, DataType.BOOL: ScoreMask.ALLOWED}
     if view.dtype not in kinds:
         raise NotLowered(f"a mask of {view.dtype.text}")
-    strides = broadcast_strides(view, shape)
-    if strides is None:
-        raise NotLowered("which axes of the mask repeat is only known at run time")
+    if len(view.shape) > len(shape):
+        raise NotLowered(f"a mask of {len(view.shape)} axes")
+    missing = len(shape) - len(view.shape)
+    strides: list[KnownDim] = [0] * missing
+    for size, stride, wanted in zip(view.shape, view.strides, shape[missing:], strict=True):
+        if size != 1:  # a size that only run time knows is taken for the whole axis; a 1 there runs by the kernels
+            lowering.require_equal(size, wanted)
+        strides.append(0 if size == 1 else stride)
     if strides[3] not in (0, 1):
         raise NotLowered("the mask does not lie along the keys")
     return _Mask(replace(facts, mask=kinds[view.dtype], mask_is_dense=strides[3] == 1), pointer(view), strides)
