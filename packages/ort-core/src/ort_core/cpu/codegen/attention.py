@@ -21,9 +21,7 @@ from ort_core.cpu.codegen.microkernel import TileShape, tile_shape
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
 from ort_core.plugin.ir import KnownDim
 
-KEYS = (
-    256  # about so many per block: a tile's scores stay in the first-level cache, packed keys and values in the second
-)
+KEYS = 256  # about so many per block: a tile of scores stays in the first-level cache, packed operands in the second
 _LINE = 16  # floats in a cache line
 
 
