@@ -1,4 +1,7 @@
-"""Caches with a length of their own in each batch entry: past rows, then the new ones, then zeros."""
+"""Caches with a length of their own in each batch entry: past rows, then the new ones, then zeros.
+
+Where the result is the past's own memory only the new rows are written.
+"""
 
 from __future__ import annotations
 
@@ -79,18 +82,26 @@ def _row(e: Emitter, lanes: int, given: dict[str, Operand], index: tuple[Operand
     fits = e.binary("and", fits, e.compare("sgt", length, 0))
     longest = e.load("i32", given["longest"])
     fits = e.binary("and", fits, e.compare("sgt", longest, 0))
-    out = place("out", row)
+    out, old = place("out", row), place("past", row)
+    is_shared = e.assign("i1", f"icmp eq {old.typed}, {out.text}")  # the caller gave one buffer for both
     with e.either(fits) as branch:
-        with e.either(e.compare("slt", row, past)) as source:
-            copy_row(e, lanes, place("past", row), out, given["size"])
-            with source.otherwise():
-                fresh = e.sub(row, past)
-                with e.either(e.compare("slt", fresh, given["fresh"])) as rest:
-                    copy_row(e, lanes, place("new", fresh), out, given["size"])
-                    with rest.otherwise():
-                        nothing = zero(f"<{lanes} x float>")
-                        each_vector(
-                            e, given["size"], lanes, lambda j, mask: store_vector(e, nothing, e.element(out, j), mask)
-                        )
+        fresh = e.sub(row, past)
+        is_new = e.binary("and", e.compare("sge", fresh, 0), e.compare("slt", fresh, given["fresh"]))
+        with e.either(is_new) as source:
+            copy_row(e, lanes, place("new", fresh), out, given["size"])
+            with source.otherwise(), e.when(e.binary("xor", is_shared, Operand("i1", "true"))):
+                _old_row(e, lanes, given, (old, out), e.compare("slt", fresh, 0))
         with branch.otherwise():
             e.store(integer(1), given["error"], 8)
+
+
+def _old_row(
+    e: Emitter, lanes: int, given: dict[str, Operand], places: tuple[Operand, Operand], is_past: Operand
+) -> None:
+    """Emit a row of the past, or zeros behind all rows."""
+    old, out = places
+    with e.either(is_past) as branch:
+        copy_row(e, lanes, old, out, given["size"])
+        with branch.otherwise():
+            nothing = zero(f"<{lanes} x float>")
+            each_vector(e, given["size"], lanes, lambda j, mask: store_vector(e, nothing, e.element(out, j), mask))
