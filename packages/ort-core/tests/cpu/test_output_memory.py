@@ -13,12 +13,12 @@ F32 = np.dtype(np.float32)
 def test_memory_of_a_dropped_array_serves_the_next_one() -> None:
     memory = OutputMemory()
     memory.keep(4 * LEAST)
-    first = memory.empty((FLOATS,), F32)
+    first = memory.empty((FLOATS + 8,), F32)
     address = first.ctypes.data
     assert address % ALIGNMENT == 0
     del first
-    assert memory.empty((2, FLOATS // 2), F32).ctypes.data == address
-    assert memory.empty((FLOATS + 1,), F32).ctypes.data == address, "a slightly larger one fits, too"
+    assert memory.empty((2, FLOATS // 2 + 4), F32).ctypes.data == address
+    assert memory.empty((FLOATS + 9,), F32).ctypes.data == address, "a slightly larger one fits, too"
 
 
 def test_a_view_that_lives_keeps_the_memory() -> None:
