@@ -23,6 +23,7 @@ from ort_core.cpu.lowering.pending import (
     PendingAnchor,
     PendingContents,
     PendingElementwise,
+    PendingReshape,
     is_cheap,
 )
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Step, pointer
@@ -40,9 +41,11 @@ from ort_core.cpu.lowering.views import (
 )
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
-from ort_core.plugin.loops import ElementMeaning, Scalar, meaning_of, operations
+from ort_core.plugin.loops import ElementMeaning, Scalar, element, lift, meaning_of, operations
 from ort_core.plugin.ops import VersionTable
 
+COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
+SPREAD = 16  # floats, a cache line, between rows that would
 VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 
 
@@ -105,20 +108,18 @@ class Lowering:
 
     def copied(self, view: View) -> View:
         """Return a contiguous copy of a view."""
-        from ort_core.plugin.loops import element
-
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
-        return self._store_elementwise(pending, self.new_view(view.dtype, view.shape))
+        return self.store_elementwise(pending, self.new_view(view.dtype, view.shape))
 
     def computed(self, expression: Scalar, inputs: Sequence[View]) -> View:
         """Return an expression over views of one shape as a new contiguous view."""
         shape = inputs[0].shape
         pending = PendingElementwise(expression, tuple(inputs), shape, ("Convert",))
-        return self._store_elementwise(pending, self.new_view(expression.dtype, shape))
+        return self.store_elementwise(pending, self.new_view(expression.dtype, shape))
 
     def store(self, expression: Scalar, inputs: Sequence[View], target: View, operators: Operators) -> None:
         """Compute an expression over views into a view."""
-        self._store_elementwise(PendingElementwise(expression, tuple(inputs), target.shape, operators), target)
+        self.store_elementwise(PendingElementwise(expression, tuple(inputs), target.shape, operators), target)
 
     def constant_of(self, value: Value | None) -> np.ndarray | None:
         """Return the array of a constant, or ``None``."""
@@ -279,8 +280,6 @@ class Lowering:
 
     def constant_scalar(self, value: Value) -> Scalar | None:
         """Return a one-element constant as an expression."""
-        from ort_core.plugin.loops import lift
-
         array = self.constant_of(value)
         if array is None or array.size != 1 or len(array.shape) > 1:
             return None
@@ -317,14 +316,13 @@ class Lowering:
             index = self._output_index[value]
             if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
                 continue
-            from ort_core.plugin.loops import element
-
             dtype, shape = tensor_type(value)
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
             if view.order and is_channels_last(view):
                 emit_channels_first(self, view, target)
                 continue
-            self._store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
+            self.store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
+        self.steps = _needed(self.steps)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
@@ -348,19 +346,23 @@ class Lowering:
     def _stored(self, value: Value, pending: Pending) -> View:
         if isinstance(pending, PendingContents):
             return self._store_contents(value, pending)
+        if isinstance(pending, PendingReshape):
+            source = pending.source
+            copy = PendingElementwise(element(0, source.dtype), (source,), source.shape, pending.operators)
+            return self.store_elementwise(copy, self.result_view(value, source.shape)).reshaped(pending.shape)
         order = _order_of(pending)
         if order and not self.is_output(value):
             target = self.new_view(pending.dtype, pending.shape, order)
         elif isinstance(pending, PendingElementwise):
             target = self.result_view(value, pending.shape)
         if isinstance(pending, PendingElementwise):
-            return self._store_elementwise(pending, target)
+            return self.store_elementwise(pending, target)
         if order:
             last = target if not self.is_output(value) else self.new_view(pending.dtype, pending.shape, order)
             pending.anchor.store(self, pending, last)  # type: ignore[attr-defined]  # every anchor has it; see rules
             return last
         stored = tuple(pending.shape[a] for a in pending.order) if pending.order else pending.shape
-        target = self.result_view(value, stored)
+        target = self._spread_view(value, stored) or self.result_view(value, stored)
         natural = target
         if pending.order:
             inverse = tuple(pending.order.index(a) for a in range(len(pending.order)))
@@ -384,7 +386,8 @@ class Lowering:
         name, function = store_words_kernel(len(sizes), target.dtype.bits)
         self.emit(KernelText(name, function), (pointer(target), *sizes), (), (target.buffer,), 1, ("Sizes",))
 
-    def _store_elementwise(self, pending: PendingElementwise, target: View) -> View:
+    def store_elementwise(self, pending: PendingElementwise, target: View) -> View:
+        """Write the step that computes an expression into a view of its shape; returns the view."""
         operands = [target.strides]
         for view in pending.inputs:
             strides = broadcast_strides(view, pending.shape)
@@ -420,6 +423,32 @@ class Lowering:
         )  # fmt: skip
         return target
 
+    def _spread_view(self, value: Value, shape: Sequence[KnownDim]) -> View | None:
+        """Return where to store rows that only products read, if rows side by side would share cache sets."""
+        length = shape[-1] if len(shape) > 1 else 1
+        if not isinstance(length, int) or length % COLLIDING or not self._only_products_read(value, length):
+            return None
+        row = length + SPREAD
+        rows = tuple(shape[:-1])
+        strides = tuple(step * row for step in dense_strides(rows))
+        buffer = Buffer(tensor_type(value)[0], count_of(rows) * row, Place.ARENA)
+        return View(buffer, (*rows, length), (*strides, 1))
+
+    def _only_products_read(self, value: Value, length: int) -> bool:
+        """Return whether all readers are products whose left operand this is, perhaps with other axes for its rows."""
+        if value in self._output_index or not value.use_count:
+            return False
+        for node in value.consumers():
+            if node not in self._members or node.input(0) is not value or value in node.inputs[1:]:
+                return False
+            if node.op_type == "Reshape" and not node.domain:
+                shape = tensor_type(node.output)[1]
+                if shape[-1:] != (length,) or not self._only_products_read(node.output, length):
+                    return False
+            elif node.op_type not in ("MatMul", "Gemm", "FusedMatMul") or node.int_attribute("transA", 0):
+                return False
+        return True
+
     def _final_name(self, value: Value) -> Value | None:
         """Return the output that a value becomes, directly or through reshapes that nobody else reads."""
         for _ in range(16):
@@ -432,6 +461,17 @@ class Lowering:
                 return None
             value = node.output
         return None
+
+
+def _needed(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps without those whose results nobody reads: sizes computed for a Reshape, which strides tell."""
+    read: set[Buffer] = set()
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if any(buffer.place is Place.OUTPUT or buffer in read for buffer in step.writes):
+            kept.append(step)
+            read.update(step.reads)
+    return kept[::-1]
 
 
 def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:

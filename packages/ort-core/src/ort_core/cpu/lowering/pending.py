@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
@@ -41,6 +41,14 @@ class Anchor(Protocol):
         """Return whether the epilogue can read these views over the result's shape."""
 
 
+@runtime_checkable
+class RowAnchor(Anchor, Protocol):
+    """An anchor that treats all axes of its result but the last as rows, however many they are."""
+
+    def with_rows(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> Anchor | None:
+        """Return the anchor for a result of another shape with the same rows, ``None`` where that needs a copy."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingAnchor:
     """An anchor whose result (input 0 of ``expression``) runs through an expression before it is stored."""
@@ -67,7 +75,21 @@ class PendingContents:
     dtype: DataType
 
 
-Pending = PendingElementwise | PendingAnchor | PendingContents
+@dataclass(frozen=True, slots=True)
+class PendingReshape:
+    """A view in another shape that its strides cannot express: copied, unless its reader knows better."""
+
+    source: View
+    shape: tuple[KnownDim, ...]
+    operators: Operators = ()
+
+    @property
+    def dtype(self) -> DataType:
+        """The element type."""
+        return self.source.dtype
+
+
+Pending = PendingElementwise | PendingAnchor | PendingContents | PendingReshape
 
 
 @dataclass(slots=True)

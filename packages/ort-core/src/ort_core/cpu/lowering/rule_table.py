@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.rules.attention import multi_head_attention
 from ort_core.cpu.lowering.rules.batch_normalization import batch_normalization
 from ort_core.cpu.lowering.rules.convolutions import convolution
 from ort_core.cpu.lowering.rules.elementwise import elementwise
@@ -17,6 +18,7 @@ from ort_core.cpu.lowering.rules.features import (
     one_hot_encoder,
     scaler,
 )
+from ort_core.cpu.lowering.rules.grouped_attention import group_query_attention
 from ort_core.cpu.lowering.rules.indexed import gather_elements, gather_nd, scatter_elements, scatter_nd, top_k
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.linear_models import linear_classifier, linear_regressor
@@ -46,7 +48,10 @@ from ort_core.cpu.lowering.rules.reductions import (
     softmax,
 )
 from ort_core.cpu.lowering.rules.resizing import resize
+from ort_core.cpu.lowering.rules.rotary import rotary_embedding
 from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
+from ort_core.cpu.lowering.rules.sizes import shape, size
+from ort_core.cpu.lowering.rules.standard_attention import standard_attention
 from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
@@ -60,6 +65,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Identity"): identity, ("", "Reshape"): reshape, ("", "Flatten"): reshape, ("", "Squeeze"): reshape,
     ("", "Unsqueeze"): reshape, ("", "Transpose"): transpose, ("", "Expand"): expand, ("", "Slice"): slice_,
     ("", "Split"): split, ("", "Concat"): concat, ("", "Gather"): gather,
+    ("", "Shape"): shape, ("", "Size"): size,
     ("", "GatherND"): gather_nd, ("", "GatherElements"): gather_elements, ("", "Scatter"): scatter_elements,
     ("", "ScatterElements"): scatter_elements, ("", "ScatterND"): scatter_nd, ("", "TopK"): top_k,
     ("", "ConstantOfShape"): constant_of_shape, ("", "Range"): arithmetic_range, ("", "Trilu"): triangle,
@@ -87,6 +93,9 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("ai.onnx.ml", "Binarizer"): binarizer, ("ai.onnx.ml", "OneHotEncoder"): one_hot_encoder,
     ("ai.onnx.ml", "LabelEncoder"): label_encoder, ("ai.onnx.ml", "FeatureVectorizer"): feature_vectorizer,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
+    ("", "Attention"): standard_attention, ("com.microsoft", "MultiHeadAttention"): multi_head_attention,
+    ("com.microsoft", "GroupQueryAttention"): group_query_attention,
+    ("", "RotaryEmbedding"): rotary_embedding, ("com.microsoft", "RotaryEmbedding"): rotary_embedding,
 }  # fmt: skip
 
 

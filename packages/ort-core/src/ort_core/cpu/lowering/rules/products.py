@@ -43,6 +43,14 @@ class Product:
                 return False
         return len(inputs) <= 4
 
+    def with_rows(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> Product | None:
+        """Return the same product with its rows counted by other axes, where A and what is fused allow that."""
+        repeated = all(all(size == 1 for size in view.shape[:-1]) for view in inputs)
+        a = self.a.with_rows(shape[:-1])
+        if self.packed is None or a is None or not repeated:
+            return None
+        return Product(a, self.b, self.packed, self.operator)
+
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the step that computes the product into ``target``."""
         shape = pending.shape
@@ -86,7 +94,7 @@ class Product:
         text = product_text("$name", machine, packed=self.packed is not None, epilogue=epilogue)
         name = f"product_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-        table = Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(machine))
+        table = tile_table_buffer(machine)
         words: list[Argument] = [0] * ARGUMENTS.count
         b = self.b if self.packed is None else lowering.constant_view(self.packed, F32)
         values: dict[int, Argument] = {
@@ -241,6 +249,11 @@ def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: Vie
 @functools.cache
 def _tiles(target: Target) -> CompiledModule:
     return compiled(tiles_text(target), target)
+
+
+def tile_table_buffer(target: Target) -> Buffer:
+    """Return the constant that holds the addresses of a target's microkernels."""
+    return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(target))
 
 
 @functools.cache
