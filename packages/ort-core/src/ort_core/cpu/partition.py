@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.rule_table import RULES
+from ort_core.cpu.lowering.rule_table import NARROW, RULES
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
@@ -39,8 +39,13 @@ HEAVY = frozenset(
         "Exp",
         "Tanh",
         "Sigmoid",
+        "QuantizeLinear",
+        "QLinearConv",
+        "ConvInteger",
     }
 )
+WIDE_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
+NARROW_TYPES = WIDE_TYPES | {DataType.UINT8, DataType.INT8, DataType.UINT16, DataType.INT16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +275,7 @@ def _unsupported(node: Node) -> str | None:
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
-        if value.type.dtype not in (DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL):
+        if value.type.dtype not in (NARROW_TYPES if node.op_type in NARROW else WIDE_TYPES):
             return f"{value.type.dtype.text} is not generated"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):

@@ -12,7 +12,7 @@ from ort_core.plugin.loops import COMPARISONS, Scalar
 
 TYPES = {
     DataType.FLOAT: "float", DataType.DOUBLE: "double", DataType.INT32: "i32", DataType.INT64: "i64",
-    DataType.BOOL: "i1", DataType.UINT8: "i8", DataType.INT8: "i8",
+    DataType.BOOL: "i1", DataType.UINT8: "i8", DataType.INT8: "i8", DataType.UINT16: "i16", DataType.INT16: "i16",
 }  # fmt: skip
 STORED = {**TYPES, DataType.BOOL: "i8"}
 """How elements lie in memory: a bool takes a byte."""
@@ -25,6 +25,11 @@ _INTEGER = {
 _FLOAT_CALLS = {"abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc"}
 _ORDERED = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
 _SIGNED = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge", "eq": "eq", "ne": "ne"}
+
+_UNSIGNED_FORMS = {
+    "lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge", "div": "udiv", "rem": "urem", "ashr": "lshr",
+}  # fmt: skip
+_UNSIGNED = frozenset({DataType.UINT8, DataType.UINT16})
 
 ReadInput = Callable[[int], Operand]
 
@@ -78,28 +83,35 @@ class ScalarPrinter:
         is_float = node.arguments[0].dtype.is_float
         if operation in COMPARISONS:
             kind, names = ("fcmp", _ORDERED) if is_float else ("icmp", _SIGNED)
+            if node.arguments[0].dtype in _UNSIGNED:
+                names = {**names, **_UNSIGNED_FORMS}
             text = f"{kind} {names[operation]} {arguments[0].typed}, {arguments[1].text}"
             return emitter.assign(vector_type(self._width, "i1"), text)
         if len(arguments) == 2:
-            return self._binary(operation, type_, arguments, is_float)
+            return self._binary(node, type_, arguments, is_float)
         return self._unary(operation, type_, arguments[0], is_float)
 
-    def _binary(self, operation: str, type_: str, arguments: list[Operand], is_float: bool) -> Operand:
+    def _binary(self, node: Scalar, type_: str, arguments: list[Operand], is_float: bool) -> Operand:
         left, right = arguments
+        operation, is_unsigned = node.operation, node.dtype in _UNSIGNED
         if operation in ("min", "max"):
-            name = f"llvm.{operation}imum" if is_float else f"llvm.s{operation}"
             if not is_float:
+                name = f"llvm.{'u' if is_unsigned else 's'}{operation}"
                 return self._emitter.call(type_, f"{name}.{suffix(type_)}", left, right)
-            return self._minimum(operation, type_, left, right)
+            other = node.arguments[1]
+            return self._minimum(operation, left, right, other.operation == "constant" and other.value == other.value)
         opcode = (_FLOAT if is_float else _INTEGER)[operation]
+        opcode = _UNSIGNED_FORMS.get(operation, opcode) if is_unsigned else opcode
         return self._emitter.assign(type_, f"{opcode} {left.typed}, {right.text}")
 
-    def _minimum(self, operation: str, type_: str, left: Operand, right: Operand) -> Operand:
+    def _minimum(self, operation: str, left: Operand, right: Operand, right_is_number: bool) -> Operand:
         # NaN of either side wins: an unordered comparison takes the left, an ordered one with the right NaN the right.
         predicate = "ult" if operation == "min" else "ugt"
         emitter, bits = self._emitter, vector_type(self._width, "i1")
         takes_left = emitter.assign(bits, f"fcmp {predicate} {left.typed}, {right.text}")
         chosen = emitter.select(takes_left, left, right)
+        if right_is_number:
+            return chosen
         is_nan = emitter.assign(bits, f"fcmp uno {right.typed}, {right.text}")
         return emitter.select(is_nan, right, chosen)
 
@@ -127,15 +139,34 @@ class ScalarPrinter:
         source, target = node.arguments[0].dtype, node.dtype
         if source.is_float:
             opcode = "fptosi" if not target.is_float else "fpext" if target.bits > source.bits else "fptrunc"
+            if opcode == "fptosi" and target.bits < 32:
+                return self._saturated_narrow(value, type_, target)
             if opcode == "fptosi":
                 return self._saturated(value, type_, target.bits)
         elif target.is_float:
-            opcode = "uitofp" if source is DataType.BOOL else "sitofp"
-        elif source is DataType.BOOL:
+            opcode = "uitofp" if source is DataType.BOOL or source in _UNSIGNED else "sitofp"
+        elif target.bits == source.bits:
+            return value
+        elif source is DataType.BOOL or (source in _UNSIGNED and target.bits > source.bits):
             opcode = "zext"
         else:
             opcode = "sext" if target.bits > source.bits else "trunc"
         return self._emitter.assign(type_, f"{opcode} {value.typed} to {type_}")
+
+    def _saturated_narrow(self, value: Operand, type_: str, target: DataType) -> Operand:
+        """Convert to integers below 32 bits: limited in floats, where the limits are exact; NaN gives the least.
+
+        A minimum and a maximum, one instruction each.
+        """
+        emitter, flags = self._emitter, vector_type(self._width, "i1")
+        dtype = DataType.DOUBLE if "double" in value.type else DataType.FLOAT
+        low, high = integer_range(target)
+        for predicate, limit in (("ogt", low), ("olt", high)):
+            bound = constant(float(limit), dtype, self._width)
+            value = emitter.select(emitter.assign(flags, f"fcmp {predicate} {value.typed}, {bound.text}"), value, bound)
+        wide = vector_type(self._width, "i32")
+        whole = emitter.assign(wide, f"fptosi {value.typed} to {wide}")
+        return emitter.assign(type_, f"trunc {whole.typed} to {type_}")
 
     def _saturated(self, value: Operand, type_: str, bits: int) -> Operand:
         """Convert to integers; out of range gives the nearest integer, NaN 0, as a plain conversion leaves undefined.
@@ -158,6 +189,13 @@ class ScalarPrinter:
         element = type_ if self._width == 1 else type_[1:-1].partition(" x ")[2]
         lanes = ", ".join([f"{element} {value}"] * self._width)
         return Operand(type_, str(value) if self._width == 1 else f"<{lanes}>")
+
+
+def integer_range(dtype: DataType) -> tuple[int, int]:
+    """Return the least and the greatest value of an integer type."""
+    if dtype in _UNSIGNED:
+        return 0, 2**dtype.bits - 1
+    return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
 def constant(value: float | int | bool, dtype: DataType, width: int) -> Operand:

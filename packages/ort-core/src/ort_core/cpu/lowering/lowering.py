@@ -7,6 +7,7 @@ somebody needs them in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -35,6 +36,14 @@ from ort_core.cpu.lowering.views import (
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
 from ort_core.plugin.loops import Scalar, operations
 
+
+class Quantized(Protocol):
+    """Real values that integers in memory stand for."""
+
+    def expression(self, lowering: Lowering) -> PendingElementwise:
+        """Return the values as an expression over the stored integers."""
+
+
 VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 
 
@@ -52,6 +61,7 @@ class Lowering:
         self.outputs: list[Value] = list(outputs)
         self.node: Node | None = None  # being lowered
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
+        self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
         self._output_index = {value: index for index, value in enumerate(outputs)}
@@ -184,6 +194,10 @@ class Lowering:
             Step(kernel.name, tuple(arguments), tuple(reads), tuple(writes), work, tuple(operators), flops, self.node)
         )
 
+    def is_member(self, node: Node | None) -> bool:
+        """Return whether a node is one of the group."""
+        return node in self._members
+
     # elementwise ------------------------------------------------------------------------------------------------------
 
     def operand(self, value: Value, state: FusionState, shape: Sequence[KnownDim]) -> Scalar:
@@ -216,12 +230,12 @@ class Lowering:
             known = self._values.get(value)
             if (
                 isinstance(known, PendingAnchor)
-                and tensor_type(node.output)[0] is known.dtype  # an anchor stores no other type
+                and tensor_type(node.output)[0] in known.anchor.result_types
                 and not known.order
                 and known.shape == tuple(shape)
                 and self.is_single_use(value)
             ):
-                others = [self.view(v) for v in inputs if v is not value and self.constant_scalar(v) is None]
+                others = [w for v in inputs if v is not value for w in self._read_beside_anchor(v)]
                 if known.anchor.can_fuse(shape, [*known.inputs, *others]):
                     absorbed[value] = state.absorbed(known)
                     break
@@ -229,6 +243,22 @@ class Lowering:
         for value in inputs:
             scalars.append(absorbed[value] if value in absorbed else self.operand(value, state, shape))
         return state, scalars
+
+    def _read_beside_anchor(self, value: Value) -> Sequence[View]:
+        """Return the views that an anchor's epilogue reads for an operand, computing it now unless it is small.
+
+        Small elements (quantised ones) are read as they are and widened in the epilogue; so are single numbers.
+        """
+        if self.constant_scalar(value) is not None:
+            return ()
+        quantized = self.quantized.get(value)
+        if isinstance(self._values.get(value), PendingAnchor) and quantized is not None:
+            self._values[value] = quantized.expression(self)
+        known = self._values.get(value)
+        if isinstance(known, PendingElementwise) and is_cheap(known.expression):
+            if all(view.dtype.bits < 32 or count_of(view.shape) == 1 for view in known.inputs):
+                return known.inputs
+        return (self.view(value),)
 
     # inside -----------------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,10 @@ class Anchor(Protocol):
     def operator(self) -> str:
         """Its name in reports."""
 
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """The element types that it can store, and so those of the expressions that it takes in."""
+
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether the epilogue can read these views over the result's shape."""
 

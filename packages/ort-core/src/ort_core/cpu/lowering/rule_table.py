@@ -8,7 +8,9 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
 from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
+from ort_core.cpu.lowering.rules.integer_convolutions import integer_convolution, qlinear_convolution
 from ort_core.cpu.lowering.rules.products import gemm, matmul
+from ort_core.cpu.lowering.rules.quantization import dequantize_linear, quantize_linear
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
@@ -31,4 +33,15 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Conv"): convolution,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
+    ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
+    **{(domain, "QuantizeLinear"): quantize_linear for domain in ("", "com.microsoft")},
+    **{(domain, "DequantizeLinear"): dequantize_linear for domain in ("", "com.microsoft")},
 }  # fmt: skip
+
+NARROW = frozenset(
+    {
+        "QuantizeLinear", "DequantizeLinear", "QLinearConv", "ConvInteger", "Identity", "Reshape", "Flatten", "Squeeze",
+        "Unsqueeze", "Transpose", "Expand", "Slice", "Split", "Concat", "Gather",
+    }
+)  # fmt: skip
+"""Operators whose rules also take integers of 8 and 16 bits."""

@@ -18,6 +18,9 @@ from ort_core.cpu.codegen.pooling import Pooling, pooling_kernel
 from ort_core.cpu.lowering.layout_steps import as_images, emit_channels_last, emit_padded, is_channels_last, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.quantized import quantized_constant
+from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convolution
+from ort_core.cpu.lowering.rules.windows import pads_of, pair
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
@@ -47,6 +50,11 @@ class ConvolutionAnchor:
     def operator(self) -> str:
         """Its name in reports."""
         return "Conv"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Convolutions are float32."""
+        return frozenset({F32})
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
@@ -108,16 +116,21 @@ class ConvolutionAnchor:
 
 def convolution(lowering: Lowering, node: Node) -> None:
     """Conv with constant weights, of rank 3 or 4; a bias is part of the epilogue."""
+    if quantized_convolution(lowering, node):
+        return
     weights = lowering.constant_of(node.input(1))
+    if weights is None:
+        constant = quantized_constant(lowering, node.input(1))
+        weights = None if constant is None else constant.real()
     dtype, shape = tensor_type(node.output)
     if weights is None or weights.ndim not in (3, 4) or dtype is not F32:
         raise NotLowered("only 1-D and 2-D float32 convolutions with constant weights are generated")
     x = images(lowering, node.input(0))
     rank = weights.ndim
     window = weights.shape[2:]
-    dilations = _pair(node.ints_attribute("dilations"), rank)
-    strides = _pair(node.ints_attribute("strides"), rank)
-    pads = _pads(node, rank, window, strides, dilations, x.shape[2:])
+    dilations = pair(node.ints_attribute("dilations"), rank)
+    strides = pair(node.ints_attribute("strides"), rank)
+    pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
     if rank == 3:
         weights = weights.reshape(weights.shape[0], weights.shape[1], 1, weights.shape[2])
     anchor = ConvolutionAnchor(x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank)
@@ -146,10 +159,10 @@ def pooling(lowering: Lowering, node: Node) -> None:
     if node.op_type.startswith("Global"):
         spec = Pooling(channels, None, is_maximum=is_maximum)
     else:
-        kernel = _pair(node.ints_attribute("kernel_shape"), rank)
-        strides, dilations = _pair(node.ints_attribute("strides"), rank), _pair(node.ints_attribute("dilations"), rank)
+        kernel = pair(node.ints_attribute("kernel_shape"), rank)
+        strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
         window = kernel[1:] if rank == 3 else kernel
-        pads = _pads(node, rank, window, strides, dilations, x.shape[2:])
+        pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
         counts = node.int_attribute("count_include_pad", 0) != 0
         spec = Pooling(channels, kernel, strides, dilations, pads, is_maximum, counts)
     target = lowering.new_view(F32, shape, channels_last(rank))
@@ -184,38 +197,3 @@ def _operand_kind(view: View, shape: Sequence[KnownDim]) -> OperandKind | None:
         return OperandKind.CHANNEL if strides[1] == 1 or shape[1] == 1 else None
     same = len(view.shape) == len(shape) and view.shape == tuple(shape)
     return OperandKind.TENSOR if same and is_channels_last(view) else None
-
-
-def _pair(values: tuple[int, ...] | None, rank: int) -> tuple[int, int]:
-    if not values:
-        return (1, 1)
-    return (1, values[0]) if rank == 3 else (values[0], values[1])
-
-
-def _pads(
-    node: Node,
-    rank: int,
-    window: Sequence[int],
-    strides: tuple[int, int],
-    dilations: tuple[int, int],
-    sizes: Sequence[KnownDim],
-) -> tuple[int, int, int, int]:
-    """Return top, left, bottom, right."""
-    mode = node.string_attribute("auto_pad", "NOTSET")
-    if mode == "VALID":
-        return (0, 0, 0, 0)
-    if mode == "NOTSET":
-        given = node.ints_attribute("pads") or (0,) * (2 * (rank - 2))
-        if any(pad < 0 for pad in given):
-            raise NotLowered("negative pads")
-        return (0, given[0], 0, given[1]) if rank == 3 else (given[0], given[1], given[2], given[3])
-    kernel = (1, window[0]) if rank == 3 else (window[0], window[1])
-    before, after = [], []
-    for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations):
-        if not isinstance(size, int):
-            raise NotLowered("automatic pads of an axis of unknown size")
-        total = max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
-        small = total // 2
-        before.append(small if mode == "SAME_UPPER" else total - small)
-        after.append(total - small if mode == "SAME_UPPER" else small)
-    return (before[0], before[1], after[0], after[1])

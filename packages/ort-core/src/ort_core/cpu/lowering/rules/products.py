@@ -34,6 +34,11 @@ class Product:
     packed: np.ndarray | None
     operator: str
 
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Products are float32."""
+        return frozenset({F32})
+
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether the epilogue can read these views: float32, dense or constant along the columns."""
         for view in inputs:
