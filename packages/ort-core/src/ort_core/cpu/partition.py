@@ -42,6 +42,11 @@ HEAVY = frozenset(
         "QuantizeLinear",
         "QLinearConv",
         "ConvInteger",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QLinearMatMul",
+        "QGemm",
+        "DynamicQuantizeLinear",
     }
 )
 WIDE_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})

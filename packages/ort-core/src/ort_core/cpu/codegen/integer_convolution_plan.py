@@ -3,7 +3,7 @@
 A matrix product with a constant right side is the same thing: a 1x1 window over one row of "pixels". Activations are
 channels-last bytes; four neighbouring input channels (or window columns, where those follow each other in memory) are
 multiplied at once. What zero points add to a sum depends on the weights alone where those have zero point 0, and is
-taken off by the epilogue: see ``packed_sums``.
+taken off by the epilogue.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class IntegerConvolution:
         dilations: distance of taps.
         groups: each reads its own ``in_channels / groups``.
         expected_width: the width that tiles are made for; every width works.
+        x_pixel: bytes from one input pixel to the next where known: addresses are then constants of the code.
     """
 
     in_channels: int
@@ -89,6 +90,7 @@ class IntegerConvolution:
     dilations: tuple[int, int] = (1, 1)
     groups: int = 1
     expected_width: int | None = None
+    x_pixel: int | None = None
 
     @property
     def group_inputs(self) -> int:
@@ -99,6 +101,26 @@ class IntegerConvolution:
     def group_outputs(self) -> int:
         """Output channels of one group."""
         return self.out_channels // self.groups
+
+    @property
+    def input_type(self) -> DataType:
+        """The element type of ``x``."""
+        return DataType.INT8 if self.is_signed else DataType.UINT8
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each output channel reads its own input channel alone, in sums that float32 holds exactly."""
+        return is_depthwise(self.in_channels, self.out_channels, self.groups, self.kernel)
+
+    @property
+    def panel_groups(self) -> int:
+        """Groups whose output channels are cut into panels of their own."""
+        return 1 if self.is_depthwise else self.groups
+
+    @property
+    def panel_outputs(self) -> int:
+        """Output channels that are cut into panels together."""
+        return self.out_channels // self.panel_groups
 
     @property
     def run(self) -> tuple[int, int]:
@@ -115,7 +137,14 @@ class IntegerConvolution:
     @property
     def panel_words(self) -> int:
         """Words of weights for each output channel."""
+        if self.is_depthwise:
+            return self.kernel[0] * self.kernel[1]
         return self.kernel[0] * self.run[0] * self.run_words
+
+
+def is_depthwise(in_channels: int, out_channels: int, groups: int, kernel: tuple[int, int]) -> bool:
+    """Return whether a convolution runs channel by channel; products of two bytes take 16 of float32's 24 bits."""
+    return groups == in_channels == out_channels and groups > 1 and kernel[0] * kernel[1] <= 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +159,13 @@ class IntegerTiling:
 def tiling(spec: IntegerConvolution, target: Target) -> IntegerTiling:
     """Choose tiles that fill the registers and cover the expected width in few pieces."""
     vectors, pixels = register_tile(target)
-    vectors = min(vectors, -(-spec.group_outputs // target.lanes))
-    if vectors == 1:
-        pixels += pixels // 2
+    vectors = min(vectors, -(-spec.panel_outputs // target.lanes))
     width = spec.expected_width
-    rows = max(1, pixels // width) if width else 1
+    if spec.is_depthwise:  # inputs of a row of the window stay in registers beside the sums
+        vectors, pixels = 1, max(2, pixels // 2)
+    elif vectors == 1:
+        pixels += pixels // 2
+    rows = 1 if spec.is_depthwise else max(1, pixels // width) if width else 1
     if width is None:
         sizes = [pixels, pixels // 2, pixels // 4, 1]
     elif width < pixels:
@@ -157,17 +188,22 @@ class IntegerPanels:
 def panels(spec: IntegerConvolution, target: Target) -> IntegerPanels:
     """Cut the output channels of a group into panels."""
     channels = tiling(spec, target).vectors * target.lanes
-    count = -(-spec.group_outputs // channels)
-    return IntegerPanels(count, channels, spec.group_outputs - (count - 1) * channels)
+    count = -(-spec.panel_outputs // channels)
+    return IntegerPanels(count, channels, spec.panel_outputs - (count - 1) * channels)
 
 
 def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) -> np.ndarray:
     """Return int8 weights ``[out][in / groups][kernel height][kernel width]`` as the kernel reads them.
 
-    That is ``[group][panel][row][tap][word][channel of the panel][4 bytes]``; what does not exist is 0. The memory
+    Of a depthwise convolution that is float32 ``[panel][tap][channel of the panel]``, else
+    ``[group][panel][row][tap][word][channel of the panel][4 bytes]``; what does not exist is 0. The memory
     starts on a cache line.
     """
     cut = panels(spec, target)
+    if spec.is_depthwise:
+        by_tap = np.zeros((spec.kernel[0] * spec.kernel[1], cut.count * cut.channels), np.float32)
+        by_tap[:, : spec.out_channels] = weights.reshape(spec.out_channels, -1).T
+        return aligned(by_tap.reshape(-1, cut.count, cut.channels).transpose(1, 0, 2))
     (taps, run), words = spec.run, spec.run_words
     by_tap = weights.reshape(spec.groups, spec.group_outputs, spec.group_inputs, *spec.kernel).transpose(0, 1, 3, 4, 2)
     shape = (spec.groups, cut.count * cut.channels, spec.kernel[0] * taps, words * WORD)
@@ -175,11 +211,6 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
     padded[:, : spec.group_outputs, :, :run] = by_tap.reshape(spec.groups, spec.group_outputs, -1, run)
     split = padded.reshape(spec.groups, cut.count, cut.channels, spec.kernel[0] * taps * words, WORD)
     return aligned(split.transpose(0, 1, 3, 2, 4))
-
-
-def packed_sums(spec: IntegerConvolution, weights: np.ndarray) -> np.ndarray:
-    """Return each output channel's sum of weights, int32: what one step of the zero point adds to it."""
-    return weights.reshape(spec.out_channels, -1).sum(axis=1, dtype=np.int32)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

@@ -255,10 +255,10 @@ class Lowering:
         if isinstance(self._values.get(value), PendingAnchor) and quantized is not None:
             self._values[value] = quantized.expression(self)
         known = self._values.get(value)
-        if isinstance(known, PendingElementwise) and is_cheap(known.expression):
-            if all(view.dtype.bits < 32 or count_of(view.shape) == 1 for view in known.inputs):
-                return known.inputs
-        return (self.view(value),)
+        if not isinstance(known, PendingElementwise) or not is_cheap(known.expression):
+            return (self.view(value),)
+        is_small = all(view.dtype.bits < 32 or count_of(view.shape) == 1 for view in known.inputs)
+        return known.inputs if is_small else (self.view(value),)
 
     # inside -----------------------------------------------------------------------------------------------------------
 

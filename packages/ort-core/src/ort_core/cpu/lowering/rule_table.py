@@ -6,9 +6,16 @@ from collections.abc import Callable, Mapping
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.convolutions import convolution, pooling
+from ort_core.cpu.lowering.rules.dynamic_quantization import dynamic_quantize_linear
 from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.integer_convolutions import integer_convolution, qlinear_convolution
+from ort_core.cpu.lowering.rules.integer_products import (
+    matmul_integer,
+    matmul_integer_to_float,
+    qlinear_matmul,
+    quantized_gemm,
+)
 from ort_core.cpu.lowering.rules.products import gemm, matmul
 from ort_core.cpu.lowering.rules.quantization import dequantize_linear, quantize_linear
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
@@ -33,14 +40,17 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Conv"): convolution,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
-    ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
+    ("", "MatMulInteger"): matmul_integer, ("com.microsoft", "MatMulIntegerToFloat"): matmul_integer_to_float,
+    ("", "QLinearMatMul"): qlinear_matmul, ("com.microsoft", "QGemm"): quantized_gemm,
+    ("", "DynamicQuantizeLinear"): dynamic_quantize_linear, ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
     **{(domain, "QuantizeLinear"): quantize_linear for domain in ("", "com.microsoft")},
     **{(domain, "DequantizeLinear"): dequantize_linear for domain in ("", "com.microsoft")},
 }  # fmt: skip
 
 NARROW = frozenset(
     {
-        "QuantizeLinear", "DequantizeLinear", "QLinearConv", "ConvInteger", "Identity", "Reshape", "Flatten", "Squeeze",
+        "QuantizeLinear", "DequantizeLinear", "QLinearConv", "ConvInteger", "MatMulInteger",
+        "MatMulIntegerToFloat", "QLinearMatMul", "QGemm", "MaxPool", "DynamicQuantizeLinear", "Identity", "Reshape", "Flatten", "Squeeze",
         "Unsqueeze", "Transpose", "Expand", "Slice", "Split", "Concat", "Gather",
     }
 )  # fmt: skip

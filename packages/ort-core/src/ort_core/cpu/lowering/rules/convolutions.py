@@ -18,8 +18,9 @@ from ort_core.cpu.codegen.pooling import Pooling, pooling_kernel
 from ort_core.cpu.lowering.layout_steps import as_images, emit_channels_last, emit_padded, is_channels_last, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.quantized import quantized_constant
+from ort_core.cpu.lowering.quantized import quantized_constant, quantized_value
 from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convolution
+from ort_core.cpu.lowering.rules.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.rules.windows import pads_of, pair
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of
@@ -149,6 +150,8 @@ def pooling(lowering: Lowering, node: Node) -> None:
         raise NotLowered("the indices of MaxPool are used")
     if node.int_attribute("ceil_mode", 0) or node.int_attribute("storage_order", 0):
         raise NotLowered("ceil_mode or storage_order")
+    if byte_max_pooling(lowering, node):
+        return
     dtype, shape = tensor_type(node.output)
     if dtype is not F32 or len(shape) not in (3, 4):
         raise NotLowered("only 1-D and 2-D float32 images are pooled natively")
@@ -180,6 +183,9 @@ def pooling(lowering: Lowering, node: Node) -> None:
 def images(lowering: Lowering, value: Value | None) -> View:
     """Return a value as channels-last images of rank 4, copied once if it lies otherwise."""
     assert value is not None
+    quantized = quantized_value(lowering, value)
+    if quantized is not None and isinstance(lowering.pending(value), PendingAnchor):
+        lowering.set(value, quantized.expression(lowering))  # the integers are a quarter of the memory
     view = lowering.view(value)
     if len(view.shape) not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype is not F32:
         raise NotLowered("no images with a known number of channels")

@@ -23,11 +23,13 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
     IntegerConvolution,
     IntegerOperand,
     aligned,
+    is_depthwise,
     pack_weights,
 )
 from ort_core.cpu.lowering.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.quantized import float_constant
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, collapse, count_of
 from ort_core.plugin.ir import DataType, KnownDim
@@ -103,6 +105,15 @@ class IntegerAnchor:
         """The result's axis that the weights' outputs run along."""
         return 1 if self.is_image else self.rank - 1
 
+    @property
+    def shift(self) -> int:
+        """What the kernel adds to each activation: it reads signed bytes as unsigned ones, but not channel by channel."""
+        channels = self.weights.shape[1] * self.groups
+        window = (self.weights.shape[2], self.weights.shape[3])
+        if is_depthwise(channels, self.weights.shape[0], self.groups, window) or self.x.dtype is not DataType.INT8:
+            return 0
+        return 128
+
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether each operand is one number, one for each channel or pixel, or a tensor of the shape."""
         return len(inputs) <= MAX_OPERANDS and all(self._operand(view, shape) is not None for view in inputs)
@@ -111,15 +122,16 @@ class IntegerAnchor:
         """Write the step."""
         kinds = [self._operand(view, pending.shape) for view in pending.inputs]
         sizes, strides = self._pixels(pending, target)
-        width = sizes[2] if isinstance(sizes[2], int) else None
+        width, x_pixel = (each if isinstance(each, int) else None for each in (sizes[2], strides[0][2]))
         spec = IntegerConvolution(
             self.weights.shape[1] * self.groups, self.weights.shape[0], pending.expression,
             tuple(kind for kind in kinds if kind is not None), self.x.dtype is DataType.INT8,
-            (self.weights.shape[2], self.weights.shape[3]), self.strides, self.dilations, self.groups, width,
+            (self.weights.shape[2], self.weights.shape[3]), self.strides, self.dilations, self.groups, width, x_pixel,
         )  # fmt: skip
         machine = lowering.target
         kernel = kernel_text("bytes", lambda name: module_text(integer_convolution_kernel(name, spec, machine)))
-        packed = lowering.constant_view(pack_weights(spec, self.weights, machine), DataType.INT8)
+        stored = F32 if spec.is_depthwise else DataType.INT8
+        packed = lowering.constant_view(pack_weights(spec, self.weights, machine), stored)
         x, y = strides[0], strides[1]
         words: list[Argument] = [
             pointer(self.x), pointer(packed), pointer(target), *sizes, x[1], x[0], y[1], y[0], x[2], y[2],
@@ -202,11 +214,10 @@ def exact_sum(
         return element(len(inputs), view.dtype)
 
     total = element(0, I32)
-    shift = 128 if anchor.x.dtype is DataType.INT8 else 0
     fixed = np.zeros(anchor.weights.shape[0], np.int32) if bias is None else bias.astype(np.int32)
     zeros = weights.zero_points
     with np.errstate(over="ignore"):
-        offset = np.int32(shift + (zero_point if isinstance(zero_point, int) else 0))
+        offset = np.int32(anchor.shift + (zero_point if isinstance(zero_point, int) else 0))
         slope = weights.sums if zeros is None else weights.sums - np.int32(weights.depth) * zeros
         fixed = fixed - offset * slope
     if np.any(fixed):
@@ -239,3 +250,11 @@ def _activation_sums(lowering: Lowering, anchor: IntegerAnchor, shape: Sequence[
     target = lowering.new_view(I32, size, anchor.layout)
     sums.store(lowering, PendingAnchor(sums, element(0, I32), (), size, ("ReduceSum",)), target)
     return target
+
+
+def scale_operand(lowering: Lowering, anchor: IntegerAnchor, inputs: list[View], scales: np.ndarray) -> Scalar:
+    """Append scales, one or one for each channel, to the operands and return how they are read."""
+    numbers = np.ascontiguousarray(scales.reshape(-1), np.float32)
+    one = numbers.size == 1
+    inputs.append(float_constant(lowering, float(numbers[0])) if one else per_channel(lowering, numbers, F32, anchor))
+    return element(len(inputs), F32)

@@ -23,7 +23,7 @@ from ort_core.cpu.lowering.rules.integer_anchors import (
     IntegerWeights,
     exact_sum,
     integer_weights,
-    per_channel,
+    scale_operand,
 )
 from ort_core.cpu.lowering.rules.integer_images import byte_images, emit_byte_border
 from ort_core.cpu.lowering.rules.windows import pads_of, pair
@@ -49,13 +49,13 @@ def quantized_convolution(lowering: Lowering, node: Node) -> bool:
     scales = np.float32(x.grid.scale) * weights.scales
     bias = None
     if node.input(2) is not None:
-        bias = _integer_bias(lowering, node.input(2), scales)
+        bias = integer_bias(lowering, node.input(2), scales)
         if bias is None:
             return False
     _, shape = tensor_type(node.output)
     anchor = _anchor(lowering, node, x.source, made, x.grid.zero_point)
     total, inputs = exact_sum(lowering, anchor, made, x.grid.zero_point, bias, shape)
-    value = cast(total, F32) * _scales(lowering, anchor, inputs, scales)
+    value = cast(total, F32) * scale_operand(lowering, anchor, inputs, scales)
     lowering.set(node.output, PendingAnchor(anchor, value, tuple(inputs), shape, (node,)))
     return True
 
@@ -76,7 +76,7 @@ def qlinear_convolution(lowering: Lowering, node: Node) -> None:
     anchor = _anchor(lowering, node, x, made, grid.zero_point)
     total, inputs = exact_sum(lowering, anchor, made, grid.zero_point, bias, shape)
     combined = np.float32(grid.scale) * scales.reshape(-1) / np.float32(out.scale)
-    value = cast(total, F32) * _scales(lowering, anchor, inputs, combined)
+    value = cast(total, F32) * scale_operand(lowering, anchor, inputs, combined)
     result, operands = requantized(lowering, value, inputs, out)
     lowering.set(node.output, PendingAnchor(anchor, result, operands, shape, (node,)))
 
@@ -147,15 +147,7 @@ def _anchor(
     return IntegerAnchor(x, integers, True, rank, node.op_type, strides, dilations, groups)
 
 
-def _scales(lowering: Lowering, anchor: IntegerAnchor, inputs: list[View], scales: np.ndarray) -> Scalar:
-    """Append scales, one or one for each channel, to the operands and return how they are read."""
-    numbers = np.ascontiguousarray(scales.reshape(-1), np.float32)
-    one = numbers.size == 1
-    inputs.append(float_constant(lowering, float(numbers[0])) if one else per_channel(lowering, numbers, F32, anchor))
-    return element(len(inputs), F32)
-
-
-def _integer_bias(lowering: Lowering, value: Value | None, scales: np.ndarray) -> np.ndarray | None:
+def integer_bias(lowering: Lowering, value: Value | None, scales: np.ndarray) -> np.ndarray | None:
     """Return a dequantised bias' integers if they are on the grid of the sums."""
     bias = quantized_constant(lowering, value)
     if bias is None or np.any(bias.zero_points) or bias.integers.dtype != np.int32:

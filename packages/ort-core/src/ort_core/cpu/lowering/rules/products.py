@@ -17,6 +17,8 @@ from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
 from ort_core.cpu.codegen.packing import pack_panels
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.quantized import quantized_constant
+from ort_core.cpu.lowering.rules.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
@@ -121,6 +123,8 @@ class Product:
 
 def matmul(lowering: Lowering, node: Node) -> None:
     """MatMul: numpy's semantics for two operands of rank 2 and more."""
+    if quantized_product(lowering, node):
+        return
     _, shape = tensor_type(node.output)
     a, b = node.input(0), node.input(1)
     left, right = lowering.view(a), _right(lowering, b)
@@ -141,6 +145,8 @@ def matmul(lowering: Lowering, node: Node) -> None:
 
 def gemm(lowering: Lowering, node: Node) -> None:
     """Gemm: ``alpha A' B' + beta C``."""
+    if quantized_product(lowering, node):
+        return
     _, shape = tensor_type(node.output)
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
     if left.dtype is not F32:
@@ -169,6 +175,9 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:
     constant = lowering.constant_of(value)
+    if constant is None and (quantized := quantized_constant(lowering, value)) is not None:
+        constant = quantized.real()
+        return lowering.constant_view(constant, F32), constant if constant.ndim == 2 else None
     return lowering.view(value), constant if constant is not None and constant.ndim == 2 else None
 
 

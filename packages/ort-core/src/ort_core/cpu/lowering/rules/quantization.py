@@ -25,10 +25,13 @@ from ort_core.cpu.lowering.quantized import (
     quantized_expression,
     quantized_value,
 )
+from ort_core.cpu.lowering.rules.integer_anchors import MAX_OPERANDS
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import Place, View, broadcast_strides, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, binary, cast, substitute, unary
+
+OWN_OPERANDS = 3  # that a quantisation adds: a scale, a zero point, and a scale divided by another
 
 
 def quantize_linear(lowering: Lowering, node: Node) -> None:
@@ -43,6 +46,7 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
     if grid is not None and known is not None and known.grid.equals(grid):
         lowering.set(node.output, known.view(lowering))  # back to the integers that it came from
         return
+    _store_if_crowded(lowering, value)
     state, (real,) = lowering.fuse(node, [value], shape)
     if grid is not None:
         folded = None if state.anchor is None else _divided(lowering, state, real, np.float32(grid.scale))
@@ -64,6 +68,7 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
         raise NotLowered("only integers of 8, 16 and 32 bits are dequantised natively, to float32")
     _refuse_blocks(node)
     grid = constant_grid(lowering, node.input(1), node.input(2), source)
+    _store_if_crowded(lowering, value)
     state, (stored,) = lowering.fuse(node, [value], shape)
     if grid is not None:
         result = dequantized(lowering, state, stored, grid)
@@ -82,6 +87,13 @@ def set_quantized(lowering: Lowering, value: Value, view: View, grid: Grid) -> N
     """Say that a real value is integers that lie in memory."""
     quantized = lowering.quantized[value] = QuantizedValue(view, grid)
     lowering.set(value, quantized.expression(lowering))
+
+
+def _store_if_crowded(lowering: Lowering, value: Value) -> None:
+    """Compute a value now whose anchor would not take the operands of another quantisation."""
+    known = lowering.pending(value)
+    if isinstance(known, PendingAnchor) and len(known.inputs) > MAX_OPERANDS - OWN_OPERANDS:
+        lowering.view(value)
 
 
 def _refuse_blocks(node: Node) -> None:
