@@ -47,6 +47,7 @@ HEAVY = frozenset(
         "QLinearMatMul",
         "QGemm",
         "DynamicQuantizeLinear",
+        "MatMulNBits",
     }
 )
 WIDE_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.channels_last import ceil_divide, divide, kernel_emitter, share_of
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
-from ort_core.cpu.codegen.integer_convolution_plan import ARGUMENTS, IntegerConvolution, panels, tiling
+from ort_core.cpu.codegen.integer_convolution_plan import (
+    ARGUMENTS,
+    IntegerConvolution,
+    IntegerTiling,
+    panels_of,
+    tiling,
+)
 from ort_core.cpu.codegen.integer_depthwise import DepthwiseTile
 from ort_core.cpu.codegen.integer_dot import WORD
 from ort_core.cpu.codegen.integer_tile import IntegerTile
@@ -20,16 +26,33 @@ CACHED_WEIGHTS_NBYTES = 1 << 19  # weights up to this stay in the second-level c
 SEGMENT_TILES = 4  # tiles of one row that are one piece of work
 
 
-def integer_convolution_kernel(name: str, spec: IntegerConvolution, target: Target) -> list[Emitter]:
-    """Return the functions of a convolution; ``name`` is the kernel, the others are its tiles."""
-    return _Generator(name, spec, target).functions()
+def integer_convolution_kernel(
+    name: str,
+    spec: IntegerConvolution,
+    target: Target,
+    tile: type[IntegerTile] | None = None,
+    cut: IntegerTiling | None = None,
+) -> list[Emitter]:
+    """Return the functions of a convolution; ``name`` is the kernel, the others are its tiles.
+
+    Args:
+        name: the kernel's symbol.
+        spec: what to compute.
+        target: what the code is for.
+        tile: what accumulates the sums, if it is not products of bytes.
+        cut: how outputs are cut for that tile.
+    """
+    chosen = tile or (DepthwiseTile if spec.is_depthwise else IntegerTile)
+    return _Generator(name, spec, target, chosen, cut or tiling(spec, target)).functions()
 
 
 class _Generator:
-    def __init__(self, name: str, spec: IntegerConvolution, target: Target) -> None:
-        self.name, self.spec, self.target = name, spec, target
-        self.cut, self.tiling = panels(spec, target), tiling(spec, target)
-        self.entries = []
+    def __init__(
+        self, name: str, spec: IntegerConvolution, target: Target, tile: type[IntegerTile], cut: IntegerTiling
+    ) -> None:
+        self.name, self.spec, self.target, self.tile = name, spec, target, tile
+        self.cut, self.tiling = panels_of(spec, cut.vectors * target.lanes), cut
+        self.entries: list[int] = []
         at = ARGUMENTS.epilogue
         for operand in spec.operands:
             self.entries.append(at)
@@ -166,6 +189,5 @@ class _Generator:
         name = f"{self.name}.{rows}x{pixels}{'.last' if is_last else ''}"
         if name not in self.tiles:
             channels = self.cut.last if is_last else self.cut.channels
-            make = DepthwiseTile if self.spec.is_depthwise else IntegerTile
-            self.tiles[name] = make(name, self.spec, self.target, rows, pixels, self.cut.channels, channels).emit()
+            self.tiles[name] = self.tile(name, self.spec, self.target, rows, pixels, self.cut.channels, channels).emit()
         return self.tiles[name]

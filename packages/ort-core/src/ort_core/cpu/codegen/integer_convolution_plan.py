@@ -187,7 +187,11 @@ class IntegerPanels:
 
 def panels(spec: IntegerConvolution, target: Target) -> IntegerPanels:
     """Cut the output channels of a group into panels."""
-    channels = tiling(spec, target).vectors * target.lanes
+    return panels_of(spec, tiling(spec, target).vectors * target.lanes)
+
+
+def panels_of(spec: IntegerConvolution, channels: int) -> IntegerPanels:
+    """Cut the output channels of a group into panels of so many."""
     count = -(-spec.panel_outputs // channels)
     return IntegerPanels(count, channels, spec.panel_outputs - (count - 1) * channels)
 

@@ -24,13 +24,15 @@ _SIGN = Operand("i32", "-2139062144")  # 0x80808080: turns signed bytes into uns
 class IntegerTile:
     """One tile function: ``rows x pixels`` outputs by the vectors of a panel that hold channels."""
 
+    sum_element = "i32"
+
     def __init__(
         self, name: str, spec: IntegerConvolution, target: Target, rows: int, pixels: int, panel: int, channels: int
     ) -> None:
         self.spec, self.rows, self.pixels, self.panel = spec, rows, pixels, panel
         self.lanes = target.lanes
         self.vectors = lanes_of(channels, target.lanes)
-        self.type = vector_type(target.lanes, "i32")
+        self.type = vector_type(target.lanes, self.sum_element)
         parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("i64", "x_pixel")]
         parameters += [("ptr noalias readonly", "w"), ("ptr", "y"), ("i64", "y_row"), ("i64", "y_pixel")]
         for number, operand in enumerate(spec.operands):

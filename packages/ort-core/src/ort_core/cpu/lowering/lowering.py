@@ -240,8 +240,15 @@ class Lowering:
                     absorbed[value] = state.absorbed(known)
                     break
         scalars = []
+        # The product of two scales is read, not compiled in: layers that differ in it alone share their code.
+        is_number = node.op_type == "Mul" and count_of(shape) == 1 and tensor_type(node.output)[0] is DataType.FLOAT
         for value in inputs:
-            scalars.append(absorbed[value] if value in absorbed else self.operand(value, state, shape))
+            if value in absorbed:
+                scalars.append(absorbed[value])
+            elif is_number and self.constant_scalar(value) is not None:
+                scalars.append(state.add(self.view(value)))
+            else:
+                scalars.append(self.operand(value, state, shape))
         return state, scalars
 
     def _read_beside_anchor(self, value: Value) -> Sequence[View]:

@@ -16,6 +16,7 @@ from ort_core.cpu.lowering.rules.integer_products import (
     qlinear_matmul,
     quantized_gemm,
 )
+from ort_core.cpu.lowering.rules.nbits_products import matmul_nbits
 from ort_core.cpu.lowering.rules.products import gemm, matmul
 from ort_core.cpu.lowering.rules.quantization import dequantize_linear, quantize_linear
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
@@ -42,6 +43,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
     ("", "MatMulInteger"): matmul_integer, ("com.microsoft", "MatMulIntegerToFloat"): matmul_integer_to_float,
     ("", "QLinearMatMul"): qlinear_matmul, ("com.microsoft", "QGemm"): quantized_gemm,
+    ("com.microsoft", "MatMulNBits"): matmul_nbits,
     ("", "DynamicQuantizeLinear"): dynamic_quantize_linear, ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
     **{(domain, "QuantizeLinear"): quantize_linear for domain in ("", "com.microsoft")},
     **{(domain, "DequantizeLinear"): dequantize_linear for domain in ("", "com.microsoft")},
@@ -50,7 +52,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
 NARROW = frozenset(
     {
         "QuantizeLinear", "DequantizeLinear", "QLinearConv", "ConvInteger", "MatMulInteger",
-        "MatMulIntegerToFloat", "QLinearMatMul", "QGemm", "MaxPool", "DynamicQuantizeLinear", "Identity", "Reshape", "Flatten", "Squeeze",
+        "MatMulIntegerToFloat", "QLinearMatMul", "QGemm", "MaxPool", "MatMulNBits", "DynamicQuantizeLinear", "Identity", "Reshape", "Flatten", "Squeeze",
         "Unsqueeze", "Transpose", "Expand", "Slice", "Split", "Concat", "Gather",
     }
 )  # fmt: skip

@@ -73,6 +73,69 @@ def integer_weights(integers: np.ndarray, zero_points: np.ndarray) -> IntegerWei
     return IntegerWeights((integers.astype(np.int16) - excess).astype(np.int8), (zeros - excess).astype(np.int32))
 
 
+Steps = tuple[KnownDim, KnownDim, KnownDim]  # strides of images, rows and pixels
+
+
+@dataclass(frozen=True, slots=True)
+class PixelOperands:
+    """How an epilogue over pixels and channels reads its operands; ``axis`` is the channels' in the result."""
+
+    axis: int
+
+    def can_read(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one number, one for each channel or pixel, or a tensor of the shape."""
+        return len(inputs) <= MAX_OPERANDS and all(self.kind(view, shape) is not None for view in inputs)
+
+    def kinds(self, pending: PendingAnchor) -> tuple[IntegerOperand, ...]:
+        """Return what each operand is."""
+        found = [self.kind(view, pending.shape) for view in pending.inputs]
+        return tuple(each for each in found if each is not None)
+
+    def kind(self, view: View, shape: Sequence[KnownDim]) -> IntegerOperand | None:
+        """Return what an operand is, ``None`` if the kernel cannot read it."""
+        strides = broadcast_strides(view, shape)
+        if strides is None or view.dtype not in RESULTS:
+            return None
+        if count_of(view.shape) == 1:
+            return IntegerOperand("one", view.dtype)
+        if all(stride == 0 for a, stride in enumerate(strides) if a != self.axis):
+            return IntegerOperand("channel", view.dtype) if strides[self.axis] == 1 else None
+        if strides[self.axis] == 0:
+            return IntegerOperand("row", view.dtype)
+        return IntegerOperand("tensor", view.dtype) if strides[self.axis] == 1 else None
+
+    def rest(self, pending: PendingAnchor, target: View) -> list[list[KnownDim]]:
+        """Return the strides of the result and of each operand along all axes but the channels'."""
+        operands = [target.strides]
+        for view in pending.inputs:
+            strides = broadcast_strides(view, pending.shape)
+            assert strides is not None
+            operands.append(strides)
+        return [[s for a, s in enumerate(each) if a != self.axis] for each in operands]
+
+    def pixels(
+        self, pending: PendingAnchor, target: View, x: Sequence[KnownDim], sizes: Sequence[KnownDim]
+    ) -> tuple[list[KnownDim], list[Steps]]:
+        """Return images, rows and pixels with the strides of the input, the result and each operand, merged."""
+        merged, steps = collapse(sizes, [x, *self.rest(pending, target)])
+        if len(merged) > PIXEL_DIMS:
+            raise NotLowered(f"the rows of a product take more than {PIXEL_DIMS} strides")
+        missing: list[KnownDim] = [0] * (PIXEL_DIMS - len(merged))
+        padded = [[*missing, *each] for each in steps]
+        return [*[1] * len(missing), *merged], [(each[0], each[1], each[2]) for each in padded]
+
+    def words(
+        self, pending: PendingAnchor, kinds: Sequence[IntegerOperand], strides: Sequence[Steps]
+    ) -> list[Argument]:
+        """Return the entries of the argument table for the operands."""
+        words: list[Argument] = []
+        for view, operand, steps in zip(pending.inputs, kinds, strides, strict=True):
+            words.append(pointer(view))
+            if operand.words > 1:
+                words.extend([steps[1], steps[0], steps[2]])
+        return words
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IntegerAnchor:
     """Sums of products of bytes.
@@ -116,16 +179,20 @@ class IntegerAnchor:
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether each operand is one number, one for each channel or pixel, or a tensor of the shape."""
-        return len(inputs) <= MAX_OPERANDS and all(self._operand(view, shape) is not None for view in inputs)
+        return self._operands.can_read(shape, inputs)
+
+    @property
+    def _operands(self) -> PixelOperands:
+        return PixelOperands(self.channel_axis)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the step."""
-        kinds = [self._operand(view, pending.shape) for view in pending.inputs]
+        kinds = self._operands.kinds(pending)
         sizes, strides = self._pixels(pending, target)
         width, x_pixel = (each if isinstance(each, int) else None for each in (sizes[2], strides[0][2]))
         spec = IntegerConvolution(
             self.weights.shape[1] * self.groups, self.weights.shape[0], pending.expression,
-            tuple(kind for kind in kinds if kind is not None), self.x.dtype is DataType.INT8,
+            kinds, self.x.dtype is DataType.INT8,
             (self.weights.shape[2], self.weights.shape[3]), self.strides, self.dilations, self.groups, width, x_pixel,
         )  # fmt: skip
         machine = lowering.target
@@ -137,56 +204,23 @@ class IntegerAnchor:
             pointer(self.x), pointer(packed), pointer(target), *sizes, x[1], x[0], y[1], y[0], x[2], y[2],
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
-        for view, operand, steps in zip(pending.inputs, kinds, strides[2:]):
-            words.append(pointer(view))
-            if operand is not None and operand.words > 1:
-                words.extend([steps[1], steps[0], steps[2]])
+        words.extend(self._operands.words(pending, kinds, strides[2:]))
         flops = count_of(pending.shape) * (2 * int(np.prod(self.weights.shape[1:])))
         reads = [self.x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
         lowering.emit(kernel, words, reads, [target.buffer], flops // 96 + 1, pending.operators, flops)
 
-    def _pixels(
-        self, pending: PendingAnchor, target: View
-    ) -> tuple[list[KnownDim], list[tuple[KnownDim, KnownDim, KnownDim]]]:
+    def _pixels(self, pending: PendingAnchor, target: View) -> tuple[list[KnownDim], list[Steps]]:
         """Return the result's images, rows and pixels, and how the input, the result and each operand step there."""
-        axis = self.channel_axis
-        operands = [target.strides]
-        for view in pending.inputs:
-            strides = broadcast_strides(view, pending.shape)
-            assert strides is not None
-            operands.append(strides)
-        rest = [[s for a, s in enumerate(each) if a != axis] for each in operands]
-        sizes: list[KnownDim] = [size for a, size in enumerate(pending.shape) if a != axis]
-        window = self.weights.shape[2:]
-        is_pointwise = window == (1, 1) and self.strides == (1, 1)
-        if self.is_image and not is_pointwise:
-            x = self.x.strides
-            steps = [[x[0], x[2], x[3]], *rest]
-            if self.rank == 3:
-                sizes = [sizes[0], 1, sizes[1]]
-                steps = [steps[0], *([each[0], 0, each[1]] for each in rest)]
-        else:
-            own = self.x.strides
-            x_steps = [own[0], *([own[3]] if self.rank == 3 else own[2:])] if self.is_image else list(own[:-1])
-            sizes, steps = collapse(sizes, [x_steps, *rest])
-            if len(sizes) > PIXEL_DIMS:
-                raise NotLowered(f"the rows of a product take more than {PIXEL_DIMS} strides")
-            missing = PIXEL_DIMS - len(sizes)
-            sizes, steps = [*[1] * missing, *sizes], [[*[0] * missing, *each] for each in steps]
-        return sizes, [(each[0], each[1], each[2]) for each in steps]
-
-    def _operand(self, view: View, shape: Sequence[KnownDim]) -> IntegerOperand | None:
-        strides = broadcast_strides(view, shape)
-        if strides is None or view.dtype not in RESULTS:
-            return None
-        axis = self.channel_axis
-        if count_of(view.shape) == 1:
-            return IntegerOperand("one", view.dtype)
-        if all(stride == 0 for a, stride in enumerate(strides) if a != axis):
-            return IntegerOperand("channel", view.dtype) if strides[axis] == 1 else None
-        if strides[axis] == 0:
-            return IntegerOperand("row", view.dtype)
-        return IntegerOperand("tensor", view.dtype) if strides[axis] == 1 else None
+        x = self.x.strides
+        rest = [size for a, size in enumerate(pending.shape) if a != self.channel_axis]
+        if not self.is_image:
+            return self._operands.pixels(pending, target, x[:-1], rest)
+        if self.weights.shape[2:] == (1, 1) and self.strides == (1, 1):
+            return self._operands.pixels(pending, target, (x[0], x[3]) if self.rank == 3 else (x[0], x[2], x[3]), rest)
+        each = self._operands.rest(pending, target)
+        if self.rank == 3:
+            return [rest[0], 1, rest[1]], [(x[0], x[2], x[3]), *((s[0], 0, s[1]) for s in each)]
+        return rest, [(x[0], x[2], x[3]), *((s[0], s[1], s[2]) for s in each)]
 
 
 def exact_sum(
