@@ -48,6 +48,11 @@ HEAVY = frozenset(
         "QGemm",
         "DynamicQuantizeLinear",
         "MatMulNBits",
+        "QLinearAdd",
+        "QLinearMul",
+        "QLinearSigmoid",
+        "QLinearLeakyRelu",
+        "QLinearConcat",
     }
 )
 WIDE_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})

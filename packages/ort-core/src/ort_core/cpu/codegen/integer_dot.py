@@ -1,7 +1,7 @@
 """Products of bytes, four at a time: ``sum[i] += a[4i] b[4i] + ... + a[4i+3] b[4i+3]``, exact in 32 bits.
 
-The bytes of ``a`` are unsigned, those of ``b`` signed, as the instruction of x86 (VPDPBUSD) wants them. Without it pairs
-of 16-bit products are summed (VPMADDWD); the older VPMADDUBSW saturates its sums at 16 bits and is never used.
+The bytes of ``a`` are unsigned, those of ``b`` signed, as the instruction of x86 (VPDPBUSD) wants them. Without it
+pairs of 16-bit products are summed (VPMADDWD); the older VPMADDUBSW saturates its sums at 16 bits and is never used.
 """
 
 from __future__ import annotations

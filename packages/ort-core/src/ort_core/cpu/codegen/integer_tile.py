@@ -101,9 +101,9 @@ class IntegerTile:
         ]
         for base, slots in zip(bases, sums, strict=True):
             word = self._word(emitter.element(base, k, "i32"), nbytes)
+            if self.spec.is_signed:  # of the word: LLVM 22 never ends when it selects code for a vector of these
+                word = emitter.binary("xor", word, _SIGN)
             number = emitter.splat(word, self.lanes)
-            if self.spec.is_signed:
-                number = emitter.assign(self.type, f"xor {number.typed}, {emitter.splat(_SIGN, self.lanes).text}")
             spread = self.products.spread(number)
             for factor, slot in zip(factors, slots, strict=True):
                 emitter.store(self.products.add(emitter.load(self.type, slot), spread, factor), slot)

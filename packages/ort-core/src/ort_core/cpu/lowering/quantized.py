@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.views import View
-from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.ir import DataType, Value
 from ort_core.plugin.loops import Scalar, cast, maximum, minimum, unary
 
 F32 = DataType.FLOAT
@@ -48,6 +48,12 @@ class QuantizedValue:
         view = self.view(lowering)
         value = dequantized(lowering, state, state.add(view), self.grid)
         return PendingElementwise(value, tuple(state.inputs), view.shape)
+
+
+def set_quantized(lowering: Lowering, value: Value, view: View, grid: Grid) -> None:
+    """Say that a real value is integers that lie in memory."""
+    quantized = lowering.quantized[value] = QuantizedValue(view, grid)
+    lowering.set(value, quantized.expression(lowering))
 
 
 def dequantized(lowering: Lowering, state: FusionState, value: Scalar, grid: Grid) -> Scalar:
@@ -161,14 +167,3 @@ def quantized_constant(lowering: Lowering, value: Value | None) -> QuantizedCons
     if zeros is None or any(a.size not in (1, integers.shape[axis] if integers.ndim else 1) for a in (scales, zeros)):
         return None
     return QuantizedConstant(integers, scales.reshape(-1), zeros.reshape(-1).astype(np.int64), axis)
-
-
-def shape_of(value: Value | None) -> tuple[KnownDim, ...]:
-    """Return a value's shape, all sizes known or symbolic."""
-    assert value is not None
-    return tensor_type(value)[1]
-
-
-def is_dequantize(node: Node | None) -> bool:
-    """Return whether a node is a DequantizeLinear."""
-    return node is not None and node.op_type == "DequantizeLinear"

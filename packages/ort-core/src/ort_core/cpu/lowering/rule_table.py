@@ -19,6 +19,7 @@ from ort_core.cpu.lowering.rules.integer_products import (
 from ort_core.cpu.lowering.rules.nbits_products import matmul_nbits
 from ort_core.cpu.lowering.rules.products import gemm, matmul
 from ort_core.cpu.lowering.rules.quantization import dequantize_linear, quantize_linear
+from ort_core.cpu.lowering.rules.quantized_elementwise import quantized_concat, quantized_elementwise
 from ort_core.cpu.lowering.rules.rows import instance_normalization, layer_normalization, reduce, softmax
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
@@ -43,17 +44,21 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
     ("", "MatMulInteger"): matmul_integer, ("com.microsoft", "MatMulIntegerToFloat"): matmul_integer_to_float,
     ("", "QLinearMatMul"): qlinear_matmul, ("com.microsoft", "QGemm"): quantized_gemm,
-    ("com.microsoft", "MatMulNBits"): matmul_nbits,
-    ("", "DynamicQuantizeLinear"): dynamic_quantize_linear, ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
-    **{(domain, "QuantizeLinear"): quantize_linear for domain in ("", "com.microsoft")},
-    **{(domain, "DequantizeLinear"): dequantize_linear for domain in ("", "com.microsoft")},
+    **{("com.microsoft", name): quantized_elementwise for name in ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu",
+                                                                   "QLinearSigmoid")},
+    ("com.microsoft", "QLinearConcat"): quantized_concat, ("com.microsoft", "MatMulNBits"): matmul_nbits,
+    ("", "DynamicQuantizeLinear"): dynamic_quantize_linear,
+    ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
+    ("", "QuantizeLinear"): quantize_linear, ("com.microsoft", "QuantizeLinear"): quantize_linear,
+    ("", "DequantizeLinear"): dequantize_linear, ("com.microsoft", "DequantizeLinear"): dequantize_linear,
 }  # fmt: skip
 
 NARROW = frozenset(
     {
-        "QuantizeLinear", "DequantizeLinear", "QLinearConv", "ConvInteger", "MatMulInteger",
-        "MatMulIntegerToFloat", "QLinearMatMul", "QGemm", "MaxPool", "MatMulNBits", "DynamicQuantizeLinear", "Identity", "Reshape", "Flatten", "Squeeze",
-        "Unsqueeze", "Transpose", "Expand", "Slice", "Split", "Concat", "Gather",
+        "Concat", "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "Expand", "Flatten", "Gather", "Identity",
+        "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "MaxPool", "QGemm", "QLinearAdd", "QLinearConcat",
+        "QLinearConv", "QLinearLeakyRelu", "QLinearMatMul", "QLinearMul", "QLinearSigmoid", "QuantizeLinear", "Reshape",
+        "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
     }
 )  # fmt: skip
 """Operators whose rules also take integers of 8 and 16 bits."""

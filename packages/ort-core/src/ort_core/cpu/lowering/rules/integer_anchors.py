@@ -63,7 +63,7 @@ class IntegerWeights:
 
 
 def integer_weights(integers: np.ndarray, zero_points: np.ndarray) -> IntegerWeights:
-    """Return weights ``[out]...`` of type uint8 or int8 as signed bytes; zero points are one, or one for each output."""
+    """Return uint8 or int8 weights ``[out]...`` as signed bytes; zero points are one, or one for each output."""
     shape = (-1, *[1] * (integers.ndim - 1))
     zeros = np.broadcast_to(zero_points.reshape(-1).astype(np.int32), integers.shape[:1])
     shifted = integers.astype(np.int16) - zeros.reshape(shape).astype(np.int16)
@@ -170,7 +170,7 @@ class IntegerAnchor:
 
     @property
     def shift(self) -> int:
-        """What the kernel adds to each activation: it reads signed bytes as unsigned ones, but not channel by channel."""
+        """What the kernel adds to activations: it reads signed bytes as unsigned ones, but not channel by channel."""
         channels = self.weights.shape[1] * self.groups
         window = (self.weights.shape[2], self.weights.shape[3])
         if is_depthwise(channels, self.weights.shape[0], self.groups, window) or self.x.dtype is not DataType.INT8:

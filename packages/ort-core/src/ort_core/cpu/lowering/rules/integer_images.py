@@ -51,7 +51,7 @@ def _channels_last_image(lowering: Lowering, view: View, shape: Sequence[KnownDi
 
 
 def emit_byte_border(lowering: Lowering, source: View, pads: Sequence[int], value: int | View) -> View:
-    """Copy images of bytes (rank 4) into larger ones; the border's value is a number of their type, or a view of one."""
+    """Copy images of bytes (rank 4) into larger ones; the border's value is a number, or a view of one."""
     batch, channels, height, width = source.shape
     top, left, bottom, right = pads
     shape = (batch, channels, height + (top + bottom), width + (left + right))

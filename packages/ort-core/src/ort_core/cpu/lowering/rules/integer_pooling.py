@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.quantized import BYTES, limits, quantized_value
+from ort_core.cpu.lowering.quantized import BYTES, limits, quantized_value, set_quantized
 from ort_core.cpu.lowering.rules.integer_images import byte_images, emit_byte_border
-from ort_core.cpu.lowering.rules.quantization import set_quantized
 from ort_core.cpu.lowering.rules.windows import pads_of, pair
 from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import KnownDim, Node

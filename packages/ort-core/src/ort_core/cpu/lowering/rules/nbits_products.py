@@ -24,7 +24,7 @@ from ort_core.plugin.loops import Scalar, element
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NBitsWeights:
-    """Unpacked weights ``[columns][blocks * block]`` with scales and zero points (or ``None``) ``[columns][blocks]``."""
+    """Unpacked weights ``[columns][blocks * block]``; scales and zero points (or ``None``) ``[columns][blocks]``."""
 
     integers: np.ndarray
     scales: np.ndarray

@@ -17,7 +17,6 @@ from ort_core.cpu.lowering.pending import FusionState, Pending, PendingAnchor, P
 from ort_core.cpu.lowering.quantized import (
     F32,
     STORED_TYPES,
-    Grid,
     QuantizedValue,
     as_float,
     constant_grid,
@@ -83,12 +82,6 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
     _set(lowering, node, state, result, shape)
 
 
-def set_quantized(lowering: Lowering, value: Value, view: View, grid: Grid) -> None:
-    """Say that a real value is integers that lie in memory."""
-    quantized = lowering.quantized[value] = QuantizedValue(view, grid)
-    lowering.set(value, quantized.expression(lowering))
-
-
 def _store_if_crowded(lowering: Lowering, value: Value) -> None:
     """Compute a value now whose anchor would not take the operands of another quantisation."""
     known = lowering.pending(value)
@@ -139,7 +132,7 @@ def _parameters(
 ) -> tuple[Scalar, Scalar | None]:
     """Return the scale and the zero point as operands that broadcast along the node's axis."""
     axis = node.int_attribute("axis", 1) % max(len(shape), 1)
-    found = []
+    found: list[Scalar | None] = []
     for value in (node.input(1), node.input(2)):
         if value is None:
             found.append(None)
