@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("repository", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repository")  # how busy the machine is decides no test
 
 ABSENT = "ORT_TEST_DATA is not set to a folder: tests on external models and cases are skipped"
 

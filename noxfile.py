@@ -99,6 +99,6 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure models beside onnxruntime; arguments after ``--`` go to benchmarks/side_by_side.py."""
-    prepare(session, "test")
+    """Measure models beside other engines; arguments after ``--`` go to benchmarks/side_by_side.py."""
+    prepare(session, "test", "bench")
     session.run("python", "benchmarks/side_by_side.py", *session.posargs)

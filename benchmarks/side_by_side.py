@@ -1,92 +1,133 @@
-"""Latency of every model in a folder beside onnxruntime: `ort bench --against onnxruntime` for each, and one table.
+"""Every model of a folder beside onnxruntime and OpenVINO: latency, load times, peak memory; rows, a table, a page.
 
-Each engine runs in a process of its own, one at a time, in turns (A B A B ...), with equal inputs and threads. The
-ratio is onnxruntime's median time over ours, median over the turns, with its 95 % interval: above 1 means that
-ort-core is faster.
+Each engine runs in a process of its own, one at a time, in turns (A B A B ...), with equal inputs and threads, and its
+outputs are compared. A ratio is the other engine's median time over ours, median over the turns, with its 95 %
+interval: above 1 means that ort-core is faster.
 
-    python benchmarks/side_by_side.py FOLDER [--threads 2] [--dim batch=1] [--json rows.jsonl] [MODEL ...]
+    python benchmarks/side_by_side.py FOLDER [MODEL ...] [--against onnxruntime] [--against openvino] [--rows FILE]
+    python benchmarks/performance_page.py ROWS    # writes docs/performance.md from the rows of a full run
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import math
 import platform
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from load_times import load_times
 from rich.console import Console
 from rich.table import Table
+from workloads import FLOAT32, LOW, Workload, generated_models, workloads
 
-TABLE_WIDTH = 120  # of a table that goes to a file
+TABLE_WIDTH = 130  # of a table that goes to a file
+ENGINES = {"onnxruntime": "onnxruntime", "openvino": str(Path(__file__).with_name("openvino_engine.py"))}
+Row = dict[str, Any]  # Any: plain data for JSON
 
 
-def measured(model: Path, threads: int, dims: list[str], duration_s: float) -> dict[str, object]:
-    """Return the row of one model: what `ort bench` measured, or why it could not.
+def measured(workload: Workload, engine: str, threads: int, duration_s: float, rounds: int) -> Row:
+    """Return what ``ort bench`` says of one workload beside one engine, or why it could not.
 
     Args:
-        model: the .onnx file.
+        workload: the model and its sizes.
+        engine: a name of ``ENGINES``.
         threads: of both engines.
-        dims: sizes of named dimensions, as NAME=SIZE.
         duration_s: seconds for all turns of both engines.
+        rounds: turns of each.
     """
-    command = [sys.executable, "-m", "ort_core.cli", "bench", str(model), "--against", "onnxruntime", "--json"]
-    command += ["--threads", str(threads), "--duration", str(duration_s)]
-    known = named_dimensions(model)
-    for dim in dims:
-        if dim.partition("=")[0] in known:
-            command += ["--dim", dim]
+    command = [
+        sys.executable,
+        "-m",
+        "ort_core.cli",
+        "bench",
+        str(workload.path),
+        "--against",
+        ENGINES[engine],
+        "--json",
+    ]
+    command += ["--threads", str(threads), "--duration", str(duration_s), "--rounds", str(rounds), *workload.options()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    row: dict[str, object] = {"model": model.stem, "threads": threads, "processor": platform.processor()}
-    row["date"] = datetime.now(UTC).date().isoformat()
+    row: Row = {"kind": "latency", "model": workload.title, "group": workload.group, "against": engine}
     if done.returncode:
-        row["error"] = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
-        return row
+        lines = done.stderr.strip().splitlines()
+        return {**row, "error": lines[-1] if lines else f"exit code {done.returncode}"}
     result = json.loads(done.stdout)
     row.update({key: result[key] for key in ("inputs", "rounds", "engines", "speedup", "interval_95")})
+    row["outputs_equal"] = all(output["is_equal"] for output in result["outputs"])
     return row
 
 
-def named_dimensions(model: Path) -> set[str]:
-    """Return the names of sizes that the inputs of a model leave open."""
-    command = [sys.executable, "-m", "ort_core.cli", "inspect", str(model), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return set()  # the measurement will say what is wrong with the model
-    shapes = [value["shape"] or [] for value in json.loads(done.stdout)["inputs"]]
-    return {size for shape in shapes for size in shape if isinstance(size, str)}
+def machine(threads: int, engines: Sequence[str]) -> Row:
+    """Return the row that says where and with what the others were measured."""
+    from ort_core.cli.hardware import find_hardware
+
+    hardware = find_hardware()
+    packages = ("ort-core", "numpy", "llvmlite", *engines)
+    return {
+        "kind": "machine", "processor": hardware.processor, "features": list(hardware.features),
+        "cores": hardware.usable_cores, "memory_nbytes": hardware.memory_nbytes, "system": platform.system(),
+        "threads": threads, "date": datetime.now(UTC).date().isoformat(), "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+    }  # fmt: skip
 
 
-def table_of(rows: list[dict[str, object]]) -> Table:
-    """Return the rows as a table, and the geometric mean of the ratios."""
-    table = Table(title="ort-core beside onnxruntime")
-    for heading in ("model", "ort-core p50 ms", "onnxruntime p50 ms", "ratio", "95 % interval", "load ms", "peak MB"):
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Return the geometric mean of positive numbers."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def table_of(rows: Sequence[Row], engine: str) -> Table:
+    """Return the latencies beside one engine, with the geometric mean of each group."""
+    table = Table(title=f"ort-core beside {engine}")
+    for heading in ("model", "ort-core", engine, "ratio", "95 % interval", "peak MiB", "outputs"):
         table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
-    ratios = []
-    for row in rows:
-        if "error" in row:
-            table.add_row(str(row["model"]), str(row["error"]))
-            continue
-        ours, theirs = row["engines"]  # type: ignore[misc]  # two engines, ours first
-        low, high = row["interval_95"]  # type: ignore[misc]  # a pair
-        ratios.append(float(row["speedup"]))  # type: ignore[arg-type]  # a number
-        table.add_row(
-            str(row["model"]),
-            f"{ours['latency_ms']['p50']:.2f}",
-            f"{theirs['latency_ms']['p50']:.2f}",
-            f"{row['speedup']:.2f}",
-            f"{low:.2f} to {high:.2f}",
-            f"{ours['load_ms']:.0f} / {theirs['load_ms']:.0f}",
-            f"{ours['peak_memory_nbytes'] / 2**20:.0f} / {theirs['peak_memory_nbytes'] / 2**20:.0f}",
-        )
-    if ratios:
-        product = 1.0
-        for ratio in ratios:
-            product *= ratio
-        table.add_row("geometric mean", "", "", f"{product ** (1 / len(ratios)):.2f}")
+    mine = [row for row in rows if row["kind"] == "latency" and row["against"] == engine]
+    for group in dict.fromkeys(row["group"] for row in mine):
+        inside = [row for row in mine if row["group"] == group]
+        for row in inside:
+            table.add_row(*cells(row))
+        ratios = [row["speedup"] for row in inside if "error" not in row]
+        if ratios:
+            table.add_row(
+                f"[bold]{group}: geometric mean", "", "", f"[bold]{geometric_mean(ratios):.2f}", end_section=True
+            )
     return table
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of one latency row."""
+    if "error" in row:
+        return (row["model"], "", "not run", "", "", "", "")
+    ours, theirs = row["engines"]
+    low, high = row["interval_95"]
+    return (
+        row["model"], milliseconds(ours["latency_ms"]["p50"]), milliseconds(theirs["latency_ms"]["p50"]),
+        f"{row['speedup']:.2f}", f"{low:.2f} to {high:.2f}",
+        f"{ours['peak_memory_nbytes'] / 2**20:.0f} / {theirs['peak_memory_nbytes'] / 2**20:.0f}",
+        "equal" if row["outputs_equal"] else "differ",
+    )  # fmt: skip
+
+
+def milliseconds(value: float) -> str:
+    """Return a time in the unit that reads best."""
+    return f"{value * 1e3:.3g} us" if value < 1 else f"{value:.3g} ms"
+
+
+def load_rows(chosen: Sequence[Workload], threads: int, console: Console) -> list[Row]:
+    """Return the load times of each model once."""
+    rows = []
+    for path in dict.fromkeys(w.path for w in chosen if w.group in (FLOAT32, LOW)):
+        console.print(f"loading {path.stem}")
+        rows.append({"kind": "load", "model": path.stem, "seconds": load_times(path, threads)})
+    return rows
 
 
 def main() -> int:
@@ -94,24 +135,39 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder with .onnx files, their weights beside them")
     parser.add_argument("models", nargs="*", help="names without .onnx; all when none is given")
+    parser.add_argument("--against", action="append", choices=list(ENGINES), help="engines to compare with; repeatable")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--duration", type=float, default=5.0, help="seconds for each model")
-    parser.add_argument("--dim", action="append", default=[], metavar="NAME=SIZE", help="size of a named dimension")
-    parser.add_argument("--json", type=Path, help="write one JSON row a model there")
+    parser.add_argument("--duration", type=float, default=5.0, help="seconds for each model and engine")
+    parser.add_argument("--rounds", type=int, default=7, help="turns of each engine")
+    parser.add_argument("--no-load", action="store_true", help="leave the load times out")
+    parser.add_argument("--rows", type=Path, help="write one JSON row a measurement there")
     arguments = parser.parse_args()
-    paths = sorted(arguments.folder.glob("*.onnx"))
-    if arguments.models:
-        paths = [path for path in paths if path.stem in arguments.models]
-    if not paths:
-        parser.error(f"no models in {arguments.folder}")
-    rows = []
+    engines = arguments.against or ["onnxruntime"]
     console = Console(stderr=True)
-    for path in paths:
-        console.print(f"measuring {path.stem}")
-        rows.append(measured(path, arguments.threads, arguments.dim, arguments.duration))
-    if arguments.json:
-        arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    Console(width=None if sys.stdout.isatty() else TABLE_WIDTH).print(table_of(rows))
+    with tempfile.TemporaryDirectory(prefix="ort-bench-models-") as folder:
+        chosen = [*workloads(arguments.folder), *generated_models(Path(folder))]
+        if arguments.models:
+            chosen = [workload for workload in chosen if workload.path.stem in arguments.models]
+        if not chosen:
+            parser.error(f"none of the models of benchmarks/workloads.py is in {arguments.folder}")
+        rows = [machine(arguments.threads, engines)]
+        for workload in chosen:
+            for engine in engines:
+                console.print(f"measuring {workload.title} beside {engine}")
+                rows.append(measured(workload, engine, arguments.threads, arguments.duration, arguments.rounds))
+        if not arguments.no_load:
+            rows += load_rows(chosen, arguments.threads, console)
+    if arguments.rows:
+        arguments.rows.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    out = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
+    for engine in engines:
+        out.print(table_of(rows, engine))
+        for row in rows:
+            if row.get("against") == engine and "error" in row:
+                out.print(f"{row['model']} was not run: {row['error']}")
+    for row in rows:
+        if row["kind"] == "load":
+            out.print(f"load {row['model']}: " + ", ".join(f"{k} {v:.2f} s" for k, v in row["seconds"].items()))
     return 0
 
 

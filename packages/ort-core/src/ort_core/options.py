@@ -299,7 +299,7 @@ class SessionOptions(_Options):
     logid = Option(str, "", "Name of the session in log lines.")
     optimized_model_filepath = Option(str, "", "Save the optimised model there.")
     profile_file_prefix = Option(str, "onnxruntime_profile_", "Start of the trace's file name; the time is appended.")
-    use_deterministic_compute = Option(bool, False, "Same bits on every run.")
+    use_deterministic_compute = Option(bool, False, "Same bits on every run; always so on the CPU.")
     use_per_session_threads = Option(bool, True, "Own threads for this session.")
     strict_placement = Option(bool, False, "A node that its first provider refuses is an error with the reason.")
     max_allocation_bytes = Option(

@@ -75,7 +75,8 @@ class Setting:
 
 
 _PREPACK = "kernels here keep no second, packed copy of a weight that this could switch off"
-_SPIN = "the threads here never spin while they wait"
+_INTER_SPIN = "operators run one after the other; no threads wait between them"
+_BACKOFF = "waiting threads look again after one pause instruction"
 _ORT_FORMAT = "the .ort file format belongs to onnxruntime; models are read and written as ONNX"
 _OTHER_EP = "it concerns a provider of onnxruntime; set the option on the plugin provider itself"
 _MLAS = "it switches between onnxruntime's own CPU kernels"
@@ -121,7 +122,7 @@ def _attributes() -> tuple[Setting, ...]:
         _attribute("enable_profiling", False, "Write a Chrome trace."),
         _attribute("execution_mode", "sequential", "One operator after the other, or in parallel.", choices=modes),
         _attribute("use_per_session_threads", True, "Own threads for this session."),
-        _attribute("use_deterministic_compute", False, "Same bits on every run."),
+        _attribute("use_deterministic_compute", False, "Same bits on every run; always so on the CPU."),
         _attribute("graph_optimization_level", "enable_all", "How far the graph is optimised.", choices=_LEVELS),
         _attribute("optimized_model_filepath", "", "Save the optimised model there."),
     )
@@ -184,16 +185,16 @@ def _files() -> tuple[Setting, ...]:
 def _threads_and_memory() -> tuple[Setting, ...]:
     spinning = tuple(
         row
-        for kind in ("intra", "inter")
+        for kind, why in (("intra", ""), ("inter", _INTER_SPIN))
         for row in (
-            _session(f"session.{kind}_op.allow_spinning", True, "Threads wait by spinning.", _SPIN),
-            _session(f"session.{kind}_op.spin_duration_us", 0, "How long they spin.", _SPIN),
-            _session(f"session.{kind}_op.spin_backoff_max", 1, "Longest pause between looks.", _SPIN),
+            _session(f"session.{kind}_op.allow_spinning", True, "Threads wait by spinning.", why),
+            _session(f"session.{kind}_op.spin_duration_us", 0, "How long they spin; 0 chooses.", why),
+            _session(f"session.{kind}_op.spin_backoff_max", 1, "Longest pause between looks.", why or _BACKOFF),
         )
     )
     return (
         *spinning,
-        _session("session.force_spinning_stop", False, "Stop spinning after a run.", _SPIN),
+        _session("session.force_spinning_stop", False, "Stop spinning after a run."),
         _session("session.dynamic_block_base", 0, "Blocks that a thread takes at a time.", "block sizes are planned"),
         _session("session.intra_op_thread_affinities", "", "Processors of each thread, as `1,2;3,4` or `1-8;9-16`."),
         _session("session.set_denormal_as_zero", False, "Treat denormal numbers as zero.", "results follow IEEE 754"),

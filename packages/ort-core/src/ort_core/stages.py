@@ -31,18 +31,34 @@ from ort_core.passes.pipelines import pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
+from ort_core.providers.thread_options import ThreadOptions, parse_affinities
 from ort_core.runtime.plan import ExecutionPlan
 from ort_core.runtime.schedule import BuildSettings, CompileFailed, build_plan
 from ort_core.settings import environment_value
 
 log = logging.getLogger(__name__)
 
-_NOT_OPTIMIZING = frozenset({"strict", "allow_last_resort", "num_threads", "seed", "use_cache"})  # of PrepareSettings
+_NOT_OPTIMIZING = frozenset({"strict", "allow_last_resort", "threads", "seed", "use_cache"})  # of PrepareSettings
 ProviderRequest = Sequence[tuple[str, Mapping[str, object]]]
 
 
 class PlacementWarning(UserWarning):
     """Something runs elsewhere than the caller asked first; the text says what and why."""
+
+
+def thread_options(options: SessionOptions, num_threads: int) -> ThreadOptions:
+    """Return what a session's options say of the threads within operators.
+
+    Raises:
+        InvalidArgument: the affinities are no list of processors, or not one for each thread but the caller's.
+    """
+    return ThreadOptions(
+        num_threads,
+        bool(options.setting("session.intra_op.allow_spinning")),
+        int(options.setting("session.intra_op.spin_duration_us")),
+        not options.setting("session.force_spinning_stop"),
+        parse_affinities(str(options.setting("session.intra_op_thread_affinities"))),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +75,7 @@ class PrepareSettings:
     level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
     disabled_passes: frozenset[str] = frozenset()
     extra_passes: tuple[Pass, ...] = ()
-    num_threads: int = 0
+    threads: ThreadOptions = field(default_factory=ThreadOptions)
     seed: int | None = None
     use_cache: bool = False
 
@@ -77,7 +93,7 @@ class PrepareSettings:
             options.graph_optimization_level,
             frozenset(disabled),
             tuple(cast("Iterable[Pass]", options.custom_passes)),
-            options.intra_op_num_threads or threads,
+            thread_options(options, options.intra_op_num_threads or threads),
             environment.seed,
             bool(options.setting("session.optimized_model_cache") and environment_value("ORT_OPTIMIZED_MODEL_CACHE")),
         )
@@ -324,7 +340,7 @@ def plan_model(
             _check_strict(partitioned, selection)
         build = BuildSettings(
             context,
-            settings.num_threads,
+            settings.threads,
             {"weights": environment.weights},
             lambda part, graph: fuse_partition(part, graph, model, environment, settings),
         )

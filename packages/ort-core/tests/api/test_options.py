@@ -93,8 +93,8 @@ def test_an_unknown_key_is_refused_with_the_near_name():
 
 def test_a_key_without_effect_is_taken_and_the_reason_logged(caplog):
     with caplog.at_level("INFO", "ort_core"):
-        SessionOptions().add_session_config_entry("session.intra_op.allow_spinning", "0")
-    assert "session.intra_op.allow_spinning has no effect here: the threads here never spin" in caplog.text
+        SessionOptions().add_session_config_entry("session.inter_op.allow_spinning", "0")
+    assert "session.inter_op.allow_spinning has no effect here: operators run one after the other" in caplog.text
 
 
 def test_a_value_of_another_type_is_refused_with_the_meaning_of_the_key():

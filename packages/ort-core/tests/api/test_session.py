@@ -368,14 +368,14 @@ def test_the_seed_of_the_process_fixes_random_numbers_of_later_sessions(session_
 
 def test_the_threads_of_the_process_are_for_sessions_that_state_none(monkeypatch):
     environment = Environment()
-    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 0
+    assert PrepareSettings.of(SessionOptions(), environment).threads.num_threads == 0
     monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", "2")
-    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 2
+    assert PrepareSettings.of(SessionOptions(), environment).threads.num_threads == 2
     environment.intra_op_num_threads = 3
-    assert PrepareSettings.of(SessionOptions(), environment).num_threads == 3
+    assert PrepareSettings.of(SessionOptions(), environment).threads.num_threads == 3
     stated = SessionOptions()
     stated.intra_op_num_threads = 4
-    assert PrepareSettings.of(stated, environment).num_threads == 4
+    assert PrepareSettings.of(stated, environment).threads.num_threads == 4
 
 
 def test_methods_are_those_of_onnxruntime():

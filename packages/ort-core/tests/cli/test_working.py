@@ -170,6 +170,31 @@ def test_bench_against_onnxruntime_takes_turns_and_compares_outputs(ort, model_p
     assert low <= data["speedup"] <= high
 
 
+ENGINE = """
+import time
+from ort_core.cli.bench_worker import OpenAnswer
+
+def open_engine(request):
+    x = request.feeds["x"]
+    def run():
+        time.sleep(0.002)
+    return run, OpenAnswer("7.1", ("Slow",), 5, 6, (x[:, :2] * 0,))
+"""
+
+
+def test_bench_measures_an_engine_that_a_file_brings(ort, model_path, tmp_path):
+    (tmp_path / "slow_engine.py").write_text(ENGINE)
+    result = ort(
+        "bench", model_path("small"), "--against", tmp_path / "slow_engine.py", "-n", "3", "--rounds", "5", "--json"
+    )
+    assert result.code == 0, result.err
+    _, theirs = result.data["engines"]
+    assert (theirs["engine"], theirs["version"], theirs["providers"]) == ("slow", "7.1", ["Slow"])
+    assert theirs["latency_ms"]["min"] >= 2
+    assert not result.data["outputs"][0]["is_equal"]
+    assert ort("bench", model_path("small"), "--against", tmp_path / "none.py").code == 2
+
+
 def test_bench_refuses_an_unknown_engine(ort, model_path):
     assert ort("bench", model_path("small"), "--against", "tensorflow").code == 2
 

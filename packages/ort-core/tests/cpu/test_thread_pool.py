@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from kernel_calls import TARGETS, elementwise
 
 from ort_core.cpu.codegen.jit import assembly, target_of
-from ort_core.cpu.threads.pool import ThreadPool, available_threads, shared_pool
+from ort_core.cpu.threads import processors
+from ort_core.cpu.threads.pool import ThreadPool, affinity_masks, shared_pool
 from ort_core.cpu.threads.pool_code import pool_text
 from ort_core.cpu.threads.primitives import primitives_for
+from ort_core.cpu.threads.processors import available_threads
+from ort_core.cpu.threads.topology_linux import container_quota, count_cores
+from ort_core.plugin import ThreadOptions
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element
 
@@ -108,6 +114,80 @@ def test_system_without_primitives_is_named_in_the_error() -> None:
         primitives_for("riscv64-unknown-freebsd")
 
 
-def test_shared_pool_is_one_for_each_number_of_threads() -> None:
-    assert shared_pool(2) is shared_pool(2)
-    assert shared_pool(0).num_threads == available_threads()
+def test_shared_pool_is_one_for_the_same_options() -> None:
+    assert shared_pool(ThreadOptions(2)) is shared_pool(ThreadOptions(2))
+    assert shared_pool(ThreadOptions(2)) is not shared_pool(ThreadOptions(2, allow_spinning=False))
+    assert shared_pool().num_threads == available_threads()
+
+
+def test_threads_that_may_not_spin_use_no_time_right_after_a_run() -> None:
+    for options in (ThreadOptions(3, allow_spinning=False), ThreadOptions(3, spin_between_runs=False)):
+        pool = shared_pool(options)
+        doubled(pool)
+        before = time.process_time()
+        time.sleep(0.2)
+        assert time.process_time() - before < 0.02, f"workers of {options} were busy after the run"
+
+
+def test_spin_duration_is_how_long_workers_stay_awake() -> None:
+    pool = shared_pool(ThreadOptions(2, spin_duration_us=200_000))
+    doubled(pool)
+    before = time.process_time()
+    time.sleep(0.4)
+    used = time.process_time() - before
+    assert used > 0.02, f"the worker used {used:.3f} s of the 0.2 s that it was told to spin"
+    time.sleep(0.8)  # it may have had to share its processor
+    before = time.process_time()
+    time.sleep(0.1)
+    assert time.process_time() - before < 0.05, "the worker goes on spinning"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the affinity of a thread")
+def test_workers_run_on_the_processors_that_they_were_given() -> None:
+    processor = min(os.sched_getaffinity(0))
+    tasks = set(os.listdir("/proc/self/task"))
+    pool = ThreadPool(3, affinities=((processor,), (processor,)))
+    for _ in range(20):
+        doubled(pool)
+    workers = set(os.listdir("/proc/self/task")) - tasks
+    assert len(workers) == 2
+    assert [os.sched_getaffinity(int(worker)) for worker in workers] == [{processor}] * 2
+    assert os.sched_getaffinity(0) != {processor} or len(os.sched_getaffinity(0)) == 1, "the caller was moved too"
+    pool.close()
+
+
+def test_affinity_masks_have_a_bit_for_each_processor() -> None:
+    masks = affinity_masks([(0, 9), (1023,)])
+    assert [np.flatnonzero(np.unpackbits(mask, bitorder="little")).tolist() for mask in masks] == [[0, 9], [1023]]
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"), [("150000 100000", 1.5), ("max 100000", None), ("", None), ("50000 100000", 0.5)]
+)
+def test_container_quota_is_read_from_both_versions_of_cgroups(tmp_path: Path, quota: str, expected: float) -> None:
+    newer, older = tmp_path / "newer", tmp_path / "older"
+    (newer / "fs/cgroup").mkdir(parents=True)
+    (newer / "fs/cgroup/cpu.max").write_text(quota + "\n")
+    assert container_quota(newer) == expected
+    (older / "fs/cgroup/cpu").mkdir(parents=True)
+    amount, _, period = quota.partition(" ")
+    (older / "fs/cgroup/cpu/cpu.cfs_quota_us").write_text("-1" if amount == "max" else amount)
+    (older / "fs/cgroup/cpu/cpu.cfs_period_us").write_text(period)
+    assert container_quota(older) == expected
+
+
+def test_hardware_threads_of_one_core_count_once(tmp_path: Path) -> None:
+    for processor, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
+        folder = tmp_path / f"devices/system/cpu/cpu{processor}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings)
+    assert count_cores(range(4), tmp_path) == 2
+    assert count_cores([0, 1], tmp_path) == 2
+    assert count_cores([0, 2], tmp_path) == 1
+    assert count_cores([7], tmp_path) == 1, "a processor that the system says nothing of is a core of its own"
+
+
+def test_quota_of_a_container_limits_the_default_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors.sys, "platform", "linux")
+    monkeypatch.setattr("ort_core.cpu.threads.topology_linux.container_quota", lambda: 0.5)
+    assert available_threads() == 1

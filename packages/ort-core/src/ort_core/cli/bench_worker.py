@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import os
 import pickle
 import sys
@@ -17,11 +18,12 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 ENGINES = {"ort-core": "ort_core", "onnxruntime": "onnxruntime"}
+OPENER = "open_engine"  # of a file that brings an engine of its own: from an OpenRequest to a runner and an OpenAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """Load a model; answered by an ``OpenAnswer``."""
+    """Load a model; answered by an ``OpenAnswer``. ``engine`` is a name of ``ENGINES``, or the path of a file."""
 
     engine: str
     model: str
@@ -93,6 +95,14 @@ def peak_memory() -> int:
 
 
 def _open(request: OpenRequest) -> tuple[Any, OpenAnswer]:  # Any: a function that runs the session once
+    if request.engine not in ENGINES:
+        spec = importlib.util.spec_from_file_location("ort_bench_engine", request.engine)
+        assert spec is not None  # a file that ends in .py, as the caller checked
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        opened: tuple[Any, OpenAnswer] = getattr(module, OPENER)(request)
+        return opened
     engine = importlib.import_module(ENGINES[request.engine])
     options = engine.SessionOptions()
     options.intra_op_num_threads = request.threads

@@ -108,7 +108,9 @@ class Recorder:
         """Take the values of the model's own inputs."""
         self.values.update({name: value for name, value in feeds.values.items() if name in self._names})
 
-    def observe(self, node: Node, start_ns: int, inputs: Sequence[object], outputs: Sequence[object]) -> None:
+    def observe(
+        self, node: Node, start_ns: int, inputs: Sequence[object], outputs: Sequence[object], work: object = None, /
+    ) -> None:
         """Keep what one node read and wrote; an ``Observer`` of the evaluator."""
         if self.is_complete:
             return

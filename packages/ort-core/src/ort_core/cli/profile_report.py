@@ -1,19 +1,29 @@
-"""A Chrome trace added up: time per operator and per node."""
+"""A Chrome trace added up: time per operator and per node, beside what the machine could do (the roofline model)."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ort_core.providers.ceilings import Ceilings
 
 _SUFFIX = "_kernel_time"
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
-def summarise_trace(path: Path, iterations: int, run_ns: Sequence[int]) -> dict[str, Any]:  # Any: plain data
-    """Return times per run: all in milliseconds, largest first, with their share of the time in nodes."""
+def summarise_trace(
+    path: Path, iterations: int, run_ns: Sequence[int], ceilings: Mapping[str, Ceilings]
+) -> dict[str, Any]:  # Any: plain data
+    """Return times per run: all in milliseconds, largest first, with their share of the time in nodes.
+
+    Nodes whose provider told of their work have rates beside it: ``gflops_per_s``, ``gbytes_per_s``, and
+    ``ceiling_share``, the least time that the provider's ceilings allow over the time it took.
+    """
     events = _with_own_time(json.loads(path.read_text(encoding="utf-8")))
     nodes: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)  # Any: an event's fields
     operators: dict[str, list[dict[str, Any]]] = defaultdict(list)  # Any: as above
@@ -24,7 +34,7 @@ def summarise_trace(path: Path, iterations: int, run_ns: Sequence[int]) -> dict[
     return {
         "iterations": iterations,
         "run_ms": sum(run_ns) / len(run_ns) / 1e6,
-        "nodes_ms": sum(event["own"] for event in events) / iterations / 1e3,
+        "nodes_ms": sum(event["own"] for event in events) / iterations / 1e6,
         "operators": _ranked(
             {"name": name, **_times(found, iterations, total), "calls": len(found) // iterations}
             for name, found in operators.items()
@@ -37,29 +47,51 @@ def summarise_trace(path: Path, iterations: int, run_ns: Sequence[int]) -> dict[
                 "output": ", ".join(map(_shape_text, found[0]["args"]["output_type_shape"])),
                 "calls": len(found) // iterations,
                 **_times(found, iterations, total),
+                **_rates(found, ceilings.get(found[0]["args"]["provider"])),
             }
             for (_, name), found in nodes.items()
         ),
+        "ceilings": {name: dataclasses.asdict(each) for name, each in ceilings.items()},
     }
+
+
+def _rates(events: Sequence[dict[str, Any]], ceilings: Ceilings | None) -> dict[str, Any]:  # Any: an event's fields
+    """Return what the events of one node computed and moved per second, and what that is of the ceiling."""
+    flops, nbytes = (events[0]["args"].get(key) for key in ("flops", "bytes"))
+    mean_s = sum(event["own"] for event in events) / len(events) / 1e9
+    if flops is None or not mean_s:
+        return {}
+    rates = {"flops": flops, "nbytes": nbytes, "gflops_per_s": flops / mean_s / 1e9}
+    rates["gbytes_per_s"] = None if nbytes is None else nbytes / mean_s / 1e9
+    if ceilings is not None and (flops or nbytes):
+        moving = nbytes / ceilings.bytes_per_s(nbytes) if nbytes else 0.0
+        rates["bound"] = "memory" if moving > flops / ceilings.flops_per_s else "compute"
+        rates["ceiling_share"] = ceilings.least_seconds(flops, nbytes) / mean_s
+    return rates
 
 
 def _with_own_time(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:  # Any: an event's fields
     """Return the events of nodes with their ``own`` time: without that of the nodes in their bodies."""
-    nodes = [{**event, "own": event["dur"]} for event in events if event["cat"] == "Node"]
+    nodes = [{**event, "own": _nanoseconds(event)} for event in events if event["cat"] == "Node"]
     around: list[dict[str, Any]] = []  # Any: an event's fields
     for event in sorted(nodes, key=lambda event: (event["tid"], event["ts"], -event["dur"])):
         while around and (around[-1]["tid"] != event["tid"] or around[-1]["ts"] + around[-1]["dur"] <= event["ts"]):
             around.pop()
         if around and around[-1]["args"]["op_name"] in _WITH_BODIES:
-            around[-1]["own"] = max(0, around[-1]["own"] - event["dur"])
+            around[-1]["own"] = max(0, around[-1]["own"] - _nanoseconds(event))
         if event["args"]["op_name"] in _WITH_BODIES:
             around.append(event)
     return nodes
 
 
+def _nanoseconds(event: Mapping[str, Any]) -> int:  # Any: an event's fields
+    """Return an event's time; traces count in microseconds, ours carry nanoseconds as well."""
+    return int(event["args"].get("duration_ns", event["dur"] * 1000))
+
+
 def _times(events: Sequence[dict[str, Any]], iterations: int, total: int) -> dict[str, float]:  # Any: as above
     spent = sum(event["own"] for event in events)
-    return {"ms": spent / iterations / 1e3, "share": spent / total}
+    return {"ms": spent / iterations / 1e6, "share": spent / total}
 
 
 def _ranked(rows: Any) -> list[dict[str, Any]]:  # Any: plain data
@@ -68,3 +100,25 @@ def _ranked(rows: Any) -> list[dict[str, Any]]:  # Any: plain data
 
 def _shape_text(entry: dict[str, list[int]]) -> str:
     return ", ".join(f"{dtype}{shape}" for dtype, shape in entry.items())
+
+
+def rate_texts(row: Mapping[str, Any]) -> tuple[str, str, str]:  # Any: a node's row
+    """Return a node's GFLOP/s, GB/s and share of its ceiling; empty where they are not known."""
+    moved, share = row.get("gbytes_per_s"), row.get("ceiling_share")
+    return (
+        f"{row['gflops_per_s']:.3g}" if row.get("flops") else "",
+        "" if moved is None else f"{moved:.3g}",
+        "" if share is None else f"{share:.0%} {row['bound']}",
+    )
+
+
+def ceiling_text(name: str, ceilings: Mapping[str, Any]) -> str:  # Any: plain data of Ceilings
+    """Return the ceilings of one provider's device in a sentence."""
+    moved = ", ".join(
+        f"{each['bytes_per_s'] / 1e9:.0f} GB/s over {each['nbytes'] / 2**20:.3g} MiB" for each in ceilings["bandwidths"]
+    )
+    threads = ceilings["num_threads"]
+    return (
+        f"{name} reached {ceilings['flops_per_s'] / 1e9:.0f} GFLOP/s (float32, {threads} "
+        f"thread{'s' if threads > 1 else ''}) and read {moved}"
+    )

@@ -159,7 +159,8 @@ class CpuPartition(CompiledPartition):
                 node = step_node(program.steps[number], f"{self._request.name}/native-{number}")
                 self._step_nodes[program, number] = node
             assert run_state.observer is not None
-            run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(node.outputs, sizes))
+            work = program.steps[number].work_at(sizes)
+            run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(node.outputs, sizes), work)
 
         return observe
 

@@ -11,11 +11,13 @@ from typing import ClassVar
 from ort_core.cpu.options import CpuOptions
 from ort_core.plugin import (
     Available,
+    Ceilings,
     CompiledPartition,
     CompileRequest,
     KernelPartition,
     KernelProvider,
     Pass,
+    ThreadOptions,
     Unavailable,
 )
 from ort_core.plugin.kernels import BoundGraph
@@ -59,4 +61,15 @@ class CpuExecutionProvider(KernelProvider):
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
             return KernelPartition(BoundGraph(request.graph, request.context))
-        return CpuPartition(request, host_target(), shared_pool(request.num_threads))
+        return CpuPartition(request, host_target(), shared_pool(request.threads))
+
+    def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
+        """Measure this processor with that many threads; ``None`` without llvmlite."""
+        try:
+            from ort_core.cpu.ceilings import measure_ceilings
+            from ort_core.cpu.codegen.jit import host_target
+            from ort_core.cpu.threads.pool import shared_pool
+        except ImportError as error:
+            log.warning("the CPU compiler is not available (%s); nothing to measure ceilings with", error)
+            return None
+        return measure_ceilings(host_target(), shared_pool(threads))

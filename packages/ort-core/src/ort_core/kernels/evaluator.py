@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ort_core.ir.traversal import captured_values
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded
+from ort_core.kernels.region_work import RegionWork
 from ort_core.kernels.registry import KernelRegistry, attribute_names, wants_context
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.schema import OpSchema
@@ -226,7 +227,24 @@ class _Step:
     frees: tuple[int, ...]
 
 
-Observer = Callable[[Node, int, Sequence[RuntimeValue], tuple[RuntimeValue, ...]], None]
+class Observer(Protocol):
+    """Is called behind each node that ran: profilers, extraction of a node with its inputs."""
+
+    def __call__(
+        self,
+        node: Node,
+        start_ns: int,
+        inputs: Sequence[RuntimeValue],
+        outputs: Sequence[RuntimeValue],
+        work: RegionWork | None = None,
+        /,
+    ) -> None:
+        """Take note of a node, when it began, and what it read and wrote.
+
+        ``work`` is given by compiled regions, whose node stands for all that they fuse.
+        """
+
+
 _ABSENT = 0  # slot of an absent optional input: always None
 
 

@@ -11,16 +11,20 @@ from ort_core.errors import EPFail, InvalidArgument, NotImplemented, OrtError
 from ort_core.ir.rejection import Rejection
 from ort_core.passes.base import Pass
 from ort_core.providers.capability import Capability, Claim, GraphView
+from ort_core.providers.ceilings import Bandwidth, Ceilings
 from ort_core.providers.compiled import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
 from ort_core.providers.grouping import convex_groups
 from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
 from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
 from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+from ort_core.providers.thread_options import ThreadOptions
 
 __all__ = [
     "PLUGIN_API",
     "Available",
+    "Bandwidth",
     "Capability",
+    "Ceilings",
     "Claim",
     "CompileRequest",
     "CompiledPartition",
@@ -37,6 +41,7 @@ __all__ = [
     "Pass",
     "Rejection",
     "RunState",
+    "ThreadOptions",
     "Unavailable",
     "convex_groups",
     "hookimpl",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
 from ort_core.kernels.reference_registry import reference_kernels
+from ort_core.kernels.region_work import RegionWork
 from ort_core.kernels.registry import KernelRegistry
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "KernelContext",
     "KernelRegistry",
     "KernelSpec",
+    "RegionWork",
     "RunGuard",
     "RuntimeValue",
     "SubgraphRunner",

@@ -14,6 +14,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
 from ort_core.kernels.kernel import RunGuard
+from ort_core.providers.thread_options import ThreadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,14 @@ class CompileRequest:
     name: str
     graph: Graph
     context: EvaluationContext
-    num_threads: int = 0
+    threads: ThreadOptions = field(default_factory=ThreadOptions)
     seed: int | None = None
     services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type, named in plugin
+
+    @property
+    def num_threads(self) -> int:
+        """How many threads the provider may use, the caller's own included; 0: it chooses."""
+        return self.threads.num_threads
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from ort_core.ir.rejection import Rejection
 from ort_core.kernels.registry import KernelRegistry
 from ort_core.providers.capability import Capability, Claim, GraphView
+from ort_core.providers.ceilings import Ceilings
 from ort_core.providers.compiled import CompiledPartition, CompileRequest
 from ort_core.providers.options import NoOptions, parse_options
+from ort_core.providers.thread_options import ThreadOptions
 
 if TYPE_CHECKING:
     from ort_core.passes.base import Pass
@@ -105,6 +107,10 @@ class ExecutionProvider(ABC):
     def cost(self, claim: Claim) -> float | None:
         """Return the estimated time of a claim in nanoseconds, or ``None`` when unknown."""
         return claim.cost_ns
+
+    def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
+        """Measure how fast this device can compute and move data, in under a second; ``None``: it has no way to."""
+        return None
 
     def cache_key(self) -> str:
         """Return what compiled artefacts depend on beyond the graph: SDK, driver and device versions, options."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.errors import Fail
+from ort_core.kernels.region_work import RegionWork
 from ort_core.tensors.ort_value import RuntimeValue, type_of
 from ort_core.tensors.sparse import SparseArray
 
@@ -70,7 +71,13 @@ class Profiler:
                 self._events.append(event)
 
     def observe(
-        self, node: Node, start_ns: int, inputs: Sequence[RuntimeValue], outputs: Sequence[RuntimeValue]
+        self,
+        node: Node,
+        start_ns: int,
+        inputs: Sequence[RuntimeValue],
+        outputs: Sequence[RuntimeValue],
+        work: RegionWork | None = None,
+        /,
     ) -> None:
         """Add the event of one node that has just run; an ``Observer`` of the evaluator."""
         end_ns = time.perf_counter_ns()
@@ -100,6 +107,8 @@ class Profiler:
                     },
                     "sub_threads": {},
                 },
+                "duration_ns": end_ns - start_ns,
+                **({} if work is None else {"flops": work.flops, "bytes": work.nbytes}),
             },
         )
 

@@ -16,6 +16,7 @@ from ort_core.kernels.evaluator import EvaluationContext
 from ort_core.memory.liveness import StepUse, last_readers
 from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph
 from ort_core.providers.compiled import CompiledPartition, CompileRequest
+from ort_core.providers.thread_options import ThreadOptions
 from ort_core.runtime.control_flow import ControlFlowStep
 from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, Step
 
@@ -35,7 +36,7 @@ class BuildSettings:
     """What compilation needs beyond the graph."""
 
     context: EvaluationContext
-    num_threads: int = 0
+    threads: ThreadOptions = field(default_factory=ThreadOptions)
     services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type
     fuse: Fuse | None = None
 
@@ -97,7 +98,7 @@ def _compile(part: Partition, settings: BuildSettings) -> CompiledPartition:
     if settings.fuse is not None:
         settings.fuse(part, graph)
     request = CompileRequest(
-        part.name, graph, settings.context, settings.num_threads, settings.context.seed, settings.services
+        part.name, graph, settings.context, settings.threads, settings.context.seed, settings.services
     )
     try:
         compiled = part.provider.compile(request)

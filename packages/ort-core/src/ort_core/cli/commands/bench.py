@@ -1,4 +1,4 @@
-"""``ort bench``: how long a run takes, alone or in turns with onnxruntime."""
+"""``ort bench``: how long a run takes, alone or in turns with another engine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def bench(
     duration: Annotated[float, typer.Option("--duration", "-d", min=0.01, help="Seconds to measure.")] = 5.0,
     warmup: Annotated[int, typer.Option("--warmup", "-w", min=0, help="Runs before the measurement.")] = 3,
     against: Annotated[
-        str | None, typer.Option("--against", metavar="ENGINE", help="Compare with 'onnxruntime', in turns.")
+        str | None,
+        typer.Option("--against", metavar="ENGINE", help="Compare in turns with 'onnxruntime', or FILE.py's engine."),
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=5, help="Turns of each engine, with --against.")] = 7,
     inputs: Inputs = None,
@@ -76,15 +77,20 @@ def bench(
     elif against is None:
         _show(report)
     else:
-        _show_contest(report, against)
+        _show_contest(report, engine_title(against))
 
 
 def _check_engine(name: str | None) -> None:
     if name is None:
         return
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise typer.BadParameter(f"there is no file {name}", param_hint="--against")
+        return
     if name != "onnxruntime":
         raise typer.BadParameter(
-            f"{name!r} is not known; only onnxruntime can be compared with", param_hint="--against"
+            f"{name!r} is not known; give onnxruntime, or a Python file with a function open_engine(request)",
+            param_hint="--against",
         )
     try:
         importlib.metadata.version(name)
@@ -92,6 +98,11 @@ def _check_engine(name: str | None) -> None:
         raise typer.BadParameter(
             "onnxruntime is not installed: pip install onnxruntime", param_hint="--against"
         ) from None
+
+
+def engine_title(name: str) -> str:
+    """Return what an engine is called in a report: the name of a file that brings one, without its folder."""
+    return Path(name).stem.removesuffix("_engine") if name.endswith(".py") else name
 
 
 def _bench_alone(
@@ -177,7 +188,7 @@ def _bench_against(
         feeds, _ = run_with_feeds(loaded, inputs, request_once(model, request))
     measured = open_both(feeds)
     engines = []
-    for place, name in enumerate(("ort-core", engine)):
+    for place, name in enumerate(("ort-core", engine_title(engine))):
         latencies = [ns for turns in measured.rounds for ns in turns[place]]
         opened = measured.opened[place]
         engines.append({

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,27 +21,61 @@ def explain(
     disable: Disabled = None,
     strict: Strict = False,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line for each node.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE.html", help="Write the graph as a picture (one page).")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE.json", help="Times for the page: of `ort profile --trace`.")
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Show which provider runs which part of a model, and the reasons."""
     from ort_core import stages
     from ort_core.cli.console import print_json, working
+    from ort_core.cli.output_files import check_folder
     from ort_core.cli.parameters import parse_providers
     from ort_core.cli.sessions import SessionRequest
     from ort_core.environment import default_environment
     from ort_core.onnx_io.load import load_model
 
     request = parse_providers(provider)
+    times = _times(trace, html)
+    if html is not None:
+        check_folder(html, "--html")
     with working(f"Placing {model.name}"):
         options = SessionRequest(provider, level, disable, strict).options()
         prepared = stages.prepare(load_model(model), options, default_environment(), request)
+    if html is not None:
+        from ort_core.cli.graph_facts import graph_facts
+        from ort_core.cli.graph_page import graph_page
+
+        facts = graph_facts(prepared.model.graph, prepared.report, times)
+        html.write_text(graph_page(model.name, facts), encoding="utf-8")
     prepared.plan.close()
     if json:
-        print_json({"model": str(model), **prepared.report.as_dict()})
+        print_json({"model": str(model), **prepared.report.as_dict(), "page": None if html is None else str(html)})
         return
     _show(prepared.report)
     if nodes:
         _show_nodes(prepared.report)
+    if html is not None:
+        from ort_core.cli.console import output_console
+
+        output_console().print(f"page written to {html}")
+
+
+def _times(trace: Path | None, html: Path | None) -> dict[str, float]:
+    """Return the times of regions in a trace, by name; nothing without one."""
+    if trace is None:
+        return {}
+    from ort_core.cli.graph_page import region_times_ms
+
+    if html is None:
+        raise typer.BadParameter("times are shown on a page: give --html as well", param_hint="--trace")
+    try:
+        return region_times_ms(trace)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise typer.BadParameter(f"{trace} is no Chrome trace of a session: {error}", param_hint="--trace") from error
 
 
 def operators_text(nodes: tuple[NodePlacement, ...], limit: int = 8) -> str:

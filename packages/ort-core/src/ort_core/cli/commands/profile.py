@@ -1,4 +1,4 @@
-"""``ort profile``: where the time of a run goes, by operator and by node, and as a Chrome trace."""
+"""``ort profile``: where the time of a run goes, how far from the machine's limits, as tables, a trace and a page."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ def profile(
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE.json", help="Keep the Chrome trace (for Perfetto).")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE.html", help="Write a page with pictures (one file).")
+    ] = None,
     inputs: Inputs = None,
     shape: Shapes = None,
     dim: Dims = None,
@@ -52,14 +55,21 @@ def profile(
 
     if trace is not None:
         check_folder(trace, "--trace")
+    if html is not None:
+        check_folder(html, "--html")
     request = SessionRequest(provider, level, disable, False, threads)
     inputs_request = InputRequest(inputs, shape, dim, seed)
     with tempfile.TemporaryDirectory(prefix="ort-profile-") as folder:
-        written, run_ns = _record(model, inputs_request, request, Path(folder), warmup, iterations)
-        report = {"model": str(model), **summarise_trace(written, iterations, run_ns), "trace": None}
+        written, run_ns, ceilings = _record(model, inputs_request, request, Path(folder), warmup, iterations)
+        report = {"model": str(model), **summarise_trace(written, iterations, run_ns, ceilings), "trace": None}
         if trace is not None:
             shutil.move(written, trace)
             report["trace"] = str(trace)
+    report["page"] = None if html is None else str(html)
+    if html is not None:
+        from ort_core.cli.profile_page import profile_page
+
+        html.write_text(profile_page(report), encoding="utf-8")
     if json:
         print_json(report)
     else:
@@ -68,7 +78,7 @@ def profile(
 
 def _record(
     model: Path, inputs: Any, request: Any, folder: Path, warmup: int, iterations: int
-) -> tuple[Path, list[int]]:  # Any: an InputRequest and a SessionRequest, imported late
+) -> tuple[Path, list[int], dict[str, Any]]:  # Any: an InputRequest, a SessionRequest, Ceilings, imported late
     import time
 
     from ort_core.cli.console import working
@@ -90,11 +100,25 @@ def _record(
             start = time.perf_counter_ns()
             session.run(None, feeds.values)
             run_ns.append(time.perf_counter_ns() - start)
-    return Path(session.end_profiling()), run_ns
+    return Path(session.end_profiling()), run_ns, _ceilings(session.get_providers(), request.threads)
+
+
+def _ceilings(names: Sequence[str], threads: int) -> dict[str, Any]:  # Any: Ceilings, imported late
+    """Return what the devices of providers can do, of those that can measure it."""
+    from ort_core.cli.console import working
+    from ort_core.environment import default_environment
+    from ort_core.providers.thread_options import ThreadOptions
+
+    with working("Measuring the machine's ceilings"):
+        found = {
+            name: default_environment().get_provider(name)().measure_ceilings(ThreadOptions(threads)) for name in names
+        }
+    return {name: ceilings for name, ceilings in found.items() if ceilings is not None}
 
 
 def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as in the JSON document
     from ort_core.cli.console import output_console, time_text
+    from ort_core.cli.profile_report import ceiling_text
 
     console = output_console()
     if report["nodes"]:
@@ -107,20 +131,28 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
         f"one run: {time_text(report['run_ms'] * 1e6)}, in nodes {time_text(report['nodes_ms'] * 1e6)}, between them "
         f"{time_text(max(other, 0) * 1e6)} (mean of {report['iterations']} runs, with the profiler's own cost)"
     )
+    for name, each in report["ceilings"].items():
+        console.print(ceiling_text(name, each))
+    if report["page"]:
+        console.print(f"page written to {report['page']}")
     if report["trace"]:
         console.print(f"trace written to {report['trace']}; open it in https://ui.perfetto.dev or chrome://tracing")
 
 
 def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:  # Any: plain data
     from ort_core.cli.console import count_text, new_table, output_console, show_table, time_text
+    from ort_core.cli.profile_report import rate_texts
 
     details = ("calls",) if what == "operator" else ("operator", "output")
-    table = new_table((what, *details, "time", "share", "so far"), numbers=("calls", "time", "share", "so far"))
+    rates = ("GFLOP/s", "GB/s", "of ceiling") if any("gflops_per_s" in row for row in rows) else ()
+    columns = (what, *details, "time", "share", "so far", *rates)
+    table = new_table(columns, numbers=("calls", "time", "share", "so far", *rates))
     so_far = 0.0
     for row in rows[:top]:
         so_far += row["share"]
         cells = [str(row[detail]) for detail in details]
-        table.add_row(row["name"], *cells, time_text(row["ms"] * 1e6), f"{row['share']:.1%}", f"{so_far:.1%}")
+        cells += [time_text(row["ms"] * 1e6), f"{row['share']:.1%}", f"{so_far:.1%}"]
+        table.add_row(row["name"], *cells, *(rate_texts(row) if rates else ()))
     show_table(output_console(), table)
     if len(rows) > top:
         output_console().print(f"… and {count_text(len(rows) - top, f'more {what}')}; --top shows more\n")

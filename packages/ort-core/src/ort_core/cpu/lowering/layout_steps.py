@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.layout import channels_first_kernel, channels_last_kernel, pad_kernel
 from ort_core.cpu.lowering.steps import Argument, KernelText, pointer
-from ort_core.cpu.lowering.views import View, channels_last, count_of, ordered_strides
+from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import KnownDim
 
 if TYPE_CHECKING:
@@ -63,7 +63,16 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
         pointer(source), pointer(target), batch, height, width, source.strides[2], source.strides[0],
         target.strides[2], target.strides[0], top, bottom, left, right,
     ]  # fmt: skip
-    lowering.emit(kernel, arguments, [source.buffer], [target.buffer], count_of(shape), ("Pad",))
+    lowering.emit(
+        kernel,
+        arguments,
+        [source.buffer],
+        [target.buffer],
+        count_of(shape),
+        ("Pad",),
+        0,
+        moved_nbytes([source, target]),
+    )
     return target
 
 
@@ -86,4 +95,13 @@ def _emit_transpose(
     arguments: list[Argument] = [
         pointer(source), pointer(target), shape[0], 1, pixels, pixels, pixels, image, image, image,
     ]  # fmt: skip
-    lowering.emit(kernel, arguments, [source.buffer], [target.buffer], count_of(shape) * 2, ("Layout",))
+    lowering.emit(
+        kernel,
+        arguments,
+        [source.buffer],
+        [target.buffer],
+        count_of(shape) * 2,
+        ("Layout",),
+        0,
+        moved_nbytes([source, target]),
+    )

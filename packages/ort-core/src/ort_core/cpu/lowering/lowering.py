@@ -31,6 +31,7 @@ from ort_core.cpu.lowering.views import (
     collapse,
     count_of,
     dense_strides,
+    moved_nbytes,
     ordered_strides,
 )
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
@@ -187,11 +188,22 @@ class Lowering:
         work: KnownDim,
         operators: Operators,
         flops: KnownDim = 0,
+        nbytes: KnownDim | None = None,
     ) -> None:
         """Append a step."""
         self.kernels.setdefault(kernel.name, kernel)
         self.steps.append(
-            Step(kernel.name, tuple(arguments), tuple(reads), tuple(writes), work, tuple(operators), flops, self.node)
+            Step(
+                kernel.name,
+                tuple(arguments),
+                tuple(reads),
+                tuple(writes),
+                work,
+                tuple(operators),
+                flops,
+                self.node,
+                nbytes,
+            )
         )
 
     def is_member(self, node: Node | None) -> bool:
@@ -356,7 +368,8 @@ class Lowering:
         cost = 1 + operations(pending.expression) // 16
         self.emit(
             KernelText(name, function), arguments, [v.buffer for v in pending.inputs], [target.buffer], count * cost,
-            pending.operators, count,
+            pending.operators, count * max(1, operations(pending.expression) - len(pending.inputs)),
+            moved_nbytes([target, *pending.inputs]),
         )  # fmt: skip
         return target
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.lowering.views import Buffer, View
+from ort_core.cpu.sizes import evaluate
 from ort_core.plugin.ir import KnownDim, Node
+from ort_core.plugin.kernels import RegionWork
 
 
 class NotLowered(Exception):
@@ -31,7 +34,10 @@ Operators = tuple[Node | str, ...]  # what a step computes: nodes of the model, 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call; ``work`` estimates its cost in elements touched, for deciding on threads."""
+    """One kernel call; ``work`` estimates its cost in elements touched, for deciding on threads.
+
+    ``flops`` and ``nbytes`` are what reports compare with the machine's ceilings.
+    """
 
     kernel: str
     arguments: tuple[Argument, ...]
@@ -41,6 +47,12 @@ class Step:
     operators: Operators = ()
     flops: KnownDim = 0
     node: Node | None = None  # at whose lowering it was written
+    nbytes: KnownDim | None = None  # read and written at least
+
+    def work_at(self, sizes: Mapping[str, int]) -> RegionWork:
+        """Return the step's work under an assignment of the named sizes."""
+        nbytes = None if self.nbytes is None else evaluate(self.nbytes, sizes)
+        return RegionWork(evaluate(self.flops, sizes), nbytes)
 
 
 @dataclass(slots=True)

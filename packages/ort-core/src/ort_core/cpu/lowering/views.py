@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -146,3 +146,11 @@ def collapse(
     if not sizes:
         return [1], [[0] for _ in operands]
     return sizes, strides
+
+
+def moved_nbytes(views: Iterable[View]) -> KnownDim:
+    """Return the bytes of all elements of views, each element once."""
+    total: KnownDim = 0
+    for view in views:
+        total = total + count_of(view.shape) * view.buffer.itemsize
+    return total

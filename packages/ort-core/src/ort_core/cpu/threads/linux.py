@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}  # of the system call, by architecture
+_SET_AFFINITY_NUMBER = {"x86_64": 203, "aarch64": 122}
 _WAIT_PRIVATE, _WAKE_PRIVATE = 128, 129
 
 
 def primitives(triple: str) -> str:
-    """Return the IR of ``ort_start``, ``ort_wait`` and ``ort_wake``."""
+    """Return the IR of ``ort_start``, ``ort_wait``, ``ort_wake`` and ``ort_pin``."""
     number = _FUTEX_NUMBER[triple.split("-")[0]]
+    set_affinity = _SET_AFFINITY_NUMBER[triple.split("-")[0]]
     return f"""
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(i64)
@@ -33,6 +35,11 @@ define void @ort_wait(ptr %word, i32 %seen) {{
 
 define void @ort_wake(ptr %word) {{
   %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 {_WAKE_PRIVATE}, i32 2147483647)
+  ret void
+}}
+
+define void @ort_pin(ptr %mask, i64 %nbytes) {{
+  %r = call i64 (i64, ...) @syscall(i64 {set_affinity}, i64 0, i64 %nbytes, ptr %mask)
   ret void
 }}
 """

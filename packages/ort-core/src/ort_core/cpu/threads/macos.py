@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def primitives(triple: str) -> str:
-    """Return the IR of ``ort_start``, ``ort_wait`` and ``ort_wake``."""
+    """Return the IR of ``ort_start``, ``ort_wait``, ``ort_wake`` and ``ort_pin``."""
     return """
 ; sizes of pthread_mutex_t (64) and pthread_cond_t (48) of the 64-bit systems, with their static signatures
 @ort_mutex = internal global { i64, [7 x i64] } { i64 850045863, [7 x i64] zeroinitializer }
@@ -49,6 +49,11 @@ define void @ort_wake(ptr %word) {
   %a = call i32 @pthread_mutex_lock(ptr @ort_mutex)
   %b = call i32 @pthread_cond_broadcast(ptr @ort_condition)
   %c = call i32 @pthread_mutex_unlock(ptr @ort_mutex)
+  ret void
+}
+
+; macOS lets nobody choose a processor; the pool says so when it is asked to
+define void @ort_pin(ptr %mask, i64 %nbytes) {
   ret void
 }
 """

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
+import logging
 import os
+import sys
 import threading
 import time
 import weakref
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.jit import CompiledModule, host_target
-from ort_core.cpu.threads.pool_code import ALIVE, POOL_NBYTES, SIZE, SPINS, pool_text
+from ort_core.cpu.threads.pool_code import ALIVE, IDLE_SPINS, MASK_NBYTES, MASKS, POOL_NBYTES, SIZE, SPINS, pool_text
 from ort_core.cpu.threads.primitives import primitives_for
+from ort_core.cpu.threads.processors import available_threads
+from ort_core.plugin import ThreadOptions
 
 DEFAULT_SPINS = (
     3000  # pauses before a worker sleeps: 50 to 150 us, above the time between two steps, below a person's notice
 )
 _STOP_TIMEOUT_S = 1.0
+_TIMED_PAUSES = 2000
+
+log = logging.getLogger(__name__)
 
 
 class ThreadPool:
@@ -28,11 +38,21 @@ class ThreadPool:
     Args:
         num_threads: at least 1.
         spins: pauses that a worker makes before it sleeps; 0 to sleep at once.
+        idle_spins: the same between two runs; as ``spins`` when ``None``.
+        affinities: the processors of each worker, counted from 0; empty: any.
     """
 
-    def __init__(self, num_threads: int, spins: int = DEFAULT_SPINS) -> None:
+    def __init__(
+        self,
+        num_threads: int,
+        spins: int = DEFAULT_SPINS,
+        idle_spins: int | None = None,
+        affinities: Sequence[Sequence[int]] = (),
+    ) -> None:
         self.num_threads = max(1, num_threads)
         self._spins = spins
+        self._idle_spins = spins if idle_spins is None else idle_spins
+        self._masks = affinity_masks(affinities)
         self._lock = threading.Lock()
         self._start()
         _pools.add(self)
@@ -67,6 +87,8 @@ class ThreadPool:
         self._memory = raw[skip : skip + POOL_NBYTES // 8]
         self._address = int(self._memory.ctypes.data)
         self._memory[SPINS // 8] = self._spins
+        self._memory[IDLE_SPINS // 8] = self._idle_spins
+        self._memory[MASKS // 8] = self._masks.ctypes.data if self._masks.size else 0
         pointer, word = ctypes.c_void_p, ctypes.c_int64
         self._run = ctypes.CFUNCTYPE(word, pointer, pointer, word, word)(code.address("ort_pool_run"))
         self._stop = ctypes.CFUNCTYPE(None, pointer)(code.address("ort_pool_stop"))
@@ -108,19 +130,45 @@ if hasattr(os, "register_at_fork"):
 atexit.register(_at_exit)
 
 
-_shared: dict[int, ThreadPool] = {}
+_shared: dict[ThreadOptions, ThreadPool] = {}
 
 
-def shared_pool(num_threads: int = 0) -> ThreadPool:
-    """Return the process's pool of that many threads (0: as many as this process may use)."""
-    count = num_threads or available_threads()
-    if count not in _shared:
-        _shared[count] = ThreadPool(count)
-    return _shared[count]
+def shared_pool(options: ThreadOptions = ThreadOptions()) -> ThreadPool:  # noqa: B008 - immutable
+    """Return the process's pool for these options; ``num_threads`` 0: as many as this process may use."""
+    if not options.num_threads:
+        options = replace(options, num_threads=available_threads())
+    if options not in _shared:
+        _shared[options] = _pool_of(options)
+    return _shared[options]
 
 
-def available_threads() -> int:
-    """Return how many processors this process may use: its affinity mask and its container's quota count."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
+def _pool_of(options: ThreadOptions) -> ThreadPool:
+    if options.affinities and sys.platform == "darwin":
+        log.warning("macOS lets no program choose its processors; session.intra_op_thread_affinities has no effect")
+    spins = DEFAULT_SPINS
+    if options.spin_duration_us:
+        spins = max(1, round(options.spin_duration_us * 1000 / pause_ns()))
+    if not options.allow_spinning:
+        spins = 0
+    return ThreadPool(options.num_threads, spins, spins if options.spin_between_runs else 0, options.affinities)
+
+
+@functools.cache
+def pause_ns() -> float:
+    """Return how long one pause of a waiting worker takes here, in nanoseconds: 1 to 50 by processor."""
+    pause = ctypes.CFUNCTYPE(None, ctypes.c_int64)(_pool_code().address("ort_pause"))
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter_ns()
+        pause(_TIMED_PAUSES)
+        times.append((time.perf_counter_ns() - begin) / _TIMED_PAUSES)
+    return max(min(times), 0.1)
+
+
+def affinity_masks(affinities: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return a mask for each worker, uint8[workers, MASK_NBYTES]: ``p`` is bit ``p % 8`` of byte ``p // 8``."""
+    masks = np.zeros((len(affinities), MASK_NBYTES), np.uint8)
+    for mask, processors in zip(masks, affinities, strict=True):
+        for processor in processors:
+            mask[processor // 8] |= 1 << processor % 8
+    return masks

@@ -12,8 +12,11 @@ BARRIER, SERIAL = 1, 2  # flags of a step; a SERIAL one is run by thread 0 only
 STEP_WORDS = 3
 
 # Offsets in bytes into the pool's memory. Words that different threads write lie on cache lines of their own.
-GENERATION, ARRIVED, PHASE, DONE, JOB, BUSY, STARTED, SLEEPERS, SPINS, STOP, ALIVE, SIZE = (i * 128 for i in range(12))
-POOL_NBYTES = 12 * 128
+GENERATION, ARRIVED, PHASE, DONE, JOB, BUSY, STARTED, SLEEPERS, SPINS, STOP, ALIVE, SIZE, IDLE_SPINS, MASKS = (
+    i * 128 for i in range(14)
+)
+POOL_NBYTES = 14 * 128
+MASK_NBYTES = 128  # of one worker's affinity mask: a bit for each of 1,024 processors
 
 _PAUSE = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 _DECLARE = {"x86_64": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
@@ -23,24 +26,25 @@ def pool_text(triple: str, primitives: str) -> str:
     """Return the pool's module.
 
     ``ort_pool_start(pool)`` starts one worker, ``ort_pool_run(pool, steps, count, wanted)`` runs a
-    program and returns how many threads ran it, ``ort_pool_stop(pool)`` lets the workers go.
+    program and returns how many threads ran it, ``ort_pool_stop(pool)`` lets the workers go, ``ort_pause(count)``
+    makes pauses as a waiting worker does, to be timed.
     """
     arch = {"arm64": "aarch64"}.get(triple.split("-")[0], triple.split("-")[0])
     text = primitives + _DECLARE[arch] + _TEXT
     names = {
         "GENERATION": GENERATION, "ARRIVED": ARRIVED, "PHASE": PHASE, "DONE": DONE, "JOB": JOB, "BUSY": BUSY,
         "STARTED": STARTED, "SLEEPERS": SLEEPERS, "SPINS": SPINS, "STOP": STOP, "ALIVE": ALIVE, "SIZE": SIZE,
+        "IDLE_SPINS": IDLE_SPINS, "MASKS": MASKS,
     }  # fmt: skip
-    for name, offset in names.items():
+    for name, offset in sorted(names.items(), key=lambda item: -len(item[0])):  # no name is the start of a later one
         text = text.replace(f"@@{name}", f"getelementptr i8, ptr %pool, i64 {offset}")
-    return text.replace("$PAUSE", _PAUSE[arch])
+    return text.replace("$PAUSE", _PAUSE[arch]).replace("$MASK_NBYTES", str(MASK_NBYTES))
 
 
 _TEXT = """
 ; Wait until the word is no longer %seen: spin a while, then sleep.
-define internal void @await(ptr %pool, ptr %word, i32 %seen) {
+define internal void @await(ptr %pool, ptr %word, i32 %seen, ptr %spins.p) {
 entry:
-  %spins.p = @@SPINS
   %sleepers = @@SLEEPERS
   %limit = load i32, ptr %spins.p
   br label %look
@@ -92,6 +96,7 @@ define internal void @barrier(ptr %pool, i32 %threads) {
 entry:
   %arrived = @@ARRIVED
   %phase = @@PHASE
+  %spins = @@SPINS
   %mine = load atomic i32, ptr %phase acquire, align 4
   %before = atomicrmw add ptr %arrived, i32 1 acq_rel
   %count = add i32 %before, 1
@@ -102,7 +107,7 @@ open:
   call void @announce(ptr %pool, ptr %phase)
   ret void
 wait:
-  call void @await(ptr %pool, ptr %phase, i32 %mine)
+  call void @await(ptr %pool, ptr %phase, i32 %mine, ptr %spins)
   ret void
 }
 
@@ -155,15 +160,27 @@ entry:
   %done = @@DONE
   %stop = @@STOP
   %alive = @@ALIVE
+  %spins = @@IDLE_SPINS
+  %masks.p = @@MASKS
   %job1 = getelementptr i64, ptr %job, i64 1
   %job2 = getelementptr i64, ptr %job, i64 2
   %before = atomicrmw add ptr %started, i32 1 seq_cst
   %tid32 = add i32 %before, 1
   %tid = zext i32 %tid32 to i64
+  %masks = load ptr, ptr %masks.p
+  %anywhere = icmp eq ptr %masks, null
+  br i1 %anywhere, label %ready, label %pin
+pin:
+  %before64 = zext i32 %before to i64
+  %mask.at = mul i64 %before64, $MASK_NBYTES
+  %mask = getelementptr i8, ptr %masks, i64 %mask.at
+  call void @ort_pin(ptr %mask, i64 $MASK_NBYTES)
+  br label %ready
+ready:
   br label %idle
 idle:
-  %seen = phi i32 [0, %entry], [%now, %work]
-  call void @await(ptr %pool, ptr %generation, i32 %seen)
+  %seen = phi i32 [0, %ready], [%now, %work]
+  call void @await(ptr %pool, ptr %generation, i32 %seen, ptr %spins)
   %now = load atomic i32, ptr %generation acquire, align 4
   %ending = load atomic i32, ptr %stop acquire, align 4
   %over = icmp ne i32 %ending, 0
@@ -173,7 +190,7 @@ work:
   %count = load i64, ptr %job1
   %threads = load i64, ptr %job2
   call void @steps(ptr %pool, ptr %steps, i64 %count, i64 %tid, i64 %threads)
-  %finished = atomicrmw add ptr %done, i32 1 release
+  call void @announce(ptr %pool, ptr %done)
   br label %idle
 leave:
   %gone = atomicrmw sub ptr %alive, i32 1 seq_cst
@@ -201,6 +218,7 @@ entry:
   %busy = @@BUSY
   %done = @@DONE
   %size.p = @@SIZE
+  %spins = @@SPINS
   %job1 = getelementptr i64, ptr %job, i64 1
   %job2 = getelementptr i64, ptr %job, i64 2
   %size = load i64, ptr %size.p
@@ -228,9 +246,9 @@ together:
 wait:
   %count.done = load atomic i32, ptr %done acquire, align 4
   %all = icmp eq i32 %count.done, %others
-  br i1 %all, label %finish, label %pause
-pause:
-  $PAUSE
+  br i1 %all, label %finish, label %rest
+rest:
+  call void @await(ptr %pool, ptr %done, i32 %count.done, ptr %spins)
   br label %wait
 finish:
   store atomic i32 0, ptr %busy release, align 4
@@ -243,6 +261,19 @@ entry:
   %stop = @@STOP
   store atomic i32 1, ptr %stop seq_cst, align 4
   call void @announce(ptr %pool, ptr %generation)
+  ret void
+}
+
+define void @ort_pause(i64 %count) {
+entry:
+  br label %again
+again:
+  %n = phi i64 [0, %entry], [%n1, %again]
+  $PAUSE
+  %n1 = add i64 %n, 1
+  %more = icmp ult i64 %n1, %count
+  br i1 %more, label %again, label %out
+out:
   ret void
 }
 """

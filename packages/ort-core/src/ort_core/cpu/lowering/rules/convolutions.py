@@ -23,7 +23,7 @@ from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convoluti
 from ort_core.cpu.lowering.rules.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.rules.windows import pads_of, pair
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
-from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of
+from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -92,7 +92,8 @@ class ConvolutionAnchor:
                 words.extend([image.strides[2], image.strides[0]])
         flops = count_of(y.shape) * (2 * spec.depth)
         reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
-        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops)
+        moved = moved_nbytes([x, weights, y, *pending.inputs])
+        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved)
 
     def _spec(
         self, x: View, y: View, epilogue: Epilogue | None
@@ -176,7 +177,10 @@ def pooling(lowering: Lowering, node: Node) -> None:
         y.strides[2], y.strides[0],
     ]  # fmt: skip
     assert len(words) == POOLING.epilogue
-    lowering.emit(kernel_code, words, [x.buffer], [target.buffer], count_of(x.shape), (node,), count_of(x.shape))
+    lowering.emit(
+        kernel_code, words, [x.buffer], [target.buffer], count_of(x.shape), (node,), count_of(x.shape),
+        moved_nbytes([x, target]),
+    )  # fmt: skip
     lowering.set(node.output, target)
 
 

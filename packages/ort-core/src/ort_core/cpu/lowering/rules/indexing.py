@@ -5,7 +5,7 @@ from __future__ import annotations
 from ort_core.cpu.codegen.gather import gather_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.views import count_of
+from ort_core.cpu.lowering.views import count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, Node
 
 
@@ -25,5 +25,7 @@ def gather(lowering: Lowering, node: Node) -> None:
         count_of(indices.shape), table.shape[axis], row,
     )  # fmt: skip
     reads = (table.buffer, indices.buffer)
-    lowering.emit(KernelText(name, function), arguments, reads, (target.buffer,), count_of(target.shape), (node,))
+    count = count_of(target.shape)
+    moved = moved_nbytes([indices]) + 2 * count * table.buffer.itemsize
+    lowering.emit(KernelText(name, function), arguments, reads, (target.buffer,), count, (node,), 0, moved)
     lowering.set(node.output, target)

@@ -20,7 +20,7 @@ from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.quantized import quantized_constant
 from ort_core.cpu.lowering.rules.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of
+from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -117,7 +117,7 @@ class Product:
         flops = count_of(pending.shape) * depth * 2
         lowering.emit(
             KernelText(name, text.replace("$name", name)), words, reads, [target.buffer, scratch], flops // 32 + 1,
-            pending.operators, flops,
+            pending.operators, flops, moved_nbytes([self.a, b, target, *pending.inputs]),
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
-from ort_core.cpu.lowering.views import broadcast_strides, collapse, count_of
+from ort_core.cpu.lowering.views import broadcast_strides, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element, exp, log, row_value, unary
 
@@ -237,7 +237,7 @@ def _emit_rows(
     elements = count_of(shape)
     lowering.emit(
         KernelText(name, function), arguments, [v.buffer for v in state.inputs], [t.buffer for t in targets],
-        elements * work, (node,), elements,
+        elements * work, (node,), elements * work, moved_nbytes([*targets, *state.inputs]),
     )  # fmt: skip
     for value, target in zip(outputs, targets):
         _, declared = tensor_type(value)
@@ -256,7 +256,7 @@ def _emit_scalars(
         arguments.extend(each[:-1])
     lowering.emit(
         KernelText(name, function), arguments, [v.buffer for v in state.inputs], [target.buffer], count_of(shape),
-        (node,), count_of(shape),
+        (node,), count_of(shape), moved_nbytes([target, *state.inputs]),
     )  # fmt: skip
     lowering.set(node.output, target)
 

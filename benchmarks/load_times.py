@@ -1,0 +1,48 @@
+"""How long a model takes to load: the first time ever, with our artefact cache filled, and in onnxruntime.
+
+Every figure is the median over processes of their own that do nothing else; the model's file is in the system's page
+cache for all of them. "First ever" starts with an empty artefact cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROUNDS = 5
+FIRST_ROUNDS = 2  # compiling from nothing varies little and takes long
+_LOAD = """
+import json, sys, time
+import {module} as engine
+options = engine.SessionOptions()
+options.intra_op_num_threads = {threads}
+start = time.perf_counter()
+session = engine.InferenceSession({model!r}, options, providers=["CPUExecutionProvider"])
+print(json.dumps(time.perf_counter() - start))
+"""
+
+
+def load_times(model: Path, threads: int) -> dict[str, float]:
+    """Return seconds by what was loaded: ``first``, ``cached`` and ``onnxruntime``, in turns."""
+    times: dict[str, list[float]] = {"first": [], "cached": [], "onnxruntime": []}
+    with tempfile.TemporaryDirectory(prefix="ort-bench-cache-") as filled:
+        for _ in range(FIRST_ROUNDS):
+            with tempfile.TemporaryDirectory(prefix="ort-bench-cache-") as empty:
+                times["first"].append(_seconds("ort_core", model, threads, empty))
+        _seconds("ort_core", model, threads, filled)
+        for _ in range(ROUNDS):
+            times["cached"].append(_seconds("ort_core", model, threads, filled))
+            times["onnxruntime"].append(_seconds("onnxruntime", model, threads, filled))
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
+
+
+def _seconds(module: str, model: Path, threads: int, cache: str) -> float:
+    program = _LOAD.format(module=module, model=str(model), threads=threads)
+    environment = {**os.environ, "ORT_CACHE_DIR": cache}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    return float(json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,1 @@
+"""What pages are made of: markup, style and script, read as text."""

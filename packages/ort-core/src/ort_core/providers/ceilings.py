@@ -1,0 +1,42 @@
+"""Ceilings: how fast a device can compute and move data, measured; what a profile compares regions with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """Bytes per second over data of a size: small data lies in caches.
+
+    Attributes:
+        nbytes: size of the data that was read and written over and over.
+        bytes_per_s: what one pass moved per second.
+    """
+
+    nbytes: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What a device reached when it did nothing else.
+
+    Attributes:
+        num_threads: threads that took part; 1 for devices without.
+        flops_per_s: float32 operations per second, a fused multiply-add counted as two.
+        bandwidths: by size of the data, smallest first; not empty.
+    """
+
+    num_threads: int
+    flops_per_s: float
+    bandwidths: tuple[Bandwidth, ...]
+
+    def bytes_per_s(self, nbytes: int) -> float:
+        """Return what data of that size can move at: the figure of the smallest measured size that holds it."""
+        return next((b.bytes_per_s for b in self.bandwidths if b.nbytes >= nbytes), self.bandwidths[-1].bytes_per_s)
+
+    def least_seconds(self, flops: int, nbytes: int | None) -> float:
+        """Return the time below which nothing can do that work here (the roofline model, Williams et al. 2009)."""
+        moving = nbytes / self.bytes_per_s(nbytes) if nbytes else 0.0
+        return max(flops / self.flops_per_s, moving)

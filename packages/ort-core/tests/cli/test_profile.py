@@ -1,0 +1,132 @@
+"""``ort profile``: rates and ceilings of regions, the page, and what providers measure."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ort_core.cli.profile_page import kind_of, profile_page
+from ort_core.cli.profile_report import summarise_trace
+from ort_core.cpu.provider import CpuExecutionProvider
+from ort_core.plugin import Bandwidth, Ceilings, ThreadOptions
+
+CEILINGS = Ceilings(2, 100e9, (Bandwidth(1 << 20, 50e9), Bandwidth(1 << 30, 10e9)))
+
+
+def event(name: str, ns: int, **work: object) -> dict[str, object]:
+    args = {
+        "op_name": "MatMul",
+        "provider": "P",
+        "node_index": name,
+        "output_type_shape": [],
+        "duration_ns": ns,
+        **work,
+    }
+    return {"cat": "Node", "tid": 1, "ts": 0, "dur": ns // 1000, "name": f"{name}_kernel_time", "args": args}
+
+
+def summary(tmp_path, *events):
+    (tmp_path / "t.json").write_text(json.dumps(events))
+    return summarise_trace(tmp_path / "t.json", 1, [10**7], {"P": CEILINGS})
+
+
+@pytest.fixture
+def products(tmp_path):
+    """A model of one product and one activation, and its path."""
+    weights = numpy_helper.from_array(np.ones((64, 48), np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Tanh", ["a"], ["y"], "tanh")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [32, 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [32, 48])
+    graph = helper.make_graph(nodes, "products", [x], [y], [weights])
+    path = tmp_path / "products.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    return path
+
+
+def test_region_that_computes_is_held_against_the_operations_per_second(tmp_path):
+    row = summary(tmp_path, event("a", 1_000_000, flops=50_000_000, bytes=1000))["nodes"][0]
+    assert row["gflops_per_s"] == pytest.approx(50)
+    assert (row["bound"], row["ceiling_share"]) == ("compute", pytest.approx(0.5))
+
+
+def test_region_that_moves_data_is_held_against_the_bandwidth_of_its_size(tmp_path):
+    small, large = (event(n, 1_000_000, flops=1, bytes=b) for n, b in (("a", 1 << 20), ("b", 1 << 22)))
+    rows = {row["name"]: row for row in summary(tmp_path, small, large)["nodes"]}
+    assert rows["a"]["ceiling_share"] == pytest.approx((1 << 20) / 50e9 / 1e-3)
+    assert rows["b"]["ceiling_share"] == pytest.approx((1 << 22) / 10e9 / 1e-3)
+    assert rows["a"]["bound"] == rows["b"]["bound"] == "memory"
+
+
+def test_region_of_unknown_work_has_no_rates(tmp_path):
+    assert "gflops_per_s" not in summary(tmp_path, event("a", 1000))["nodes"][0]
+    row = summary(tmp_path, event("a", 1000, flops=10, bytes=None))["nodes"][0]
+    assert row["gbytes_per_s"] is None
+
+
+def test_fused_product_reports_the_operations_and_bytes_of_its_sizes(ort, products):
+    data = ort("profile", products, "--json", "--threads", "1").data
+    row = next(row for row in data["nodes"] if "MatMul" in row["operator"])
+    assert row["flops"] == 2 * 32 * 48 * 64
+    least = 4 * (32 * 64 + 64 * 48 + 32 * 48)
+    assert least <= row["nbytes"] <= 2 * least, "weights are packed in panels, which may be wider than the matrix"
+    assert 0 < row["ceiling_share"] < 2
+    assert data["ceilings"]["CPUExecutionProvider"]["num_threads"] == 1
+
+
+def test_processor_computes_faster_than_it_reads_and_small_data_faster_than_large():
+    ceilings = CpuExecutionProvider().measure_ceilings(ThreadOptions(1))
+    assert ceilings is not None
+    small, large = ceilings.bandwidths[0], ceilings.bandwidths[-1]
+    assert small.nbytes < large.nbytes
+    assert ceilings.flops_per_s > 1e9
+    assert small.bytes_per_s > large.bytes_per_s > 1e8
+
+
+class Tags(HTMLParser):
+    """Counts the tags of a page and collects what it would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append(tag)
+        self.fetched += [value for key, value in attrs if key in ("src", "href")]
+
+
+def test_page_has_every_region_in_the_strip_the_roofline_and_the_table_and_fetches_nothing(ort, products, tmp_path):
+    page = tmp_path / "p.html"
+    result = ort("profile", products, "--html", page, "--json")
+    assert result.code == 0, result.err
+    tags = Tags()
+    tags.feed(page.read_text(encoding="utf-8"))
+    regions = len(result.data["nodes"])
+    assert tags.found.count("rect") == regions
+    assert tags.found.count("tr") == regions + 1
+    assert tags.found.count("circle") == sum(
+        1 for row in result.data["nodes"] if row.get("flops") and row.get("nbytes")
+    )
+    assert tags.found.count("circle") > 0
+    assert not tags.fetched
+
+
+def test_page_shows_names_as_text_whatever_they_hold(tmp_path):
+    report = summary(tmp_path, event("<script>alert(1)</script>", 1000, flops=10, bytes=10))
+    page = profile_page({"model": "<b>.onnx", **report})
+    assert "<script>alert" not in page
+    assert "&lt;b&gt;.onnx" in page
+    assert not re.search(r"\bnan\b|\binf\b", page)
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [("MatMul+Gelu", "product"), ("Softmax", "normalisation, softmax, sums"), ("Add+Mul", "elementwise and others")],
+)
+def test_regions_are_coloured_by_what_dominates_them(operator, kind):
+    assert kind_of(operator) == kind
