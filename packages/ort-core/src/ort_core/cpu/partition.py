@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.codegen.scalar_printer import converts_halves
+from ort_core.cpu.lowering.lowering import Lowering, computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.rule_table import NARROW, RULES
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
@@ -167,7 +168,7 @@ class CpuPartition(CompiledPartition):
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
         for node in graph:
-            reason = _unsupported(node)
+            reason = _unsupported(node, target)
             if reason is not None:
                 self.refusals[node] = reason
         done: list[tuple[tuple[Node, ...], NativeProgram]] = []
@@ -275,20 +276,22 @@ def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tupl
         if value is None or not isinstance(value.type, TensorType) or value.type.shape is None:
             found.append(None)
             continue
-        dtype, shape = tensor_type(value)
+        dtype, shape = stored_type(value)
         concrete = [evaluate(size, sizes) for size in shape]
         found.append(np.broadcast_to(np.empty((), dtype.numpy), concrete))
     return tuple(found)
 
 
-def _unsupported(node: Node) -> str | None:
+def _unsupported(node: Node, target: Target) -> str | None:
     if (node.domain, node.op_type) not in RULES:
         return f"{node.op_type} is not generated"
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
-        if value.type.dtype not in (NARROW_TYPES if node.op_type in NARROW else WIDE_TYPES):
+        if computed_type(value.type.dtype) not in (NARROW_TYPES if node.op_type in NARROW else WIDE_TYPES):
             return f"{value.type.dtype.text} is not generated"
+        if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
+            return "the processor does not convert float16"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):
             tensor_type(value)
@@ -297,11 +300,18 @@ def _unsupported(node: Node) -> str | None:
     return None
 
 
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and computed_type(value.type.dtype) is DataType.FLOAT
+
+
 def _pays(group: Sequence[Node]) -> bool:
     floats = [
         n
         for n in group
-        if any(isinstance(v.type, TensorType) and v.type.dtype is DataType.FLOAT for v in n.present_outputs())
+        if any(
+            isinstance(v.type, TensorType) and computed_type(v.type.dtype) is DataType.FLOAT
+            for v in n.present_outputs()
+        )
     ]
     return len(floats) >= MIN_NODES or any(node.op_type in HEAVY for node in group)
 

@@ -146,7 +146,7 @@ class Lowering:
         dtype, own = tensor_type(value)
         shape = tuple(own if shape is None else shape)
         final = self._final_name(value)
-        if final is None:
+        if final is None or stored_type(final)[0] is not dtype:
             return self.new_view(dtype, shape)
         index = self._output_index[final]
         return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
@@ -232,7 +232,7 @@ class Lowering:
         array = self.constant_of(value)
         if array is None or array.size != 1 or len(array.shape) > 1:
             return None
-        return lift(array.reshape(-1)[0].item(), DataType.from_numpy(array.dtype))
+        return lift(array.reshape(-1)[0].item(), computed_type(DataType.from_numpy(array.dtype)))
 
     def fuse(self, node: Node, inputs: Sequence[Value], shape: Sequence[KnownDim]) -> tuple[FusionState, list[Scalar]]:
         """Return the operands of an elementwise node, with at most one anchor taken in."""
@@ -288,23 +288,34 @@ class Lowering:
             index = self._output_index[value]
             if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
                 continue
-            from ort_core.plugin.loops import element
-
-            dtype, shape = tensor_type(value)
+            dtype, shape = stored_type(value)
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
-            if view.order and is_channels_last(view):
+            if view.order and is_channels_last(view) and view.dtype is dtype:
                 emit_channels_first(self, view, target)
                 continue
-            self._store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
+            if view.dtype is not dtype:
+                view = self.contiguous(value)
+            self._store_elementwise(self._converted(view, dtype), target)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
+        stored = stored_type(value)[0]
         array = self.constant_of(value)
         if array is not None:
-            return self.constant_view(array, dtype)
+            return self.constant_view(array if stored is dtype else array.astype(dtype.numpy), dtype)
         self.inputs.append(value)
-        buffer = Buffer(dtype, count_of(shape), Place.INPUT, len(self.inputs) - 1)
-        return View(buffer, shape, dense_strides(shape))
+        buffer = Buffer(stored, count_of(shape), Place.INPUT, len(self.inputs) - 1)
+        view = View(buffer, shape, dense_strides(shape))
+        if stored is dtype:
+            return view
+        return self._store_elementwise(self._converted(view, dtype), self.new_view(dtype, shape))
+
+    def _converted(self, view: View, dtype: DataType) -> PendingElementwise:
+        """Return a view's elements as another type; where it has that type, as they are."""
+        from ort_core.plugin.loops import cast, element
+
+        word = "Copy" if view.dtype is dtype else "Cast"
+        return PendingElementwise(cast(element(0, view.dtype), dtype), (view,), view.shape, (word,))
 
     def _forced(self, value: Value, pending: Pending) -> View:
         asking, self.node = self.node, value.producer
@@ -395,8 +406,23 @@ def _order_of(pending: Pending) -> tuple[int, ...]:
     return next((order for order in orders if order), ())
 
 
+def computed_type(dtype: DataType) -> DataType:
+    """Return the type that elements have in registers: float16 is computed, and kept within a group, as float32."""
+    return DataType.FLOAT if dtype is DataType.FLOAT16 else dtype
+
+
 def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
-    """Return a value's element type and shape, all sizes known or symbolic.
+    """Return the element type that a value has within a group, and its shape, all sizes known or symbolic.
+
+    Raises:
+        NotLowered: something of it is unknown.
+    """
+    dtype, shape = stored_type(value)
+    return computed_type(dtype), shape
+
+
+def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
+    """Return a value's element type outside of the group and its shape, all sizes known or symbolic.
 
     Raises:
         NotLowered: something of it is unknown.

@@ -20,7 +20,16 @@ from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.quantized import quantized_constant
 from ort_core.cpu.lowering.rules.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, moved_nbytes
+from ort_core.cpu.lowering.views import (
+    Buffer,
+    Place,
+    View,
+    broadcast_strides,
+    collapse,
+    count_of,
+    dense_strides,
+    moved_nbytes,
+)
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -178,6 +187,10 @@ def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | 
     if constant is None and (quantized := quantized_constant(lowering, value)) is not None:
         constant = quantized.real()
         return lowering.constant_view(constant, F32), constant if constant.ndim == 2 else None
+    if constant is not None and constant.ndim == 2 and value is not None and constant.dtype == np.float16:
+        # Packed as float32 from the halves: of the matrix itself only the shape is used.
+        shape = tensor_type(value)[1]
+        return View(Buffer(F32, constant.size, Place.CONSTANT), shape, dense_strides(shape)), constant
     return lowering.view(value), constant if constant is not None and constant.ndim == 2 else None
 
 
