@@ -6,7 +6,7 @@ somebody needs them in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -63,6 +63,7 @@ class Lowering:
         self.node: Node | None = None  # being lowered
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
+        self._made: dict[Hashable, KernelText] = {}
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
         self._output_index = {value: index for index, value in enumerate(outputs)}
@@ -124,6 +125,12 @@ class Lowering:
         """Return a new view in the arena without gaps: row-major, or with its axes in ``order``."""
         strides = ordered_strides(shape, order) if order else dense_strides(shape)
         return View(Buffer(dtype, count_of(shape), Place.ARENA), tuple(shape), strides, 0, order)
+
+    def kernel(self, key: Hashable, make: Callable[[], KernelText]) -> KernelText:
+        """Return the kernel for a key, its text written once: layers of one structure are many."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def is_output(self, value: Value) -> bool:
         """Return whether the group returns a value (or a reshape of it that nobody else reads)."""

@@ -96,6 +96,23 @@ class FusionState:
         return pending.expression
 
 
+def structure_of(expression: Scalar) -> tuple[object, ...]:
+    """Return what two expressions have in common that compute the same in the same order; it can be hashed."""
+    numbers: dict[int, int] = {}
+    found: list[tuple[object, ...]] = []
+
+    def walk(node: Scalar) -> int:
+        if id(node) not in numbers:
+            arguments = tuple(walk(argument) for argument in node.arguments)
+            numbers[id(node)] = len(found)
+            # The text of a value tells 0.0 from -0.0 and True from 1, which are equal.
+            found.append((node.operation, node.dtype, arguments, node.index, repr(node.value)))
+        return numbers[id(node)]
+
+    walk(expression)
+    return tuple(found)
+
+
 def is_cheap(expression: Scalar) -> bool:
     """Return whether computing an expression again costs less than storing and loading its result."""
     return operations(expression) <= 6

@@ -28,7 +28,7 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
 )
 from ort_core.cpu.lowering.layout_steps import kernel_text
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.pending import PendingAnchor, structure_of
 from ort_core.cpu.lowering.quantized import float_constant
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, collapse, count_of
@@ -36,6 +36,7 @@ from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar, cast, element
 
 F32, I32 = DataType.FLOAT, DataType.INT32
+SUM = element(0, I32)  # stands for any expression where those are compared by structure
 RESULTS = frozenset({F32, I32, DataType.UINT8, DataType.INT8, DataType.INT16, DataType.UINT16})
 MAX_OPERANDS = 10
 PIXEL_DIMS = 3  # that the kernel steps through: images, rows, pixels
@@ -196,7 +197,10 @@ class IntegerAnchor:
             (self.weights.shape[2], self.weights.shape[3]), self.strides, self.dilations, self.groups, width, x_pixel,
         )  # fmt: skip
         machine = lowering.target
-        kernel = kernel_text("bytes", lambda name: module_text(integer_convolution_kernel(name, spec, machine)))
+        kernel = lowering.kernel(
+            (replace(spec, expression=SUM), structure_of(spec.expression)),
+            lambda: kernel_text("bytes", lambda name: module_text(integer_convolution_kernel(name, spec, machine))),
+        )
         stored = F32 if spec.is_depthwise else DataType.INT8
         packed = lowering.constant_view(pack_weights(spec, self.weights, machine), stored)
         x, y = strides[0], strides[1]
