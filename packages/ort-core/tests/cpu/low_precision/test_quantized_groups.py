@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto, helper
 from test_groups import FLOAT, N, model_of, session
 
 from ort_core.cpu.partition import CpuPartition
-from ort_core.tolerances import compare
+from ort_core.tolerances import ToleranceName, compare
 
 U8, I8 = TensorProto.UINT8, TensorProto.INT8
 RANDOM = np.random.default_rng(11)
@@ -45,7 +45,7 @@ def run_native(model: ModelProto, feeds: Mapping[str, np.ndarray], *, whole: boo
     return list(ran.run(None, dict(feeds)))
 
 
-def check(model: ModelProto, feeds: Mapping[str, np.ndarray], name: str = "exact") -> None:
+def check(model: ModelProto, feeds: Mapping[str, np.ndarray], name: ToleranceName = "exact") -> None:
     """Compare with onnxruntime: integers exactly, or within one step where a float is rounded (``approximate``)."""
     found = run_native(model, feeds)
     expected = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
@@ -53,7 +53,7 @@ def check(model: ModelProto, feeds: Mapping[str, np.ndarray], name: str = "exact
     )
     for number, (mine, its) in enumerate(zip(found, expected, strict=True)):
         assert (mine.dtype, mine.shape) == (its.dtype, its.shape)
-        comparison = compare(mine, its, "approximate" if its.dtype.kind == "f" else name)  # type: ignore[arg-type]
+        comparison = compare(mine, its, "approximate" if its.dtype.kind == "f" else name)
         assert comparison.passes, f"output {number}: {comparison}"
 
 
