@@ -21,7 +21,7 @@ from ort_core.cpu.codegen.code_cache import compiled, compiled_late
 from ort_core.cpu.codegen.emitter import Emitter, module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import LateText
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering, stored_type, tensor_type
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.order import StepOrder
@@ -90,8 +90,8 @@ class NativeProgram:
         self.steps: tuple[Step, ...] = tuple(lowering.steps)
         self._pool = pool
         self._modules, self._addresses = _compile(lowering, lowering.target)
-        self._types = [tensor_type(value) for value in self.inputs]
-        self._out_types = [tensor_type(value) for value in self.outputs]
+        self._types = [stored_type(value) for value in self.inputs]
+        self._out_types = [stored_type(value) for value in self.outputs]
         self._bindings = bindings(self._types)
         self._equal = tuple(lowering.equal)
         self._slots = _Slots(self.steps)

@@ -6,8 +6,9 @@ somebody needs them in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
@@ -41,11 +42,20 @@ from ort_core.cpu.lowering.views import (
 )
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
-from ort_core.plugin.loops import ElementMeaning, Scalar, element, lift, meaning_of, operations
+from ort_core.plugin.loops import ElementMeaning, Scalar, cast, element, lift, meaning_of, operations
 from ort_core.plugin.ops import VersionTable
 
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
 SPREAD = 16  # floats, a cache line, between rows that would
+
+
+class Quantized(Protocol):
+    """Real values that integers in memory stand for."""
+
+    def expression(self, lowering: Lowering) -> PendingElementwise:
+        """Return the values as an expression over the stored integers."""
+
+
 VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 
 
@@ -71,6 +81,8 @@ class Lowering:
         self.outputs: list[Value] = list(outputs)
         self.node: Node | None = None  # being lowered
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
+        self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
+        self._made: dict[Hashable, KernelText] = {}
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
         self._output_index = {value: index for index, value in enumerate(outputs)}
@@ -152,6 +164,12 @@ class Lowering:
         strides = ordered_strides(shape, order) if order else dense_strides(shape)
         return View(Buffer(dtype, count_of(shape), Place.ARENA), tuple(shape), strides, 0, order)
 
+    def kernel(self, key: Hashable, make: Callable[[], KernelText]) -> KernelText:
+        """Return the kernel for a key, its text written once: layers of one structure are many."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
     def is_output(self, value: Value) -> bool:
         """Return whether the group returns a value (or a reshape of it that nobody else reads)."""
         return self._final_name(value) is not None
@@ -181,7 +199,7 @@ class Lowering:
         dtype, own = tensor_type(value)
         shape = tuple(own if shape is None else shape)
         final = self._final_name(value)
-        if final is None:
+        if final is None or stored_type(final)[0] is not dtype:
             return self.new_view(dtype, shape)
         index = self._output_index[final]
         return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
@@ -248,6 +266,10 @@ class Lowering:
             )
         )
 
+    def is_member(self, node: Node | None) -> bool:
+        """Return whether a node is one of the group."""
+        return node in self._members
+
     # elementwise ------------------------------------------------------------------------------------------------------
 
     def spread(self, view: View, shape: Sequence[KnownDim]) -> View:
@@ -283,7 +305,7 @@ class Lowering:
         array = self.constant_of(value)
         if array is None or array.size != 1 or len(array.shape) > 1:
             return None
-        return lift(array.reshape(-1)[0].item(), DataType.from_numpy(array.dtype))
+        return lift(array.reshape(-1)[0].item(), computed_type(DataType.from_numpy(array.dtype)))
 
     def fuse(self, node: Node, inputs: Sequence[Value], shape: Sequence[KnownDim]) -> tuple[FusionState, list[Scalar]]:
         """Return the operands of an elementwise node, with at most one anchor taken in."""
@@ -293,19 +315,42 @@ class Lowering:
             known = self._values.get(value)
             if (
                 isinstance(known, PendingAnchor)
-                and tensor_type(node.output)[0] is known.dtype  # an anchor stores no other type
+                and tensor_type(node.output)[0] in known.anchor.result_types
                 and not known.order
                 and known.shape == tuple(shape)
                 and self.is_single_use(value)
             ):
-                others = [self.view(v) for v in inputs if v is not value and self.constant_scalar(v) is None]
+                others = [w for v in inputs if v is not value for w in self._read_beside_anchor(v)]
                 if known.anchor.can_fuse(shape, [*known.inputs, *others]):
                     absorbed[value] = state.absorbed(known)
                     break
         scalars = []
+        # The product of two scales is read, not compiled in: layers that differ in it alone share their code.
+        is_number = node.op_type == "Mul" and count_of(shape) == 1 and tensor_type(node.output)[0] is DataType.FLOAT
         for value in inputs:
-            scalars.append(absorbed[value] if value in absorbed else self.operand(value, state, shape))
+            if value in absorbed:
+                scalars.append(absorbed[value])
+            elif is_number and self.constant_scalar(value) is not None:
+                scalars.append(state.add(self.view(value)))
+            else:
+                scalars.append(self.operand(value, state, shape))
         return state, scalars
+
+    def _read_beside_anchor(self, value: Value) -> Sequence[View]:
+        """Return the views that an anchor's epilogue reads for an operand, computing it now unless it is small.
+
+        Small elements (quantised ones) are read as they are and widened in the epilogue; so are single numbers.
+        """
+        if self.constant_scalar(value) is not None:
+            return ()
+        quantized = self.quantized.get(value)
+        if isinstance(self._values.get(value), PendingAnchor) and quantized is not None:
+            self._values[value] = quantized.expression(self)
+        known = self._values.get(value)
+        if not isinstance(known, PendingElementwise) or not is_cheap(known.expression):
+            return (self.view(value),)
+        is_small = all(view.dtype.bits < 32 or count_of(view.shape) == 1 for view in known.inputs)
+        return known.inputs if is_small else (self.view(value),)
 
     # inside -----------------------------------------------------------------------------------------------------------
 
@@ -316,22 +361,33 @@ class Lowering:
             index = self._output_index[value]
             if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
                 continue
-            dtype, shape = tensor_type(value)
+            dtype, shape = stored_type(value)
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
-            if view.order and is_channels_last(view):
+            if view.order and is_channels_last(view) and view.dtype is dtype:
                 emit_channels_first(self, view, target)
                 continue
-            self.store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
+            if view.dtype is not dtype:
+                view = self.contiguous(value)
+            self.store_elementwise(self._converted(view, dtype), target)
         self.steps = _needed(self.steps)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
+        stored = stored_type(value)[0]
         array = self.constant_of(value)
         if array is not None:
-            return self.constant_view(array, dtype)
+            return self.constant_view(array if stored is dtype else array.astype(dtype.numpy), dtype)
         self.inputs.append(value)
-        buffer = Buffer(dtype, count_of(shape), Place.INPUT, len(self.inputs) - 1)
-        return View(buffer, shape, dense_strides(shape))
+        buffer = Buffer(stored, count_of(shape), Place.INPUT, len(self.inputs) - 1)
+        view = View(buffer, shape, dense_strides(shape))
+        if stored is dtype:
+            return view
+        return self.store_elementwise(self._converted(view, dtype), self.new_view(dtype, shape))
+
+    def _converted(self, view: View, dtype: DataType) -> PendingElementwise:
+        """Return a view's elements as another type; where it has that type, as they are."""
+        word = "Copy" if view.dtype is dtype else "Cast"
+        return PendingElementwise(cast(element(0, view.dtype), dtype), (view,), view.shape, (word,))
 
     def _forced(self, value: Value, pending: Pending) -> View:
         asking, self.node = self.node, value.producer
@@ -482,8 +538,23 @@ def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
     return next((order for order in orders if order), ())
 
 
+def computed_type(dtype: DataType) -> DataType:
+    """Return the type that elements have in registers: float16 is computed, and kept within a group, as float32."""
+    return DataType.FLOAT if dtype is DataType.FLOAT16 else dtype
+
+
 def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
-    """Return a value's element type and shape, all sizes known or symbolic.
+    """Return the element type that a value has within a group, and its shape, all sizes known or symbolic.
+
+    Raises:
+        NotLowered: something of it is unknown.
+    """
+    dtype, shape = stored_type(value)
+    return computed_type(dtype), shape
+
+
+def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
+    """Return a value's element type outside of the group and its shape, all sizes known or symbolic.
 
     Raises:
         NotLowered: something of it is unknown.

@@ -37,6 +37,10 @@ class Anchor(Protocol):
     def operator(self) -> str:
         """Its name in reports."""
 
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """The element types that it can store, and so those of the expressions that it takes in."""
+
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether the epilogue can read these views over the result's shape."""
 
@@ -121,6 +125,23 @@ class FusionState:
         self.anchor = pending
         self.inputs = list(pending.inputs)
         return pending.expression
+
+
+def structure_of(expression: Scalar) -> tuple[object, ...]:
+    """Return what two expressions have in common that compute the same in the same order; it can be hashed."""
+    numbers: dict[int, int] = {}
+    found: list[tuple[object, ...]] = []
+
+    def walk(node: Scalar) -> int:
+        if id(node) not in numbers:
+            arguments = tuple(walk(argument) for argument in node.arguments)
+            numbers[id(node)] = len(found)
+            # The text of a value tells 0.0 from -0.0 and True from 1, which are equal.
+            found.append((node.operation, node.dtype, arguments, node.index, repr(node.value)))
+        return numbers[id(node)]
+
+    walk(expression)
+    return tuple(found)
 
 
 def is_cheap(expression: Scalar) -> bool:

@@ -18,8 +18,19 @@ from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
 from ort_core.cpu.codegen.packing import pack_panels
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.quantized import quantized_constant
+from ort_core.cpu.lowering.rules.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
-from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, moved_nbytes
+from ort_core.cpu.lowering.views import (
+    Buffer,
+    Place,
+    View,
+    broadcast_strides,
+    collapse,
+    count_of,
+    dense_strides,
+    moved_nbytes,
+)
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -34,6 +45,11 @@ class Product:
     b: View
     packed: np.ndarray | None
     operator: str
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Products are float32."""
+        return frozenset({F32})
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether the epilogue can read these views: float32, dense or constant along the columns."""
@@ -125,6 +141,8 @@ class Product:
 
 def matmul(lowering: Lowering, node: Node) -> None:
     """MatMul: numpy's semantics for two operands of rank 2 and more."""
+    if quantized_product(lowering, node):
+        return
     _, shape = tensor_type(node.output)
     a, b = node.input(0), node.input(1)
     left, right = lowering.view(a), _right(lowering, b)
@@ -145,6 +163,8 @@ def matmul(lowering: Lowering, node: Node) -> None:
 
 def gemm(lowering: Lowering, node: Node) -> None:
     """Gemm: ``alpha A' B' + beta C``."""
+    if quantized_product(lowering, node):
+        return
     _, shape = tensor_type(node.output)
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
     if left.dtype is not F32:
@@ -173,6 +193,13 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:
     constant = lowering.constant_of(value)
+    if constant is None and (quantized := quantized_constant(lowering, value)) is not None:
+        constant = quantized.real()
+        return lowering.constant_view(constant, F32), constant if constant.ndim == 2 else None
+    if constant is not None and constant.ndim == 2 and value is not None and constant.dtype == np.float16:
+        # Packed as float32 from the halves: of the matrix itself only the shape is used.
+        shape = tensor_type(value)[1]
+        return View(Buffer(F32, constant.size, Place.CONSTANT), shape, dense_strides(shape)), constant
     return lowering.view(value), constant if constant is not None and constant.ndim == 2 else None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise, PendingReshape, RowAnchor
+from ort_core.cpu.lowering.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
@@ -19,6 +20,13 @@ def reshape(lowering: Lowering, node: Node) -> None:
     _, shape = tensor_type(node.output)
     value = node.input(0)
     assert value is not None
+    quantized = quantized_value(lowering, value)
+    if quantized is not None:
+        stored = quantized.view(lowering)
+        stored = stored if stored.is_contiguous else lowering.copied(stored)
+        lowering.require_equal(count_of(stored.shape), count_of(shape))
+        set_quantized(lowering, node.output, stored.reshaped(shape), quantized.grid)
+        return
     known = lowering.pending(value)
     if isinstance(known, PendingAnchor) and lowering.is_single_use(value):
         moved = _anchor_with_rows(known, shape, node)
@@ -51,6 +59,10 @@ def identity(lowering: Lowering, node: Node) -> None:
     """Identity and inference Dropout: the value itself."""
     if any(v is not None and v.use_count for v in node.outputs[1:]):
         raise NotLowered("the mask of Dropout is used")
+    quantized = quantized_value(lowering, node.input(0))
+    if quantized is not None:
+        set_quantized(lowering, node.output, quantized.view(lowering), quantized.grid)
+        return
     lowering.set(node.output, lowering.view(node.input(0)))
 
 
@@ -60,6 +72,10 @@ def transpose(lowering: Lowering, node: Node) -> None:
     assert value is not None
     _, shape = tensor_type(node.output)
     order = node.ints_attribute("perm") or tuple(range(len(shape)))[::-1]
+    quantized = quantized_value(lowering, value)
+    if quantized is not None:
+        set_quantized(lowering, node.output, quantized.view(lowering).transposed(order), quantized.grid)
+        return
     known = lowering.pending(value)
     last = len(order) - 1
     # An anchor with a layout of its own (a convolution) stores in no other order.
