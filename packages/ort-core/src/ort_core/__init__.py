@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ort_core.compiler import ModelCompiler as ModelCompiler
     from ort_core.custom_ops.custom_op import custom_op as custom_op
     from ort_core.custom_ops.elementwise_op import elementwise_op as elementwise_op
+    from ort_core.custom_ops.elementwise_op import row_op as row_op
     from ort_core.custom_ops.library import OpLibrary as OpLibrary
     from ort_core.errors import OrtError as OrtError
     from ort_core.options import ExecutionMode as ExecutionMode
@@ -38,7 +39,7 @@ _HOMES = {
     "session": ("InferenceSession",),
     "compiler": ("ModelCompiler",),
     "custom_ops.custom_op": ("custom_op",),
-    "custom_ops.elementwise_op": ("elementwise_op",),
+    "custom_ops.elementwise_op": ("elementwise_op", "row_op"),
     "custom_ops.library": ("OpLibrary",),
     "errors": ("OrtError",),
     "options": (

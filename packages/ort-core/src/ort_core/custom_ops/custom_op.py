@@ -24,13 +24,21 @@ from typing import Any, TypeVar
 from ort_core.custom_ops.border import GuardedKernel, StateFactory, guarded
 from ort_core.custom_ops.compiled_kernel import CArguments, CFunction, ctypes_kernel, positional_kernel
 from ort_core.custom_ops.definition import OpDefinition
-from ort_core.custom_ops.loop_kernel import LoopFunction, check_schema, element_meaning
+from ort_core.custom_ops.loop_kernel import (
+    LoopFunction,
+    check_row_schema,
+    check_schema,
+    element_meaning,
+    row_meaning,
+    row_shapes,
+)
 from ort_core.custom_ops.op_signature import OpSignature, read_signature
 from ort_core.custom_ops.shape_rule import ShapeFunction, TensorShape, broadcast_shapes, shape_rule
 from ort_core.custom_ops.traceback_text import place_of
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.device_kernel import CUDA, DeviceKernel
 from ort_core.kernels.kernel import KernelFunction
+from ort_core.loops.rows import OpMeaning, RowMeaning
 from ort_core.ops.schema import OpSchema
 
 _F = TypeVar("_F")
@@ -78,6 +86,7 @@ class CustomOp:
         self.make_state, self.is_reentrant = state, is_reentrant
         self.shape_function: ShapeFunction | None = None
         self.loop_function: LoopFunction | None = None
+        self.loops_over_rows = False
         self.compiled: KernelFunction | None = None
         self.device_kernels: dict[str, DeviceKernel] = {}
         functools.update_wrapper(self, function)
@@ -106,6 +115,13 @@ class CustomOp:
         """Attach the loop kernel (see ``loop_kernel``); a decorator. Without a shape function inputs broadcast."""
         check_schema(self.schema)
         self._attach("loop_function", function, "loop kernel")
+        return function
+
+    def rows(self, function: _F) -> _F:
+        """Attach formulas over rows (see ``row_op``), one for each output; a decorator."""
+        check_row_schema(self.schema)
+        self._attach("loop_function", function, "loop kernel")
+        self.loops_over_rows = True
         return function
 
     def cuda(self, kernel: _F) -> _F:
@@ -153,19 +169,24 @@ class CustomOp:
             kernel = GuardedKernel(
                 self.compiled, self.schema, self.convert, taken, shape, is_reentrant=self.is_reentrant
             )
-        meaning = None
-        if self.loop_function is not None:
-            meaning = element_meaning(self.loop_function, self.qualified_name, self.convert)
         return OpDefinition(
             self.schema.domain, self.schema.op_type, self.schema.since_version, self.schema, guarded(kernel),
             None if shape is None else shape_rule(shape, self.schema, self.convert, self.qualified_name),
-            meaning, dict(self.device_kernels), origin=place_of(self.function),
+            self._meaning(), dict(self.device_kernels), origin=place_of(self.function),
         )  # fmt: skip
+
+    def _meaning(self) -> OpMeaning | None:
+        if self.loop_function is None:
+            return None
+        if self.loops_over_rows:
+            return row_meaning(self.loop_function, self.qualified_name, self.convert, len(self.schema.outputs))
+        return element_meaning(self.loop_function, self.qualified_name, self.convert)
 
     def _shape_or_none(self) -> ShapeFunction | None:
         if self.shape_function is not None or self.loop_function is None:
             return self.shape_function
-        return _broadcast_of_inputs
+        meaning = self._meaning()
+        return row_shapes(meaning) if isinstance(meaning, RowMeaning) else _broadcast_of_inputs
 
     def _shape_or_broadcast(self) -> ShapeFunction:
         found = self._shape_or_none()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ort_core.ir.model import Function
 from ort_core.kernels.device_kernel import DeviceKernel
 from ort_core.kernels.kernel import KernelFunction
-from ort_core.loops.meanings import ElementMeaning
+from ort_core.loops.rows import OpMeaning
 from ort_core.ops.infer_rule import RuleFunction
 from ort_core.ops.schema import OpSchema
 
@@ -18,9 +18,9 @@ class OpDefinition:
     """One version of an operator. Only the names are needed, and a ``kernel`` or a ``function`` to run it.
 
     ``schema``: inputs, outputs, attributes and types; without it nothing is checked before a run. ``kernel``: over
-    numpy. ``infer``: types and shapes of the outputs. ``meaning``: what it computes of one element, for compilers.
-    ``device_kernels``: by kind of device (``"cuda"``). ``function``: an ONNX function that stands for every node.
-    ``origin``: where it was written, for messages.
+    numpy. ``infer``: types and shapes of the outputs. ``meaning``: what it computes of one element, or of one row, for
+    compilers. ``device_kernels``: by kind of device (``"cuda"``). ``function``: an ONNX function that stands for every
+    node. ``origin``: where it was written, for messages.
     """
 
     domain: str
@@ -29,7 +29,7 @@ class OpDefinition:
     schema: OpSchema | None = None
     kernel: KernelFunction | None = None
     infer: RuleFunction | None = None
-    meaning: ElementMeaning | None = None
+    meaning: OpMeaning | None = None
     device_kernels: Mapping[str, DeviceKernel] = field(default_factory=dict)
     function: Function | None = None
     origin: str = ""

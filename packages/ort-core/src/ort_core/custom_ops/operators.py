@@ -17,7 +17,7 @@ from ort_core.ir.traversal import walk
 from ort_core.kernels.device_kernel import DeviceKernel
 from ort_core.kernels.kernel import KernelSpec
 from ort_core.kernels.registry import KernelRegistry
-from ort_core.loops.meanings import ElementMeaning
+from ort_core.loops.rows import OpMeaning
 from ort_core.onnx_io.schemas import ONNX_DOMAINS
 from ort_core.ops.infer_rule import InferenceRules, InferRule
 from ort_core.ops.registry import SchemaRegistry
@@ -34,7 +34,7 @@ class Operators:
     schemas: SchemaRegistry
     kernels: KernelRegistry
     rules: InferenceRules
-    meanings: VersionTable[ElementMeaning] = field(default_factory=VersionTable)
+    meanings: VersionTable[OpMeaning] = field(default_factory=VersionTable)
     functions: VersionTable[Function] = field(default_factory=VersionTable)
     device_kernels: Mapping[str, VersionTable[DeviceKernel]] = field(default_factory=dict)
     libraries: tuple[OpLibrary, ...] = ()

@@ -29,7 +29,7 @@ from ort_core.kernels.device_kernel import DeviceKernels
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded
 from ort_core.kernels.region_work import RegionWork
 from ort_core.kernels.registry import KernelRegistry, attribute_names, wants_context
-from ort_core.loops.meanings import ElementMeaning
+from ort_core.loops.rows import OpMeaning
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.schema import OpSchema
 from ort_core.ops.version_table import VersionTable
@@ -53,7 +53,7 @@ class EvaluationContext:
     opset_imports: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
     seed: int | None = None
-    meanings: VersionTable[ElementMeaning] = field(default_factory=VersionTable)
+    meanings: VersionTable[OpMeaning] = field(default_factory=VersionTable)
     device_kernels: DeviceKernels = field(default_factory=dict)
     num_threads: int = 1
 

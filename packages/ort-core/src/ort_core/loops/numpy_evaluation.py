@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ort_core.loops.scalar import Scalar
+from ort_core.loops.rows import is_of_row
+from ort_core.loops.scalar import ROW_REDUCTIONS, Scalar
 
 _UNSIGNED = {4: np.uint32, 8: np.uint64, 2: np.uint16, 1: np.uint8}
 _BINARY: dict[str, Callable[..., np.ndarray]] = {
@@ -36,11 +37,33 @@ def evaluate(root: Scalar, inputs: Sequence[np.ndarray]) -> np.ndarray:
     return np.array(np.broadcast_to(result, shape), dtype=root.dtype.numpy)
 
 
+def evaluate_rows(roots: Sequence[Scalar], inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """Return the elements of row formulas over inputs that broadcast with each other.
+
+    Args:
+        roots: one formula for each result; those of a row have a last axis of size 1. Sums are of float64.
+        inputs: the array of each ``input`` index; one of them has an axis.
+
+    Raises:
+        ValueError: there is no axis.
+    """
+    shape = np.broadcast_shapes(*(array.shape for array in inputs))
+    if not shape:
+        raise ValueError("a row formula needs an input with at least one axis: its rows are those of the last one")
+    evaluation, results = _Evaluation(inputs, shape[-1]), []
+    with np.errstate(all="ignore"):
+        for root in roots:
+            own = (*shape[:-1], 1) if is_of_row(root) else shape
+            results.append(np.array(np.broadcast_to(evaluation.value(root), own), dtype=root.dtype.numpy))
+    return tuple(results)
+
+
 class _Evaluation:
     """One walk; shared subexpressions are computed once."""
 
-    def __init__(self, inputs: Sequence[np.ndarray]) -> None:
+    def __init__(self, inputs: Sequence[np.ndarray], row_length: int | None = None) -> None:
         self._inputs = inputs
+        self._row_length = row_length
         self._done: dict[int, np.ndarray] = {}
 
     def value(self, node: Scalar) -> np.ndarray:
@@ -73,7 +96,20 @@ class _Evaluation:
             return _BINARY[operation](*arguments)
         if operation in _UNARY:
             return _UNARY[operation](*arguments)
+        if self._row_length is not None and operation == "row_length":
+            return np.asarray(self._row_length, node.dtype.numpy)
+        if self._row_length is not None and operation in ROW_REDUCTIONS:
+            return _reduced(operation, arguments[0], self._row_length)
         raise ValueError(f"{operation!r} has no elementwise value")
+
+
+def _reduced(operation: str, value: np.ndarray, length: int) -> np.ndarray:
+    """Reduce the last axis, of ``length`` elements, to size 1."""
+    rows = np.broadcast_to(value, (*value.shape[:-1], length))
+    if operation == "row_sum":
+        return rows.sum(axis=-1, keepdims=True, dtype=np.float64 if value.dtype.kind == "f" else None)
+    reduce, empty = (np.maximum.reduce, -np.inf) if operation == "row_max" else (np.minimum.reduce, np.inf)
+    return np.asarray(reduce(rows, axis=-1, keepdims=True, initial=empty))
 
 
 def _fused_multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from ort_core.ir.types import DataType
 ARITHMETIC = frozenset({"add", "sub", "mul", "div", "min", "max", "rem"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 BITWISE = frozenset({"and", "or", "xor", "shl", "lshr", "ashr"})
+ROW_REDUCTIONS = frozenset({"row_sum", "row_max", "row_min"})
 UNARY = frozenset({"neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not", "is_nan"})
 
 
@@ -23,7 +24,7 @@ class Scalar:
     """One operation. Compared by identity: the graph's sharing is meant.
 
     ``operation`` is ``input`` (``index`` says which), ``constant`` (``value``), ``row`` (a value of the row, by
-    ``index``), ``cast``, ``bitcast``, ``select``, ``fma``, or one of the sets above.
+    ``index``), ``cast``, ``bitcast``, ``select``, ``fma``, ``row_length`` (see ``rows``), or one of the sets above.
     """
 
     operation: str

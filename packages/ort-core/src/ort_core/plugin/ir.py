@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ort_core.ir.attributes import Attribute, AttributeKind
 from ort_core.ir.constants import Constant
-from ort_core.ir.dims import Call, Dim, KnownDim, Symbol, SymbolicDim, ceil_div, maximum, minimum
+from ort_core.ir.dims import Call, Dim, KnownDim, Symbol, SymbolicDim, broadcast, ceil_div, maximum, minimum
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
@@ -45,6 +45,7 @@ __all__ = [
     "Value",
     "ValueType",
     "border_of",
+    "broadcast",
     "captured_values",
     "ceil_div",
     "clone_graph",

@@ -12,8 +12,21 @@ from ort_core.loops.cuda_printer import (
     print_expression,
 )
 from ort_core.loops.meanings import MEANINGS, SUPPORTED, ElementMeaning, meaning_of
-from ort_core.loops.numpy_evaluation import evaluate
+from ort_core.loops.numpy_evaluation import evaluate, evaluate_rows
 from ort_core.loops.polynomials import MAX_ULP, erf, exp, exp2_of_negative, log, sigmoid, tanh
+from ort_core.loops.rows import (
+    OpMeaning,
+    RowMeaning,
+    RowSchedule,
+    is_of_row,
+    reads_rows,
+    row_length,
+    row_max,
+    row_mean,
+    row_min,
+    row_sum,
+    scheduled,
+)
 from ort_core.loops.scalar import (
     COMPARISONS,
     Scalar,
@@ -42,8 +55,11 @@ __all__ = [
     "THREADS_PER_BLOCK",
     "ElementMeaning",
     "InputLayout",
+    "OpMeaning",
     "PrintedExpression",
     "PrintedKernel",
+    "RowMeaning",
+    "RowSchedule",
     "Scalar",
     "binary",
     "bitcast",
@@ -51,9 +67,11 @@ __all__ = [
     "element",
     "erf",
     "evaluate",
+    "evaluate_rows",
     "exp",
     "exp2_of_negative",
     "fma",
+    "is_of_row",
     "lift",
     "log",
     "maximum",
@@ -62,7 +80,14 @@ __all__ = [
     "operations",
     "print_elementwise_kernel",
     "print_expression",
+    "reads_rows",
+    "row_length",
+    "row_max",
+    "row_mean",
+    "row_min",
+    "row_sum",
     "row_value",
+    "scheduled",
     "select",
     "sigmoid",
     "structure",

@@ -15,10 +15,13 @@ from ort_core.ir.types import DataType
 from ort_core.kernels.device_kernel import CUDA, CudaSource, LaunchRequest
 from ort_core.loops.cuda_printer import PREAMBLE, InputLayout, PrintedKernel, print_elementwise_kernel
 from ort_core.loops.meanings import ElementMeaning
+from ort_core.loops.rows import RowMeaning
 from ort_core.loops.scalar import element
 from ort_core.testing.cuda_emulation import emulate, find_compiler
 
 LOOP, OWN = "loop kernel printed as CUDA C++ (emulated)", "CUDA kernel (emulated)"
+
+_ROWS = "row formulas are compiled for the CPU only; a CUDA device runs op.cuda's kernel"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ def run_emulated(definition: OpDefinition, cases: Sequence[CudaCase]) -> dict[st
     kernel = definition.device_kernels.get(CUDA)
     found: dict[str, list[Found]] = {}
     if definition.meaning is not None:
-        found[LOOP] = _run_loops(definition.meaning, cases)
+        meaning = definition.meaning
+        found[LOOP] = [_ROWS for _ in cases] if isinstance(meaning, RowMeaning) else _run_loops(meaning, cases)
     if isinstance(kernel, CudaSource):
         found[OWN] = _run_source(kernel, cases)
     elif kernel is not None:
@@ -72,6 +76,8 @@ def _run_loops(meaning: ElementMeaning, cases: Sequence[CudaCase]) -> list[Found
 
 def _printed(meaning: ElementMeaning, case: CudaCase, number: int) -> PrintedKernel | str:
     dtypes = [DataType.from_numpy(array.dtype) for array in case.inputs if array is not None]
+    if any(array is None for array in case.inputs[: len(dtypes)]):
+        return "an optional input in the middle is absent"
     root = meaning([element(index, dtype) for index, dtype in enumerate(dtypes)], case.attributes)
     if isinstance(root, Rejection):
         return root.reason

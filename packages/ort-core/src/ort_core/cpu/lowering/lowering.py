@@ -42,7 +42,7 @@ from ort_core.cpu.lowering.views import (
 )
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
-from ort_core.plugin.loops import ElementMeaning, Scalar, cast, element, lift, meaning_of, operations
+from ort_core.plugin.loops import OpMeaning, RowMeaning, Scalar, cast, element, lift, meaning_of, operations
 from ort_core.plugin.ops import VersionTable
 
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
@@ -69,7 +69,7 @@ class Lowering:
         target: Target,
         opsets: Mapping[str, int],
         contents: Mapping[Value, np.ndarray] = MappingProxyType({}),
-        meanings: VersionTable[ElementMeaning] | None = None,
+        meanings: VersionTable[OpMeaning] | None = None,
     ) -> None:
         self.target = target
         self.opsets = opsets
@@ -223,10 +223,17 @@ class Lowering:
 
     def meaning_of(self, node: Node, inputs: Sequence[Scalar], attributes: Mapping[str, object]) -> Scalar | Rejection:
         """Return what a node computes of its inputs' elements, by the meaning of a user's operator or of ONNX's."""
-        own = None
-        if self._meanings is not None:
-            own = self._meanings.find(node.domain, node.op_type, self.opset_of(node))
-        return own(inputs, attributes) if own else meaning_of(node.domain, node.op_type, inputs, attributes)
+        own = self.own_meaning(node)
+        if own is None:
+            return meaning_of(node.domain, node.op_type, inputs, attributes)
+        assert not isinstance(own, RowMeaning), node  # those have a rule of their own
+        return own(inputs, attributes)
+
+    def own_meaning(self, node: Node) -> OpMeaning | None:
+        """Return what a user's operator says that it computes."""
+        if self._meanings is None:
+            return None
+        return self._meanings.find(node.domain, node.op_type, self.opset_of(node))
 
     def require_equal(self, left: KnownDim, right: KnownDim) -> None:
         """Say that two sizes must be equal; where they differ at run time, the reference kernels run instead.

@@ -60,6 +60,7 @@ from ort_core.cpu.lowering.rules.reductions import (
 )
 from ort_core.cpu.lowering.rules.resizing import resize
 from ort_core.cpu.lowering.rules.rotary import rotary_embedding
+from ort_core.cpu.lowering.rules.row_formulas import row_formula
 from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
 from ort_core.cpu.lowering.rules.sizes import shape, size
 from ort_core.cpu.lowering.rules.standard_attention import standard_attention
@@ -67,7 +68,7 @@ from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import EvaluationContext
-from ort_core.plugin.loops import MEANINGS
+from ort_core.plugin.loops import MEANINGS, OpMeaning, RowMeaning
 
 Rule = Callable[[Lowering, Node], None]
 
@@ -121,10 +122,18 @@ RULES: Mapping[tuple[str, str], Rule] = {
 
 def find_rule(node: Node, context: EvaluationContext) -> Rule | None:
     """Return the rule that lowers a node; operators of users lower by their meaning, if they have one."""
-    return RULES.get((node.domain, node.op_type)) or (elementwise if has_own_meaning(node, context) else None)
+    found = RULES.get((node.domain, node.op_type))
+    if found is not None:
+        return found
+    own = _own_meaning(node, context)
+    return None if own is None else row_formula if isinstance(own, RowMeaning) else elementwise
 
 
 def has_own_meaning(node: Node, context: EvaluationContext) -> bool:
-    """Return whether a node is of a user's operator that says what it computes of one element."""
+    """Return whether a node is of a user's operator that says what it computes of an element or a row."""
+    return _own_meaning(node, context) is not None
+
+
+def _own_meaning(node: Node, context: EvaluationContext) -> OpMeaning | None:
     meanings = context.meanings
-    return bool(meanings) and meanings.find(node.domain, node.op_type, context.opset_of(node)) is not None
+    return meanings.find(node.domain, node.op_type, context.opset_of(node)) if meanings else None
