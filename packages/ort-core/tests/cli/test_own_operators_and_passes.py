@@ -11,6 +11,16 @@ from ort_core.testing.models import model_of
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
 SILU = EXAMPLES / "custom_passes/fuse_silu.py"
+ENGINE = """
+import numpy as np
+from ort_core.cli.bench_worker import OpenAnswer
+
+def open_engine(request):
+    def run():
+        (x,) = request.feeds.values()
+        return [-x / (1 + np.exp(x))]
+    return run, OpenAnswer("1", ("numpy",), 1, 1, tuple(run()))
+"""
 BODY = "g (float[2,3] x) => (float[2,3] y) { s = Sigmoid (x) y = Mul (s, x) }"
 
 
@@ -60,3 +70,33 @@ def test_an_operator_that_no_library_has_is_told(ort, tmp_path) -> None:
     result = ort("run", path, "--ops", SILU)
     assert result.code == 1
     assert "Did you mean 'Silu'" in result.err
+
+
+@pytest.fixture
+def silu_op_model(tmp_path) -> Path:
+    path = tmp_path / "silu_op.onnx"
+    body = "g (float[2,N] x) => (float[2,N] y) { t = Neg (x) [op] y = com.acme.Silu (t) }"
+    save_model(model_of(body, opsets='"" : 21, "com.acme" : 1'), path)
+    return path
+
+
+def test_commands_that_look_into_a_model_take_operators_too(ort, silu_op_model, tmp_path) -> None:
+    sized = ("--dim", "N=3", "--ops", SILU, "--json")
+    inspected = ort("inspect", silu_op_model, *sized)
+    assert inspected.data["memory"]["num_values_of_unknown_size"] == 0
+    compared = ort("compare", silu_op_model, *sized)
+    assert (compared.code, compared.data["equal"]) == (0, True), compared.err
+    cut = ort("extract", silu_op_model, tmp_path / "part", "--node", "op", *sized)
+    assert (cut.code, cut.data["num_nodes"]) == (0, 1), cut.err
+    measured = ort("bench", silu_op_model, "-n", "2", *sized)
+    assert measured.code == 0, measured.err
+    engine = tmp_path / "numpy_engine.py"
+    engine.write_text(ENGINE, encoding="utf-8")
+    in_turns = ort("bench", silu_op_model, "-n", "2", "--rounds", "5", "--against", engine, *sized)
+    assert in_turns.code == 0, in_turns.err
+
+
+def test_the_commands_say_what_is_missing_without_the_operators(ort, silu_op_model) -> None:
+    result = ort("compare", silu_op_model, "--dim", "N=3")
+    assert result.code == 1
+    assert "Silu" in result.err

@@ -18,8 +18,9 @@ from onnx.reference.op_run import OpRun
 import ort_core as ort
 from ort_core import stages
 from ort_core.environment import Environment
-from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidType, NoSuchFile, NotImplemented
+from ort_core.errors import Fail, InvalidArgument, InvalidGraph, InvalidType, NoSuchFile, NotImplemented, OrtError
 from ort_core.onnx_io.save import model_to_bytes
+from ort_core.plugin.loops import Scalar
 from ort_core.plugin.ops import OpDefinition, function_definition, reference_definition
 from ort_core.providers.discovery import PluginSource
 from ort_core.testing.fake_providers import environment_of
@@ -310,3 +311,22 @@ def test_the_optimised_model_of_a_session_with_operators_can_be_saved(tmp_path: 
     options = ort.SessionOptions()
     options.register_custom_ops_library(LIBRARY)
     np.testing.assert_allclose(run(ort.InferenceSession(path, options)), EXPECTED, rtol=1e-6)
+
+
+def test_two_operators_given_alone_are_told_apart_in_a_conflict() -> None:
+    def doubled() -> object:
+        @ort.elementwise_op("com.acme", "Op")
+        def first_op(x: Scalar) -> Scalar:
+            return x * 2.0
+
+        return first_op
+
+    def tripled() -> object:
+        @ort.elementwise_op("com.acme", "Op")
+        def second_op(x: Scalar) -> Scalar:
+            return x * 3.0
+
+        return second_op
+
+    with pytest.raises(OrtError, match=r"claimed by two libraries, '.*first_op at .*' and '.*second_op at .*'"):
+        session_of("g (float[N] x) => (float[N] y) { y = com.acme.Op (x) }", doubled(), tripled())

@@ -14,9 +14,10 @@ from ort_core import tolerances
 from ort_core.errors import InvalidArgument, OrtError
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar, element, maximum, select, sigmoid
+from ort_core.plugin.loops import Scalar, element, maximum, select, sigmoid, tanh
 
 T = TypeVar("T", np.float32, np.int32)
+Wide = TypeVar("Wide", np.float32, np.float64)
 
 
 def programs(session: ort.InferenceSession) -> list:
@@ -181,3 +182,21 @@ def test_functions_see_the_formula_of_the_version_that_holds() -> None:
 
 def test_element_is_what_a_formula_is_given() -> None:
     assert isinstance(element(0, DataType.FLOAT) > 0, Scalar)
+
+
+def test_a_function_of_float32_leaves_other_types_to_the_numpy_kernel() -> None:
+    @ort.custom_op("com.acme", "Op")
+    def op(x: NDArray[Wide]) -> NDArray[Wide]:
+        return np.tanh(x)
+
+    op.loops(tanh)
+    x = np.linspace(-2, 2, 9)
+    session = session_of("g (double[N] x) => (double[N] y) { y = com.acme.Op (x) }", op)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.tanh(x))
+
+    @ort.elementwise_op("com.acme", "Op", dtypes=(np.float32, np.float64))
+    def formula(x: Scalar) -> Scalar:
+        return tanh(x)
+
+    with pytest.raises(OrtError, match="tanh is of float, not of double"):
+        session_of("g (double[N] x) => (double[N] y) { y = com.acme.Op (x) }", formula).run(None, {"x": x})

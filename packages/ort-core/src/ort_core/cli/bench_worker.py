@@ -32,6 +32,7 @@ class OpenRequest:
     disabled: tuple[str, ...]
     threads: int
     feeds: Mapping[str, Any]  # Any: run-time values
+    operators: tuple[str, ...] = ()  # Python files and modules with operators of the user's
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ def _open(request: OpenRequest) -> tuple[Any, OpenAnswer]:  # Any: a function th
     options = engine.SessionOptions()
     options.intra_op_num_threads = request.threads
     options.graph_optimization_level = engine.GraphOptimizationLevel(request.level)
+    for source in request.operators:
+        options.register_custom_ops_library(source)
     start = time.perf_counter_ns()
     session = engine.InferenceSession(
         request.model, options, request.providers or engine.get_available_providers(),

@@ -17,7 +17,6 @@ from ort_core.cli.evaluation import run_prepared
 from ort_core.cli.feeds import Feeds, InputRequest, run_with_feeds
 from ort_core.cli.parameters import parse_providers
 from ort_core.cli.sessions import SessionRequest
-from ort_core.environment import default_environment
 from ort_core.errors import InvalidArgument
 from ort_core.ir.model import Model
 from ort_core.ir.types import TensorType
@@ -38,18 +37,18 @@ class Side:
     def optimized(self) -> Model:
         """Return the model behind the passes of this side's level."""
         model = load_model(self.path)
-        stages.optimize(model, default_environment(), self._settings())
+        stages.optimize(model, self.request.environment(), self._settings())
         return model
 
     def prepared(self, model: Model) -> stages.PreparedModel:
         """Return an optimised model ready to run."""
-        environment, settings = default_environment(), self._settings()
+        environment, settings = self.request.environment(), self._settings()
         with warnings.catch_warnings():
             selection = stages.select_providers(parse_providers(self.request.providers), environment, settings)
         return stages.plan_model(model.freeze(), selection, environment, settings)
 
     def _settings(self) -> stages.PrepareSettings:
-        return stages.PrepareSettings.of(self.request.options(), default_environment())
+        return stages.PrepareSettings.of(self.request.options(), self.request.environment())
 
 
 def compare_outputs(

@@ -17,7 +17,7 @@ from ort_core.cli.feeds import Feeds, InputRequest, run_with_feeds
 from ort_core.cli.parameters import parse_providers
 from ort_core.cli.sessions import SessionRequest
 from ort_core.cli.summaries import shape_text, summarise
-from ort_core.environment import default_environment
+from ort_core.environment import Environment
 from ort_core.errors import Fail, did_you_mean
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -68,13 +68,13 @@ def extract_part(path: Path, folder: Path, cut: Cut, request: SessionRequest, in
         OrtError: the model fails before that.
     """
     model = load_model(path)
-    environment = default_environment()
+    environment = request.environment()
     settings = stages.PrepareSettings.of(request.options(), environment)
     stages.optimize(model, environment, settings)
     nodes = _find_nodes(model, cut, request, settings)
     border = border_of(nodes)
     recorder = Recorder(nodes, {value.name for value in (*border.inputs, *border.outputs)})
-    _record(model, recorder, inputs)
+    _record(model, recorder, inputs, environment)
     graph, border = extract_graph(nodes, name=f"{model.graph.name or 'graph'}_part")
     missing = [value.name for value in border.inputs if value.name not in recorder.values]
     if missing or not recorder.is_complete:
@@ -121,10 +121,10 @@ class Recorder:
         self._waiting.discard(self._key(node))
 
 
-def _record(model: Model, recorder: Recorder, inputs: InputRequest) -> None:
+def _record(model: Model, recorder: Recorder, inputs: InputRequest, environment: Environment) -> None:
     def run(feeds: Feeds) -> list[object]:
         recorder.start(feeds)
-        return evaluate_by_reference(model, feeds.values, recorder.observe)
+        return evaluate_by_reference(model, feeds.values, recorder.observe, environment)
 
     run_with_feeds(model, inputs, run)
 
@@ -197,7 +197,7 @@ def _values_of(graph: Graph) -> Iterable[Value]:
 
 
 def _partition(model: Model, name: str, request: SessionRequest, settings: stages.PrepareSettings) -> list[Node]:
-    environment = default_environment()
+    environment = request.environment()
     selection = stages.select_providers(parse_providers(request.providers), environment, settings)
     context = stages.evaluation_context(model, environment)
     partitioned = partition_graph(model, model.graph, selection.providers, context)

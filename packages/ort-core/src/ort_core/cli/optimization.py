@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from ort_core import stages
 from ort_core.cli.parameters import LevelName
+from ort_core.cli.sessions import add_working_folder
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import Fail
@@ -64,9 +64,7 @@ class OptimizationReport:
 
 def environment_with(operators: Iterable[str]) -> Environment:
     """Return the environment with operators of Python files and modules, the folder of the command included."""
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # as `python -m` has it: users' modules lie there
+    add_working_folder()
     options = SessionOptions()
     for source in operators:
         options.register_custom_ops_library(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from ort_core.cli.parameters import LevelName, parse_providers
 
 if TYPE_CHECKING:
+    from ort_core.environment import Environment
     from ort_core.options import GraphOptimizationLevel, SessionOptions
     from ort_core.session import InferenceSession
 
@@ -33,17 +35,32 @@ class SessionRequest:
         options.graph_optimization_level = optimization_level(self.level)
         options.strict_placement = self.strict
         options.intra_op_num_threads = self.threads
+        if self.operators:
+            add_working_folder()
         for source in self.operators or ():
             options.register_custom_ops_library(source)
         if self.disabled:
             options.add_session_config_entry("optimization.disable_specified_optimizers", ";".join(self.disabled))
         return options
 
+    def environment(self) -> Environment:
+        """Return the process's environment with the user's operators."""
+        from ort_core.cli.optimization import environment_with
+
+        return environment_with(self.operators or ())
+
     def open(self, model: Path, options: SessionOptions | None = None) -> InferenceSession:
         """Return a session of a model file."""
         from ort_core.session import InferenceSession
 
         return InferenceSession(str(model), options or self.options(), parse_providers(self.providers))
+
+
+def add_working_folder() -> None:
+    """Make modules of the working folder importable, as ``python -m`` does: users' operators and passes lie there."""
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
 
 
 def optimization_level(name: LevelName) -> GraphOptimizationLevel:

@@ -52,7 +52,7 @@ def ctypes_kernel(
         function(*pointers, *make_arguments(request))
         return tuple(outputs)
 
-    return run
+    return _named_after(function, run)
 
 
 def positional_kernel(function: Callable[..., Any], attributes: Mapping[str, object]) -> KernelFunction:
@@ -64,6 +64,13 @@ def positional_kernel(function: Callable[..., Any], attributes: Mapping[str, obj
     def run(*inputs: np.ndarray | None, **given: object) -> Any:  # Any: what the function returns
         return function(*inputs, *(given.get(name, default) for name, default in attributes.items()))
 
+    return _named_after(function, run)
+
+
+def _named_after(function: Callable[..., Any], run: KernelFunction) -> KernelFunction:
+    """Return ``run``, which messages call by the name and place of the user's function."""
+    run.__wrapped__ = function  # type: ignore[attr-defined]  # what inspect.unwrap follows
+    run.__qualname__ = getattr(function, "__qualname__", getattr(function, "__name__", run.__qualname__))
     return run
 
 

@@ -27,6 +27,7 @@ from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelFunction
 from ort_core.loops.meanings import SUPPORTED, Attributes, ElementMeaning
 from ort_core.loops.numpy_evaluation import evaluate, evaluate_rows
+from ort_core.loops.polynomials import UnsupportedTypeError
 from ort_core.loops.rows import RowMeaning, is_of_row, reads_rows
 from ort_core.loops.scalar import Scalar, element, lift
 from ort_core.ops.schema import OpSchema, ParameterOption
@@ -145,6 +146,8 @@ def _called(
     absent = [None] * (_num_positional(function) - len(inputs))
     try:
         return function(*inputs, *absent, **taken_attributes(function, convert(given)))
+    except UnsupportedTypeError as error:
+        return Rejection(str(error))
     except Exception as error:  # the border to the user's function
         raise Fail(f"the loop kernel of {name} failed: {user_traceback(error, function)}") from error
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from ort_core.custom_ops.custom_op import CustomOp
 from ort_core.custom_ops.library import OpLibrary, library_of_module
-from ort_core.custom_ops.traceback_text import frames_of_file
+from ort_core.custom_ops.traceback_text import frames_of_file, place_of
 from ort_core.errors import Fail
 
 
@@ -46,7 +47,14 @@ def _load(source: object) -> OpLibrary:
         return library_of_module(_module_of_file(source), source.name)
     if isinstance(source, str):
         return library_of_module(_module_of_name(source))
-    return OpLibrary(type(source).__name__, [source])
+    return OpLibrary(_name_of(source), [source])
+
+
+def _name_of(operator: object) -> str:
+    """Return what messages call an operator that was given alone: where it is defined, as far as that is known."""
+    if isinstance(operator, CustomOp):
+        return place_of(operator.function)
+    return f"{operator.__module__}.{operator.__qualname__}" if isinstance(operator, type) else type(operator).__name__
 
 
 def _module_of_name(name: str) -> ModuleType:

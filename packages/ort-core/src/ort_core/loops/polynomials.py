@@ -30,12 +30,22 @@ _EXP_OVERFLOW, _EXP_UNDERFLOW = 88.72283935546875, -87.33654022216797  # the las
 _ROUNDER = 1.5 * 2.0**23  # added to a number of at most 22 bits, leaves its integer in the lowest bits
 
 
+class UnsupportedTypeError(ValueError):
+    """A function of float32 is asked for another type: an operator without a form of its own runs on numpy then."""
+
+
+def _require_float32(name: str, x: Scalar) -> None:
+    if x.dtype is not F32:
+        raise UnsupportedTypeError(f"{name} is of float, not of {x.dtype.text}; cast(x, DataType.FLOAT) makes it one")
+
+
 def exp(x: Scalar) -> Scalar:
     """``e**x``: 2**n times a polynomial in the remainder; 0 below -87.34, infinity above 88.72, NaN for NaN.
 
     n is rounded by an addition and put into the exponent by a shift of the sum's bits: what is above n is shifted out.
     Arguments out of range give nonsense up to the end, where it is replaced.
     """
+    _require_float32("exp", x)
     shifted = fma(x, _LOG2_E, _ROUNDER)
     n = shifted - _ROUNDER
     r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
@@ -57,6 +67,7 @@ def exp2_of_negative(x: Scalar) -> Scalar:
 
     Below -126.5 it is 0: no conversion to integers, and one factor ``2**n``.
     """
+    _require_float32("exp2_of_negative", x)
     bounded = select(binary("lt", x, -127.0), -127.0, x)
     shifted = bounded + _ROUND_AND_BIAS
     r = bounded - (shifted - _ROUND_AND_BIAS)
@@ -72,6 +83,7 @@ _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.
 
 def log(x: Scalar) -> Scalar:
     """Natural logarithm; -infinity at 0, NaN below 0."""
+    _require_float32("log", x)
     tiny = binary("lt", x, 1.17549435e-38)
     scaled = select(tiny, x * 8388608.0, x)
     bits = bitcast(scaled, I32)
@@ -96,6 +108,7 @@ def log(x: Scalar) -> Scalar:
 
 def sigmoid(x: Scalar) -> Scalar:
     """``1 / (1 + e**-x)``."""
+    _require_float32("sigmoid", x)
     return 1.0 / (exp(-x) + 1.0)
 
 
@@ -104,6 +117,7 @@ _TANH_SMALL = (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.3331442
 
 def tanh(x: Scalar) -> Scalar:
     """Hyperbolic tangent: a polynomial below 0.625, ``1 - 2 / (e**2|x| + 1)`` above."""
+    _require_float32("tanh", x)
     a = unary("abs", x)
     z = x * x
     p = fma(z, _TANH_SMALL[0], _TANH_SMALL[1])
@@ -126,6 +140,7 @@ _ERF_LARGE = (-1.6146869934355595e-06, 4.560358821249084e-05, -0.000592884517551
 
 def erf(x: Scalar) -> Scalar:
     """Error function: ``x p(x**2)`` below 1, ``1 - e**-q(|x|)`` up to 4, 1 beyond."""
+    _require_float32("erf", x)
     z = x * x
     p = fma(z, _ERF_SMALL[0], _ERF_SMALL[1])
     for coefficient in _ERF_SMALL[2:]:

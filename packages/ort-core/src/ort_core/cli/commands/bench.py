@@ -18,6 +18,7 @@ from ort_core.cli.parameters import (
     Level,
     LevelName,
     ModelPath,
+    Operators,
     ProviderNames,
     Seed,
     Shapes,
@@ -52,6 +53,7 @@ def bench(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     threads: Threads = 0,
+    ops: Operators = None,
     json: JsonFlag = False,
 ) -> None:
     """Measure the latency of a model."""
@@ -65,7 +67,7 @@ def bench(
     loaded = load_model(model)
     inputs_request, session = (
         InputRequest(inputs, shape, dim, seed),
-        SessionRequest(provider, level, disable, False, threads),
+        SessionRequest(provider, level, disable, False, threads, ops),
     )
     if against is None:
         report = _bench_alone(model, loaded, inputs_request, session, TurnRequest(warmup, iterations, duration))
@@ -178,7 +180,7 @@ def _bench_against(
         level = int(optimization_level(request.level))
         ours = OpenRequest(
             "ort-core", str(model), parse_providers(request.providers), level, tuple(request.disabled or ()),
-            request.threads, feeds.values,
+            request.threads, feeds.values, tuple(request.operators or ()),
         )  # fmt: skip
         theirs = OpenRequest(engine, str(model), [("CPUExecutionProvider", {})], 99, (), request.threads, feeds.values)
         with counted(f"Measuring {model.name} in turns", rounds) as advance:

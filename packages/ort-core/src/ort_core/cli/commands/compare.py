@@ -15,6 +15,7 @@ from ort_core.cli.parameters import (
     JsonFlag,
     LevelName,
     ModelPath,
+    Operators,
     Seed,
     Shapes,
     existing_model,
@@ -60,6 +61,7 @@ def compare(
     tolerance: Annotated[
         ToleranceChoice, typer.Option("--tolerance", help="How far apart counts as equal.")
     ] = ToleranceChoice.APPROXIMATE,
+    ops: Operators = None,
     interior: Annotated[
         bool, typer.Option("--interior", help="Compare interior values even when all outputs agree.")
     ] = False,
@@ -75,12 +77,13 @@ def compare(
     from ort_core.cli.feeds import InputRequest
     from ort_core.cli.sessions import SessionRequest
 
-    first = Side("a", model, SessionRequest(provider_a, level_a, disable))
+    first = Side("a", model, SessionRequest(provider_a, level_a, disable, operators=ops))
     is_plain = other is None and not provider_a and not provider_b and level_b is None
     if is_plain:
-        second = Side("b", model, SessionRequest(["reference"], LevelName.DISABLE))
+        second = Side("b", model, SessionRequest(["reference"], LevelName.DISABLE, operators=ops))
     else:
-        second = Side("b", other or model, SessionRequest(provider_b or provider_a, level_b or level_a))
+        asked = SessionRequest(provider_b or provider_a, level_b or level_a, operators=ops)
+        second = Side("b", other or model, asked)
     for side in (first, second):
         parse_providers(side.request.providers)
     with working("Comparing outputs"):

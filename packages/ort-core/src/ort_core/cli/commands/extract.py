@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from ort_core.cli.parameters import Dims, Inputs, JsonFlag, LevelName, ModelPath, ProviderNames, Seed, Shapes
+from ort_core.cli.parameters import (
+    Dims,
+    Inputs,
+    JsonFlag,
+    LevelName,
+    ModelPath,
+    Operators,
+    ProviderNames,
+    Seed,
+    Shapes,
+)
 
 
 def extract(
@@ -30,6 +40,7 @@ def extract(
         LevelName, typer.Option("--level", "-O", help="Optimise first, up to this level.")
     ] = LevelName.DISABLE,
     provider: ProviderNames = None,
+    ops: Operators = None,
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that exists already.")] = False,
     inputs: Inputs = None,
     shape: Shapes = None,
@@ -50,7 +61,7 @@ def extract(
     cut = Cut(tuple(node or ()), partition, tuple(start or ()), tuple(end or ()))
     with working(f"Extracting from {model.name}"):
         report = extract_part(
-            model, output, cut, SessionRequest(provider, level), InputRequest(inputs, shape, dim, seed)
+            model, output, cut, SessionRequest(provider, level, operators=ops), InputRequest(inputs, shape, dim, seed)
         )
     if json:
         print_json(report.as_dict())

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ort_core.cli.parameters import Dims, JsonFlag, ModelPath, Shapes
+from ort_core.cli.parameters import Dims, JsonFlag, ModelPath, Operators, Shapes
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
+    from ort_core.environment import Environment
     from ort_core.ir.graph import Graph
     from ort_core.ir.model import Model
 
@@ -25,17 +26,19 @@ def inspect(
     show_all: Annotated[bool, typer.Option("--all", help="Show every input, output and operator.")] = False,
     shape: Shapes = None,
     dim: Dims = None,
+    ops: Operators = None,
     json: JsonFlag = False,
 ) -> None:
     """Show a model's inputs, outputs, operators, parameters and memory."""
     from ort_core.cli.console import print_json, working
     from ort_core.cli.model_facts import describe_model
+    from ort_core.cli.optimization import environment_with
     from ort_core.onnx_io.load import load_model
 
     with working(f"Loading {model.name}"):
         loaded = load_model(model)
         report = describe_model(loaded, model)
-        report["memory"] = _memory(loaded, shape, dim)
+        report["memory"] = _memory(loaded, shape, dim, environment_with(ops or ()))
     if json:
         print_json({**report, "nodes": list(_nodes(loaded.graph))} if tree else report)
         return
@@ -44,11 +47,12 @@ def inspect(
         _show_tree(loaded)
 
 
-def _memory(model: Model, shapes: list[str] | None, dims: list[str] | None) -> dict[str, object]:
+def _memory(
+    model: Model, shapes: list[str] | None, dims: list[str] | None, environment: Environment
+) -> dict[str, object]:
     from ort_core.cli.model_facts import estimate_memory
     from ort_core.cli.parameters import check_known, parse_shapes, parse_sizes
     from ort_core.cli.random_inputs import InputMaker, dimension_names
-    from ort_core.environment import default_environment
     from ort_core.errors import OrtError
     from ort_core.ops.shape_inference import infer_types
 
@@ -60,8 +64,8 @@ def _memory(model: Model, shapes: list[str] | None, dims: list[str] | None) -> d
         if value.name in given and value.shape is not None:
             names = (getattr(d, "name", None) for d in value.shape)
             sizes |= {name: size for name, size in zip(names, given[value.name]) if name is not None}
-    environment = default_environment()
     try:
+        environment.operators.adopt(model)
         infer_types(model, environment.schemas, environment.inference_rules)
     except OrtError as error:
         return {"not_estimated": str(error)}

@@ -81,9 +81,8 @@ def _full_shape(inputs: Sequence[Value]) -> tuple[KnownDim, ...]:
 def _operand(lowering: Lowering, state: FusionState, value: Value, shape: Sequence[KnownDim]) -> Scalar:
     """Return how the rows read a value; a computation in front that only this node reads is taken in."""
     known = lowering.pending(value)
-    if isinstance(known, PendingElementwise) and lowering.is_single_use(value):
-        if all(_runs_along(view, shape) for view in known.inputs):
-            return state.inlined(known)
+    if isinstance(known, PendingElementwise) and _is_taken_in(lowering, value, known, shape):
+        return state.inlined(known)
     scalar = lowering.constant_scalar(value)
     if scalar is not None:
         return scalar
@@ -93,6 +92,10 @@ def _operand(lowering: Lowering, state: FusionState, value: Value, shape: Sequen
     if not _runs_along(view, shape):
         raise NotLowered(f"whether {value.name!r} has one element a row is only known at run time")
     return state.add(view)
+
+
+def _is_taken_in(lowering: Lowering, value: Value, known: PendingElementwise, shape: Sequence[KnownDim]) -> bool:
+    return lowering.is_single_use(value) and all(_runs_along(view, shape) for view in known.inputs)
 
 
 def _runs_along(view: View, shape: Sequence[KnownDim]) -> bool:
