@@ -89,6 +89,9 @@ class CustomOp:
         self.loops_over_rows = False
         self.compiled: KernelFunction | None = None
         self.device_kernels: dict[str, DeviceKernel] = {}
+        self.written_as: Callable[..., Any] = (
+            function  # Any: as the user has it; a formula, where function is made of it
+        )
         functools.update_wrapper(self, function)
 
     def __call__(self, *inputs: Any, **attributes: Any) -> Any:  # Any: as the function has it
@@ -99,7 +102,7 @@ class CustomOp:
         return self.function.__qualname__  # pickled like its function: by name
 
     def __repr__(self) -> str:
-        return f"<operator {self.qualified_name}: {place_of(self.function)}>"
+        return f"<operator {self.qualified_name}: {place_of(self.written_as)}>"
 
     @property
     def qualified_name(self) -> str:
@@ -172,7 +175,7 @@ class CustomOp:
         return OpDefinition(
             self.schema.domain, self.schema.op_type, self.schema.since_version, self.schema, guarded(kernel),
             None if shape is None else shape_rule(shape, self.schema, self.convert, self.qualified_name),
-            self._meaning(), dict(self.device_kernels), origin=place_of(self.function),
+            self._meaning(), dict(self.device_kernels), origin=place_of(self.written_as),
         )  # fmt: skip
 
     def _meaning(self) -> OpMeaning | None:

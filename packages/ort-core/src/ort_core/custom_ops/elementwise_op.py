@@ -43,6 +43,7 @@ def elementwise_op(
     def decorate(function: LoopFunction) -> CustomOp:
         evaluated = numpy_kernel(function, f"{domain}::{op_type}")
         op = CustomOp(_numpy_form(function, dtypes, evaluated, 1), domain, op_type, since_version)
+        op.written_as = function
         op.loops(function)
         return op
 
@@ -71,6 +72,7 @@ def row_op(
         count = len(typing.get_args(returned)) if typing.get_origin(returned) is tuple else 1
         evaluated = numpy_row_kernel(function, f"{domain}::{op_type}", count)
         op = CustomOp(_numpy_form(function, dtypes, evaluated, count), domain, op_type, since_version)
+        op.written_as = function
         op.rows(function)
         return op
 

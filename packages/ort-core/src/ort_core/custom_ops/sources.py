@@ -53,7 +53,7 @@ def _load(source: object) -> OpLibrary:
 def _name_of(operator: object) -> str:
     """Return what messages call an operator that was given alone: where it is defined, as far as that is known."""
     if isinstance(operator, CustomOp):
-        return place_of(operator.function)
+        return place_of(operator.written_as)
     return f"{operator.__module__}.{operator.__qualname__}" if isinstance(operator, type) else type(operator).__name__
 
 
