@@ -11,6 +11,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
@@ -91,6 +92,14 @@ class OrtDeviceEpIncompatibilityReason(enum.IntFlag):
     DEVICE_INCOMPATIBLE = 2
     MISSING_DEPENDENCY = 4
     UNKNOWN = -2147483648
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReader:
+    """A caller's function that supplies EPContext data, and the largest number of bytes that it may give."""
+
+    read: Callable[..., None]
+    max_nbytes: int
 
 
 _T = TypeVar("_T")
@@ -317,6 +326,7 @@ class SessionOptions(_Options):
         super().__init__()
         self._load_cancelled = False
         self._custom_ops: list[object] = []
+        self._ep_context_reader: ContextReader | None = None
         self._initializers: dict[str, object] = {}
         self._external_files: dict[str, memoryview] = {}
         self._dimensions_by_name: dict[str, int] = {}
@@ -429,11 +439,22 @@ class SessionOptions(_Options):
         self._custom_ops.append(library)
 
     def set_ep_context_data_read_func(self, read: Callable[..., None], max_data_size: int) -> None:
-        """Refuse: no installed provider reads EPContext data."""
-        raise NotImplemented("EPContext data cannot be supplied by a callback: no provider here reads EPContext nodes")
+        """Let a function supply what EPContext nodes keep outside the model, instead of files beside it.
+
+        ``read(name, buffer)`` allocates the ``OrtEpContextDataBuffer`` once, at most ``max_data_size`` bytes, and fills it.
+        """
+        if not callable(read) or max_data_size < 0:
+            raise InvalidType(f"expected a function and a size in bytes, found {read!r} and {max_data_size!r}")
+        self._ep_context_reader = ContextReader(read, max_data_size)
 
     def clear_ep_context_data_read_func(self) -> None:
-        """Clear the callback (there is none)."""
+        """Read files beside the model again."""
+        self._ep_context_reader = None
+
+    @property
+    def ep_context_reader(self) -> ContextReader | None:
+        """What supplies EPContext data, ``None`` for files."""
+        return self._ep_context_reader
 
     @property
     def custom_op_libraries(self) -> Sequence[object]:

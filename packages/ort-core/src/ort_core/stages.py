@@ -10,28 +10,37 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
 
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
+from ort_core.ep_context.nodes import facts_of, is_context
+from ort_core.ep_context.reader import context_reader
+from ort_core.ep_context.restore import RestorePolicy, restore_contexts
 from ort_core.errors import InvalidArgument, InvalidType, NotFound, OrtError, ProviderUnavailable
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
+from ort_core.ir.traversal import walk
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
-from ort_core.ops.inference_report import NoteKind
+from ort_core.ops.inference_report import InferenceReport, NoteKind
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
 from ort_core.optimized_cache import MIN_NODES, OptimizedModelCache
 from ort_core.options import GraphOptimizationLevel, SessionOptions
+from ort_core.partitioning.assign import Restored
 from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport
 from ort_core.passes.base import Level, Pass, PassContext
 from ort_core.passes.pipelines import order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
+from ort_core.providers.compiled import CompileRequest
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
+from ort_core.providers.restored import RestoredPartition
 from ort_core.providers.thread_options import ThreadOptions, parse_affinities
 from ort_core.runtime.plan import ExecutionPlan
 from ort_core.runtime.schedule import BuildSettings, CompileFailed, build_plan
@@ -147,6 +156,7 @@ class PreparedModel:
     optimization: PipelineReport | None = None
     is_from_cache: bool = False
     environment: Environment | None = None
+    partitioned: PartitionedGraph | None = None
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -160,6 +170,7 @@ def prepare(
     environment: Environment,
     providers: ProviderRequest | None = None,
     disabled_passes: Iterable[str] = (),
+    folder: Path | None = None,
 ) -> PreparedModel:
     """Take a loaded model through all stages. The model given is used up: optimised in place, or replaced.
 
@@ -169,6 +180,7 @@ def prepare(
         environment: plugins, registries and what sessions share.
         providers: (name, options) in order of preference; ``None`` for all that are available.
         disabled_passes: names of optimizer passes to leave out.
+        folder: where the files of a compiled model lie; ``None`` when it came as bytes.
 
     Raises:
         OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
@@ -177,9 +189,48 @@ def prepare(
     environment.operators.adopt(model)
     settings = PrepareSettings.of(options, environment, disabled_passes)
     selection = select_providers(providers, environment, settings)
+    restored, refusals = _restore(model, options, selection, environment, settings, folder)
+    if restored:
+        settings = replace(settings, use_cache=False)  # what a node holds is no part of the cache's key
     optimized = optimize_cached(model, environment, settings)
     ready = optimized.model.freeze()
-    return plan_model(ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache)
+    return plan_model(
+        ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache,
+        restored={node: restored[facts_of(node).partition] for node in ready.graph if restored and is_context(node)},
+        fallbacks=refusals,
+    )  # fmt: skip
+
+
+def _restore(
+    model: Model,
+    options: SessionOptions,
+    selection: ProviderSelection,
+    environment: Environment,
+    settings: PrepareSettings,
+    folder: Path | None,
+) -> tuple[dict[str, RestoredPartition], tuple[str, ...]]:
+    """Restore what a compiled model holds, with a warning for what does not fit here. Raises as ``restore_contexts``."""
+    if not any(is_context(node) for node in walk(model.graph)):
+        return {}, ()
+    context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
+    services = {"weights": environment.weights}
+    policy = RestorePolicy(
+        selection.providers,
+        bool(options.setting("session.trust_compiled_code")),
+        not options.setting("session.disable_model_compile"),
+        context_reader(folder, options.ep_context_reader),
+        lambda body: _check_types(infer_types(body, environment.schemas, environment.inference_rules)),
+        lambda name, graph: CompileRequest(name, graph, context, settings.threads, settings.seed, services),
+    )
+    restored, refusals = restore_contexts(model, policy)
+    for text in refusals:
+        warnings.warn(text, PlacementWarning, stacklevel=5)
+    return restored, refusals
+
+
+def _check_types(inferred: InferenceReport) -> None:
+    for note in inferred.of_kind(NoteKind.TYPE, NoteKind.REFUSAL):
+        raise note.error()
 
 
 def optimize_cached(model: Model, environment: Environment, settings: PrepareSettings) -> OptimizedModel:
@@ -221,8 +272,7 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
         InvalidGraph: types contradict each other.
     """
     inferred = infer_types(model, environment.schemas, environment.inference_rules)
-    for note in inferred.of_kind(NoteKind.TYPE, NoteKind.REFUSAL):
-        raise note.error()
+    _check_types(inferred)
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
         return None
     extra = (*environment.passes, *settings.extra_passes)
@@ -344,6 +394,8 @@ def plan_model(
     optimization: PipelineReport | None = None,
     *,
     is_from_cache: bool = False,
+    restored: Restored = MappingProxyType({}),
+    fallbacks: Sequence[str] = (),
 ) -> PreparedModel:
     """Partition a frozen model, compile every partition and build the plan.
 
@@ -356,9 +408,11 @@ def plan_model(
     """
     context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
     exclusions: dict[tuple[str, Node], str] = {}
-    fallbacks: list[str] = []
+    fallbacks = list(fallbacks)
     while True:
-        partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions)
+        partitioned = partition_graph(
+            model, model.graph, selection.providers, context, exclusions, restored=restored
+        )
         if settings.strict:
             _check_strict(partitioned, selection)
         build = BuildSettings(
@@ -376,7 +430,9 @@ def plan_model(
         partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache
     )
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
-    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache, environment)
+    return PreparedModel(
+        model, plan, report, selection, options, optimization, is_from_cache, environment, partitioned
+    )
 
 
 def _exclude(

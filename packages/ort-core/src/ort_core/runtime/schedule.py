@@ -53,8 +53,8 @@ def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> Execut
     steps: list[Step] = []
     for part in partitioned.steps:
         if isinstance(part, Partition):
-            reads, writes = part.border.inputs, part.border.outputs
-            compiled = _compile(part, settings)
+            reads, writes = part.reads, part.writes
+            compiled = _compile(part, settings) if part.restored is None else part.restored.compiled
             steps.append(PartitionStep(part.name, part.provider.name, compiled, len(writes)))
         else:
             reads, writes = reads_of(part.node), tuple(part.node.present_outputs())
