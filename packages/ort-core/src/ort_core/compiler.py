@@ -13,7 +13,7 @@ from ort_core.ep_context.data import OrtEpContextData
 from ort_core.ep_context.write import CompiledModel, ContextStyle, KeepContent
 from ort_core.errors import Fail, InvalidType, NotImplemented
 from ort_core.options import GraphOptimizationLevel, OrtCompileApiFlags, SessionOptions
-from ort_core.session_api.compiled_file import BesideState, compiled_model, default_path, save_beside
+from ort_core.session_api.compiled_file import BesideState, compiled_model, default_path, external_file, save_beside
 from ort_core.session_api.model_source import ModelSource
 from ort_core.session_api.provider_request import provider_request
 
@@ -89,7 +89,7 @@ class ModelCompiler:
         beside = BesideState(path.stem)
         compiled = self._compiled(None if self._embeds else beside, path.stem)
         save_beside(path.parent, beside)
-        external = None if self._external is None else str(self._external)
+        external = external_file(compiled.model, path, None if self._external is None else str(self._external))
         save_model(compiled.model, path, external_file=external, external_threshold=self._threshold)
         return CompileReport(compiled.stored, compiled.refused)
 

@@ -441,7 +441,7 @@ class SessionOptions(_Options):
     def set_ep_context_data_read_func(self, read: Callable[..., None], max_data_size: int) -> None:
         """Let a function supply what EPContext nodes keep outside the model, instead of files beside it.
 
-        ``read(name, buffer)`` allocates the ``OrtEpContextDataBuffer`` once, at most ``max_data_size`` bytes, and fills it.
+        ``read(name, buffer)`` allocates the ``OrtEpContextDataBuffer``, at most ``max_data_size`` bytes, and fills it.
         """
         if not callable(read) or max_data_size < 0:
             raise InvalidType(f"expected a function and a size in bytes, found {read!r} and {max_data_size!r}")

@@ -81,7 +81,9 @@ class InferenceSession(SessionRuns):
         start = time.perf_counter_ns()
         request = find_request(model.metadata)
         metadata = ModelMetadata.of(model)
-        prepared = stages.prepare(model, self._options, self._environment, request, self._disabled_passes(), self._source.folder)
+        prepared = stages.prepare(
+            model, self._options, self._environment, request, self._disabled_passes(), self._source.folder
+        )
         self._loaded = LoadedModel.of(prepared, metadata, request, self, self._profiler is not None)
         self._record("session_initialization", start)
         if self._profiler is not None:

@@ -18,7 +18,7 @@ from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
 from ort_core.ep_context.nodes import facts_of, is_context
 from ort_core.ep_context.reader import context_reader
-from ort_core.ep_context.restore import RestorePolicy, restore_contexts
+from ort_core.ep_context.restore import ReadFile, RestorePolicy, restore_contexts
 from ort_core.errors import InvalidArgument, InvalidType, NotFound, OrtError, ProviderUnavailable
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -209,23 +209,40 @@ def _restore(
     settings: PrepareSettings,
     folder: Path | None,
 ) -> tuple[dict[str, RestoredPartition], tuple[str, ...]]:
-    """Restore what a compiled model holds, with a warning for what does not fit here. Raises as ``restore_contexts``."""
+    """Restore what a compiled model holds; warns of what does not fit here. Raises as ``restore_contexts``."""
     if not any(is_context(node) for node in walk(model.graph)):
         return {}, ()
-    context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
-    services = {"weights": environment.weights}
-    policy = RestorePolicy(
-        selection.providers,
-        bool(options.setting("session.trust_compiled_code")),
-        not options.setting("session.disable_model_compile"),
-        context_reader(folder, options.ep_context_reader),
-        lambda body: _check_types(infer_types(body, environment.schemas, environment.inference_rules)),
-        lambda name, graph: CompileRequest(name, graph, context, settings.threads, settings.seed, services),
-    )
-    restored, refusals = restore_contexts(model, policy)
+    trusts = bool(options.setting("session.trust_compiled_code"))
+    may_compile = not options.setting("session.disable_model_compile")
+    read = context_reader(folder, options.ep_context_reader)
+    policy = _restore_policy(model, selection.providers, environment, settings, read)
+    restored, refusals = restore_contexts(model, replace(policy, trusts_code=trusts, may_compile=may_compile))
     for text in refusals:
         warnings.warn(text, PlacementWarning, stacklevel=5)
     return restored, refusals
+
+
+def expand_contexts(model: Model, environment: Environment, settings: PrepareSettings, folder: Path | None) -> None:
+    """Put the graphs of a compiled model in the places of its EPContext nodes. Raises as ``restore_contexts``."""
+    if any(is_context(node) for node in walk(model.graph)):
+        restore_contexts(model, _restore_policy(model, (), environment, settings, context_reader(folder, None)))
+
+
+def _restore_policy(
+    model: Model,
+    providers: Sequence[ExecutionProvider],
+    environment: Environment,
+    settings: PrepareSettings,
+    read_file: ReadFile,
+) -> RestorePolicy:
+    context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
+    services = {"weights": environment.weights}
+    return RestorePolicy(
+        providers,
+        read_file,
+        lambda body: _check_types(infer_types(body, environment.schemas, environment.inference_rules)),
+        lambda name, graph: CompileRequest(name, graph, context, settings.threads, settings.seed, services),
+    )
 
 
 def _check_types(inferred: InferenceReport) -> None:
@@ -410,9 +427,7 @@ def plan_model(
     exclusions: dict[tuple[str, Node], str] = {}
     fallbacks = list(fallbacks)
     while True:
-        partitioned = partition_graph(
-            model, model.graph, selection.providers, context, exclusions, restored=restored
-        )
+        partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions, restored=restored)
         if settings.strict:
             _check_strict(partitioned, selection)
         build = BuildSettings(
@@ -430,9 +445,7 @@ def plan_model(
         partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache
     )
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
-    return PreparedModel(
-        model, plan, report, selection, options, optimization, is_from_cache, environment, partitioned
-    )
+    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache, environment, partitioned)
 
 
 def _exclude(

@@ -38,6 +38,7 @@ class Side:
     def optimized(self) -> Model:
         """Return the model behind the passes of this side's level."""
         model = load_model(self.path)
+        stages.expand_contexts(model, default_environment(), self._settings(), self.path.parent)
         stages.optimize(model, default_environment(), self._settings())
         return model
 

@@ -1,4 +1,4 @@
-"""The machine code of a partition as bytes: what ``CpuPartition.serialize`` gives and ``CpuExecutionProvider.load`` takes.
+"""The machine code of a partition as bytes: what ``CpuPartition.serialize`` gives and its provider's ``load`` takes.
 
 A module is named by the digest of its text and target, so lowering the same graph asks for the same names: what it does
 not find is compiled. Layout: a line that names the format, the SHA-256 of the rest, then for each module its name (32
@@ -28,7 +28,7 @@ def encode_modules(modules: Sequence[CompiledModule]) -> bytes:
 
 
 def adopted(blob: bytes, target: Target) -> list[CompiledModule] | Rejection:
-    """Make stored modules known to the compiler for as long as the list is held, or say what is wrong with the bytes."""
+    """Make stored modules known to the compiler for as long as the list is held, or say why the bytes are wrong."""
     start = len(_MAGIC) + _DIGEST_NBYTES
     content = blob[start:]
     if blob[: len(_MAGIC)] != _MAGIC or hashlib.sha256(content).digest() != blob[len(_MAGIC) : start]:

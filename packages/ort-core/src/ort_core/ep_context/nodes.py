@@ -11,6 +11,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ort_core import __version__
 from ort_core.errors import InvalidGraph
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType, ValueType
@@ -33,6 +34,11 @@ class ContextFacts:
     partition: str
     digest: str
     model_file: str = ""
+
+
+def compatibility_text(key: str) -> str:
+    """Return what a model's metadata say of a provider with that ``cache_key``."""
+    return f"ort-core {__version__}|{key}"
 
 
 def is_context(node: Node) -> bool:

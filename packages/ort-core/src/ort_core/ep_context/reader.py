@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ort_core.ep_context.data import OrtEpContextDataBuffer
 from ort_core.ep_context.restore import ReadFile
 from ort_core.errors import Fail
 from ort_core.options import ContextReader
-from ort_core.ep_context.data import OrtEpContextDataBuffer
 
 
 def context_reader(folder: Path | None, given: ContextReader | None) -> ReadFile:

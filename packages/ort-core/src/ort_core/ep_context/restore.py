@@ -36,19 +36,19 @@ class RestorePolicy:
 
     Attributes:
         providers: those of the session.
-        trusts_code: whether providers may use the bytes that the model carries.
-        may_compile: whether what does not fit may be compiled anew.
         read_file: returns the content of a file beside the model.
         check_graph: infers the types of a graph out of a context; raises ``OrtError`` when they contradict.
         request: what a provider is given beside its bytes.
+        trusts_code: whether providers may use the bytes that the model carries.
+        may_compile: whether what does not fit may be compiled anew.
     """
 
     providers: Sequence[ExecutionProvider]
-    trusts_code: bool
-    may_compile: bool
     read_file: ReadFile
     check_graph: CheckGraph
     request: MakeRequest
+    trusts_code: bool = False
+    may_compile: bool = True
 
 
 def restore_contexts(model: Model, policy: RestorePolicy) -> tuple[dict[str, RestoredPartition], tuple[str, ...]]:
@@ -78,7 +78,7 @@ def restore_contexts(model: Model, policy: RestorePolicy) -> tuple[dict[str, Res
         text = f"the compiled partition {name!r} of {context.provider} is not used: {found.reason}"
         refusals.append(f"{text}; its graph is compiled instead")
         if body is None:
-            raise EngineError(f"{text}. The model carries no graph to compile instead; compile the original model here.")
+            raise EngineError(f"{text}. The model carries no graph to use instead: compile the original model here.")
         if not policy.may_compile:
             raise ModelRequiresCompilation(f"{text}, and session.disable_model_compile forbids to compile its graph.")
         _inline(model, node, body)
@@ -95,8 +95,8 @@ def _read(node: Node, policy: RestorePolicy) -> ContextContent:
     expected, found = facts_of(node).digest, context_digest(stored)
     if found != expected:
         raise EngineError(
-            f"{node.describe()} was compiled into a context with SHA-256 {expected or '(not stated)'}, found {found} in "
-            f"{where}: it belongs to another model or was changed. Compile the model anew."
+            f"{node.describe()} was compiled into a context with SHA-256 {expected or '(not stated)'}, found {found} "
+            f"in {where}: it belongs to another model or was changed. Compile the model anew."
         )
     return decode_context(stored)
 
@@ -174,7 +174,8 @@ def _inline(model: Model, node: Node, body: Model) -> None:
     for domain, version in body.opset_imports.items():
         own = model.opset_imports.setdefault(domain, version)
         if own != version:
-            raise InvalidGraph(f"{node.describe()} needs opset {version} of {domain or 'ai.onnx'!r}, the model has {own}")
+            what = f"opset {version} of {domain or 'ai.onnx'!r}"
+            raise InvalidGraph(f"{node.describe()} needs {what}, the model has {own}")
     bindings = {formal: actual for formal, actual in zip(body.graph.inputs, node.inputs) if actual is not None}
     results = inline(graph, node, body.graph, bindings)
     outputs = [node.detach_output(index) for index in range(len(node.outputs))]

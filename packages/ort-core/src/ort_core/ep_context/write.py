@@ -11,7 +11,15 @@ from functools import partial
 
 from ort_core import __version__
 from ort_core.ep_context.container import ContextContent, context_digest, encode_context
-from ort_core.ep_context.nodes import COMPATIBILITY_PREFIX, DOMAIN, ContextFacts, can_carry, context_node, is_carried
+from ort_core.ep_context.nodes import (
+    COMPATIBILITY_PREFIX,
+    DOMAIN,
+    ContextFacts,
+    can_carry,
+    compatibility_text,
+    context_node,
+    is_carried,
+)
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -141,7 +149,7 @@ def _replace(model: Model, nodes: Sequence[Node], part: Partition, content: _Con
     graph.insert_before(anchor, node)
     for member in reversed(nodes):
         graph.remove(member)
-    model.metadata[f"{COMPATIBILITY_PREFIX}{facts.provider}"] = f"ort-core {__version__}|{facts.key}"
+    model.metadata[f"{COMPATIBILITY_PREFIX}{facts.provider}"] = compatibility_text(facts.key)
 
 
 def _initializer(graph: Graph, constant: Constant, hint: str) -> Value:

@@ -61,7 +61,7 @@ class ExternalFiles:
 
     def read_whole(self, what: str, location: str) -> memoryview:
         """Return the content of a file, without copying it. Raises as ``read``; ``what`` names its reader."""
-        return memoryview(self._content(what, ExternalLocation(location)))
+        return self._content(what, ExternalLocation(location)).data
 
     def check(self, tensor_name: str, where: ExternalLocation) -> None:
         """Check the location of a tensor without reading it. Raises as ``read``."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from ort_core.environment import Environment, default_environment
 from ort_core.ep_context.write import CompiledModel, ContextStyle, write_contexts
 from ort_core.errors import Fail, InvalidArgument
+from ort_core.ir.model import Model
 from ort_core.options import SessionOptions
 from ort_core.runtime.plan import PartitionStep
 from ort_core.stages import PreparedModel, PrepareSettings, fuse_partition
@@ -76,6 +77,13 @@ def save_beside(folder: Path, beside: BesideState) -> None:
             raise Fail(f"cannot write the compiled partition {str(folder / name)!r}: {error}") from error
 
 
+def external_file(model: Model, path: Path, asked: str | None) -> str | None:
+    """Return the file for a model's weights: as asked, or one of its own where they cannot lie inside."""
+    from ort_core.onnx_io.save import needs_external_file  # as in save_compiled
+
+    return f"{path.name}.data" if asked is None and needs_external_file(model) else asked
+
+
 def save_compiled(prepared: PreparedModel, options: SessionOptions, source: str | bytes | None) -> None:
     """Write the compiled form of a session's model where its options ask for it.
 
@@ -95,7 +103,8 @@ def save_compiled(prepared: PreparedModel, options: SessionOptions, source: str 
     style = ContextStyle(_embed if is_embedded else beside.keep, prefix, file)
     compiled = compiled_model(prepared, options, default_environment(), style)
     save_beside(path.parent, beside)
-    external = str(options.setting("ep.context_model_external_initializers_file_name")) or None
+    asked = str(options.setting("ep.context_model_external_initializers_file_name")) or None
+    external = external_file(compiled.model, path, asked)
     save_model(compiled.model, path, external_file=external)
 
 
