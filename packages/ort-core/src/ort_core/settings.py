@@ -208,6 +208,12 @@ def _threads_and_memory() -> tuple[Setting, ...]:
 
 def _placement() -> tuple[Setting, ...]:
     return (
+        _session(
+            "session.placement_policy",
+            "priority",
+            "Which provider runs a node that several claim: the first asked for, or the cheapest by measuring.",
+            choices=("priority", "measured"),
+        ),
         _session("session.disable_cpu_ep_fallback", False, "A node that only the last resort would run is an error."),
         _session("session.record_ep_graph_assignment_info", False, "Enable get_provider_graph_assignment_info()."),
         _session("session.node_partition_config_file", "", "Streams of nodes as JSON.", "streams follow partitions"),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from ort_core.copy_costs import CopyCosts
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
 from ort_core.ep_context.nodes import facts_of, is_context
@@ -26,6 +27,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import walk
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.measured_placement import MeasureRequest, measure_placement
 from ort_core.ops.inference_report import InferenceReport, NoteKind
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
@@ -48,7 +50,9 @@ from ort_core.settings import environment_value
 
 log = logging.getLogger(__name__)
 
-_NOT_OPTIMIZING = frozenset({"strict", "allow_last_resort", "threads", "seed", "use_cache"})  # of PrepareSettings
+_NOT_OPTIMIZING = frozenset(  # of PrepareSettings
+    {"strict", "allow_last_resort", "threads", "seed", "use_cache", "placement", "samples"}
+)
 ProviderRequest = Sequence[tuple[str, Mapping[str, object]]]
 
 
@@ -77,7 +81,7 @@ class PrepareSettings:
 
     ``strict``: anything that does not run on the first provider asked for is an error. ``allow_last_resort``: what
     nobody else took may go to the last resort (the CPU) although it was not asked for. ``use_cache``: the optimised
-    model may come from the artefact cache.
+    model may come from the artefact cache. ``placement``: the policy, which ``measured`` tries on ``samples``.
     """
 
     strict: bool = False
@@ -88,6 +92,8 @@ class PrepareSettings:
     threads: ThreadOptions = field(default_factory=ThreadOptions)
     seed: int | None = None
     use_cache: bool = False
+    placement: str = "priority"
+    samples: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -106,6 +112,8 @@ class PrepareSettings:
             thread_options(options, options.intra_op_num_threads or threads),
             environment.seed,
             bool(options.setting("session.optimized_model_cache") and environment_value("ORT_OPTIMIZED_MODEL_CACHE")),
+            str(options.setting("session.placement_policy")),
+            options.sample_inputs,
         )
 
     @property
@@ -426,23 +434,33 @@ def plan_model(
     context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
     exclusions: dict[tuple[str, Node], str] = {}
     fallbacks = list(fallbacks)
+    explanation: tuple[str, ...] = ()
+    build = BuildSettings(
+        context,
+        settings.threads,
+        {"weights": environment.weights},
+        lambda part, graph: fuse_partition(part, graph, model, environment, settings),
+    )
+    if settings.placement == "measured":
+        measured = measure_placement(
+            MeasureRequest(
+                model, selection.providers, build, CopyCosts(environment.devices, environment.clock), settings.samples,
+                restored=restored, clock=environment.clock,
+            )
+        )  # fmt: skip
+        exclusions.update(measured.exclusions)
+        explanation = measured.explanation
     while True:
         partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions, restored=restored)
         if settings.strict:
             _check_strict(partitioned, selection)
-        build = BuildSettings(
-            context,
-            settings.threads,
-            {"weights": environment.weights},
-            lambda part, graph: fuse_partition(part, graph, model, environment, settings),
-        )
         try:
             plan = build_plan(partitioned, build)
             break
         except CompileFailed as error:
             _exclude(error, selection, settings, exclusions, fallbacks)
     report = PlacementReport(
-        partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache
+        partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache, explanation
     )
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
     return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache, environment, partitioned)
