@@ -86,7 +86,7 @@ class MeasuredPlacement:
 
 
 def measure_placement(request: MeasureRequest) -> MeasuredPlacement:
-    """Return the cheapest placement, measured or remembered; where it cannot be measured priority's, with the reason."""
+    """Return the cheapest placement, measured or remembered; where that is impossible priority's, with the reason."""
     regions = _regions(request)
     if not any(len(region.providers) > 1 for region in regions):
         return MeasuredPlacement({}, ("measured placement: no node is claimed by two providers",))
