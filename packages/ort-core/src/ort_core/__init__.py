@@ -41,6 +41,7 @@ _HOMES = {
     "custom_ops.custom_op": ("custom_op",),
     "custom_ops.elementwise_op": ("elementwise_op", "row_op"),
     "custom_ops.library": ("OpLibrary",),
+    "ep_context.data": ("OrtEpContextData", "OrtEpContextDataBuffer", "OrtExternalInitializerInfo"),
     "errors": ("OrtError",),
     "options": (
         "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "OrtCompileApiFlags",
@@ -51,7 +52,6 @@ _HOMES = {
     "session_api.devices": (
         "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpDevice", "OrtHardwareDevice", "OrtSyncStream",
     ),
-    "session_api.ep_context": ("OrtEpContextData", "OrtEpContextDataBuffer", "OrtExternalInitializerInfo"),
     "session_api.io_binding": ("IOBinding", "SessionIOBinding"),
     "session_api.named_outputs": ("NamedOutputs",),
     "session_api.node_arg": ("ModelMetadata", "NodeArg"),

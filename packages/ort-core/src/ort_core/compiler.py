@@ -1,36 +1,50 @@
-"""ModelCompiler: writes the model that a session would run, so that another process loads it without that work."""
+"""ModelCompiler: writes the model with its compiled partitions, so that another process loads it without that work."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from ort_core import stages
 from ort_core.environment import default_environment
-from ort_core.errors import Fail, InvalidArgument, InvalidType, NotImplemented
+from ort_core.ep_context.data import OrtEpContextData
+from ort_core.ep_context.write import CompiledModel, ContextStyle, KeepContent
+from ort_core.errors import Fail, InvalidType, NotImplemented
 from ort_core.options import GraphOptimizationLevel, OrtCompileApiFlags, SessionOptions
+from ort_core.session_api.compiled_file import BesideState, compiled_model, default_path, external_file, save_beside
 from ort_core.session_api.model_source import ModelSource
 from ort_core.session_api.provider_request import provider_request
 
 GetInitializerLocation = Callable[..., object]
-_NO_EP_CONTEXT = "no installed provider writes EPContext data"
+WriteContext = Callable[[str, OrtEpContextData], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CompileReport:
+    """Which partitions a compiled model holds as their providers store them, and why not the others."""
+
+    stored: tuple[str, ...]
+    refused: dict[str, str]
 
 
 class ModelCompiler:
-    """Optimises a model and writes it as ONNX.
+    """Compiles a model and writes it as ONNX: each partition that its provider can store becomes an EPContext node.
 
-    No provider here stores compiled partitions in a model yet: what is written is the optimised model, as onnxruntime
-    writes it for a provider that compiles nothing.
+    Partitions that a provider does not store stay as optimised nodes. A session takes the compiled model as any other;
+    what does not fit its machine is compiled from the graph that the node carries, and ``explain()`` says so.
 
     Args:
         sess_options: how to load and place the model.
         input_model_path_or_bytes: the model.
-        embed_compiled_data_into_model: keep compiled artefacts inside the model.
+        embed_compiled_data_into_model: keep compiled partitions inside the model. Bytes and streams always do, unless
+            a function takes them.
         external_initializers_file_path: file beside the written model that takes its weights.
         external_initializers_size_threshold: smallest weight in bytes that goes there.
         flags: what is an error.
-        graph_optimization_level: how far to optimise.
+        graph_optimization_level: how far to optimise; nothing by default, as in onnxruntime. ``ORT_ENABLE_ALL`` gives
+            what a session would run.
         get_initializer_location_func: refused; weights go inside the model or to one file.
     """
 
@@ -57,8 +71,10 @@ class ModelCompiler:
         self._external = None if external_initializers_file_path is None else Path(external_initializers_file_path)
         self._threshold = external_initializers_size_threshold
         self._flags = OrtCompileApiFlags(flags)
+        self._embeds = embed_compiled_data_into_model
+        self._write: WriteContext | None = None
 
-    def compile_to_file(self, output_model_path: str | None = None) -> None:
+    def compile_to_file(self, output_model_path: str | os.PathLike | None = None) -> CompileReport:
         """Write a file, by default ``<model>_ctx.onnx`` beside the input.
 
         Raises:
@@ -67,42 +83,69 @@ class ModelCompiler:
         """
         from ort_core.onnx_io.save import save_model
 
-        if output_model_path is None:
-            if self._source.path is None:
-                raise InvalidArgument("compile_to_file needs a path: the input model was given as bytes")
-            source = Path(self._source.path)
-            output_model_path = str(source.with_name(f"{source.stem}_ctx.onnx"))
-        if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and Path(output_model_path).exists():
-            raise Fail(f"the output model {output_model_path!r} exists already; remove it, or drop the flag")
-        external = None if self._external is None else str(self._external)
-        save_model(
-            self._compiled().model, output_model_path, external_file=external, external_threshold=self._threshold
-        )
+        path = default_path(self._source.path) if output_model_path is None else Path(output_model_path)
+        if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and path.exists():
+            raise Fail(f"the output model {str(path)!r} exists already; remove it, or drop the flag")
+        beside = BesideState(path.stem)
+        compiled = self._compiled(None if self._embeds else beside, path.stem)
+        save_beside(path.parent, beside)
+        external = external_file(compiled.model, path, None if self._external is None else str(self._external))
+        save_model(compiled.model, path, external_file=external, external_threshold=self._threshold)
+        return CompileReport(compiled.stored, compiled.refused)
 
     def compile_to_bytes(self) -> bytes:
         """Return the serialised model. Raises as ``compile_to_file``."""
         from ort_core.onnx_io.save import model_to_bytes
 
-        return model_to_bytes(self._compiled().model)
+        return model_to_bytes(self._compiled(None, "model").model)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Hand the serialised model to a function. Raises as ``compile_to_file``."""
         write_function(self.compile_to_bytes())
 
-    def set_ep_context_data_write_func(self, write_func: Callable[[str, object], None]) -> None:
-        """Refuse. Raises ``NotImplemented`` always."""
-        raise NotImplemented(f"EPContext data cannot be handed to a callback: {_NO_EP_CONTEXT}")
+    def set_ep_context_data_write_func(self, write_func: WriteContext) -> None:
+        """Hand each compiled partition to a function, by the name that its node states, instead of keeping it.
+
+        Sessions get them back through ``SessionOptions.set_ep_context_data_read_func``.
+        """
+        if not callable(write_func):
+            raise InvalidType(f"expected a function of a name and the data, found {write_func!r}")
+        self._write = write_func
 
     def clear_ep_context_data_write_func(self) -> None:
-        """Clear the callback (there is none)."""
+        """Keep compiled partitions in the model or beside it again."""
+        self._write = None
 
-    def _compiled(self) -> stages.PreparedModel:
-        if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:
-            raise Fail(
-                "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least "
-                f"one subgraph in the model. {_NO_EP_CONTEXT.capitalize()}."
-            )
+    def _compiled(self, beside: BesideState | None, stem: str) -> CompiledModel:
         environment = default_environment()
         model = self._source.load(self._options)
         request = provider_request(None, None, self._options, environment, model.metadata)
-        return stages.prepare(model, self._options, environment, request)
+        prepared = stages.prepare(model, self._options, environment, request, folder=self._source.folder)
+        try:
+            style = ContextStyle(
+                self._keep(beside, stem),
+                str(self._options.setting("ep.context_node_name_prefix")),
+                "" if self._source.path is None else Path(os.fsdecode(self._source.path)).name,
+            )
+            compiled = compiled_model(prepared, self._options, environment, style)
+        finally:
+            prepared.plan.close()
+        if not compiled.stored and self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in compiled.refused.items())
+            raise Fail(
+                "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least "
+                f"one subgraph in the model. {reasons or 'The model has no nodes.'}"
+            )
+        return compiled
+
+    def _keep(self, beside: BesideState | None, stem: str) -> KeepContent:
+        write = self._write
+        if write is None:
+            return (lambda name, content: content) if beside is None else beside.keep
+
+        def hand_over(partition: str, content: bytes) -> str:
+            name = BesideState(stem).keep(partition, content)
+            write(name, OrtEpContextData(content))
+            return name
+
+        return hand_over

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -41,6 +42,7 @@ class Environment:
         find_sources: gives the plugins; by default those of installed distributions.
 
     ``seed`` and the two numbers of threads (0 chooses) are for sessions that state none; they may be set at any time.
+    ``clock`` gives the nanoseconds that placement is measured in.
     """
 
     def __init__(self, find_sources: FindSources = entry_point_sources) -> None:
@@ -52,6 +54,7 @@ class Environment:
         self.seed: int | None = None
         self.intra_op_num_threads = 0
         self.inter_op_num_threads = 0
+        self.clock: Callable[[], int] = time.perf_counter_ns
 
     @cached_property
     def plugins(self) -> PluginRegistry:

@@ -11,6 +11,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
@@ -91,6 +92,14 @@ class OrtDeviceEpIncompatibilityReason(enum.IntFlag):
     DEVICE_INCOMPATIBLE = 2
     MISSING_DEPENDENCY = 4
     UNKNOWN = -2147483648
+
+
+@dataclass(frozen=True, slots=True)
+class ContextReader:
+    """A caller's function that supplies EPContext data, and the largest number of bytes that it may give."""
+
+    read: Callable[..., None]
+    max_nbytes: int
 
 
 _T = TypeVar("_T")
@@ -200,7 +209,10 @@ class _Options:
         return self.__copy__()
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
+        try:
+            return type(self) is type(other) and bool(self.__dict__ == other.__dict__)
+        except ValueError:  # sample inputs: two arrays that are not one object count as different
+            return False
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
@@ -312,11 +324,14 @@ class SessionOptions(_Options):
         optional=True,
     )
     custom_passes = Option(list, cast("list[object]", ()), "Passes of the user, run after the basic ones.")
+    sample_inputs = Option(dict, cast("dict[str, object]", ()), "Feeds that measured placement is tried with.")
 
     def __init__(self) -> None:
         super().__init__()
         self._load_cancelled = False
         self._custom_ops: list[object] = []
+        self._ep_context_reader: ContextReader | None = None
+        self.sample_inputs = {}
         self._initializers: dict[str, object] = {}
         self._external_files: dict[str, memoryview] = {}
         self._dimensions_by_name: dict[str, int] = {}
@@ -429,11 +444,22 @@ class SessionOptions(_Options):
         self._custom_ops.append(library)
 
     def set_ep_context_data_read_func(self, read: Callable[..., None], max_data_size: int) -> None:
-        """Refuse: no installed provider reads EPContext data."""
-        raise NotImplemented("EPContext data cannot be supplied by a callback: no provider here reads EPContext nodes")
+        """Let a function supply what EPContext nodes keep outside the model, instead of files beside it.
+
+        ``read(name, buffer)`` allocates the ``OrtEpContextDataBuffer``, at most ``max_data_size`` bytes, and fills it.
+        """
+        if not callable(read) or max_data_size < 0:
+            raise InvalidType(f"expected a function and a size in bytes, found {read!r} and {max_data_size!r}")
+        self._ep_context_reader = ContextReader(read, max_data_size)
 
     def clear_ep_context_data_read_func(self) -> None:
-        """Clear the callback (there is none)."""
+        """Read files beside the model again."""
+        self._ep_context_reader = None
+
+    @property
+    def ep_context_reader(self) -> ContextReader | None:
+        """What supplies EPContext data, ``None`` for files."""
+        return self._ep_context_reader
 
     @property
     def custom_op_libraries(self) -> Sequence[object]:

@@ -14,6 +14,7 @@ from ort_core.environment import default_environment
 from ort_core.errors import EPFail, InvalidType, NotImplemented, UnknownOption, did_you_mean
 from ort_core.options import SessionOptions
 from ort_core.runtime.profiler import Profiler
+from ort_core.session_api.compiled_file import save_compiled
 from ort_core.session_api.loaded_model import LoadedModel
 from ort_core.session_api.model_config import apply_model_config
 from ort_core.session_api.model_source import Loadable, ModelSource
@@ -80,13 +81,16 @@ class InferenceSession(SessionRuns):
         start = time.perf_counter_ns()
         request = find_request(model.metadata)
         metadata = ModelMetadata.of(model)
-        prepared = stages.prepare(model, self._options, self._environment, request, self._disabled_passes())
+        prepared = stages.prepare(
+            model, self._options, self._environment, request, self._disabled_passes(), self._source.folder
+        )
         self._loaded = LoadedModel.of(prepared, metadata, request, self, self._profiler is not None)
         self._record("session_initialization", start)
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
             self._profiler.default_provider = prepared.providers[0]
         save_optimized(prepared, self._options, self._environment, self._disabled_passes())
+        save_compiled(prepared, self._options, self._source.path)
 
     def _requested(
         self,

@@ -80,7 +80,8 @@ _BACKOFF = "waiting threads look again after one pause instruction"
 _ORT_FORMAT = "the .ort file format belongs to onnxruntime; models are read and written as ONNX"
 _OTHER_EP = "it concerns a provider of onnxruntime; set the option on the plugin provider itself"
 _MLAS = "it switches between onnxruntime's own CPU kernels"
-_EP_CONTEXT = "no installed provider writes EPContext nodes; compiled artefacts are kept in the cache (ORT_CACHE_DIR)"
+_SHARED_CONTEXT = "each compiled partition is complete in itself"
+_WEIGHTLESS = "each provider decides whether its bytes hold weights; a compiled model keeps the weights of the others"
 _MOE = "experts are not counted here"
 _TRAINING = "it belongs to onnxruntime's training builds"
 _ARENA = "one arena is planned for each device and run; there is no second allocator to choose"
@@ -207,6 +208,12 @@ def _threads_and_memory() -> tuple[Setting, ...]:
 
 def _placement() -> tuple[Setting, ...]:
     return (
+        _session(
+            "session.placement_policy",
+            "priority",
+            "Which provider runs a node that several claim: the first asked for, or the cheapest by measuring.",
+            choices=("priority", "measured"),
+        ),
         _session("session.disable_cpu_ep_fallback", False, "A node that only the last resort would run is an error."),
         _session("session.record_ep_graph_assignment_info", False, "Enable get_provider_graph_assignment_info()."),
         _session("session.node_partition_config_file", "", "Streams of nodes as JSON.", "streams follow partitions"),
@@ -221,22 +228,25 @@ def _placement() -> tuple[Setting, ...]:
         _session("session.moe_expert_counter_beta", 0.0, "Smoothing of counts.", _MOE),
         _session("session.moe_expert_counter_state_file", "", "Where counts are kept.", _MOE),
         _session("session.compile_only", False, "Internal to onnxruntime.", "ModelCompiler needs no flag"),
-        _session("session.disable_model_compile", False, "A model that would need compiling is an error."),
-        _session("session.fail_on_suboptimal_compiled_model", False, "Refuse other versions.", _EP_CONTEXT),
+        _session("session.disable_model_compile", False, "A compiled partition that does not fit here is an error."),
+        _session("session.fail_on_suboptimal_compiled_model", False, "Refuse other versions.",
+                 "what does not fit exactly is never used; session.disable_model_compile makes it an error"),
+        _session("session.trust_compiled_code", False, "Use the machine code that a compiled model carries."),
     )  # fmt: skip
 
 
 def _provider_keys() -> tuple[Setting, ...]:
-    context = (
-        ("enable", False), ("file_path", ""), ("embed_mode", False), ("node_name_prefix", ""),
-        ("model_external_initializers_file_name", ""), ("source_model_path", ""),
-    )  # fmt: skip
     return (
-        *(_session(f"ep.context_{name}", default, "EPContext models.", _EP_CONTEXT) for name, default in context),
-        _session("ep.share_ep_contexts", False, "Sessions share contexts.", _EP_CONTEXT),
-        _session("ep.stop_share_ep_contexts", False, "End sharing contexts.", _EP_CONTEXT),
-        _session("ep.enable_weightless", False, "Contexts without weights.", _EP_CONTEXT),
-        _session("ep.enable_weightless_ep_context_nodes", False, "Contexts without weights.", _EP_CONTEXT),
+        _session("ep.context_enable", False, "Write the compiled model when a session is made."),
+        _session("ep.context_file_path", "", "Where; empty: `<model>_ctx.onnx` beside the model."),
+        _session("ep.context_embed_mode", False, "Compiled partitions inside the file, not beside it."),
+        _session("ep.context_node_name_prefix", "", "What the names of EPContext nodes begin with."),
+        _session("ep.context_model_external_initializers_file_name", "", "File for the compiled model's weights."),
+        _session("ep.context_source_model_path", "", "The original model.", _WEIGHTLESS),
+        _session("ep.share_ep_contexts", False, "Sessions share contexts.", _SHARED_CONTEXT),
+        _session("ep.stop_share_ep_contexts", False, "End sharing contexts.", _SHARED_CONTEXT),
+        _session("ep.enable_weightless", False, "Contexts without weights.", _WEIGHTLESS),
+        _session("ep.enable_weightless_ep_context_nodes", False, "Contexts without weights.", _WEIGHTLESS),
         _session("ep.dynamic.workload_type", "Default", "Load.", _OTHER_EP, choices=("Default", "Efficient")),
         _session("ep.dynamic.qnn_htp_performance_mode", "", "Power mode.", _OTHER_EP),
         _session("ep.nnapi.partitioning_stop_ops", "", "Operators that end a partition.", _OTHER_EP),

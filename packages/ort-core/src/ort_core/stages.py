@@ -10,28 +10,39 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
 
+from ort_core.copy_costs import CopyCosts
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
+from ort_core.ep_context.nodes import facts_of, is_context
+from ort_core.ep_context.reader import context_reader
+from ort_core.ep_context.restore import ReadFile, RestorePolicy, restore_contexts
 from ort_core.errors import InvalidArgument, InvalidType, NotFound, OrtError, ProviderUnavailable
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
+from ort_core.ir.traversal import walk
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
-from ort_core.ops.inference_report import NoteKind
+from ort_core.measured_placement import MeasureRequest, measure_placement
+from ort_core.ops.inference_report import InferenceReport, NoteKind
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
 from ort_core.optimized_cache import MIN_NODES, OptimizedModelCache
 from ort_core.options import GraphOptimizationLevel, SessionOptions
+from ort_core.partitioning.assign import Restored
 from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport
 from ort_core.passes.base import Level, Pass, PassContext
 from ort_core.passes.pipelines import order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
+from ort_core.providers.compiled import CompileRequest
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
+from ort_core.providers.restored import RestoredPartition
 from ort_core.providers.thread_options import ThreadOptions, parse_affinities
 from ort_core.runtime.plan import ExecutionPlan
 from ort_core.runtime.schedule import BuildSettings, CompileFailed, build_plan
@@ -39,7 +50,9 @@ from ort_core.settings import environment_value
 
 log = logging.getLogger(__name__)
 
-_NOT_OPTIMIZING = frozenset({"strict", "allow_last_resort", "threads", "seed", "use_cache"})  # of PrepareSettings
+_NOT_OPTIMIZING = frozenset(  # of PrepareSettings
+    {"strict", "allow_last_resort", "threads", "seed", "use_cache", "placement", "samples"}
+)
 ProviderRequest = Sequence[tuple[str, Mapping[str, object]]]
 
 
@@ -68,7 +81,7 @@ class PrepareSettings:
 
     ``strict``: anything that does not run on the first provider asked for is an error. ``allow_last_resort``: what
     nobody else took may go to the last resort (the CPU) although it was not asked for. ``use_cache``: the optimised
-    model may come from the artefact cache.
+    model may come from the artefact cache. ``placement``: the policy, which ``measured`` tries on ``samples``.
     """
 
     strict: bool = False
@@ -79,6 +92,8 @@ class PrepareSettings:
     threads: ThreadOptions = field(default_factory=ThreadOptions)
     seed: int | None = None
     use_cache: bool = False
+    placement: str = "priority"
+    samples: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -97,6 +112,8 @@ class PrepareSettings:
             thread_options(options, options.intra_op_num_threads or threads),
             environment.seed,
             bool(options.setting("session.optimized_model_cache") and environment_value("ORT_OPTIMIZED_MODEL_CACHE")),
+            str(options.setting("session.placement_policy")),
+            options.sample_inputs,
         )
 
     @property
@@ -147,6 +164,7 @@ class PreparedModel:
     optimization: PipelineReport | None = None
     is_from_cache: bool = False
     environment: Environment | None = None
+    partitioned: PartitionedGraph | None = None
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -160,6 +178,7 @@ def prepare(
     environment: Environment,
     providers: ProviderRequest | None = None,
     disabled_passes: Iterable[str] = (),
+    folder: Path | None = None,
 ) -> PreparedModel:
     """Take a loaded model through all stages. The model given is used up: optimised in place, or replaced.
 
@@ -169,6 +188,7 @@ def prepare(
         environment: plugins, registries and what sessions share.
         providers: (name, options) in order of preference; ``None`` for all that are available.
         disabled_passes: names of optimizer passes to leave out.
+        folder: where the files of a compiled model lie; ``None`` when it came as bytes.
 
     Raises:
         OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
@@ -177,9 +197,65 @@ def prepare(
     environment.operators.adopt(model)
     settings = PrepareSettings.of(options, environment, disabled_passes)
     selection = select_providers(providers, environment, settings)
+    restored, refusals = _restore(model, options, selection, environment, settings, folder)
+    if restored:
+        settings = replace(settings, use_cache=False)  # what a node holds is no part of the cache's key
     optimized = optimize_cached(model, environment, settings)
     ready = optimized.model.freeze()
-    return plan_model(ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache)
+    return plan_model(
+        ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache,
+        restored={node: restored[facts_of(node).partition] for node in ready.graph if restored and is_context(node)},
+        fallbacks=refusals,
+    )  # fmt: skip
+
+
+def _restore(
+    model: Model,
+    options: SessionOptions,
+    selection: ProviderSelection,
+    environment: Environment,
+    settings: PrepareSettings,
+    folder: Path | None,
+) -> tuple[dict[str, RestoredPartition], tuple[str, ...]]:
+    """Restore what a compiled model holds; warns of what does not fit here. Raises as ``restore_contexts``."""
+    if not any(is_context(node) for node in walk(model.graph)):
+        return {}, ()
+    trusts = bool(options.setting("session.trust_compiled_code"))
+    may_compile = not options.setting("session.disable_model_compile")
+    read = context_reader(folder, options.ep_context_reader)
+    policy = _restore_policy(model, selection.providers, environment, settings, read)
+    restored, refusals = restore_contexts(model, replace(policy, trusts_code=trusts, may_compile=may_compile))
+    for text in refusals:
+        warnings.warn(text, PlacementWarning, stacklevel=5)
+    return restored, refusals
+
+
+def expand_contexts(model: Model, environment: Environment, settings: PrepareSettings, folder: Path | None) -> None:
+    """Put the graphs of a compiled model in the places of its EPContext nodes. Raises as ``restore_contexts``."""
+    if any(is_context(node) for node in walk(model.graph)):
+        restore_contexts(model, _restore_policy(model, (), environment, settings, context_reader(folder, None)))
+
+
+def _restore_policy(
+    model: Model,
+    providers: Sequence[ExecutionProvider],
+    environment: Environment,
+    settings: PrepareSettings,
+    read_file: ReadFile,
+) -> RestorePolicy:
+    context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
+    services = {"weights": environment.weights}
+    return RestorePolicy(
+        providers,
+        read_file,
+        lambda body: _check_types(infer_types(body, environment.schemas, environment.inference_rules)),
+        lambda name, graph: CompileRequest(name, graph, context, settings.threads, settings.seed, services),
+    )
+
+
+def _check_types(inferred: InferenceReport) -> None:
+    for note in inferred.of_kind(NoteKind.TYPE, NoteKind.REFUSAL):
+        raise note.error()
 
 
 def optimize_cached(model: Model, environment: Environment, settings: PrepareSettings) -> OptimizedModel:
@@ -221,8 +297,7 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
         InvalidGraph: types contradict each other.
     """
     inferred = infer_types(model, environment.schemas, environment.inference_rules)
-    for note in inferred.of_kind(NoteKind.TYPE, NoteKind.REFUSAL):
-        raise note.error()
+    _check_types(inferred)
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
         return None
     extra = (*environment.passes, *settings.extra_passes)
@@ -344,6 +419,8 @@ def plan_model(
     optimization: PipelineReport | None = None,
     *,
     is_from_cache: bool = False,
+    restored: Restored = MappingProxyType({}),
+    fallbacks: Sequence[str] = (),
 ) -> PreparedModel:
     """Partition a frozen model, compile every partition and build the plan.
 
@@ -356,27 +433,37 @@ def plan_model(
     """
     context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
     exclusions: dict[tuple[str, Node], str] = {}
-    fallbacks: list[str] = []
+    fallbacks = list(fallbacks)
+    explanation: tuple[str, ...] = ()
+    build = BuildSettings(
+        context,
+        settings.threads,
+        {"weights": environment.weights},
+        lambda part, graph: fuse_partition(part, graph, model, environment, settings),
+    )
+    if settings.placement == "measured":
+        measured = measure_placement(
+            MeasureRequest(
+                model, selection.providers, build, CopyCosts(environment.devices, environment.clock), settings.samples,
+                restored=restored, clock=environment.clock,
+            )
+        )  # fmt: skip
+        exclusions.update(measured.exclusions)
+        explanation = measured.explanation
     while True:
-        partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions)
+        partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions, restored=restored)
         if settings.strict:
             _check_strict(partitioned, selection)
-        build = BuildSettings(
-            context,
-            settings.threads,
-            {"weights": environment.weights},
-            lambda part, graph: fuse_partition(part, graph, model, environment, settings),
-        )
         try:
             plan = build_plan(partitioned, build)
             break
         except CompileFailed as error:
             _exclude(error, selection, settings, exclusions, fallbacks)
     report = PlacementReport(
-        partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache
+        partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache, explanation
     )
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
-    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache, environment)
+    return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache, environment, partitioned)
 
 
 def _exclude(

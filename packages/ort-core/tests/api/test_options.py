@@ -16,7 +16,7 @@ from ort_core.settings import KNOWN_PROVIDERS, Scope, all_settings, environment_
 from ort_core.tensors.device import OrtHardwareDeviceType
 from ort_core.tensors.ort_value import OrtValue
 
-BEYOND = {"strict_placement", "max_allocation_bytes", "custom_passes", "time_limit_s"}
+BEYOND = {"sample_inputs", "strict_placement", "max_allocation_bytes", "custom_passes", "time_limit_s"}
 
 
 @pytest.mark.parametrize("name", ["SessionOptions", "RunOptions"])

@@ -397,12 +397,16 @@ def test_a_model_compiler_writes_a_model_that_gives_the_same(model, tmp_path):
     compiler.compile_to_file()
     pieces = []
     compiler.compile_to_stream(pieces.append)
+    trusting = SessionOptions()
+    trusting.add_session_config_entry("session.trust_compiled_code", "1")
     for source in (tmp_path / "model_ctx.onnx", compiler.compile_to_bytes(), b"".join(pieces)):
-        np.testing.assert_array_equal(InferenceSession(source)(X, X).total, X + X)
+        np.testing.assert_array_equal(InferenceSession(source, trusting)(X, X).total, X + X)
     flags = ort_core.OrtCompileApiFlags
     with pytest.raises(Fail, match="exists already"):
         ort_core.ModelCompiler(SessionOptions(), str(path), flags=flags.ERROR_IF_OUTPUT_FILE_EXISTS).compile_to_file()
     with pytest.raises(Fail, match="Unable to compile any nodes"):
-        ort_core.ModelCompiler(SessionOptions(), str(path), flags=flags.ERROR_IF_NO_NODES_COMPILED).compile_to_bytes()
+        ort_core.ModelCompiler(
+            SessionOptions(), model("text"), flags=flags.ERROR_IF_NO_NODES_COMPILED
+        ).compile_to_bytes()
     with pytest.raises(InvalidArgument, match="given as bytes"):
         ort_core.ModelCompiler(SessionOptions(), model("scale")).compile_to_file()

@@ -213,3 +213,23 @@ def test_profile_sees_the_nodes_of_the_branch_that_was_taken(ort, model_path, tm
     (tmp_path / "in.json").write_text(json.dumps({"flag": False, "x": [4.0, 9.0]}))
     data = ort("profile", model_path("branch"), "-i", tmp_path / "in.json", "--json").data
     assert {row["name"] for row in data["operators"]} == {"If", "Abs", "Sqrt"}
+
+
+def test_compile_writes_a_model_that_computes_the_same(ort, model_path, tmp_path):
+    source, target = model_path("small"), tmp_path / "out.onnx"
+    result = ort("compile", source, "-o", target, "--embed", "--json")
+    assert result.code == 0
+    assert result.data["stored"] == ["cpu-0"]
+    assert result.data["not_stored"] == {}
+    assert [node.op_type for node in load_model(target).graph] == ["EPContext"]
+    same = ort("compare", source, target, "--json")
+    assert same.code == 0
+
+
+def test_compile_says_what_was_not_stored_and_refuses_to_overwrite_its_input(ort, model_path, tmp_path):
+    result = ort("compile", model_path("words"), "-o", tmp_path / "out.onnx")
+    assert result.code == 0
+    assert "cannot go through an EPContext node" in result.out
+    refused = ort("compile", model_path("small"), "-o", model_path("small"))
+    assert refused.code == 2
+    assert "not be the model" in refused.err

@@ -15,8 +15,9 @@ from ort_core.cli.plugin_commands import find_plugin_commands
 
 # Name, and whether the module holds a typer application rather than a function of the command's name.
 _COMMANDS = (
-    ("run", False), ("inspect", False), ("optimize", False), ("explain", False), ("bench", False), ("profile", False),
-    ("compare", False), ("extract", False), ("providers", False), ("doctor", False), ("cache", True),
+    ("run", False), ("inspect", False), ("optimize", False), ("compile", False), ("explain", False), ("bench", False),
+    ("profile", False), ("compare", False), ("extract", False), ("providers", False), ("doctor", False),
+    ("cache", True),
 )  # fmt: skip
 
 

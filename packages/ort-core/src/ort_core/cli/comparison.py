@@ -37,7 +37,9 @@ class Side:
     def optimized(self) -> Model:
         """Return the model behind the passes of this side's level."""
         model = load_model(self.path)
-        stages.optimize(model, self.request.environment(), self._settings())
+        environment = self.request.environment()
+        stages.expand_contexts(model, environment, self._settings(), self.path.parent)
+        stages.optimize(model, environment, self._settings())
         return model
 
     def prepared(self, model: Model) -> stages.PreparedModel:

@@ -22,6 +22,7 @@ from ort_core.cpu.lowering.rules.contents import known_contents as write_content
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
+from ort_core.cpu.stored_code import encode_modules
 from ort_core.cpu.suppression import Suppression
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import (
@@ -158,6 +159,11 @@ class CpuPartition(CompiledPartition):
         if any(slot not in step.writes for slot in self._outputs):
             return Rejection("an output is an input of the partition")
         return build_direct_calls(step.program, given, [step.writes.index(self._outputs[i]) for i in order])
+
+    def serialize(self) -> bytes | Rejection:
+        """Return the machine code of all programs; lowering the graph again finds it."""
+        modules = [module for program in self.native_programs for module in program.modules]
+        return encode_modules(modules) if modules else Rejection("nothing of it is compiled: it runs by numpy kernels")
 
     def run(
         self,

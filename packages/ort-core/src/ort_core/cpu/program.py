@@ -139,6 +139,11 @@ class NativeProgram:
         return self._pool
 
     @property
+    def modules(self) -> tuple[CompiledModule, ...]:
+        """The machine code."""
+        return tuple(self._modules)
+
+    @property
     def input_dtypes(self) -> tuple[np.dtype, ...]:
         """numpy's element types of the inputs."""
         return tuple(dtype.numpy for dtype, _ in self._types)

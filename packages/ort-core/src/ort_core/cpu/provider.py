@@ -17,6 +17,7 @@ from ort_core.plugin import (
     KernelPartition,
     KernelProvider,
     Pass,
+    Rejection,
     ThreadOptions,
     Unavailable,
 )
@@ -65,6 +66,28 @@ class CpuExecutionProvider(KernelProvider):
             log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
             return KernelPartition(BoundGraph(request.graph, request.context))
         return CpuPartition(request, host_target(), shared_pool(request.threads))
+
+    def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
+        """Lower the graph again and take the machine code for it out of the bytes instead of compiling."""
+        try:
+            from ort_core.cpu.codegen.jit import host_target
+            from ort_core.cpu.stored_code import adopted
+        except ImportError as error:
+            return Rejection(f"the CPU compiler is not available: {error}")
+        modules = adopted(blob, host_target())
+        if isinstance(modules, Rejection):
+            return modules
+        compiled = self.compile(request)
+        del modules  # held until here: programs own what they use from now on
+        return compiled
+
+    def cache_key(self) -> str:
+        """Return the options, and the processor and the compiler that machine code depends on."""
+        try:
+            from ort_core.cpu.codegen.jit import host_target
+        except ImportError:
+            return f"{super().cache_key()}|no compiler"
+        return f"{super().cache_key()}|{host_target().key}"
 
     def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
         """Measure this processor with that many threads; ``None`` without llvmlite."""

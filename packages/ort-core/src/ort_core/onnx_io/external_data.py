@@ -59,6 +59,10 @@ class ExternalFiles:
             )
         return content[where.offset : where.offset + nbytes]
 
+    def read_whole(self, what: str, location: str) -> memoryview:
+        """Return the content of a file, without copying it. Raises as ``read``; ``what`` names its reader."""
+        return self._content(what, ExternalLocation(location)).data
+
     def check(self, tensor_name: str, where: ExternalLocation) -> None:
         """Check the location of a tensor without reading it. Raises as ``read``."""
         if where.location not in self.in_memory:

@@ -20,8 +20,10 @@ from ort_core.partitioning.report import Refusal
 from ort_core.providers.capability import Claim, GraphView
 from ort_core.providers.grouping import is_convex
 from ort_core.providers.provider import ExecutionProvider
+from ort_core.providers.restored import RestoredPartition
 
 Exclusions = Mapping[tuple[str, Node], str]
+Restored = Mapping[Node, RestoredPartition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,16 @@ def assign_by_priority(
     providers: Sequence[ExecutionProvider],
     context: EvaluationContext,
     exclusions: Exclusions = MappingProxyType({}),
+    restored: Restored = MappingProxyType({}),
 ) -> Assignment:
     """Assign the nodes of one graph (nested graphs excluded: a control-flow node is claimed whole or not).
 
-    ``exclusions`` gives, by (provider name, node), reasons why a provider is not offered a node any more.
+    ``exclusions`` gives, by (provider name, node), reasons why a provider is not offered a node any more; ``restored``
+    are nodes that stand for partitions of theirs, and are not offered to anybody.
     """
     order = graph.nodes
-    left = dict.fromkeys(order)
-    accepted: list[AcceptedClaim] = []
+    left = dict.fromkeys(node for node in order if node not in restored)
+    accepted = [AcceptedClaim((node,), each.provider) for node, each in restored.items() if node.graph is graph]
     refusals: dict[Node, list[Refusal]] = {}
     for provider in providers:
         if not left:

@@ -11,10 +11,12 @@ from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.subgraph import Border, border_of
+from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext
-from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, assign_by_priority
+from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, Restored, assign_by_priority
 from ort_core.partitioning.report import NodePlacement, Refusal
 from ort_core.providers.provider import ExecutionProvider
+from ort_core.providers.restored import RestoredPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,19 @@ class Partition:
     provider: ExecutionProvider
     nodes: tuple[Node, ...]
     border: Border
+    restored: RestoredPartition | None = None
+
+    @property
+    def reads(self) -> tuple[Value, ...]:
+        """What a run hands in, in order."""
+        if self.restored is None:
+            return self.border.inputs
+        return tuple(self.nodes[0].present_inputs())[: self.restored.input_count]
+
+    @property
+    def writes(self) -> tuple[Value, ...]:
+        """What a run gives, in order."""
+        return self.border.outputs if self.restored is None else tuple(self.nodes[0].present_outputs())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +70,18 @@ def partition_graph(
     context: EvaluationContext,
     exclusions: Exclusions = MappingProxyType({}),
     prefix: str = "",
+    restored: Restored = MappingProxyType({}),
 ) -> PartitionedGraph:
     """Partition a graph and, where it pays, the bodies of its control-flow nodes.
 
     A control-flow node goes whole to a provider that claims it; bodies are partitioned on their own when the claiming
-    provider is the last resort and another provider wants nodes inside.
+    provider is the last resort and another provider wants nodes inside. ``restored`` are nodes of ``graph`` that stand
+    for partitions compiled before.
 
     Raises:
         KernelNotFoundError: nobody takes a node; the message gives every provider's reason.
     """
-    assignment = assign_by_priority(model, graph, providers, context, exclusions)
+    assignment = assign_by_priority(model, graph, providers, context, exclusions, restored)
     if assignment.unassigned:
         raise unplaced(assignment.unassigned[0], assignment.refusals.get(assignment.unassigned[0], ()), context)
     names = _Names(prefix)
@@ -73,7 +90,8 @@ def partition_graph(
     for claim in _split_control_flow(assignment, model, providers, context):
         if isinstance(claim, AcceptedClaim):
             name = names.next(claim.provider.name)
-            steps.append(Partition(name, claim.provider, claim.nodes, border_of(claim.nodes)))
+            border = border_of(claim.nodes)
+            steps.append(Partition(name, claim.provider, claim.nodes, border, restored.get(claim.nodes[0])))
             placements.extend(
                 NodePlacement.of(node, claim.provider.name, name, assignment.refusals.get(node, ()))
                 for node in claim.nodes

@@ -46,7 +46,8 @@ class PlacementReport:
 
     ``providers`` are those asked for, in order; ``unavailable`` are those that were asked for and cannot run, with
     the reason; ``fallbacks`` say in a sentence each what was run elsewhere than asked. ``is_optimized_model_cached``:
-    the optimised model was not made for this session but found in the cache.
+    the optimised model was not made for this session but found in the cache. ``measurements`` say what the policy
+    ``measured`` found, a sentence each.
     """
 
     nodes: tuple[NodePlacement, ...]
@@ -54,6 +55,7 @@ class PlacementReport:
     unavailable: tuple[tuple[str, str], ...] = ()
     fallbacks: tuple[str, ...] = ()
     is_optimized_model_cached: bool = False
+    measurements: tuple[str, ...] = ()
 
     def counts(self) -> dict[str, int]:
         """Return the number of nodes by provider."""
@@ -77,6 +79,7 @@ class PlacementReport:
             "unavailable": dict(self.unavailable),
             "fallbacks": list(self.fallbacks),
             "is_optimized_model_cached": self.is_optimized_model_cached,
+            "measurements": list(self.measurements),
             "counts": self.counts(),
             "nodes": [
                 {
@@ -104,5 +107,6 @@ class PlacementReport:
             lines.append("  left by a provider with higher priority:")
             for (provider, op_type, reason), count in reasons.most_common():
                 lines.append(f"    {provider} left {op_type} x{count}: {reason}")
+        lines.extend(f"  {text}" for text in self.measurements)
         lines.extend(f"  fallback: {text}" for text in self.fallbacks)
         return "\n".join(lines)

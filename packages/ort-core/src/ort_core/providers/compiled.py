@@ -137,7 +137,10 @@ class CompiledPartition(ABC):
         return Rejection("this provider offers no direct calls")
 
     def serialize(self) -> bytes | Rejection:
-        """Return bytes from which ``ExecutionProvider.load`` restores this, or why there are none."""
+        """Return bytes from which ``ExecutionProvider.load`` restores this, or why there are none.
+
+        The graph and its weights need not be among them unless the provider says ``loads_without_graph``.
+        """
         return Rejection("this provider does not store compiled partitions")
 
     def update_constants(self, constants: Mapping[str, np.ndarray]) -> Rejection | None:

@@ -60,6 +60,10 @@ class ExecutionProvider(ABC):
     is_listed: ClassVar[bool] = True
     """Whether the provider is used when a session names none. An oracle is not."""
 
+    loads_without_graph: ClassVar[bool] = False
+    """Whether ``load`` needs no more of the request's graph than inputs and outputs: what ``serialize`` returns then
+    holds the weights, and a compiled model keeps neither the nodes nor the weights of the partition."""
+
     priority: ClassVar[int] = 100
     """Where the provider stands when a session names none: higher first. The CPU stands at 0."""
 
@@ -97,7 +101,13 @@ class ExecutionProvider(ABC):
         """
 
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
-        """Restore what ``CompiledPartition.serialize`` wrote, or say why not."""
+        """Restore what ``CompiledPartition.serialize`` wrote, or say why not.
+
+        The request is as for ``compile``; with ``loads_without_graph`` its graph may hold one EPContext node with the
+        partition's inputs and outputs instead. Small constants are those of the time of compiling, large ones (above
+        1 KiB) may differ: what depends on their values must check them. The core has checked ``cache_key`` and that the
+        caller trusts the bytes.
+        """
         return Rejection(f"{self.name} does not store compiled partitions")
 
     def kernels(self) -> KernelRegistry | None:

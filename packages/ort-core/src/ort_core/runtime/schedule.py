@@ -53,8 +53,8 @@ def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> Execut
     steps: list[Step] = []
     for part in partitioned.steps:
         if isinstance(part, Partition):
-            reads, writes = part.border.inputs, part.border.outputs
-            compiled = _compile(part, settings)
+            reads, writes = part.reads, part.writes
+            compiled = compile_partition(part, settings) if part.restored is None else part.restored.compiled
             steps.append(PartitionStep(part.name, part.provider.name, compiled, len(writes)))
         else:
             reads, writes = reads_of(part.node), tuple(part.node.present_outputs())
@@ -93,7 +93,12 @@ class _Slots:
         return self._numbers[value]
 
 
-def _compile(part: Partition, settings: BuildSettings) -> CompiledPartition:
+def compile_partition(part: Partition, settings: BuildSettings) -> CompiledPartition:
+    """Compile one partition.
+
+    Raises:
+        CompileFailed: its provider failed.
+    """
     graph, _ = extract(part.nodes, part.name)
     if settings.fuse is not None:
         settings.fuse(part, graph)

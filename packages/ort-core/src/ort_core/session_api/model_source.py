@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, Any, cast
 
 from ort_core.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, did_you_mean
@@ -30,6 +31,11 @@ class ModelSource:
         self._source: Loadable | None = source
         self._model: Model | None = source if isinstance(source, Model) else None
         self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the model's file, ``None`` when it came as bytes."""
+        return None if self.path is None else Path(os.fsdecode(self.path)).parent
 
     def load(self, options: SessionOptions) -> Model:
         """Return an editable model with the options' initializers and sizes in it.

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ort_core.environment import default_environment
+from ort_core.ep_context.nodes import compatibility_text
 from ort_core.errors import InvalidType, InvalidValue, NotImplemented
 from ort_core.options import OrtCompiledModelCompatibility
 from ort_core.session_api import devices
@@ -159,7 +160,18 @@ def print_debug_info() -> None:
 def get_model_compatibility_for_ep_devices(
     ep_devices: Sequence[OrtEpDevice], compatibility_info: str, /
 ) -> OrtCompiledModelCompatibility:
-    """Return that the question does not apply: no provider here reads compiled models of onnxruntime."""
+    """Return whether what a compiled model says (``get_compatibility_info_from_model``) fits a device's provider.
+
+    It fits exactly or not at all. Providers are taken with their default options.
+    """
+    environment = default_environment()
+    for name in dict.fromkeys(device.ep_name for device in ep_devices):
+        if not compatibility_info.startswith("ort-core ") or f"|{name}|" not in compatibility_info:
+            continue
+        fits = compatibility_info == compatibility_text(environment.get_provider(name)({}).cache_key())
+        return (
+            OrtCompiledModelCompatibility.EP_SUPPORTED_OPTIMAL if fits else OrtCompiledModelCompatibility.EP_UNSUPPORTED
+        )
     return OrtCompiledModelCompatibility.EP_NOT_APPLICABLE
 
 

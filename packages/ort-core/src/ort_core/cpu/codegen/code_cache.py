@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, digest, load_object
@@ -27,6 +27,22 @@ def compiled_late(late: LateText, target: Target) -> CompiledModule:
         return compile_module(module_text(late.generate(late.name)), target, is_vectorised=late.is_vectorised)
 
     return _found_or_made(digest(late.name, target), target, write)
+
+
+def names_of(modules: Iterable[CompiledModule]) -> dict[bytes, CompiledModule]:
+    """Return modules by what identifies their text and target; those that did not come from here are left out."""
+    wanted = {id(module) for module in modules}
+    with _lock:
+        return {name: module for name, module in _loaded.items() if id(module) in wanted}
+
+
+def adopt(name: bytes, object_code: bytes, target: Target) -> CompiledModule:
+    """Make object code from elsewhere what ``compiled`` finds under a name, for as long as the caller holds it."""
+    with _lock:
+        found = _loaded.get(name)
+        if found is None:
+            found = _loaded[name] = load_object(object_code, target)
+        return found
 
 
 def _found_or_made(name: bytes, target: Target, make: Callable[[], CompiledModule]) -> CompiledModule:

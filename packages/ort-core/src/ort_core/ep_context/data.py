@@ -1,4 +1,4 @@
-"""Records of onnxruntime's EPContext and external-initializer API. Providers here exchange no EPContext data yet."""
+"""Records of onnxruntime's EPContext and external-initializer API: what callers' own functions read and fill."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ class OrtEpContextDataBuffer:
     def is_allocated(self) -> bool:
         """Whether ``allocate`` has been called."""
         return self._content is not None
+
+    @property
+    def content(self) -> memoryview:
+        """What was written; nothing before ``allocate``."""
+        return memoryview(b"" if self._content is None else self._content)
 
     @property
     def size(self) -> int:
