@@ -10,7 +10,8 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
@@ -30,6 +31,7 @@ from ort_core.partitioning.report import PlacementReport
 from ort_core.passes.base import Level, Pass, PassContext
 from ort_core.passes.pipelines import order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
+from ort_core.passes.take_defaults import ShownValues, take_defaults
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.thread_options import ThreadOptions, parse_affinities
@@ -137,7 +139,10 @@ class OptimizedModel:
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that can run. ``environment`` is the one that it was prepared with, the session's operators included."""
+    """A model that can run. ``environment`` is the one that it was prepared with, the session's operators included.
+
+    ``shown`` is there when the plan takes defaults as constants: what callers see of the model, which is more.
+    """
 
     model: Model
     plan: ExecutionPlan
@@ -147,6 +152,7 @@ class PreparedModel:
     optimization: PipelineReport | None = None
     is_from_cache: bool = False
     environment: Environment | None = None
+    shown: ShownValues | None = None
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -160,6 +166,8 @@ def prepare(
     environment: Environment,
     providers: ProviderRequest | None = None,
     disabled_passes: Iterable[str] = (),
+    *,
+    takes_defaults: bool = False,
 ) -> PreparedModel:
     """Take a loaded model through all stages. The model given is used up: optimised in place, or replaced.
 
@@ -169,6 +177,7 @@ def prepare(
         environment: plugins, registries and what sessions share.
         providers: (name, options) in order of preference; ``None`` for all that are available.
         disabled_passes: names of optimizer passes to leave out.
+        takes_defaults: prepare for runs that override no initializer (``passes.take_defaults``).
 
     Raises:
         OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
@@ -177,9 +186,14 @@ def prepare(
     environment.operators.adopt(model)
     settings = PrepareSettings.of(options, environment, disabled_passes)
     selection = select_providers(providers, environment, settings)
+    infer = partial(infer_types, schemas=environment.schemas, rules=environment.inference_rules)
+    shown = take_defaults(model, infer) if takes_defaults else None
     optimized = optimize_cached(model, environment, settings)
     ready = optimized.model.freeze()
-    return plan_model(ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache)
+    prepared = plan_model(
+        ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache
+    )
+    return replace(prepared, shown=shown)
 
 
 def optimize_cached(model: Model, environment: Environment, settings: PrepareSettings) -> OptimizedModel:

@@ -45,7 +45,7 @@ def explain(
         check_folder(html, "--html")
     with working(f"Placing {model.name}"):
         options = SessionRequest(provider, level, disable, strict, operators=ops).options()
-        prepared = stages.prepare(load_model(model), options, default_environment(), request)
+        prepared = stages.prepare(load_model(model), options, default_environment(), request, takes_defaults=True)
     if html is not None:
         from ort_core.cli.graph_facts import graph_facts
         from ort_core.cli.graph_page import graph_page
