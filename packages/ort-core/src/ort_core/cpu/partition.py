@@ -46,6 +46,7 @@ HEAVY = frozenset(
     {
         "InstanceNormalization",
         "Conv",
+        "ConvTranspose",
         "MatMul",
         "Gemm",
         "Softmax",
