@@ -7,11 +7,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from ort_core import stages
-from ort_core.environment import default_environment
-from ort_core.errors import EPFail, InvalidType, NotImplemented, UnknownOption, did_you_mean
+from ort_core.environment import Environment, default_environment
+from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
+from ort_core.ir.model import Model
 from ort_core.options import SessionOptions
 from ort_core.runtime.profiler import Profiler
 from ort_core.session_api.compiled_file import save_compiled
@@ -81,10 +83,11 @@ class InferenceSession(SessionRuns):
         start = time.perf_counter_ns()
         request = find_request(model.metadata)
         metadata = ModelMetadata.of(model)
-        prepared = stages.prepare(
-            model, self._options, self._environment, request, self._disabled_passes(), self._source.folder
-        )
-        self._loaded = LoadedModel.of(prepared, metadata, request, self, self._profiler is not None)
+        prepare = partial(
+            _prepare, self._source, self._options, self._environment, request, self._disabled_passes()
+        )  # without self: what closes the plans must not keep the session
+        prepared = prepare(model)
+        self._loaded = LoadedModel.of(prepared, metadata, request, prepare, self, self._profiler is not None)
         self._record("session_initialization", start)
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
@@ -193,3 +196,27 @@ class InferenceSession(SessionRuns):
         where = self._source.path or "given bytes"
         inputs = self._loaded.checker.described()
         return f"{type(self).__name__}({where!r}, inputs: {inputs}, providers: {self.get_providers()})"
+
+
+def _prepare(
+    source: ModelSource,
+    options: SessionOptions,
+    environment: Environment,
+    request: Request | None,
+    disabled_passes: frozenset[str],
+    model: Model | None = None,
+) -> stages.PreparedModel:
+    """Prepare a model that was just loaded; without one, load it again and prepare it for runs that override defaults.
+
+    A model that is to be saved keeps its inputs: whoever loads the file may override them.
+    """
+    if model is not None and not options.optimized_model_filepath:
+        try:
+            return stages.prepare(
+                model, options, environment, request, disabled_passes, source.folder, takes_defaults=True
+            )
+        except InvalidGraph as error:
+            log.info("the model is invalid with its defaults, or altogether; prepared for overriding them: %s", error)
+            model = None
+    general = source.load(options) if model is None else model
+    return stages.prepare(general, options, environment, request, disabled_passes, source.folder)

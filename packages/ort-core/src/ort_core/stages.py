@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -39,6 +40,7 @@ from ort_core.partitioning.report import PlacementReport
 from ort_core.passes.base import Level, Pass, PassContext
 from ort_core.passes.pipelines import order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
+from ort_core.passes.take_defaults import ShownValues, take_defaults
 from ort_core.providers.compiled import CompileRequest
 from ort_core.providers.options import options_as_strings
 from ort_core.providers.provider import ExecutionProvider
@@ -154,7 +156,10 @@ class OptimizedModel:
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that can run. ``environment`` is the one that it was prepared with, the session's operators included."""
+    """A model that can run. ``environment`` is the one that it was prepared with, the session's operators included.
+
+    ``shown`` is there when the plan takes defaults as constants: what callers see of the model, which is more.
+    """
 
     model: Model
     plan: ExecutionPlan
@@ -165,6 +170,7 @@ class PreparedModel:
     is_from_cache: bool = False
     environment: Environment | None = None
     partitioned: PartitionedGraph | None = None
+    shown: ShownValues | None = None
 
     @property
     def providers(self) -> tuple[str, ...]:
@@ -179,6 +185,8 @@ def prepare(
     providers: ProviderRequest | None = None,
     disabled_passes: Iterable[str] = (),
     folder: Path | None = None,
+    *,
+    takes_defaults: bool = False,
 ) -> PreparedModel:
     """Take a loaded model through all stages. The model given is used up: optimised in place, or replaced.
 
@@ -189,6 +197,7 @@ def prepare(
         providers: (name, options) in order of preference; ``None`` for all that are available.
         disabled_passes: names of optimizer passes to leave out.
         folder: where the files of a compiled model lie; ``None`` when it came as bytes.
+        takes_defaults: prepare for runs that override no initializer (``passes.take_defaults``).
 
     Raises:
         OrtError: the model is invalid, an operator has no kernel, or the providers cannot be had.
@@ -200,13 +209,16 @@ def prepare(
     restored, refusals = _restore(model, options, selection, environment, settings, folder)
     if restored:
         settings = replace(settings, use_cache=False)  # what a node holds is no part of the cache's key
+    infer = partial(infer_types, schemas=environment.schemas, rules=environment.inference_rules)
+    shown = take_defaults(model, infer) if takes_defaults else None
     optimized = optimize_cached(model, environment, settings)
     ready = optimized.model.freeze()
-    return plan_model(
+    prepared = plan_model(
         ready, selection, environment, settings, optimized.report, is_from_cache=optimized.is_from_cache,
         restored={node: restored[facts_of(node).partition] for node in ready.graph if restored and is_context(node)},
         fallbacks=refusals,
     )  # fmt: skip
+    return replace(prepared, shown=shown)
 
 
 def _restore(

@@ -47,6 +47,7 @@ HEAVY = frozenset(
     {
         "InstanceNormalization",
         "Conv",
+        "ConvTranspose",
         "MatMul",
         "Gemm",
         "Softmax",

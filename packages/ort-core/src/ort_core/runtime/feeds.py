@@ -30,10 +30,12 @@ class FeedChecker:
 
     Args:
         inputs: the graph's formal inputs; those with a constant may be left out.
+        overridable: further inputs, which may all be left out.
     """
 
-    def __init__(self, inputs: Iterable[Value]) -> None:
-        self._inputs = {value.name: _Input(value) for value in inputs}
+    def __init__(self, inputs: Iterable[Value], overridable: Iterable[Value] = ()) -> None:
+        self._inputs = {value.name: _Input(value, value.constant is None) for value in inputs}
+        self._inputs |= {value.name: _Input(value, False) for value in overridable}
         self._required = [i.name for i in self._inputs.values() if i.is_required]
         self._named = [
             (name, axis, dim)
@@ -101,10 +103,10 @@ class FeedChecker:
 class _Input:
     """What one input expects."""
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Value, is_required: bool) -> None:
         self.name = value.name
         self.type = value.type
-        self.is_required = value.constant is None and not isinstance(value.type, OptionalType)
+        self.is_required = is_required and not isinstance(value.type, OptionalType)
         shape = value.type.shape if isinstance(value.type, (TensorType, SparseTensorType)) else None
         # A declared scalar takes any shape, as in onnxruntime: exporters write [] where they mean "unknown".
         self.has_rank = bool(shape)

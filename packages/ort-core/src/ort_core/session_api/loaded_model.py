@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import ValueType
+from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.feeds import FeedChecker
 from ort_core.session_api.direct_runs import DirectRunsState
 from ort_core.session_api.node_arg import ModelMetadata, NodeArg
+from ort_core.session_api.plans import PlansState
 from ort_core.session_api.provider_request import Request
 from ort_core.stages import PreparedModel
 
@@ -29,6 +31,7 @@ class LoadedModel:
     outputs: tuple[NodeArg, ...]
     output_types: Mapping[str, ValueType | None]
     direct: DirectRunsState
+    plans: PlansState
     closing: weakref.finalize[Any, Any]  # Any: weakref's own type parameters
 
     def close(self) -> None:
@@ -42,22 +45,39 @@ class LoadedModel:
         prepared: PreparedModel,
         metadata: ModelMetadata,
         request: Request | None,
+        prepare_general: Callable[[], PreparedModel],
         owner: object,
         observed: bool = False,
     ) -> LoadedModel:
-        """Derive what the API shows. The plan is closed when ``owner`` is dropped. ``observed``: runs are profiled."""
-        graph = prepared.model.graph
-        names = [value.name for value in graph.outputs]
+        """Derive what the API shows.
+
+        Args:
+            prepared: what runs.
+            metadata: what the model says of itself.
+            request: the providers asked for.
+            prepare_general: prepares the model for runs that override initializers.
+            owner: the plan is closed when it is dropped.
+            observed: whether runs are profiled.
+        """
+        shown = prepared.shown or ShownValues.of(prepared.model)
+        names = [value.name for value in shown.outputs]
+        plans = PlansState(prepared, prepare_general)
         refused = Rejection("runs are profiled node by node") if observed else None
         return cls(
             prepared,
             metadata,
             request,
-            FeedChecker(graph.inputs),
-            tuple(NodeArg.of(value) for value in graph.inputs if value.constant is None),
-            tuple(NodeArg.of(value) for value in graph.inputs if value.constant is not None),
-            tuple(NodeArg.of(value) for value in graph.outputs),
-            {value.name: value.type for value in graph.outputs},
+            FeedChecker(shown.required, shown.overridable),
+            tuple(NodeArg.of(value) for value in shown.required),
+            tuple(NodeArg.of(value) for value in shown.overridable),
+            tuple(NodeArg.of(value) for value in shown.outputs),
+            {value.name: value.type for value in shown.outputs},
             DirectRunsState(prepared.plan, names, refused),
-            weakref.finalize(owner, prepared.plan.close),
+            plans,
+            weakref.finalize(owner, plans.close),
         )
+
+    def learn(self, feeds: Mapping[str, object]) -> None:
+        """Take note of the checked feeds of an ordinary run without options that succeeded."""
+        if not self.plans.is_overridden(feeds):
+            self.direct.learn(feeds)

@@ -83,7 +83,7 @@ class SessionRuns(SessionFacts):
                 return results  # type: ignore[return-value]  # a list of arrays, which the caller owns
         names, feeds = _checked_names(output_names), self._feeds(input_feed, None)
         outputs = _shown(self._run(names, feeds, None))
-        direct.learn(feeds)
+        self._loaded.learn(feeds)
         return outputs
 
     def __call__(self, *values: object, **feeds: object) -> NamedOutputs:
@@ -132,7 +132,7 @@ class SessionRuns(SessionFacts):
         feeds = self._feeds(input_dict_ort_values, run_options)
         results = self._run(names, feeds, run_options)
         if run_options is None:
-            direct.learn(feeds)
+            self._loaded.learn(feeds)
         return self._wrapped(names, results)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
@@ -147,7 +147,7 @@ class SessionRuns(SessionFacts):
         results = self._run(names, feeds, run_options)
         iobinding.accept(self._wrapped(names, results))
         if run_options is None:
-            direct.learn(feeds)
+            self._loaded.learn(feeds)
 
     def run_with_ortvaluevector(
         self,
@@ -199,11 +199,11 @@ class SessionRuns(SessionFacts):
         start = time.perf_counter_ns()
         loaded = self._loaded
         try:
-            return loaded.prepared.plan.run(feeds, names, settings)
+            return loaded.plans.plan_for(feeds).run(feeds, names, settings)
         except EPFail as error:
             if not self._fall_back(error, loaded):
                 raise
-            return self._loaded.prepared.plan.run(feeds, names, settings)
+            return self._loaded.plans.plan_for(feeds).run(feeds, names, settings)
         finally:
             self._record("SequentialExecutor::Execute", start)
             self._record("model_run", start)

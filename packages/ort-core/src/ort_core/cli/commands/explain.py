@@ -45,7 +45,9 @@ def explain(
         check_folder(html, "--html")
     with working(f"Placing {model.name}"):
         options = SessionRequest(provider, level, disable, strict, operators=ops).options()
-        prepared = stages.prepare(load_model(model), options, default_environment(), request, folder=model.parent)
+        prepared = stages.prepare(
+            load_model(model), options, default_environment(), request, folder=model.parent, takes_defaults=True
+        )
     if html is not None:
         from ort_core.cli.graph_facts import graph_facts
         from ort_core.cli.graph_page import graph_page

@@ -64,6 +64,7 @@ from ort_core.cpu.lowering.rules.row_formulas import row_formula
 from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
 from ort_core.cpu.lowering.rules.sizes import shape, size
 from ort_core.cpu.lowering.rules.standard_attention import standard_attention
+from ort_core.cpu.lowering.rules.transposed_convolutions import transposed_convolution
 from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
@@ -93,7 +94,8 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "ArgMax"): arg_extreme, ("", "ArgMin"): arg_extreme, ("", "Hardmax"): hardmax,
     ("", "CumSum"): cumulative, ("", "CumProd"): cumulative, ("", "GroupNormalization"): group_normalization,
     ("", "MeanVarianceNormalization"): mean_variance_normalization, ("", "LpNormalization"): lp_normalization,
-    ("", "Conv"): convolution, ("", "BatchNormalization"): batch_normalization,
+    ("", "Conv"): convolution, ("", "ConvTranspose"): transposed_convolution,
+    ("", "BatchNormalization"): batch_normalization,
     ("", "Resize"): resize, ("", "Upsample"): resize,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,

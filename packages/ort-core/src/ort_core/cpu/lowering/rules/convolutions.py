@@ -57,12 +57,12 @@ class ConvolutionAnchor:
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
-        return len(inputs) <= 4 and all(_operand_kind(view, shape) is not None for view in inputs)
+        return len(inputs) <= 4 and all(operand_kind(view, shape) is not None for view in inputs)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the steps: a border if there are pads that the kernel does not make up, then the convolution."""
         x, y = self.x, as_images(target)
-        kinds = [_operand_kind(view, pending.shape) for view in pending.inputs]
+        kinds = [operand_kind(view, pending.shape) for view in pending.inputs]
         epilogue = None
         if pending.expression.operation != "input":
             epilogue = Epilogue(pending.expression, tuple(kind for kind in kinds if kind is not None))
@@ -181,7 +181,8 @@ def _scaled_images(lowering: Lowering, node: Node, weights: np.ndarray) -> tuple
     return None
 
 
-def _operand_kind(view: View, shape: Sequence[KnownDim]) -> OperandKind | None:
+def operand_kind(view: View, shape: Sequence[KnownDim]) -> OperandKind | None:
+    """Return how an epilogue over channels-last images reads a view, ``None`` where it cannot."""
     strides = broadcast_strides(view, shape)
     if view.dtype is not F32 or strides is None:
         return None

@@ -1,10 +1,13 @@
-"""Resize of channels-last images by whole factors, nearest neighbour: a copy that reads each pixel several times."""
+"""Resize of channels-last images: by whole factors, nearest, a copy that reads pixels several times; else by tables."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.rules.images import images
+from ort_core.cpu.lowering.rules.resampling import FIRST_WITH_MODES, emit_resampled, planned_axes
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, channels_last, dense_strides
 from ort_core.plugin.ir import DataType, Node
@@ -20,18 +23,10 @@ _CENTRED = frozenset(
 
 
 def resize(lowering: Lowering, node: Node) -> None:
-    """Resize and Upsample where every output pixel is a copy and the factors of height and width are whole."""
-    mode = node.string_attribute("mode", "nearest")
-    modes = (
-        node.string_attribute("coordinate_transformation_mode", "half_pixel"),
-        node.string_attribute("nearest_mode", "round_prefer_floor"),
-    )
-    if node.op_type == "Upsample" or lowering.opset_of(node) < 11:
-        modes = ("asymmetric", "floor")
-    if mode != "nearest" or modes not in _FLOORED | _CENTRED:
-        raise NotLowered(f"Resize by {mode}, {modes[0]}, {modes[1]}")
-    if node.attribute("axes") is not None:
-        raise NotLowered("Resize of chosen axes")
+    """Resize and Upsample of height and width."""
+    if not is_repetition(lowering, node):
+        _resize_by_tables(lowering, node)
+        return
     dtype, shape = tensor_type(node.output)
     if dtype is not DataType.FLOAT or len(shape) != 4:
         raise NotLowered("only float32 images of rank 4 are resized natively")
@@ -48,10 +43,53 @@ def resize(lowering: Lowering, node: Node) -> None:
     lowering.set(node.output, target)
 
 
+def is_repetition(lowering: Lowering, node: Node) -> bool:
+    """Return whether each pixel is repeated whole times, whatever the sizes."""
+    modes = (
+        node.string_attribute("coordinate_transformation_mode", "half_pixel"),
+        node.string_attribute("nearest_mode", "round_prefer_floor"),
+    )
+    if node.op_type == "Upsample" or lowering.opset_of(node) < FIRST_WITH_MODES:
+        modes = ("asymmetric", "floor")
+    is_nearest = node.string_attribute("mode", "nearest") == "nearest" and modes in _FLOORED | _CENTRED
+    if not is_nearest or node.attribute("axes") is not None:
+        return False
+    scales, sizes = _given(lowering, node)
+    if scales is not None and scales.size:
+        wanted = scales.reshape(-1)
+    else:
+        value = node.input(0)
+        assert value is not None
+        space = tensor_type(value)[1][2:]
+        known = sizes is not None and all(isinstance(size, int) and size > 0 for size in space)
+        if sizes is None or not known or sizes.size != 4:
+            return False
+        wanted = sizes.reshape(-1)[2:] / np.array(space, np.float64)
+    return bool(np.all(wanted >= 1) and np.all(wanted == np.floor(wanted)))
+
+
+def _resize_by_tables(lowering: Lowering, node: Node) -> None:
+    dtype, shape = tensor_type(node.output)
+    if dtype is not DataType.FLOAT or len(shape) != 4:
+        raise NotLowered("only float32 images of rank 4 are resized natively")
+    scales, sizes = _given(lowering, node)
+    x = images(lowering, node.input(0))
+    axes = planned_axes(lowering, node, x, scales, sizes)
+    for size, expected in zip(shape, (*x.shape[:2], axes[0].made, axes[1].made)):
+        lowering.require_equal(size, expected)
+    lowering.set(node.output, emit_resampled(lowering, node, x, axes))
+
+
+def _given(lowering: Lowering, node: Node) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return the constant scales and sizes."""
+    if node.op_type == "Upsample" or lowering.opset_of(node) < FIRST_WITH_MODES:
+        return lowering.constant_of(node.input(1)), None
+    return lowering.constant_of(node.input(2)), lowering.constant_of(node.input(3))
+
+
 def _factors(lowering: Lowering, node: Node, x: View) -> tuple[int, int]:
     """Return the whole factors of height and width."""
-    place = 1 if node.op_type == "Upsample" or lowering.opset_of(node) < 11 else 2
-    scales, sizes = lowering.constant_of(node.input(place)), lowering.constant_of(node.input(3))
+    scales, sizes = _given(lowering, node)
     if scales is not None and scales.size == 4:
         wanted = [float(scale) for scale in scales.reshape(-1)]
     elif sizes is not None and sizes.size == 4 and all(isinstance(size, int) and size > 0 for size in x.shape[2:]):

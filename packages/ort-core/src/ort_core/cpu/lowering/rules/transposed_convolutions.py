@@ -1,0 +1,223 @@
+"""Transposed convolution as channels-last anchors: one plain convolution for each phase of the strides.
+
+Output row ``o`` adds ``x[i] * w[k]`` over all ``i * stride + k * dilation - pad = o``. For the outputs
+``o = phase + stride * m`` the taps that meet are the same for every ``m``, and they read
+``i = m + (phase + pad - k * dilation) / stride``: a convolution of stride 1 with some of the taps, reversed, whose
+results lie ``stride`` rows apart. The same holds for columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_weights
+from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.packing import aligned_empty
+from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, kernel_text
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.rules.convolutions import operand_kind
+from ort_core.cpu.lowering.rules.images import images, pair
+from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.views import View, channels_last, moved_nbytes
+from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.loops import Scalar, element
+
+F32 = DataType.FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase of an axis.
+
+    Attributes:
+        first: the first output of it.
+        taps: of the window that meet there, in the order of the inputs that they read.
+        start: of the input that the first tap reads for the first output; negative: that many before the image.
+        dilation: inputs from one of the taps to the next.
+        surplus: how many more outputs there are than inputs.
+    """
+
+    first: int
+    taps: tuple[int, ...]
+    start: int
+    dilation: int
+    surplus: int
+
+    @property
+    def behind(self) -> int:
+        """How many inputs behind the image the last tap reads for the last output; negative: that many remain."""
+        return self.start + (len(self.taps) - 1) * self.dilation + self.surplus
+
+
+def phases(taps: int, stride: int, dilation: int, pad: int, surplus: int) -> list[Phase]:
+    """Cut an axis into phases.
+
+    Args:
+        taps: of the window.
+        stride: outputs from one input's first tap to the next one's.
+        dilation: outputs from one tap to the next.
+        pad: outputs that are cut away at the beginning.
+        surplus: the axis has ``stride * inputs + surplus`` outputs.
+
+    Raises:
+        NotLowered: some outputs get nothing from any input.
+    """
+    found = []
+    for first in range(stride):
+        meeting = [k for k in range(taps) if (first + pad - k * dilation) % stride == 0][::-1]
+        if not meeting:
+            raise NotLowered(f"a window of {taps} leaves gaps at stride {stride}")
+        starts = [(first + pad - k * dilation) // stride for k in meeting]
+        step = starts[1] - starts[0] if len(starts) > 1 else 1
+        found.append(Phase(first, tuple(meeting), starts[0], step, -((first - surplus) // stride)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class TransposedConvolutionAnchor:
+    """A transposed convolution of channels-last images (rank 4; a 1-D one has height 1).
+
+    ``weights`` are ``[outputs][inputs / groups][rows][columns]``, as a plain convolution has them.
+    """
+
+    x: View
+    weights: np.ndarray
+    strides: tuple[int, int]
+    rows: tuple[Phase, ...]
+    columns: tuple[Phase, ...]
+    groups: int
+    rank: int
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The result lies channels-last."""
+        return channels_last(self.rank)
+
+    @property
+    def operator(self) -> str:
+        """Its name in reports."""
+        return "ConvTranspose"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Convolutions are float32."""
+        return frozenset({F32})
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one number per channel."""
+        return len(inputs) <= 4 and all(operand_kind(view, shape) is OperandKind.CHANNEL for view in inputs)
+
+    def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
+        """Write the steps: a border where windows reach beyond the images, then a convolution for each phase."""
+        y = as_images(target)
+        epilogue = None
+        if pending.expression.operation != "input":
+            epilogue = Epilogue(pending.expression, (OperandKind.CHANNEL,) * len(pending.inputs))
+        top, bottom = _border(self.rows)
+        left, right = _border(self.columns)
+        x = self.x
+        if top or bottom or left or right:
+            x = emit_padded(lowering, x, (top, left, bottom, right))
+        for row in self.rows:
+            for column in self.columns:
+                offset = (row.start + top) * x.strides[2] + (column.start + left) * x.strides[3]
+                seen = View(x.buffer, x.shape, x.strides, x.offset + offset)
+                self._store_phase(lowering, pending, seen, y, epilogue, row, column)
+
+    def _store_phase(
+        self, lowering: Lowering, pending: PendingAnchor, x: View, y: View, epilogue: Epilogue | None, row: Phase,
+        column: Phase,
+    ) -> None:  # fmt: skip
+        machine, (vertical, horizontal) = lowering.target, self.strides
+        chosen = self.weights[:, :, list(row.taps)][:, :, :, list(column.taps)]
+        outputs, inputs = chosen.shape[0], chosen.shape[1] * self.groups
+        height, width = self.x.shape[2] + row.surplus, self.x.shape[3] + column.surplus
+        spec = Convolution(
+            inputs, outputs, (len(row.taps), len(column.taps)), (1, 1), (row.dilation, column.dilation), self.groups,
+            epilogue, y_pixel=horizontal * outputs, expected_width=width if isinstance(width, int) and width else None,
+        )  # fmt: skip
+        narrow = is_narrow(spec, machine)
+        packed = (pack_narrow_weights if narrow else pack_weights)(spec, chosen, machine)
+        make = narrow_kernel if narrow else convolution_kernel
+        facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
+        aligned = aligned_empty(packed.shape)  # the kernels load whole, aligned vectors of weights
+        aligned[...] = packed
+        weights = lowering.constant_view(aligned, F32)
+        first = row.first * y.strides[2] + column.first * y.strides[3]
+        words: list[Argument] = [
+            pointer(x), pointer(weights), pointer(View(y.buffer, y.shape, y.strides, y.offset + first)), y.shape[0],
+            height, width, x.strides[2], x.strides[0], vertical * y.strides[2], y.strides[0], x.shape[2], x.shape[3],
+            0, 0,
+        ]  # fmt: skip
+        assert len(words) == ARGUMENTS.epilogue
+        words.extend(pointer(view) for view in pending.inputs)
+        reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
+        flops = y.shape[0] * outputs * height * width * (2 * spec.depth)
+        moved = moved_nbytes([x, weights, *pending.inputs]) + y.shape[0] * outputs * height * width * 4
+        lowering.emit(kernel, words, reads, [y.buffer], flops // 32 + 1, pending.operators, flops, moved)
+
+
+def transposed_convolution(lowering: Lowering, node: Node) -> None:
+    """ConvTranspose with constant weights, of rank 3 or 4; a bias is part of the epilogue."""
+    weights = lowering.constant_of(node.input(1))
+    dtype, shape = tensor_type(node.output)
+    if weights is None or weights.ndim not in (3, 4) or dtype is not F32:
+        raise NotLowered("only 1-D and 2-D float32 transposed convolutions with constant weights are generated")
+    x, groups, rank = images(lowering, node.input(0)), node.int_attribute("group", 1), weights.ndim
+    if rank == 3:
+        weights = weights[:, :, None]
+    strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
+    axes = []
+    for axis, (size, taps) in enumerate(zip(x.shape[2:], weights.shape[2:])):
+        stride, dilation, spatial = strides[axis], dilations[axis], axis - (4 - rank)
+        pad, surplus = _edge(node, spatial, size, taps, stride, dilation)
+        axes.append(tuple(phases(taps, stride, dilation, pad, surplus)))
+        if spatial >= 0:
+            lowering.require_equal(shape[2 + spatial], size * stride + surplus)
+    inputs, each = weights.shape[:2]
+    plain = weights.reshape(groups, inputs // groups, each, *weights.shape[2:]).swapaxes(1, 2)
+    plain = plain.reshape(groups * each, inputs // groups, *weights.shape[2:])
+    anchor = TransposedConvolutionAnchor(x, plain, strides, axes[0], axes[1], groups, rank)
+    value: Scalar = element(0, F32)
+    operands: tuple[View, ...] = ()
+    if node.input(2) is not None:
+        bias = lowering.contiguous(node.input(2))
+        operands = (bias.reshaped((bias.shape[0], *[1] * (rank - 2))),)
+        value = value + element(1, F32)
+    lowering.set(node.output, PendingAnchor(anchor, value, operands, shape, (node,)))
+
+
+def _edge(node: Node, axis: int, size: KnownDim, taps: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Return what is cut away before a spatial axis, and how many more outputs than ``stride * size`` there are."""
+    if axis < 0:
+        return 0, 0
+    extra = (node.ints_attribute("output_padding") or ())[axis:][:1] or (0,)
+    surplus = extra[0] + (taps - 1) * dilation + 1 - stride  # of the uncut result
+    wanted, mode = node.ints_attribute("output_shape"), node.string_attribute("auto_pad", "NOTSET")
+    rank = len(tensor_type(node.output)[1]) - 2
+    if not wanted and not mode.startswith("SAME"):
+        pads = (node.ints_attribute("pads") if mode == "NOTSET" else None) or (0,) * (2 * rank)
+        if min(pads) < 0:
+            raise NotLowered("negative pads")
+        return pads[axis], surplus - pads[axis] - pads[axis + rank]
+    left = 0
+    if wanted:
+        if not isinstance(size, int):
+            raise NotLowered("output_shape for images of unknown size")
+        left = wanted[-rank:][axis] - stride * size
+    total = surplus - left
+    if total < 0:
+        raise NotLowered("the wanted result is larger than what the windows reach")
+    return (total // 2 if mode == "SAME_UPPER" else total - total // 2), left
+
+
+def _border(axis: Sequence[Phase]) -> tuple[int, int]:
+    """Return how far the windows of all phases reach before and behind the images."""
+    return max(0, *(-phase.start for phase in axis)), max(0, *(phase.behind for phase in axis))

@@ -1,0 +1,61 @@
+"""PlansState: the plan that takes a model's defaults as constants, and the general one for runs that override some."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from ort_core.errors import InvalidValue
+from ort_core.runtime.plan import ExecutionPlan
+from ort_core.stages import PreparedModel
+
+log = logging.getLogger(__name__)
+
+
+class PlansState:
+    """The plans of a loaded model. Safe from many threads.
+
+    Args:
+        prepared: the model as most runs need it.
+        prepare_general: prepares the model so that every run may override initializers; called at most once, at the
+            first run that does. It must not refer to the session: this state is what closes the plans after it.
+    """
+
+    def __init__(self, prepared: PreparedModel, prepare_general: Callable[[], PreparedModel]) -> None:
+        overridable = () if prepared.shown is None else prepared.shown.overridable
+        self._plan = prepared.plan
+        self._overridable = frozenset(value.name for value in overridable)
+        self._prepare_general = prepare_general
+        self._general: ExecutionPlan | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def is_overridden(self, feeds: Mapping[str, object]) -> bool:
+        """Return whether a run with these feeds needs the general plan."""
+        return not self._overridable.isdisjoint(feeds)
+
+    def plan_for(self, feeds: Mapping[str, object]) -> ExecutionPlan:
+        """Return the plan of a run.
+
+        Raises:
+            OrtError: the model cannot be prepared again.
+        """
+        if not self.is_overridden(feeds):
+            return self._plan
+        with self._lock:
+            if self._closed:
+                raise InvalidValue("this session is closed; make a new one")
+            if self._general is None:
+                names = sorted(self._overridable & feeds.keys())
+                log.info("initializer %r is overridden: the model is prepared for that now", names[0])
+                self._general = self._prepare_general().plan
+            return self._general
+
+    def close(self) -> None:
+        """Give back what the plans hold."""
+        with self._lock:
+            self._closed = True
+            self._plan.close()
+            if self._general is not None:
+                self._general.close()
