@@ -20,7 +20,7 @@ REFERENCE = EpProfile(
 )
 CPU = EpProfile(
     "CPUExecutionProvider",
-    features=FEATURES,
+    features=FEATURES | {Feature.STORES_COMPILED},
     expected_failures=EXPECTED,
 )
 
