@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, digest, load_object
@@ -27,6 +27,16 @@ def compiled_late(late: LateText, target: Target) -> CompiledModule:
         return compile_module(module_text(late.generate(late.name)), target, is_vectorised=late.is_vectorised)
 
     return _found_or_made(digest(late.name, target), target, write)
+
+
+def compiled_joined(kernels: Sequence[LateText], target: Target) -> CompiledModule:
+    """Return the machine code of several kernels in one module, written only if it is nowhere to be found."""
+
+    def write() -> CompiledModule:
+        return compile_module(module_text([f for late in kernels for f in late.generate(late.name)]), target)
+
+    names = "\n".join(late.name for late in kernels)
+    return _found_or_made(digest(f"joined\n{names}", target), target, write)
 
 
 def _found_or_made(name: bytes, target: Target, make: Callable[[], CompiledModule]) -> CompiledModule:

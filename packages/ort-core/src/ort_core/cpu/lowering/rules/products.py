@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,13 +12,22 @@ from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import late_text
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, product_text, scratch_nbytes
+from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
-from ort_core.cpu.codegen.packing import pack_panels
+from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
-from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, moved_nbytes
+from ort_core.cpu.lowering.views import (
+    Buffer,
+    Place,
+    View,
+    broadcast_strides,
+    collapse,
+    count_of,
+    dense_strides,
+    moved_nbytes,
+)
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -83,8 +91,11 @@ class Product:
         if pending.expression.operation != "input":
             dense = tuple(_last_stride(v, pending.shape) == 1 for v in pending.inputs)
             epilogue = ExpressionEpilogue(pending.expression, dense, ARGUMENTS.count)
-        text = product_text("$name", machine, packed=self.packed is not None, epilogue=epilogue)
-        name = f"product_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        packed = self.packed is not None
+        late = late_text(
+            "product", f"{packed} {epilogue.structure if epilogue else ''}",
+            lambda name: product_functions(name, machine, packed=packed, epilogue=epilogue),
+        )  # fmt: skip
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
         table = Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(machine))
         words: list[Argument] = [0] * ARGUMENTS.count
@@ -110,7 +121,7 @@ class Product:
         reads = [self.a.buffer, b.buffer, *(v.buffer for v in pending.inputs)]
         flops = count_of(pending.shape) * depth * 2
         lowering.emit(
-            KernelText(name, text.replace("$name", name)), words, reads, [target.buffer, scratch], flops // 32 + 1,
+            KernelText(late.name, late), words, reads, [target.buffer, scratch], flops // 32 + 1,
             pending.operators, flops, moved_nbytes([self.a, b, target, *pending.inputs]),
         )  # fmt: skip
 
@@ -165,7 +176,11 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:
     constant = lowering.constant_of(value)
-    return lowering.view(value), constant if constant is not None and constant.ndim == 2 else None
+    if constant is None or constant.ndim != 2:
+        return lowering.view(value), None
+    assert value is not None
+    dtype, shape = tensor_type(value)  # only what is packed of it is read: a view of it as it is needs no memory
+    return View(Buffer(dtype, constant.size, Place.CONSTANT), shape, dense_strides(shape)), constant
 
 
 def _product(
@@ -175,7 +190,7 @@ def _product(
         right = _swapped(right)
         constant = None if constant is None else constant.T
     lowering.require_equal(left.shape[-1], right.shape[-2])
-    packed = None if constant is None else _packed(constant, lowering.target)
+    packed = None if constant is None else _packed(lowering, constant)
     return Product(left, right, packed, operator)
 
 
@@ -183,11 +198,15 @@ def constant_product(lowering: Lowering, left: View, constant: np.ndarray, opera
     """Return the product of a view and a constant matrix [k, n], packed."""
     lowering.require_equal(left.shape[-1], constant.shape[0])
     shape = View(Buffer(F32, constant.size, Place.CONSTANT, 0, constant), constant.shape, (constant.shape[1], 1))
-    return Product(left, shape, _packed(constant, lowering.target), operator)
+    return Product(left, shape, _packed(lowering, constant), operator)
 
 
-def _packed(constant: np.ndarray, target: Target) -> np.ndarray:
-    return pack_panels(np.asarray(constant, np.float32), tile_shape(target).columns)
+def _packed(lowering: Lowering, constant: np.ndarray) -> np.ndarray:
+    width = tile_shape(lowering.target).columns
+    return lowering.weights.packed(
+        constant, f"panels {width}", lambda: aligned_empty(panels_shape(constant.shape, width)),
+        lambda out: pack_panels(np.asarray(constant, np.float32), width, out),
+    )  # fmt: skip
 
 
 def _swapped(view: View) -> View:
