@@ -78,11 +78,11 @@ def emit_winograd(
     ]  # fmt: skip
     work = count_of(v.shape)
     lowering.emit(make_input, words, [x.buffer], [v.buffer], work, ("Winograd",), 2 * work, moved_nbytes([x, v]))
-    width = tile_shape(machine).columns
+    panel = tile_shape(machine).columns
     packed = lowering.weights.packed(
-        weights, f"winograd panels {width}",
-        lambda: aligned_empty(panels_shape((PLACES, inputs, outputs), width)),
-        lambda out: pack_panels(transformed_weights(weights), width, out),
+        weights, f"winograd panels {panel}",
+        lambda: aligned_empty(panels_shape((PLACES, inputs, outputs), panel)),
+        lambda out: pack_panels(transformed_weights(weights), panel, out),
     )  # fmt: skip
     emit_batched_product(lowering, v, packed, m, operators)
     is_whole = height % TILE == 0 and width % TILE == 0
