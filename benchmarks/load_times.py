@@ -7,6 +7,7 @@ an installed package are.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -16,7 +17,6 @@ import tempfile
 from pathlib import Path
 
 ROUNDS = 5
-BYTE_CODE = Path(tempfile.gettempdir()) / "ort-bench-byte-code"  # kept from run to run; Python renews what is old
 FIRST_ROUNDS = 2  # compiling from nothing varies little and takes long
 _LOAD = """
 import json, sys, time
@@ -33,7 +33,7 @@ def load_times(model: Path, threads: int) -> dict[str, float]:
     """Return seconds by what was loaded: ``first``, ``cached`` and ``onnxruntime``, in turns."""
     times: dict[str, list[float]] = {"first": [], "cached": [], "onnxruntime": []}
     with tempfile.TemporaryDirectory(prefix="ort-bench-cache-") as filled:
-        _seconds("ort_core", model, threads, filled)
+        _seconds("ort_core", model, threads, filled)  # also writes the byte code
         for _ in range(FIRST_ROUNDS):
             with tempfile.TemporaryDirectory(prefix="ort-bench-cache-") as empty:
                 times["first"].append(_seconds("ort_core", model, threads, empty))
@@ -43,9 +43,14 @@ def load_times(model: Path, threads: int) -> dict[str, float]:
     return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
+@functools.cache
+def _byte_code() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="ort-bench-byte-code-")
+
+
 def _seconds(module: str, model: Path, threads: int, cache: str) -> float:
     program = _LOAD.format(module=module, model=str(model), threads=threads)
-    environment = {**os.environ, "ORT_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": str(BYTE_CODE)}
+    environment = {**os.environ, "ORT_CACHE_DIR": cache, "PYTHONPYCACHEPREFIX": _byte_code().name}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # its caller's: each import would compile its module
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     return float(json.loads(done.stdout.splitlines()[-1]))

@@ -30,10 +30,11 @@ def call(*arguments, **keywords):
     return subprocess.run([*ORT, *map(str, arguments)], capture_output=True, text=True, timeout=120, **keywords)
 
 
-def test_version_and_help_are_printed_without_loading_onnx_or_numpy():
+def test_version_and_help_are_printed_without_loading_onnx_or_numpy_when_no_plugin_may_bring_commands():
     assert call("--version").stdout == f"ort-core {__version__}\n"
     code = (
         "import sys; from typer.testing import CliRunner; from ort_core.cli.app import build_app; "
+        "from ort_core.cli import plugin_commands; plugin_commands.has_foreign_plugins = lambda: False; "
         "result = CliRunner().invoke(build_app(), ['--help']); "
         "heavy = {'onnx', 'numpy', 'ml_dtypes', 'psutil', 'ort_core.environment'} & set(sys.modules); "
         "assert result.exit_code == 0 and not heavy, heavy"

@@ -17,6 +17,8 @@ from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
 from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.quantized import quantized_constant
+from ort_core.cpu.lowering.rules.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.views import (
     Buffer,
@@ -43,6 +45,11 @@ class Product:
     packed: np.ndarray | None
     operator: str
 
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Products are float32."""
+        return frozenset({F32})
+
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether the epilogue can read these views: float32, dense or constant along the columns."""
         for view in inputs:
@@ -50,6 +57,14 @@ class Product:
             if view.dtype is not F32 or strides is None or strides[-1] not in (0, 1):
                 return False
         return len(inputs) <= 4
+
+    def with_rows(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> Product | None:
+        """Return the same product with its rows counted by other axes, where A and what is fused allow that."""
+        repeated = all(all(size == 1 for size in view.shape[:-1]) for view in inputs)
+        a = self.a.with_rows(shape[:-1])
+        if self.packed is None or a is None or not repeated:
+            return None
+        return Product(a, self.b, self.packed, self.operator)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the step that computes the product into ``target``."""
@@ -97,7 +112,7 @@ class Product:
             lambda name: product_functions(name, machine, packed=packed, epilogue=epilogue),
         )  # fmt: skip
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-        table = Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(machine))
+        table = tile_table_buffer(machine)
         words: list[Argument] = [0] * ARGUMENTS.count
         b = self.b if self.packed is None else lowering.constant_view(self.packed, F32)
         values: dict[int, Argument] = {
@@ -128,6 +143,8 @@ class Product:
 
 def matmul(lowering: Lowering, node: Node) -> None:
     """MatMul: numpy's semantics for two operands of rank 2 and more."""
+    if quantized_product(lowering, node):
+        return
     _, shape = tensor_type(node.output)
     a, b = node.input(0), node.input(1)
     left, right = lowering.view(a), _right(lowering, b)
@@ -148,6 +165,8 @@ def matmul(lowering: Lowering, node: Node) -> None:
 
 def gemm(lowering: Lowering, node: Node) -> None:
     """Gemm: ``alpha A' B' + beta C``."""
+    if quantized_product(lowering, node):
+        return
     _, shape = tensor_type(node.output)
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
     if left.dtype is not F32:
@@ -176,11 +195,15 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:
     constant = lowering.constant_of(value)
+    if constant is None and (quantized := quantized_constant(lowering, value)) is not None:
+        constant = quantized.real()
+        if constant.ndim != 2:
+            return lowering.constant_view(constant, F32), None
     if constant is None or constant.ndim != 2:
         return lowering.view(value), None
-    assert value is not None
-    dtype, shape = tensor_type(value)  # only what is packed of it is read: a view of it as it is needs no memory
-    return View(Buffer(dtype, constant.size, Place.CONSTANT), shape, dense_strides(shape)), constant
+    # Packed as float32, from halves too: of the matrix itself only the shape is used, it needs no memory.
+    dtype = F32 if constant.dtype == np.float16 else DataType.from_numpy(constant.dtype)
+    return View(Buffer(dtype, constant.size, Place.CONSTANT), constant.shape, dense_strides(constant.shape)), constant
 
 
 def _product(
@@ -260,6 +283,11 @@ def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: Vie
 @functools.cache
 def _tiles(target: Target) -> CompiledModule:
     return compiled(tiles_text(target), target)
+
+
+def tile_table_buffer(target: Target) -> Buffer:
+    """Return the constant that holds the addresses of a target's microkernels."""
+    return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(target))
 
 
 @functools.cache
