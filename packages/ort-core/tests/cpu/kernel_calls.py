@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ort_core.cpu.codegen.emitter import Emitter, module_text
+from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.late_text import LateText
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.row_nests import RowNest, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool
@@ -33,14 +34,14 @@ def elementwise(
     inner = [_inner(a) for a in wide]
     nest_inputs = tuple(NestInput(_DTYPES[a.dtype], i) for a, i in zip(wide, inner, strict=True))
     nest = ElementwiseNest(rank, nest_inputs, ((expression, expression.dtype),))
-    name, function = elementwise_kernel(nest, target)
+    kernel = elementwise_kernel(nest, target)
     dtype = next(d for d, known in _DTYPES.items() if known is expression.dtype)
     memory = np.full(int(np.prod(sizes)) + 64, GUARD, dtype)
     out = memory[: int(np.prod(sizes))].reshape(sizes)
     words = [out.ctypes.data, *(a.ctypes.data for a in wide), *sizes, *_strides(out)[:-1]]
     for array in wide:
         words.extend(_strides(array))
-    call(function, name, words, pool, target)
+    call(kernel, words, pool, target)
     assert (memory[out.size :] == np.full(64, GUARD, dtype)).all(), "wrote past the end"
     return out.reshape(tuple(shape))
 
@@ -50,19 +51,19 @@ def rows(
     target: Target,
 ) -> None:  # fmt: skip
     """Run a row nest; scalar outputs come behind the others, inputs broadcast to the shape."""
-    name, function = row_kernel(nest, target)
+    kernel = row_kernel(nest, target)
     wide = [np.broadcast_to(a, shape) for a in inputs]
     words = [*(a.ctypes.data for a in outputs), *(a.ctypes.data for a in wide), *shape]
     for array in (*outputs[: len(nest.outputs)], *wide):
         words.extend(_strides(array)[:-1])
-    call(function, name, words, pool, target)
+    call(kernel, words, pool, target)
 
 
-def call(function: Emitter, name: str, words: Sequence[int], pool: ThreadPool, target: Target) -> None:
+def call(kernel: LateText, words: Sequence[int], pool: ThreadPool, target: Target) -> None:
     """Compile and call a kernel with an argument table."""
-    module = compiled(module_text([function]), target)
+    module = compiled(module_text(kernel.generate(kernel.name)), target)
     table = np.array(words, np.int64)
-    steps = np.array([module.address(name), table.ctypes.data, 1], np.int64)
+    steps = np.array([module.address(kernel.name), table.ctypes.data, 1], np.int64)
     pool.run(int(steps.ctypes.data), 1)
 
 

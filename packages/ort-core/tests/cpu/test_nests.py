@@ -187,8 +187,10 @@ def test_nests_compile_for_neon(triple: str) -> None:
     target = target_of(triple, "generic", "+neon")
     inputs = tuple(NestInput(F32, kind) for kind in (DENSE, BROADCAST, STRIDED))
     expression = exp(element(0, F32) * element(1, F32)) + element(2, F32)
-    _, nest = elementwise_kernel(ElementwiseNest(3, inputs, ((expression, F32),)), target)
-    _, softmax = row_kernel(softmax_nest(2), target)
-    text = assembly(module_text([nest, softmax]), target)
+    kernels = [
+        elementwise_kernel(ElementwiseNest(3, inputs, ((expression, F32),)), target),
+        row_kernel(softmax_nest(2), target),
+    ]
+    text = assembly(module_text([f for late in kernels for f in late.generate(late.name)]), target)
     assert "fmla" in text or "fmadd" in text
     assert ".4s" in text, "no vectors of four"

@@ -20,6 +20,7 @@ from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import NotLowered, step_node
+from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.stored_code import encode_modules
@@ -134,7 +135,8 @@ class CpuPartition(CompiledPartition):
         context = request.context
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
-        groups = self._native_groups(target, pool)
+        with WeightPacking(pool.num_threads) as self._weights:
+            groups = self._native_groups(target, pool)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
 
@@ -264,7 +266,9 @@ class CpuPartition(CompiledPartition):
         """Lower a group; on refusal note the node that refused and return ``None``."""
         outputs = border_of(group).outputs
         context = self._request.context
-        lowering = Lowering(group, outputs, target, context.opset_imports, self._contents, context.meanings)
+        lowering = Lowering(
+            group, outputs, target, context.opset_imports, self._contents, context.meanings, self._weights
+        )
         node = group[0]
         try:
             for node in group:

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from ort_core.cpu.codegen.code_cache import compiled, compiled_late
+from ort_core.cpu.codegen.code_cache import compiled, compiled_joined, compiled_late
 from ort_core.cpu.codegen.emitter import Emitter, module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import LateText
@@ -407,9 +407,14 @@ def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], 
     functions = [k.code for k in lowering.kernels.values() if isinstance(k.code, Emitter)]
     modules = [compiled(module_text(functions), target)] if functions else []
     where = {function.name: modules[0].address(function.name) for function in functions}
+    joined = [k.code for k in lowering.kernels.values() if isinstance(k.code, LateText) and k.code.is_joined]
+    if joined:
+        modules.append(compiled_joined(joined, target))
+        where.update({late.name: modules[-1].address(late.name) for late in joined})
     for kernel in lowering.kernels.values():
-        if isinstance(kernel.code, Emitter):
+        if kernel.name in where:
             continue
+        assert not isinstance(kernel.code, Emitter)
         if isinstance(kernel.code, LateText):
             module = compiled_late(kernel.code, target)
         else:

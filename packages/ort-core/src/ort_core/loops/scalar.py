@@ -178,8 +178,8 @@ def operations(root: Scalar) -> int:
     return len(seen)
 
 
-def structure(root: Scalar) -> str:
-    """Return a text that is equal for expressions of the same operations, constants and sharing."""
+def structure(*roots: Scalar) -> str:
+    """Return a text that is equal for expressions of the same operations, constants and sharing, also among them."""
     numbers: dict[int, int] = {}
     lines: list[str] = []
 
@@ -190,5 +190,5 @@ def structure(root: Scalar) -> str:
             numbers[id(node)] = len(numbers)
         return numbers[id(node)]
 
-    walk(root)
-    return ";".join(lines)
+    ends = [walk(root) for root in roots]
+    return ";".join(lines) if len(ends) == 1 else f"{';'.join(lines)} {ends}"

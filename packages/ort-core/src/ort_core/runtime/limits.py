@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from ort_core.errors import AllocationLimitExceeded, RunTerminated, RunTimeout
 from ort_core.kernels.evaluator import Observer
 
@@ -63,6 +61,8 @@ class LimitGuard:
 @functools.cache
 def default_max_allocation() -> int:
     """Return half of the memory of this machine or of the container around this process, in bytes."""
+    import psutil  # asked once, at the first run
+
     return min(psutil.virtual_memory().total, _container_limit()) // 2
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 from collections.abc import Callable
@@ -38,6 +37,8 @@ class BackgroundRunsState:
 
     async def wait(self, work: Callable[[Callable[[], bool]], T]) -> T:
         """Await ``work(is_cancelled)``; when the awaiting task is cancelled, ``is_cancelled`` turns true."""
+        import asyncio  # who awaits has it already; a load does without its 25 ms
+
         cancelled = threading.Event()
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor(), work, cancelled.is_set)

@@ -174,8 +174,9 @@ def test_gate_function_is_within_its_stated_error(name: str, truth: Callable[[np
 def applied(function: Callable[[Scalar], Scalar], x: np.ndarray) -> np.ndarray:
     expression = function(element(0, DataType.FLOAT))
     nest = ElementwiseNest(1, (NestInput(DataType.FLOAT, DENSE),), ((expression, DataType.FLOAT),))
-    symbol, kernel = elementwise_kernel(nest, host_target())
-    module = compile_module(module_text([kernel]), host_target())
+    kernel = elementwise_kernel(nest, host_target())
+    symbol = kernel.name
+    module = compile_module(module_text(kernel.generate(symbol)), host_target())
     result = np.empty_like(x)
     table = np.array([result.ctypes.data, x.ctypes.data, x.size, 1], np.int64)
     steps = np.array([module.address(symbol), table.ctypes.data, 1], np.int64)

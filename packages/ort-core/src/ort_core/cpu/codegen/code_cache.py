@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, digest, load_object
@@ -43,6 +43,16 @@ def adopt(name: bytes, object_code: bytes, target: Target) -> CompiledModule:
         if found is None:
             found = _loaded[name] = load_object(object_code, target)
         return found
+
+
+def compiled_joined(kernels: Sequence[LateText], target: Target) -> CompiledModule:
+    """Return the machine code of several kernels in one module, written only if it is nowhere to be found."""
+
+    def write() -> CompiledModule:
+        return compile_module(module_text([f for late in kernels for f in late.generate(late.name)]), target)
+
+    names = "\n".join(late.name for late in kernels)
+    return _found_or_made(digest(f"joined\n{names}", target), target, write)
 
 
 def _found_or_made(name: bytes, target: Target, make: Callable[[], CompiledModule]) -> CompiledModule:

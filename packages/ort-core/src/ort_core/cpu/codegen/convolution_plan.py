@@ -192,6 +192,11 @@ def panels(spec: Convolution, target: Target) -> Panels:
     return Panels(full, (Lanes(width, width),) * vectors, channel_vectors(rest, width))
 
 
+def weights_count(spec: Convolution, target: Target) -> int:
+    """Return how many elements the packed weights have, those for channels that do not exist included."""
+    return spec.groups * spec.depth * panels(spec, target).stored_channels
+
+
 def pack_weights(spec: Convolution, weights: np.ndarray, target: Target) -> np.ndarray:
     """Return the weights ``[out][in / groups][kernel height][kernel width]`` in the order the kernel reads them.
 

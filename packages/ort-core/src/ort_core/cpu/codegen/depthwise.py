@@ -43,6 +43,12 @@ def is_narrow(spec: Convolution, target: Target) -> bool:
     return lanes // outputs * inputs <= 2 * lanes
 
 
+def narrow_count(spec: Convolution, target: Target) -> int:
+    """Return how many elements the packed weights have, those for channels that do not exist included."""
+    taps = spec.kernel[0] * spec.kernel[1]
+    return -(-spec.out_channels // target.lanes) * target.lanes * spec.group_inputs * taps
+
+
 def pack_narrow_weights(spec: Convolution, weights: np.ndarray, target: Target) -> np.ndarray:
     """Return the weights ``[out][in / groups][rows][columns]`` as ``[vector][row][column][input][lane]``."""
     lanes = target.lanes

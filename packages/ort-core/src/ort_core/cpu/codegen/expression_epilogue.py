@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ort_core.cpu.codegen.emitter import Emitter, Operand
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.vectors import load_vector
-from ort_core.plugin.loops import Scalar
+from ort_core.plugin.loops import Scalar, structure
 
 WORDS = 6  # of the argument table for each operand: pointer, row stride, four batch strides
 
@@ -26,6 +26,11 @@ class ExpressionEpilogue:
     argument: int
     _starts: list[Operand] = field(default_factory=list, init=False)
     _rows: list[Operand] = field(default_factory=list, init=False)
+
+    @property
+    def structure(self) -> str:
+        """What the epilogue computes and where it finds its operands, as text: equal for equal epilogues."""
+        return f"{self.dense} {self.argument} {structure(self.expression)}"
 
     def prepare(self, emitter: Emitter, args: Operand, batch: Sequence[Operand]) -> None:
         """Load each operand's pointer, moved to the batch entry, and its row stride."""

@@ -64,7 +64,7 @@ def target_of(triple: str, cpu: str, features: str) -> Target:
 @functools.cache
 def host_target() -> Target:
     """Return the target that is this machine."""
-    _initialize()
+    _initialize_native()
     features = llvm.get_host_cpu_features()
     text = ",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in features.items()))
     return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), text)
@@ -147,7 +147,7 @@ def _loaded(object_code: bytes, target: Target) -> CompiledModule:
 
 
 def _machine(target: Target) -> llvm.TargetMachine:
-    _initialize()
+    _initialize(target)
     found = llvm.Target.from_triple(target.triple)
     return found.create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault"
@@ -183,7 +183,20 @@ def _few_passes() -> llvm.ModulePassManager:
     return passes
 
 
+def _initialize(target: Target) -> None:
+    _initialize_native()
+    if target.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
+        _initialize_all()
+
+
 @functools.cache
-def _initialize() -> None:
+def _initialize_native() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+@functools.cache
+def _initialize_all() -> None:
+    """Register every processor that LLVM knows: to write code for others; takes memory that a load has no use for."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

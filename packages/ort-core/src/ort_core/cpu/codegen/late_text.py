@@ -23,19 +23,26 @@ class LateText:
         name: the kernel's symbol; equal names mean equal texts.
         generate: writes the functions, given the name.
         is_vectorised: few passes do to compile it (``jit.compile_module``).
+        is_joined: the kernel is small: all such kernels of a program are compiled as one module.
     """
 
     name: str
     generate: Callable[[str], Sequence[Emitter]]
     is_vectorised: bool = False
+    is_joined: bool = False
 
 
 def late_text(
-    prefix: str, facts: str, generate: Callable[[str], Sequence[Emitter]], *, is_vectorised: bool = False
+    prefix: str,
+    facts: str,
+    generate: Callable[[str], Sequence[Emitter]],
+    *,
+    is_vectorised: bool = False,
+    is_joined: bool = False,
 ) -> LateText:
     """Return a module whose text is determined by ``facts`` and the generators, the target apart."""
     name = hashlib.sha256(f"{generators_digest()}|{prefix}|{is_vectorised}|{facts}".encode()).hexdigest()[:24]
-    return LateText(f"{prefix}_{name}", generate, is_vectorised)
+    return LateText(f"{prefix}_{name}", generate, is_vectorised, is_joined)
 
 
 @functools.cache

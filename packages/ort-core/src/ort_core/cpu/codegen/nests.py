@@ -7,15 +7,15 @@ vectors, its rest for single elements.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.late_text import LateText, late_text
 from ort_core.cpu.codegen.scalar_printer import STORED, TYPES, ScalarPrinter
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar
+from ort_core.plugin.loops import Scalar, structure
 
 KERNEL_PARAMETERS = (("ptr noalias readonly", "args"), ("i64", "tid"), ("i64", "nt"))
 BLOCK = 4096  # elements of the innermost dimension per task: 16 KiB of float32, half of a first-level cache
@@ -42,12 +42,16 @@ class ElementwiseNest:
     inputs: tuple[NestInput, ...]
     outputs: tuple[tuple[Scalar, DataType], ...]
 
+    @property
+    def structure(self) -> str:
+        """What is computed, as text: equal for equal nests."""
+        types = [dtype.name for _, dtype in self.outputs]
+        return f"{self.rank} {self.inputs} {types} {structure(*(expression for expression, _ in self.outputs))}"
 
-def elementwise_kernel(nest: ElementwiseNest, target: Target) -> tuple[str, Emitter]:
-    """Return the kernel's name and its function."""
-    function = _function(nest, target, "$name")
-    function.rename(f"nest_{hashlib.sha256(function.finish().encode()).hexdigest()[:16]}")
-    return function.name, function
+
+def elementwise_kernel(nest: ElementwiseNest, target: Target) -> LateText:
+    """Return the kernel, one function."""
+    return late_text("nest", nest.structure, lambda name: [_function(nest, target, name)], is_joined=True)
 
 
 def _function(nest: ElementwiseNest, target: Target, name: str) -> Emitter:

@@ -8,6 +8,8 @@ strided block to rows that are contiguous and zero from ``columns`` to ``padded`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -34,11 +36,20 @@ def packed_size(depth: int, columns: int, panel: int) -> int:
     return -(-columns // panel) * panel * depth
 
 
-def pack_panels(matrix: npt.NDArray[np.float32], panel: int) -> npt.NDArray[np.float32]:
-    """Return ``[..., k, n]`` packed as ``[..., panels, k, panel]``, 64-byte aligned, in new memory."""
+def panels_shape(shape: Sequence[int], panel: int) -> tuple[int, ...]:
+    """Return the shape of ``[..., k, n]`` when it is packed."""
+    *batch, depth, columns = shape
+    return (*batch, -(-columns // panel), depth, panel)
+
+
+def pack_panels(
+    matrix: npt.NDArray[np.float32], panel: int, out: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[np.float32]:
+    """Return ``[..., k, n]`` packed as ``[..., panels, k, panel]``, in ``out`` or in new memory, 64-byte aligned."""
     *batch, depth, columns = matrix.shape
     panels = -(-columns // panel)
-    out = aligned_empty((*batch, panels, depth, panel))
+    if out is None:
+        out = aligned_empty(panels_shape(matrix.shape, panel))
     whole = columns // panel
     split = matrix[..., : whole * panel].reshape(*batch, depth, whole, panel)
     out[..., :whole, :, :] = np.moveaxis(split, -2, -3)

@@ -6,12 +6,12 @@ derived values are computed between passes. ``row_value(0)`` is the length of th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.late_text import LateText, late_text
 from ort_core.cpu.codegen.nests import (
     BROADCAST,
     KERNEL_PARAMETERS,
@@ -23,7 +23,7 @@ from ort_core.cpu.codegen.nests import (
 )
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter, constant
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar, element, maximum, minimum
+from ort_core.plugin.loops import Scalar, element, maximum, minimum, structure
 
 _NEUTRAL = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
 _ACCUMULATORS = 4  # independent vector sums: hides the latency of an addition, and makes rounding errors smaller
@@ -46,6 +46,12 @@ class Pass:
     reductions: tuple[Reduction, ...] = ()
     derived: tuple[tuple[int, Scalar], ...] = ()
 
+    @property
+    def roots(self) -> list[Scalar]:
+        """All expressions, in order."""
+        stores, derived = [e for _, e in self.stores], [e for _, e in self.derived]
+        return [*stores, *(reduction.expression for reduction in self.reductions), *derived]
+
 
 @dataclass(frozen=True, slots=True)
 class RowNest:
@@ -64,12 +70,21 @@ class RowNest:
     passes: tuple[Pass, ...]
     scalars: tuple[int, ...] = ()
 
+    @property
+    def structure(self) -> str:
+        """What is computed, as text: equal for equal nests."""
+        passes = [
+            ([n for n, _ in p.stores], [(r.kind, r.index) for r in p.reductions], [n for n, _ in p.derived])
+            for p in self.passes
+        ]
+        roots = [root for each in self.passes for root in each.roots]
+        types = [dtype.name for dtype in self.outputs]
+        return f"{self.rank} {self.inputs} {types} {passes} {self.scalars} {structure(*roots)}"
 
-def row_kernel(nest: RowNest, target: Target) -> tuple[str, Emitter]:
-    """Return the kernel's name and its function."""
-    function = _RowPrinter(nest, target, "$name").function()
-    function.rename(f"rows_{hashlib.sha256(function.finish().encode()).hexdigest()[:16]}")
-    return function.name, function
+
+def row_kernel(nest: RowNest, target: Target) -> LateText:
+    """Return the kernel, one function."""
+    return late_text("rows", nest.structure, lambda name: [_RowPrinter(nest, target, name).function()], is_joined=True)
 
 
 class _RowPrinter:

@@ -40,6 +40,7 @@ from ort_core.cpu.lowering.views import (
     ordered_strides,
     run_time_strides,
 )
+from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
 from ort_core.plugin.loops import OpMeaning, RowMeaning, Scalar, cast, element, lift, meaning_of, operations
@@ -70,8 +71,10 @@ class Lowering:
         opsets: Mapping[str, int],
         contents: Mapping[Value, np.ndarray] = MappingProxyType({}),
         meanings: VersionTable[OpMeaning] | None = None,
+        weights: WeightPacking | None = None,
     ) -> None:
         self.target = target
+        self.weights = WeightPacking() if weights is None else weights
         self.opsets = opsets
         self.contents = contents  # elements of integer tensors, as far as they are known without a run
         self._meanings = meanings
@@ -468,7 +471,7 @@ class Lowering:
             for view, s in zip(pending.inputs, strides_of[1:])
         )
         nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
-        name, function = elementwise_kernel(nest, self.target)
+        kernel = elementwise_kernel(nest, self.target)
         arguments: list[Argument] = [
             pointer(target),
             *(pointer(v) for v in pending.inputs),
@@ -480,8 +483,8 @@ class Lowering:
         count = count_of(pending.shape)
         cost = 1 + operations(pending.expression) // 16
         self.emit(
-            KernelText(name, function), arguments, [v.buffer for v in pending.inputs], [target.buffer], count * cost,
-            pending.operators, count * max(1, operations(pending.expression) - len(pending.inputs)),
+            KernelText(kernel.name, kernel), arguments, [v.buffer for v in pending.inputs], [target.buffer],
+            count * cost, pending.operators, count * max(1, operations(pending.expression) - len(pending.inputs)),
             moved_nbytes([target, *pending.inputs]),
         )  # fmt: skip
         return target

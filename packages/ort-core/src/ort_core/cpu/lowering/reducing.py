@@ -188,12 +188,12 @@ def _rows(
         NestInput(v.dtype, BROADCAST if s[-1] == 0 else DENSE) for v, s in zip(operand.inputs, inner_strides)
     )
     nest = RowNest(len(outer) + 1, inputs, (), (body,), (2,))
-    name, function = row_kernel(nest, lowering.target)
+    kernel = row_kernel(nest, lowering.target)
     arguments: list[Argument] = [pointer(place), *(pointer(v) for v in operand.inputs), *outer, length[0]]
     for each in outer_strides:
         arguments.extend(each)
     lowering.emit(
-        KernelText(name, function), arguments, [v.buffer for v in operand.inputs], [place.buffer],
+        KernelText(kernel.name, kernel), arguments, [v.buffer for v in operand.inputs], [place.buffer],
         count_of(operand.shape), operators, count_of(operand.shape),
     )  # fmt: skip
     return place

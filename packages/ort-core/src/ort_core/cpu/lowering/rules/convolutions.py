@@ -9,8 +9,8 @@ import numpy as np
 
 from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.convolution import convolution_kernel
-from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_weights
-from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
+from ort_core.cpu.codegen.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
@@ -79,13 +79,10 @@ class ConvolutionAnchor:
             spec = replace(spec, border=self.pads)
         elif any(self.pads):
             x = emit_padded(lowering, x, self.pads)
-        packed = (pack_narrow_weights if narrow else pack_weights)(spec, self.weights, machine)
         make = narrow_kernel if narrow else convolution_kernel
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
         kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
-        aligned = aligned_empty(packed.shape)  # the kernels load whole, aligned vectors of weights
-        aligned[...] = packed
-        weights = lowering.constant_view(aligned, F32)
+        weights = lowering.constant_view(self._packed(lowering, spec, facts), F32)
         batch, height, width = sizes
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], x.strides[0], y.strides[2],
@@ -102,6 +99,18 @@ class ConvolutionAnchor:
         reads.extend([self.scale.buffer] if self.scale is not None else [])
         moved = moved_nbytes([x, weights, y, *pending.inputs])
         lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved)
+
+    def _packed(self, lowering: Lowering, spec: Convolution, facts: str) -> np.ndarray:
+        machine, weights = lowering.target, self.weights
+        narrow = is_narrow(spec, machine)
+        count = (narrow_count if narrow else weights_count)(spec, machine)
+        pack = pack_narrow_weights if narrow else pack_weights
+
+        def fill(out: np.ndarray) -> None:
+            out[...] = pack(spec, weights, machine)
+
+        # the kernels load whole, aligned vectors of weights
+        return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
 
     def _scale_words(self) -> tuple[Argument, Argument]:
         return (0, 0) if self.scale is None else (pointer(self.scale), self.scale.strides[0])

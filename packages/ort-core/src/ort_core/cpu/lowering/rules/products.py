@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,9 +12,9 @@ from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import late_text
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, product_text, scratch_nbytes
+from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
-from ort_core.cpu.codegen.packing import pack_panels
+from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.quantized import quantized_constant
@@ -107,8 +106,11 @@ class Product:
         if pending.expression.operation != "input":
             dense = tuple(_last_stride(v, pending.shape) == 1 for v in pending.inputs)
             epilogue = ExpressionEpilogue(pending.expression, dense, ARGUMENTS.count)
-        text = product_text("$name", machine, packed=self.packed is not None, epilogue=epilogue)
-        name = f"product_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        packed = self.packed is not None
+        late = late_text(
+            "product", f"{packed} {epilogue.structure if epilogue else ''}",
+            lambda name: product_functions(name, machine, packed=packed, epilogue=epilogue),
+        )  # fmt: skip
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
         table = tile_table_buffer(machine)
         words: list[Argument] = [0] * ARGUMENTS.count
@@ -134,7 +136,7 @@ class Product:
         reads = [self.a.buffer, b.buffer, *(v.buffer for v in pending.inputs)]
         flops = count_of(pending.shape) * depth * 2
         lowering.emit(
-            KernelText(name, text.replace("$name", name)), words, reads, [target.buffer, scratch], flops // 32 + 1,
+            KernelText(late.name, late), words, reads, [target.buffer, scratch], flops // 32 + 1,
             pending.operators, flops, moved_nbytes([self.a, b, target, *pending.inputs]),
         )  # fmt: skip
 
@@ -195,12 +197,13 @@ def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | 
     constant = lowering.constant_of(value)
     if constant is None and (quantized := quantized_constant(lowering, value)) is not None:
         constant = quantized.real()
-        return lowering.constant_view(constant, F32), constant if constant.ndim == 2 else None
-    if constant is not None and constant.ndim == 2 and value is not None and constant.dtype == np.float16:
-        # Packed as float32 from the halves: of the matrix itself only the shape is used.
-        shape = tensor_type(value)[1]
-        return View(Buffer(F32, constant.size, Place.CONSTANT), shape, dense_strides(shape)), constant
-    return lowering.view(value), constant if constant is not None and constant.ndim == 2 else None
+        if constant.ndim != 2:
+            return lowering.constant_view(constant, F32), None
+    if constant is None or constant.ndim != 2:
+        return lowering.view(value), None
+    # Packed as float32, from halves too: of the matrix itself only the shape is used, it needs no memory.
+    dtype = F32 if constant.dtype == np.float16 else DataType.from_numpy(constant.dtype)
+    return View(Buffer(dtype, constant.size, Place.CONSTANT), constant.shape, dense_strides(constant.shape)), constant
 
 
 def _product(
@@ -210,7 +213,7 @@ def _product(
         right = _swapped(right)
         constant = None if constant is None else constant.T
     lowering.require_equal(left.shape[-1], right.shape[-2])
-    packed = None if constant is None else _packed(constant, lowering.target)
+    packed = None if constant is None else _packed(lowering, constant)
     return Product(left, right, packed, operator)
 
 
@@ -218,11 +221,15 @@ def constant_product(lowering: Lowering, left: View, constant: np.ndarray, opera
     """Return the product of a view and a constant matrix [k, n], packed."""
     lowering.require_equal(left.shape[-1], constant.shape[0])
     shape = View(Buffer(F32, constant.size, Place.CONSTANT, 0, constant), constant.shape, (constant.shape[1], 1))
-    return Product(left, shape, _packed(constant, lowering.target), operator)
+    return Product(left, shape, _packed(lowering, constant), operator)
 
 
-def _packed(constant: np.ndarray, target: Target) -> np.ndarray:
-    return pack_panels(np.asarray(constant, np.float32), tile_shape(target).columns)
+def _packed(lowering: Lowering, constant: np.ndarray) -> np.ndarray:
+    width = tile_shape(lowering.target).columns
+    return lowering.weights.packed(
+        constant, f"panels {width}", lambda: aligned_empty(panels_shape(constant.shape, width)),
+        lambda out: pack_panels(np.asarray(constant, np.float32), width, out),
+    )  # fmt: skip
 
 
 def _swapped(view: View) -> View:

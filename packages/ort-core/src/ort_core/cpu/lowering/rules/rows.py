@@ -251,13 +251,13 @@ def _emit_rows(
     count = len(targets)
     inputs = _nest_inputs(state, strides[count:])
     nest = RowNest(len(sizes), inputs, tuple(F32 for _ in targets), passes)
-    name, function = row_kernel(nest, lowering.target)
+    kernel = row_kernel(nest, lowering.target)
     arguments: list[Argument] = [*(pointer(t) for t in targets), *(pointer(v) for v in state.inputs), *sizes]
     for each in strides:
         arguments.extend(each[:-1])
     elements = count_of(shape)
     lowering.emit(
-        KernelText(name, function), arguments, [v.buffer for v in state.inputs], [t.buffer for t in targets],
+        KernelText(kernel.name, kernel), arguments, [v.buffer for v in state.inputs], [t.buffer for t in targets],
         elements * work, (node,), elements * work, moved_nbytes([*targets, *state.inputs]),
     )  # fmt: skip
     for value, target in zip(outputs, targets):
@@ -271,12 +271,12 @@ def _emit_scalars(
     target = lowering.result_view(node.output)
     sizes, strides = _rows_only(shape, _input_strides(state, shape))
     nest = RowNest(len(sizes), _nest_inputs(state, strides), (), passes, (row,))
-    name, function = row_kernel(nest, lowering.target)
+    kernel = row_kernel(nest, lowering.target)
     arguments: list[Argument] = [pointer(target), *(pointer(v) for v in state.inputs), *sizes]
     for each in strides:
         arguments.extend(each[:-1])
     lowering.emit(
-        KernelText(name, function), arguments, [v.buffer for v in state.inputs], [target.buffer], count_of(shape),
+        KernelText(kernel.name, kernel), arguments, [v.buffer for v in state.inputs], [target.buffer], count_of(shape),
         (node,), count_of(shape), moved_nbytes([target, *state.inputs]),
     )  # fmt: skip
     lowering.set(node.output, target)

@@ -9,7 +9,7 @@ import numpy as np
 from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.microkernel import tile_shape
-from ort_core.cpu.codegen.packing import pack_panels
+from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.codegen.winograd import (
     OUTPUT_ARGUMENTS,
     PLACES,
@@ -78,7 +78,12 @@ def emit_winograd(
     ]  # fmt: skip
     work = count_of(v.shape)
     lowering.emit(make_input, words, [x.buffer], [v.buffer], work, ("Winograd",), 2 * work, moved_nbytes([x, v]))
-    packed = pack_panels(transformed_weights(weights), tile_shape(machine).columns)
+    panel = tile_shape(machine).columns
+    packed = lowering.weights.packed(
+        weights, f"winograd panels {panel}",
+        lambda: aligned_empty(panels_shape((PLACES, inputs, outputs), panel)),
+        lambda out: pack_panels(transformed_weights(weights), panel, out),
+    )  # fmt: skip
     emit_batched_product(lowering, v, packed, m, operators)
     is_whole = height % TILE == 0 and width % TILE == 0
     facts = f"{outputs} {is_whole} {epilogue.structure if epilogue else ''}"

@@ -1,0 +1,128 @@
+"""A load that finds machine code in the cache writes no kernel; broken entries are compiled anew, to the same bits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ort_core as ort
+from ort_core.cpu.codegen import code_cache, jit
+from ort_core.cpu.codegen.jit import host_target
+from ort_core.cpu.codegen.nests import BROADCAST, DENSE, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import Scalar, element
+
+F32 = DataType.FLOAT
+
+
+def model() -> bytes:
+    rng = np.random.default_rng(0)
+    node, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Add", ["a", "b"], ["c"]),
+        node("Softmax", ["c"], ["d"]),
+        node("Exp", ["d"], ["e"]),
+        node("ReduceSum", ["e", "axes"], ["y"]),
+    ]
+    constants = {
+        "w": rng.standard_normal((24, 40)).astype(np.float32), "b": rng.standard_normal(40).astype(np.float32),
+        "axes": np.array([0], np.int64),
+    }  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "cached", [info("x", TensorProto.FLOAT, ["N", 24])], [info("y", TensorProto.FLOAT, None)],
+        initializer=[numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+
+
+def run() -> np.ndarray:
+    x = np.random.default_rng(1).standard_normal((7, 24)).astype(np.float32)
+    return ort.InferenceSession(model(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+
+@pytest.fixture
+def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Fill a cache of its own, forget what this process holds, and give the entries."""
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(code_cache, "_loaded", {})
+    run()
+    monkeypatch.setattr(code_cache, "_loaded", {})
+    found = sorted((tmp_path / "cpu-object").iterdir())
+    assert found, "nothing was put into the cache"
+    return found
+
+
+def test_load_with_all_objects_in_the_cache_compiles_nothing(
+    objects: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **keywords: object) -> None:
+        raise AssertionError("a kernel was compiled that lies in the cache")
+
+    expected = run()
+    monkeypatch.setattr(code_cache, "_loaded", {})
+    monkeypatch.setattr(code_cache, "compile_module", refuse)
+    np.testing.assert_array_equal(run(), expected)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "foreign"])
+def test_broken_objects_are_compiled_anew_to_the_same_bits(
+    objects: list[Path], damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run()
+    monkeypatch.setattr(code_cache, "_loaded", {})
+    for path in objects:
+        content = bytearray(path.read_bytes())
+        content[-9] ^= 0xFF
+        kept = {"flipped": bytes(content), "cut": bytes(content[:200]), "empty": b"", "foreign": b"no artefact" * 99}
+        path.unlink()
+        path.write_bytes(kept[damage])
+    compiled: list[str] = []
+    make = jit.compile_module
+
+    def noted(text: str, *arguments: object, **keywords: object) -> object:
+        compiled.append(text)
+        return make(text, *arguments, **keywords)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(code_cache, "compile_module", noted)
+    np.testing.assert_array_equal(run(), expected)
+    assert compiled, "damaged machine code was loaded"
+
+
+def nest(expression: Scalar, inner: int = DENSE, rank: int = 2) -> ElementwiseNest:
+    return ElementwiseNest(rank, (NestInput(F32, inner), NestInput(F32, DENSE)), ((expression, F32),))
+
+
+def test_kernels_of_equal_structure_share_a_name_and_others_do_not() -> None:
+    a, b = element(0, F32), element(1, F32)
+    names = [
+        elementwise_kernel(each, host_target()).name
+        for each in (
+            nest(a + b), nest(a - b), nest(b + a), nest(a + 0.0), nest(a + -0.0), nest(a + b, BROADCAST),
+            nest(a + b, rank=3),
+        )
+    ]  # fmt: skip
+    assert len(set(names)) == len(names), names
+    assert elementwise_kernel(nest(element(0, F32) + element(1, F32)), host_target()).name == names[0]
+
+
+def test_row_kernels_are_told_apart_by_what_they_reduce_store_and_return() -> None:
+    a = element(0, F32)
+    total = Pass((), (Reduction("sum", a, 1),))
+    base = RowNest(2, (NestInput(F32, DENSE),), (F32,), (total, Pass(((0, a * 2.0),))))
+    others = [
+        base,
+        replace(base, passes=(Pass((), (Reduction("max", a, 1),)), base.passes[1])),
+        replace(base, passes=(Pass((), (Reduction("sum", a, 2),)), base.passes[1])),
+        replace(base, passes=(total, Pass(((0, a * 3.0),)))),
+        replace(base, passes=(total, Pass(((0, a * 2.0),), (), ((3, a),)))),
+        replace(base, outputs=(), passes=(total,), scalars=(1,)),
+        replace(base, rank=3),
+    ]
+    names = {row_kernel(each, host_target()).name for each in others}
+    assert len(names) == len(others), names
