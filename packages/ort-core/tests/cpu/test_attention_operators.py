@@ -213,6 +213,28 @@ def test_group_query_attention_is_the_references(
     assert is_native(partitions)
 
 
+@pytest.mark.parametrize("heads", [1, 4])
+def test_group_query_attention_with_an_addend_is_the_references(
+    heads: int, partitions: list[cpu_partition.CpuPartition]
+) -> None:
+    inputs: dict[str, tuple[int, Sequence[int | str]]] = {
+        "q": (FLOAT, ["B", "S", 32]), "k": (FLOAT, ["B", "S", 16]), "v": (FLOAT, ["B", "S", 16]),
+        "pk": (FLOAT, ["B", 2, 12, 8]), "pv": (FLOAT, ["B", 2, 12, 8]), "lengths": (INT32, ["B"]),
+        "addend": (FLOAT, ["A", heads, "S", 12]),
+    }  # fmt: skip
+    names = ["q", "k", "v", "pk", "pv", "lengths", "total", "", "", "", "addend"]
+    each = node("GroupQueryAttention", names, ["y", "nk", "nv"], "com.microsoft", num_heads=4, kv_num_heads=2,
+                softcap=3.0)  # fmt: skip
+    constants = {"total": np.array(12, np.int32)}
+    model = model_of([each], inputs, dict.fromkeys(["y", "nk", "nv"], FLOAT), constants)
+    feeds = []
+    for seed, (s, lengths) in enumerate([(1, [7, 0]), (3, [11, 2]), (12, [11, 11])]):
+        one = random(seed, q=(2, s, 32), k=(2, s, 16), v=(2, s, 16), pk=(2, 2, 12, 8), pv=(2, 2, 12, 8))
+        feeds.append({**one, **random(seed + 5, addend=(2, heads, s, 12)), "lengths": np.array(lengths, np.int32)})
+    agrees(model, *feeds)
+    assert is_native(partitions)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("positions", ["ids", "start", "tokens"])
 def test_rotary_embedding_is_the_references(
