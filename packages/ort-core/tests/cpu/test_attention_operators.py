@@ -83,6 +83,54 @@ def test_multi_head_attention_is_the_references(
     assert is_native(partitions)
 
 
+@pytest.mark.parametrize("packed", [0, 2, 3])
+@pytest.mark.parametrize("masks", ["none", "padding", "padding of queries", "padding and addend"])
+def test_multi_head_attention_with_bias_and_padding_is_the_references(
+    masks: str, packed: int, partitions: list[cpu_partition.CpuPartition]
+) -> None:
+    layouts: dict[int, dict[str, Sequence[int | str]]] = {
+        0: {"q": ["B", "S", 24], "k": ["B", "L", 24], "v": ["B", "L", 36]},
+        2: {"q": ["B", "S", 24], "k": ["B", "L", 3, 2, 8]},
+        3: {"q": ["B", "S", 3, 3, 8]},
+    }
+    shapes = layouts[packed] | {"bias": [24 + 24 + (24 if packed else 36)]}
+    keys = "S" if packed == 3 else "L"
+    inputs = {name: (FLOAT, shape) for name, shape in shapes.items()}
+    if masks != "none":
+        inputs["padding"] = (INT32, ["B", "S", keys] if masks == "padding of queries" else ["B", keys])
+    if masks == "padding and addend":
+        inputs["addend"] = (FLOAT, [1, 3, "S", keys])
+    names = [name if name in inputs else "" for name in ("q", "k", "v", "bias", "padding", "addend")]
+    each = node("MultiHeadAttention", names, ["y"], "com.microsoft", num_heads=3, mask_filter_value=-1000.0)
+    model = model_of([each], inputs, {"y": FLOAT})
+    feeds = []
+    for seed, sizes in enumerate([{"B": 1, "S": 1, "L": 4}, {"B": 2, "S": 5, "L": 3}, {"B": 3, "S": 17, "L": 40}]):
+        rng = np.random.default_rng(seed)
+        sized = {name: [sizes.get(d, d) for d in shape] for name, (_, shape) in inputs.items()}
+        one = random(seed, **{name: shape for name, shape in sized.items() if name != "padding"})
+        if "padding" in sized:
+            one["padding"] = (rng.random(sized["padding"]) < 0.7).astype(np.int32)
+            one["padding"][..., 0] = 1
+        feeds.append(one)
+    agrees(model, *feeds)
+    assert is_native(partitions)
+
+
+def test_multi_head_attention_over_given_keys_adds_the_bias_to_queries_alone(
+    partitions: list[cpu_partition.CpuPartition],
+) -> None:
+    inputs: dict[str, tuple[int, Sequence[int | str]]] = {
+        "q": (FLOAT, ["B", "S", 24]), "k": (FLOAT, ["B", 3, "L", 8]), "v": (FLOAT, ["B", 3, "L", 8]),
+        "bias": (FLOAT, [72]),
+    }  # fmt: skip
+    each = node("MultiHeadAttention", ["q", "k", "v", "bias"], ["y"], "com.microsoft", num_heads=3)
+    model = model_of([each], inputs, {"y": FLOAT})
+    agrees(model, *(
+        random(s, q=(b, s, 24), k=(b, 3, n, 8), v=(b, 3, n, 8), bias=(72,)) for b, s, n in [(1, 1, 4), (2, 5, 3)]
+    ))  # fmt: skip
+    assert is_native(partitions)
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["four axes", "three axes"])
 @pytest.mark.parametrize("mask", ["none", "bool", "float"])
 @pytest.mark.parametrize("past", [False, True])
@@ -161,6 +209,28 @@ def test_group_query_attention_is_the_references(
         if not packed:
             one |= random(seed + 9, k=(2, s, 16), v=(2, s, 16))
         feeds.append({**one, "lengths": np.array(lengths, np.int32)})
+    agrees(model, *feeds)
+    assert is_native(partitions)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_group_query_attention_with_an_addend_is_the_references(
+    heads: int, partitions: list[cpu_partition.CpuPartition]
+) -> None:
+    inputs: dict[str, tuple[int, Sequence[int | str]]] = {
+        "q": (FLOAT, ["B", "S", 32]), "k": (FLOAT, ["B", "S", 16]), "v": (FLOAT, ["B", "S", 16]),
+        "pk": (FLOAT, ["B", 2, 12, 8]), "pv": (FLOAT, ["B", 2, 12, 8]), "lengths": (INT32, ["B"]),
+        "addend": (FLOAT, ["A", heads, "S", 12]),
+    }  # fmt: skip
+    names = ["q", "k", "v", "pk", "pv", "lengths", "total", "", "", "", "addend"]
+    each = node("GroupQueryAttention", names, ["y", "nk", "nv"], "com.microsoft", num_heads=4, kv_num_heads=2,
+                softcap=3.0)  # fmt: skip
+    constants = {"total": np.array(12, np.int32)}
+    model = model_of([each], inputs, dict.fromkeys(["y", "nk", "nv"], FLOAT), constants)
+    feeds = []
+    for seed, (s, lengths) in enumerate([(1, [7, 0]), (3, [11, 2]), (12, [11, 11])]):
+        one = random(seed, q=(2, s, 32), k=(2, s, 16), v=(2, s, 16), pk=(2, 2, 12, 8), pv=(2, 2, 12, 8))
+        feeds.append({**one, **random(seed + 5, addend=(2, heads, s, 12)), "lengths": np.array(lengths, np.int32)})
     agrees(model, *feeds)
     assert is_native(partitions)
 

@@ -7,18 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from compiled_scalar import SPECIAL, compiled, errors_in_ulp, every_stride
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import compile_module, host_target, restricted_target
-from ort_core.cpu.codegen.nests import DENSE, ElementwiseNest, NestInput, elementwise_kernel
-from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.loops import polynomials
-from ort_core.loops.scalar import Scalar, element
-
-STRIDE = 4_099  # of bit patterns: 1,047,808 floats, all exponents, odd so that mantissas vary
-LEAST_NORMAL = 2.0**-126
-_SPECIAL = [0.0, -0.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1e-40, -1e-40, 3.4e38, -3.4e38]
-SPECIAL = np.array(_SPECIAL, np.float32)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -35,38 +26,11 @@ TRUTH: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def computed(name: str, x: np.ndarray, *, without: tuple[str, ...] = ()) -> np.ndarray:
-    function: Callable[[Scalar], Scalar] = getattr(polynomials, name)
-    target = restricted_target(*without) if without else host_target()
-    expression = function(element(0, polynomials.F32))
-    nest = ElementwiseNest(1, (NestInput(polynomials.F32, DENSE),), ((expression, polynomials.F32),))
-    symbol, kernel = elementwise_kernel(nest, target)
-    module = compile_module(module_text([kernel]), target)
-    result = np.empty_like(x)
-    table = np.array([result.ctypes.data, x.ctypes.data, x.size, 1], np.int64)
-    steps = np.array([module.address(symbol), table.ctypes.data, 1], np.int64)
-    pool = ThreadPool(1)
-    pool.run(int(steps.ctypes.data), 1)
-    return result
-
-
-def errors_in_ulp(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the distance to the truth in ulp of the truth; where the truth is subnormal or 0, of the least normal."""
-    exact = np.float32(expected)
-    same = (found == exact) | (np.isnan(found) & np.isnan(expected))
-    step = np.spacing(np.maximum(np.abs(exact), np.float32(LEAST_NORMAL))).astype(np.float64)
-    distance = np.abs(found.astype(np.float64) - expected) / step
-    tiny = np.abs(expected) < LEAST_NORMAL
-    flushed = tiny & (np.abs(found) <= LEAST_NORMAL)
-    return np.where(same | flushed, 0.0, distance)
+    return compiled(getattr(polynomials, name), x, without=without)
 
 
 def in_domain(name: str, x: np.ndarray) -> np.ndarray:
     return x[~(x > 0)] if name == "exp2_of_negative" else x
-
-
-def every_stride() -> np.ndarray:
-    patterns = np.arange(0, 2**32, STRIDE, np.uint64).astype(np.uint32)
-    return patterns.view(np.float32)
 
 
 @pytest.mark.parametrize("name", list(polynomials.MAX_ULP))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.loops import double_functions, polynomials
+from ort_core.loops.gaussian_units import gelu, gelu_tanh
 from ort_core.loops.scalar import (
     Scalar,
     binary,
@@ -140,17 +141,6 @@ def _hard_sigmoid(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
 def _hard_swish(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:
     (x,) = inputs
     return x * maximum(minimum(fma(x, 1.0 / 6.0, 0.5), 1.0), 0.0)
-
-
-def gelu(x: Scalar) -> Scalar:
-    """``x / 2 (1 + erf(x / sqrt 2))``."""
-    return (x * 0.5) * (polynomials.erf(x * math.sqrt(0.5)) + 1.0)
-
-
-def gelu_tanh(x: Scalar) -> Scalar:
-    """``x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x**3)))``."""
-    inner = x * fma(x * x, 0.044715 * math.sqrt(2 / math.pi), math.sqrt(2 / math.pi))
-    return (x * 0.5) * (polynomials.tanh(inner) + 1.0)
 
 
 def _gelu(inputs: Sequence[Scalar], attributes: Attributes) -> Scalar:

@@ -68,9 +68,13 @@ def exp2_of_negative(x: Scalar) -> Scalar:
     Below -126.5 it is 0: no conversion to integers, and one factor ``2**n``.
     """
     _require_float32("exp2_of_negative", x)
-    bounded = select(binary("lt", x, -127.0), -127.0, x)
-    shifted = bounded + _ROUND_AND_BIAS
-    r = bounded - (shifted - _ROUND_AND_BIAS)
+    return exp2_above_underflow(select(binary("lt", x, -127.0), -127.0, x))
+
+
+def exp2_above_underflow(x: Scalar) -> Scalar:
+    """``2**x`` for ``-127.5 < x <= 0``, 0 below -126.5; nonsense further below, which the caller excludes."""
+    shifted = x + _ROUND_AND_BIAS
+    r = x - (shifted - _ROUND_AND_BIAS)
     p: Scalar = fma(r, _EXP2[0], _EXP2[1])
     for coefficient in (*_EXP2[2:], 1.0):
         p = fma(p, r, coefficient)

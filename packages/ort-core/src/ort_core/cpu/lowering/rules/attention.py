@@ -7,26 +7,26 @@ import math
 from ort_core.cpu.codegen.attention import AttentionFacts
 from ort_core.cpu.lowering.attention_steps import Heads, append, copy_into, emit_attention, split_heads
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import PendingReshape
+from ort_core.cpu.lowering.pending import PendingElementwise, PendingReshape
+from ort_core.cpu.lowering.reducing import combined
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View
-from ort_core.plugin.ir import KnownDim, Node, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.loops import binary, select
 
 _KEY, _VALUE, _BIAS, _PADDING, _ADDEND, _PAST_KEY, _PAST_VALUE = 1, 2, 3, 4, 5, 6, 7
+_DEFAULT_FILTER = -10000.0  # onnxruntime's; finite, so that a row that is masked as a whole stays defined
 
 
 def multi_head_attention(lowering: Lowering, node: Node) -> None:
-    """MultiHeadAttention with separate queries, keys and values of three axes, or keys and values of four."""
-    for index, name in ((_BIAS, "a bias"), (_PADDING, "a padding mask"), (8, "a buffer length"), (9, "beams")):
+    """MultiHeadAttention with queries, keys and values separate or packed, a bias, a padding mask, a past."""
+    for index, name in ((8, "a buffer length"), (9, "beams")):
         if node.input(index) is not None:
             raise NotLowered(f"MultiHeadAttention with {name}")
     if len(node.outputs) > 3 and node.outputs[3] is not None:
         raise NotLowered("the scores are asked for")
     num_heads = node.int_attribute("num_heads", 0)
-    if node.input(_KEY) is None or node.input(_VALUE) is None:
-        raise NotLowered("queries, keys and values are packed")
-    query = split_heads(_rank(lowering, node.input(0), 3), num_heads)
-    key, value = (_heads(lowering, node.input(index), num_heads) for index in (_KEY, _VALUE))
+    query, key, value = _query_key_value(lowering, node, num_heads)
     offset: KnownDim = 0
     if node.input(_PAST_KEY) is not None:
         key, value, offset = _with_past(lowering, node, key, value)
@@ -36,14 +36,87 @@ def multi_head_attention(lowering: Lowering, node: Node) -> None:
                 target = lowering.result_view(present)
                 copy_into(lowering, new, target, (node,))
                 lowering.set(present, target)
-    mask = None if node.input(_ADDEND) is None else lowering.view(node.input(_ADDEND))
-    if mask is not None and len(mask.shape) != 4:
-        raise NotLowered("the addend of the scores has not four axes")
+    mask = _addend(lowering, node, key.shape[2])
     facts = AttentionFacts(_scale(node, query), is_causal=bool(node.int_attribute("unidirectional", 0)))
     target = lowering.result_view(node.output)
     out = split_heads(target, num_heads)
     emit_attention(lowering, Heads(query, key, value, out, mask, None, offset), facts, (node,))
     lowering.set(node.output, target)
+
+
+def _query_key_value(lowering: Lowering, node: Node, num_heads: int) -> tuple[View, View, View]:
+    """Return the operands as (batch, heads, length, size), with their bias."""
+    first, second = node.input(0), node.input(_KEY)
+    assert first is not None
+    if len(tensor_type(first)[1]) == 5:
+        packed = lowering.view(first)
+        parts = [_unpacked(packed, part) for part in range(3)]
+    else:
+        parts = [split_heads(_rank(lowering, first, 3), num_heads)]
+        if second is not None and len(tensor_type(second)[1]) == 5:
+            packed = lowering.view(second)
+            parts += [_unpacked(packed, part) for part in range(2)]
+        elif second is None or node.input(_VALUE) is None:
+            raise NotLowered("keys or values are missing")
+        else:
+            parts += [_heads(lowering, node.input(index), num_heads) for index in (_KEY, _VALUE)]
+    if node.input(_BIAS) is not None:
+        is_cached = second is not None and len(tensor_type(second)[1]) == 4  # keys of four axes are past their bias
+        parts = _biased(lowering, node, parts, parts[:1] if is_cached else parts)
+    return parts[0], parts[1], parts[2]
+
+
+def _unpacked(packed: View, part: int) -> View:
+    """Return one part of (batch, length, heads, parts, size) as (batch, heads, length, size)."""
+    batch, length, heads, _, size = packed.shape
+    steps = packed.strides
+    offset = packed.offset + part * steps[3]
+    return View(packed.buffer, (batch, heads, length, size), (steps[0], steps[2], steps[1], steps[4]), offset)
+
+
+def _biased(lowering: Lowering, node: Node, parts: list[View], of: list[View]) -> list[View]:
+    """Return the operands, to the first of which (``of``) their parts of the bias are added."""
+    bias = lowering.contiguous(node.input(_BIAS))
+    start: KnownDim = 0
+    for number, heads in enumerate(of):
+        batch, count, length, size = heads.shape
+        added = View(bias.buffer, (count, 1, size), (size, size, 1), bias.offset + start)
+        target = lowering.new_view(heads.dtype, (batch, length, count, size)).transposed((0, 2, 1, 3))
+        total = combined(heads.shape, lambda x, b: x + b, heads, added)
+        pending = PendingElementwise(total.expression, total.inputs, heads.shape, (node,))
+        parts = [*parts[:number], lowering.store_elementwise(pending, target), *parts[number + 1 :]]
+        start = start + count * size
+    if len(of) == len(parts):
+        lowering.require_equal(bias.shape[0], start)
+    return parts
+
+
+def _addend(lowering: Lowering, node: Node, keys: KnownDim) -> View | None:
+    """Return what is added to the scores: what the model gives, and a filter where the padding mask is not positive."""
+    addend = None if node.input(_ADDEND) is None else lowering.view(node.input(_ADDEND))
+    if addend is not None and len(addend.shape) != 4:
+        raise NotLowered("the addend of the scores has not four axes")
+    if node.input(_PADDING) is None:
+        return addend
+    padding = lowering.view(node.input(_PADDING))
+    if len(padding.shape) not in (2, 3):
+        raise NotLowered(f"a padding mask of {len(padding.shape)} axes")
+    lowering.require_equal(padding.shape[-1], keys)
+    middle = padding.shape[1:-1] or (1,)
+    steps = padding.strides[1:-1] or (0,)
+    shape = (padding.shape[0], 1, *middle, padding.shape[-1])
+    mask = View(padding.buffer, shape, (padding.strides[0], 0, *steps, padding.strides[-1]), padding.offset)
+    filtered = node.float_attribute("mask_filter_value", _DEFAULT_FILTER)
+    if addend is None:
+        total = combined(shape, lambda m: select(binary("gt", m, 0), 0.0, filtered), mask)
+    else:
+        lowering.require_equal(addend.shape[3], keys)
+        lowering.require_equal(shape[0] if addend.shape[0] == 1 else addend.shape[0], shape[0])
+        rows = shape[2] if addend.shape[2] == 1 else addend.shape[2]
+        shape = (shape[0], addend.shape[1], rows, keys)
+        total = combined(shape, lambda m, a: a + select(binary("gt", m, 0), 0.0, filtered), mask, addend)
+    pending = PendingElementwise(total.expression, total.inputs, shape, (node,))
+    return lowering.store_elementwise(pending, lowering.new_view(DataType.FLOAT, shape))
 
 
 def _with_past(lowering: Lowering, node: Node, key: View, value: View) -> tuple[View, View, KnownDim]:

@@ -15,8 +15,8 @@ from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node
 
-_PAST_KEY, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS = 3, 5, 6, 7, 8, 9
-_REFUSED = {10: "an addend of the scores", 11: "sinks", 12: "quantised caches", 13: "quantised caches",
+_PAST_KEY, _LENGTHS, _TOTAL, _COS, _SIN, _POSITIONS, _ADDEND = 3, 5, 6, 7, 8, 9, 10
+_REFUSED = {11: "sinks", 12: "quantised caches", 13: "quantised caches",
             14: "normalised heads", 15: "normalised heads"}  # fmt: skip
 
 
@@ -46,7 +46,10 @@ def group_query_attention(lowering: Lowering, node: Node) -> None:
         window=max(node.int_attribute("local_window_size", -1), 0), softcap=node.float_attribute("softcap", 0.0),
         lengths_bits=32, lengths_rest=1, lengths_cover_queries=True,
     )  # fmt: skip
-    emit_attention(lowering, Heads(query, key, value, out, None, lengths), facts, (node,))
+    mask = None if node.input(_ADDEND) is None else lowering.view(node.input(_ADDEND))
+    if mask is not None and (len(mask.shape) != 4 or mask.dtype is not DataType.FLOAT):
+        raise NotLowered("the addend of the scores is not float32 of four axes")
+    emit_attention(lowering, Heads(query, key, value, out, mask, lengths), facts, (node,))
     lowering.set(node.output, target)
 
 

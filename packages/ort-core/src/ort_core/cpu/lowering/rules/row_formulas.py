@@ -121,12 +121,12 @@ def _emit(
         len(sizes) + 1, inputs, tuple(view.dtype for view in targets), _passes(schedule, elements),
         tuple(index for _, index in schedule.scalars),
     )  # fmt: skip
-    name, function = row_kernel(nest, lowering.target)
+    kernel = row_kernel(nest, lowering.target)
     pointers = [pointer(view) for view in (*targets, *scalars, *state.inputs)]
     arguments: list[Argument] = [*pointers, *sizes, shape[-1], *(s for each in outer for s in each)]
     work = count_of(shape) * max(1, sum(map(operations, roots)) // 4)
     lowering.emit(
-        KernelText(name, function), arguments, [v.buffer for v in state.inputs],
+        KernelText(kernel.name, kernel), arguments, [v.buffer for v in state.inputs],
         [v.buffer for v in (*targets, *scalars)], work, (node,), work, moved_nbytes([*operands, *scalars]),
     )  # fmt: skip
     for k, view in (*zip(elements, targets), *zip((k for k, _ in schedule.scalars), scalars)):
