@@ -62,15 +62,25 @@ def test_json_output_is_pure_when_stderr_has_warnings(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_quietly_with_130(tmp_path):
     save_model(model_of(ENDLESS), tmp_path / "endless.onnx")
-    process = subprocess.Popen([*ORT, "run", tmp_path / "endless.onnx"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not _has_loaded(process.pid) and time.monotonic() < deadline:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    command = [*ORT, "run", tmp_path / "endless.onnx"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=_heed_interrupts) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not _has_loaded(process.pid) and time.monotonic() < deadline:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.2)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, err
     assert b"Traceback" not in err
+
+
+def _heed_interrupts():
+    """Undo what a shell does to jobs in the background: they ignore SIGINT, and so do their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _has_loaded(pid):

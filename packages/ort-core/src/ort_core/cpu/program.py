@@ -47,6 +47,9 @@ class DataError(Exception):
     """A kernel was given data out of bounds; the reference kernels give the precise error."""
 
 
+LARGEST_SIZE = 1 << 58  # bytes or elements; beyond it products of sizes leave 64 bits
+
+
 class SizesDiffer(Exception):
     """The inputs' sizes are not as the model declares them."""
 
@@ -146,7 +149,10 @@ class NativeProgram:
         return None if plan is None else plan.bind()
 
     def _plan(self, signature: tuple[tuple[int, ...], ...]) -> ProgramPlan:
-        plan = ProgramPlan(self, self._bind(signature))
+        try:
+            plan = ProgramPlan(self, self._bind(signature))
+        except OverflowError as error:
+            raise SizesDiffer("a size needs more than 64 bits") from error
         with self._lock:
             self._plans[signature] = plan
             if len(self._plans) > MAX_PLANS:
@@ -413,6 +419,7 @@ def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
 
     Of ``others``, values that will be there too, those whose sizes are needed become inputs.
     """
+    _check_magnitudes(lowering)
     sizes = list(_sizes_of(lowering))
     known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
     if not all(is_bound(size, known) for size, _ in sizes):
@@ -424,6 +431,16 @@ def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
     for size, node in sizes:
         if not is_bound(size, known):
             raise NotLowered(f"the size {size} is not a size of an input", node)
+
+
+def _check_magnitudes(lowering: Lowering) -> None:
+    """Raise ``NotLowered`` at the first step with a fixed size that no memory has: tables hold 64-bit words."""
+    for step in lowering.steps:
+        counts = [buffer.count * buffer.itemsize for buffer in (*step.reads, *step.writes)]
+        offsets = [argument.offset if isinstance(argument, Pointer) else argument for argument in step.arguments]
+        for size in (*counts, *offsets, step.work):
+            if isinstance(size, int) and abs(size) >= LARGEST_SIZE:
+                raise NotLowered(f"a size of {size} elements or bytes", step.node)
 
 
 def _sizes_of(lowering: Lowering) -> Iterator[tuple[KnownDim, Node | None]]:

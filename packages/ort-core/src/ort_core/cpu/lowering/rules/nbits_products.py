@@ -118,12 +118,17 @@ def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
     if packed is None or scales is None or packed.dtype != np.uint8:
         raise NotLowered("the weights or their scales are not constant")
     blocks = -(-depth // block)
+    if packed.size != columns * blocks * block * bits // 8 or scales.size != columns * blocks:
+        raise NotLowered(f"weights of shape {packed.shape} with scales of shape {scales.shape} do not fit K and N")
     integers = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block]
     zeros: np.ndarray | None = None
     if node.input(3) is not None:
         zeros = lowering.constant_of(node.input(3))
         if zeros is None:
             raise NotLowered("the zero points are not constant")
+        expected = columns * (-(-blocks * bits // 8) if zeros.dtype == np.uint8 else blocks)
+        if zeros.size != expected:
+            raise NotLowered(f"{zeros.size} zero points where {expected} are expected")
         if zeros.dtype == np.uint8:
             zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
         zeros = zeros.reshape(columns, blocks).astype(np.float32)
