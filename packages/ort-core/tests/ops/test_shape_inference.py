@@ -306,3 +306,29 @@ def test_frozen_model_can_be_inferred_again_with_the_same_result(infer, schemas,
     after = {value.name: value.type for node in walk(model.graph) for value in node.present_outputs()}
     assert after == before
     assert not report.declared
+
+
+def test_readers_tell_the_rank_of_what_branches_of_different_ranks_give(infer):
+    model, report = infer(
+        """g (bool c, float[2, n, 8] x, float[4, 6, 3] w) => (float[?, 4, ?] y) <int64[1] axis = {0}> {
+            z = If (c) <then_branch = a () => (z1) { z1 = ReduceSum <keepdims = 0> (x, axis) },
+                        else_branch = b () => (z2) { z2 = Neg(x) }>
+            u = Unsqueeze(z, axis)
+            r = Relu(u)
+            y = Conv(r, w)
+        }"""
+    )
+    assert [len(find(model, name).shape) for name in ("z", "u", "r")] == [2, 3, 3]
+    assert report.notes == ()
+
+
+def test_readers_inside_of_a_body_tell_nothing_of_values_around_it(infer):
+    model, _ = infer(
+        """g (bool c, float[2, n, 8] x, float[4, 8, 3] w) => (y) <int64[1] axis = {0}> {
+            z = If (c) <then_branch = a () => (z1) { z1 = ReduceSum <keepdims = 0> (x, axis) },
+                        else_branch = b () => (z2) { z2 = Neg(x) }>
+            y = If (c) <then_branch = d () => (y1) { y1 = Neg(z) },
+                        else_branch = e () => (y2) { y2 = Conv(z, w) }>
+        }"""
+    )
+    assert find(model, "z").shape is None

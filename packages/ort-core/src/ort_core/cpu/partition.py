@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ort_core.cpu.bodies import CompiledBody
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
@@ -37,13 +38,15 @@ from ort_core.plugin import (
     RunState,
     convex_groups,
 )
-from ort_core.plugin.ir import DataType, Node, TensorType, Value, border_of, extract
-from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RuntimeValue
+from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of, extract
+from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
 from ort_core.plugin.loops import SUPPORTED
 from ort_core.plugin.ops import known_contents
 
 log = logging.getLogger(__name__)
 MIN_NODES = 2  # a single cheap node is not worth a program of its own
+MAX_COMPILED_DEPTH = 8  # bodies within bodies: exporters nest three or four deep; each level compiles again
+FREE = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})  # numpy returns another view
 HEAVY = frozenset(
     {
         "InstanceNormalization",
@@ -129,10 +132,11 @@ class CpuPartition(CompiledPartition):
     plans_by_shape = False
 
     def __init__(self, request: CompileRequest, target: Target, pool: ThreadPool) -> None:
-        self._request = request
+        context = request.context
+        self._request = replace(request, context=replace(context, bodies=self._bind_body))
+        self.bodies: list[CompiledBody[CpuPartition]] = []
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
-        context = request.context
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
         with WeightPacking(pool.num_threads) as self._weights:
@@ -144,6 +148,11 @@ class CpuPartition(CompiledPartition):
     def native_programs(self) -> tuple[NativeProgram, ...]:
         """The compiled programs, in order."""
         return tuple(step.program for step in self._steps if step.program is not None)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether anything here, bodies of control flow included, was compiled."""
+        return bool(self.bodies) or any(step.program or step.call for step in self._steps)
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return the one plan: native programs plan for each signature themselves."""
@@ -232,6 +241,21 @@ class CpuPartition(CompiledPartition):
             run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(node.outputs, sizes), work)
 
         return observe
+
+    def _bind_body(self, graph: Graph, context: EvaluationContext, depth: int) -> RunnableBody:
+        """Compile a body as a partition of its own; one with nothing to compile runs by kernels, node by node."""
+        if depth > MAX_COMPILED_DEPTH:
+            return BoundGraph(graph, replace(context, bodies=None), depth)
+
+        def compile_body(own: Graph) -> CpuPartition:
+            name = f"{self._request.name}/{graph.name}"
+            return CpuPartition(replace(self._request, name=name, graph=own, context=context), self._target, self._pool)
+
+        body = CompiledBody(graph, compile_body)
+        if not body.partition.is_native:
+            return BoundGraph(graph, replace(context, bodies=None), depth)
+        self.bodies.append(body)
+        return body
 
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
@@ -417,7 +441,7 @@ def _is_float(value: Value) -> bool:
 
 
 def _pays(group: Sequence[Node], context: EvaluationContext) -> bool:
-    floats = [node for node in group if any(map(_is_float, node.present_outputs()))]
+    floats = [node for node in group if node.op_type not in FREE and any(map(_is_float, node.present_outputs()))]
     if len(floats) >= MIN_NODES:
         return True
     return any(node.op_type in HEAVY or has_own_meaning(node, context) for node in group)

@@ -45,7 +45,8 @@ class EvaluationContext:
     """What binding needs to know of the model and of the session around it.
 
     ``meanings`` and ``device_kernels`` are those of users' operators, for providers that compile or run them.
-    ``num_threads`` is how many threads a kernel may use.
+    ``num_threads`` is how many threads a kernel may use. ``bodies`` binds the bodies of control-flow nodes; they are
+    bound to kernels node by node when it is ``None``.
     """
 
     kernels: KernelRegistry
@@ -56,6 +57,7 @@ class EvaluationContext:
     meanings: VersionTable[OpMeaning] = field(default_factory=VersionTable)
     device_kernels: DeviceKernels = field(default_factory=dict)
     num_threads: int = 1
+    bodies: BindBody | None = None
 
     def opset_of(self, node: Node) -> int:
         """Return the version of the node's domain that applies to it.
@@ -78,6 +80,22 @@ class EvaluationContext:
         imports = {**self.opset_imports, **function.opset_imports}
         return replace(self, opset_imports=imports)
 
+
+class RunnableBody(Protocol):
+    """A body of a control-flow node, ready to run."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it computes."""
+
+    def run(
+        self, inputs: Sequence[RuntimeValue], outer: Scope, guard: RunGuard, observe: Observer | None = None
+    ) -> tuple[RuntimeValue, ...]:
+        """Return the outputs for the formal inputs; as ``BoundGraph.run``."""
+
+
+BindBody = Callable[[Graph, EvaluationContext, int], RunnableBody]
+"""``bind(graph, context, depth)`` of ``EvaluationContext.bodies``; ``depth`` counts the bodies around it."""
 
 RunNode = Callable[[Sequence[RuntimeValue], Scope, RunGuard], tuple[RuntimeValue, ...]]
 
@@ -143,11 +161,12 @@ def _bind_kernel(
             node,
         )
     fixed: dict[str, Any] = {}
-    bodies: dict[str, BoundGraph] = {}
+    bodies: dict[str, RunnableBody] = {}
+    bind = BoundGraph if context.bodies is None else context.bodies
     for attribute in node.attributes.values():
         if attribute.kind is AttributeKind.GRAPH:
             assert isinstance(attribute.value, Graph)
-            bodies[attribute.name] = BoundGraph(attribute.value, context, depth + 1)
+            bodies[attribute.name] = bind(attribute.value, context, depth + 1)
         else:
             fixed[attribute.name] = runtime_attribute(attribute)
     state: dict[str, Any] = {}
@@ -378,7 +397,7 @@ class BoundSubgraph:
 
     __slots__ = ("_body", "_guard", "_scope")
 
-    def __init__(self, body: BoundGraph, scope: Scope, guard: RunGuard) -> None:
+    def __init__(self, body: RunnableBody, scope: Scope, guard: RunGuard) -> None:
         self._body, self._scope, self._guard = body, scope, guard
 
     @property

@@ -22,6 +22,7 @@ from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
 from ort_core.ops.inference_report import InferenceNote, InferenceReport, NoteKind
 from ort_core.ops.merge_types import merge_types, shapes_agree, substitute_type, type_shapes_agree, types_agree
+from ort_core.ops.reader_ranks import learned_ranks
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.schema import OpSchema
 from ort_core.ops.signature import Signature, node_text
@@ -63,7 +64,10 @@ def infer_types(
     """
     engine = Inference(model, schemas, rules)
     engine.bind_inputs(input_shapes or {})
-    engine.infer_graph(model.graph, Scope({}, model.opset_imports, "", 0))
+    outermost = Scope({}, model.opset_imports, "", 0)
+    engine.infer_graph(model.graph, outermost)
+    if engine.learn_ranks():
+        engine.infer_graph(model.graph, outermost)
     report = engine.finish()
     if strict:
         report.raise_first()
@@ -93,6 +97,7 @@ class Inference:
         self._overridable: set[Value] = set()
         self._signatures: dict[tuple[str, str, int], Signature | None] = {}
         self._notes: list[InferenceNote] = []
+        self._learned: dict[Value, TensorType] = {}
         self._sizes: dict[str, KnownDim] = {}
         self._steps = 0
         self._temporary: set[Value] = set()  # values of function bodies, whose types are not kept
@@ -175,6 +180,21 @@ class Inference:
             del self._values[formal]
         elif actual in self._values:
             self._values[formal] = self._values[actual]
+
+    def learn_ranks(self) -> bool:
+        """Take over the ranks that only readers tell; return whether there are any (see ``reader_ranks``)."""
+        if self._notes:
+            return False  # a model in error is told so once
+        for graph in graphs_of(self._model.graph):
+            for value, rank in learned_ranks(graph, self._rank_of, self.constant_of).items():
+                known = self.type_of(value)
+                if isinstance(known, TensorType):
+                    self._learned[value] = TensorType(known.dtype, name_unknown((None,) * rank, value.name))
+        return bool(self._learned)
+
+    def _rank_of(self, value: Value) -> int | None:
+        known = self.type_of(value)
+        return len(known.shape) if isinstance(known, TensorType) and known.shape is not None else None
 
     # ---- nodes
 
@@ -321,6 +341,8 @@ class Inference:
         if found is None:
             self._types.pop(value, None)
             return
+        if isinstance(found, TensorType) and found.shape is None:
+            found = self._learned.get(value, found)
         if isinstance(found, TensorType) and found.shape is not None and None in found.shape:
             found = TensorType(found.dtype, name_unknown(found.shape, scope.prefix + value.name))
         self._types[value] = found

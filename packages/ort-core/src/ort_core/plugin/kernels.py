@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKernels, Launch, LaunchRequest
-from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
+from ort_core.kernels.evaluator import (
+    BoundGraph,
+    EvaluationContext,
+    Observer,
+    RunnableBody,
+    RuntimeValue,
+    Scope,
+)
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
 from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
 from ort_core.kernels.reference.tree_nodes import TreeModel, tree_model
@@ -23,9 +30,12 @@ __all__ = [
     "KernelSpec",
     "Launch",
     "LaunchRequest",
+    "Observer",
     "RegionWork",
     "RunGuard",
+    "RunnableBody",
     "RuntimeValue",
+    "Scope",
     "SubgraphRunner",
     "TreeEnsemble",
     "TreeModel",

@@ -150,7 +150,8 @@ def convolution(lowering: Lowering, node: Node) -> None:
     if weights is None or weights.ndim not in (3, 4) or dtype is not F32:
         raise NotLowered("only 1-D and 2-D float32 convolutions with constant weights are generated")
     scaled = _scaled_images(lowering, node, weights)
-    x, scale = scaled if scaled is not None else (images(lowering, node.input(0)), None)
+    channels = weights.shape[1] * node.int_attribute("group", 1)
+    x, scale = scaled if scaled is not None else (images(lowering, node.input(0), channels), None)
     rank = weights.ndim
     window = weights.shape[2:]
     dilations = pair(node.ints_attribute("dilations"), rank)

@@ -9,17 +9,26 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.quantized import quantized_value
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.views import View
+from ort_core.cpu.lowering.views import View, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 
 
-def images(lowering: Lowering, value: Value | None) -> View:
-    """Return a value as channels-last images of rank 4, copied once if it lies otherwise."""
+def images(lowering: Lowering, value: Value | None, channels: int | None = None) -> View:
+    """Return a value as channels-last images of rank 4, copied once if it lies otherwise.
+
+    ``channels`` is how many there must be, for a value whose own type leaves it open.
+    """
     assert value is not None
     quantized = quantized_value(lowering, value)
     if quantized is not None and isinstance(lowering.pending(value), PendingAnchor):
         lowering.set(value, quantized.expression(lowering))  # the integers are a quarter of the memory
     view = lowering.view(value)
+    if channels is not None and len(view.shape) in (3, 4) and not isinstance(view.shape[1], int):
+        lowering.require_equal(view.shape[1], channels)
+        shape = (view.shape[0], channels, *view.shape[2:])
+        dense = lowering.contiguous(value)
+        view = View(dense.buffer, shape, dense_strides(shape), dense.offset)
+        return as_images(emit_channels_last(lowering, view))
     if len(view.shape) not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype is not DataType.FLOAT:
         raise NotLowered("no images with a known number of channels")
     if not is_channels_last(view):

@@ -1,0 +1,75 @@
+"""CompiledBody: the body of an If, Loop or Scan as a partition of its own, with captured values as further inputs.
+
+    body(i, cond, x) reads w of the graph around it   ->   partition(x, w)
+
+Constants of the graphs around a body are constants of its partition, so that their products are packed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from ort_core.plugin import CompiledPartition
+from ort_core.plugin.ir import Graph, Value, extract
+from ort_core.plugin.kernels import Observer, RunGuard, RuntimeValue, Scope
+
+Compiled = TypeVar("Compiled", bound=CompiledPartition)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyRunState:
+    """The run state of the partition that is a body: what the control-flow node was given."""
+
+    guard: RunGuard
+    observer: Observer | None
+
+    def allocate(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return a new buffer, after asking the guard."""
+        self.guard.check_allocation(int(np.prod(shape)) * dtype.itemsize, f"an output of shape {list(shape)}")
+        return np.empty(shape, dtype)
+
+    def stream(self, device: str) -> object | None:
+        """Return ``None``: the CPU has no streams."""
+        return None
+
+
+class CompiledBody(Generic[Compiled]):
+    """A body that runs as one compiled partition: a ``RunnableBody``."""
+
+    def __init__(self, graph: Graph, compile_body: Callable[[Graph], Compiled]) -> None:
+        self.graph = graph
+        own, border = extract(graph.nodes, graph.name)
+        self.partition = compile_body(own)
+        self._plan = self.partition.plan([], {})
+        made = {value: index for index, value in enumerate(border.outputs)}
+        passed = [value for value in graph.outputs if value not in made]
+        slots = {value: index for index, value in enumerate(dict.fromkeys((*graph.inputs, *border.inputs, *passed)))}
+        self._template = [_constant(value) if value.graph is graph else None for value in slots]
+        self._captured = tuple((value, slot) for value, slot in slots.items() if value.graph is not graph)
+        self._reads = tuple(slots[value] for value in border.inputs)
+        self._results = tuple((True, made[v]) if v in made else (False, slots[v]) for v in graph.outputs)
+        self._output_count = len(border.outputs)
+
+    def run(
+        self, inputs: Sequence[RuntimeValue], outer: Scope, guard: RunGuard, observe: Observer | None = None
+    ) -> tuple[RuntimeValue, ...]:
+        """Return the body's outputs for its formal inputs; ``outer`` holds what it captures."""
+        values = self._template.copy()
+        for index, value in enumerate(inputs):
+            if value is not None:
+                values[index] = value
+        for value, number in self._captured:
+            values[number] = outer[value]
+        outputs: list[RuntimeValue] = [None] * self._output_count
+        if self._output_count:
+            arguments = [values[number] for number in self._reads]
+            self.partition.run(self._plan, arguments, outputs, {}, BodyRunState(guard, observe))
+        return tuple([outputs[index] if is_made else values[index] for is_made, index in self._results])
+
+
+def _constant(value: Value) -> np.ndarray | None:
+    return None if value.constant is None else value.constant.array()
