@@ -20,6 +20,7 @@ Parameters, Result = ParamSpec("Parameters"), TypeVar("Result")
 
 _PLACE = re.compile(
     r"Exception from [^\n]*?:\d+:\s*|Check '[^\n]*?' failed at [^\n]*?:\d+:\s*|Check '[^\n]*?' failed\s*"
+    r"|\"?/[\w+./\-]+/(?=[\w+.\-]+\.(?:so|dll|dylib))"
     r"|\bat (?:src|/)[\w/.\-]+:\d+:?\s*|\b(?:src|/)[\w/.\-]+\.(?:cpp|hpp|h):\d+:?\s*"
 )
 _URL = re.compile(r",? ?refer to [^\n]*https?://\S+|https?://\S+")

@@ -1,4 +1,4 @@
-"""Capability: which nodes OpenVINO gets. The table refuses first; then OpenVINO itself is asked about each whole group."""
+"""Capability: which nodes OpenVINO gets. The table refuses first; then OpenVINO is asked about each whole group."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ from ort_ep_openvino.lowering.table import refusal
 from ort_ep_openvino.options import OpenVinoOptions
 
 Groups = list[tuple[Node, ...]]
+_VIRTUAL = ("AUTO", "HETERO", "MULTI", "BATCH")
 
 
 def find_capability(view: GraphView, options: OpenVinoOptions) -> Capability:
-    """Claim convex groups of nodes that the table trusts and the device runs; refuse every other node with its reason."""
+    """Claim convex groups that the table trusts and the device runs; refuse every other node with its reason."""
+    absent = _absence(options.device)
+    if absent is not None:
+        return [Rejection(absent, node) for node in view.nodes]
     reasons: dict[Node, str] = {}
     for node in view.nodes:
         reason = refusal(view, node) or (_dynamic(node) if options.disable_dynamic_shapes else None)
@@ -30,6 +34,14 @@ def find_capability(view: GraphView, options: OpenVinoOptions) -> Capability:
             break
         reasons.update(found)
     return [*(Claim(group) for group in groups), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+
+def _absence(device: str) -> str | None:
+    known = _sdk.available_devices()
+    is_seen = any(device == each or each.startswith(f"{device}.") for each in known)
+    if is_seen or ":" in device or device in _VIRTUAL or device.removesuffix(".0") in known:
+        return None
+    return f"OpenVINO sees no device {device}; it sees {', '.join(known)}"
 
 
 def _groups(view: GraphView, reasons: dict[Node, str]) -> Groups:
@@ -66,7 +78,7 @@ def _passes_on(node: Node, group: set[Node]) -> str | None:
     source = node.input(0)
     if source is None or (source.producer is not None and source.producer in group):
         return None
-    if node.op_type == "Identity" or (node.op_type in ("Cast", "CastLike") and source.type == node.output.type):
+    if node.op_type == "Identity" or (node.op_type == "Cast" and source.type == node.output.type):
         return "it passes an input on unchanged; OpenVINO merges such an input with its output"
     return None
 

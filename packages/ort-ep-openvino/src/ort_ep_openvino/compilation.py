@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from ort_core.plugin import CompileRequest, EPFail, Rejection
 from ort_core.plugin.cache import ArtefactCache, CacheKey
@@ -18,6 +21,9 @@ from ort_ep_openvino.options import OpenVinoOptions
 
 log = logging.getLogger(__name__)
 
+MIN_CACHED_NODES = 16  # fewer compile in less time than their weights take to digest
+MIN_CACHED_S = 0.5  # a compilation that was faster is not worth the disk; most convolutional networks take longer
+
 
 def compile_partition(request: CompileRequest, options: OpenVinoOptions, key: str) -> OpenVinoPartition:
     """Compile a partition.
@@ -27,7 +33,7 @@ def compile_partition(request: CompileRequest, options: OpenVinoOptions, key: st
     """
     program = program_of_request(request)
     try:
-        compiled = _compiled(program, request, options)
+        compiled = _compiled_or_cached(program, request, options, key)
     except _sdk.SdkError as error:
         raise EPFail(f"OpenVINO failed to {error.phase} partition {request.name!r}: {error}") from error
     return _partition(request.graph, compiled, program, key)
@@ -48,6 +54,34 @@ def load_partition(
     return _partition(request.graph, compiled, program, key)
 
 
+def _compiled_or_cached(program: Program, request: CompileRequest, options: OpenVinoOptions, key: str) -> Any:
+    configuration = options.configuration(request.num_threads)
+    if len(request.graph) < MIN_CACHED_NODES or "CACHE_DIR" in configuration:  # a folder of OpenVINO's own was chosen
+        return _compiled(program, request, options)
+    cache, place = ArtefactCache(), _cache_key(program, key, configuration)
+    found = cache.get(place)
+    if found is not None:
+        try:
+            return _sdk.import_model(found, options.device, configuration)
+        except _sdk.SdkError as error:  # written by another build of OpenVINO: compiled anew and replaced
+            log.info("a cached model of %s is not used: %s", request.name, error)
+    start = time.perf_counter()
+    compiled = _compiled(program, request, options)
+    if time.perf_counter() - start >= MIN_CACHED_S:
+        cache.put(place, _sdk.export_model(compiled))
+    return compiled
+
+
+def _cache_key(program: Program, key: str, configuration: Mapping[str, object]) -> CacheKey:
+    weights = tuple(name.encode() + _digest(array) for name, array in program.weights.items())
+    facts = (("provider", key), ("configuration", repr(sorted(configuration.items()))))
+    return CacheKey("openvino-model", hashlib.sha256(program.content).digest(), weights, facts)
+
+
+def _digest(array: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+
 def _compiled(program: Program, request: CompileRequest, options: OpenVinoOptions) -> Any:
     model = _sdk.read_model(program.content, program.weights)
     bounds = options.shapes()
@@ -61,13 +95,14 @@ def _partition(graph: Graph, compiled: Any, program: Program, key: str) -> OpenV
     found = (len(compiled.inputs), len(compiled.outputs))
     expected = (len(graph.inputs), len(graph.outputs))
     if found != expected:
-        raise EPFail(f"OpenVINO made {found[0]} inputs and {found[1]} outputs, expected {expected[0]} and {expected[1]}")
+        raise EPFail(
+            f"OpenVINO made {found[0]} inputs and {found[1]} outputs, expected {expected[0]} and {expected[1]}"
+        )
     return OpenVinoPartition(graph, compiled, program.weights, lambda: _blob_key(program, key))
 
 
 def _blob_key(program: Program, key: str) -> str:
     hasher = hashlib.sha256(program.content)
     for name, array in program.weights.items():
-        hasher.update(name.encode())
-        hasher.update(array.reshape(-1).view("u1").data)
+        hasher.update(name.encode() + _digest(array))
     return f"{key}|{hasher.hexdigest()}"

@@ -87,8 +87,9 @@ class OpenVinoPartition(CompiledPartition):
         run_state: RunState,
     ) -> None:
         tensor = self._tensor
-        for index, array in enumerate(arrays):
-            request.set_input_tensor(index, tensor(shareable(array), shared_memory=True))
+        shared = [shareable(array) for array in arrays]  # a request does not keep its arrays alive: this list does
+        for index, array in enumerate(shared):
+            request.set_input_tensor(index, tensor(array, shared_memory=True))
         for index, known in enumerate(self._shapes.is_known):
             if known:
                 request.set_output_tensor(index, tensor(outputs[index], shared_memory=True))

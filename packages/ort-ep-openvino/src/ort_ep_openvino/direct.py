@@ -1,6 +1,6 @@
-"""Direct calls: a whole model run from feeds to outputs without the session's steps. Hot path: plain and flat on purpose.
+"""Direct calls: a whole model run from feeds to outputs without the session's steps. Hot path: flat on purpose.
 
-What it saves, on a model of one addition: benchmarks in ``docs/openvino.md``. The plain version is ``OpenVinoPartition.run``.
+The plain version, which it must agree with, is ``OpenVinoPartition.run``.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ class OpenVinoDirectCallsState:
     ) -> None:
         self._names, self._input_dtypes, self._shapes = tuple(names), input_dtypes, shapes
         self._known: OrderedDict[tuple[Shape, ...], tuple[Shape, ...]] = OrderedDict()
-        self._call = _direct_function(
-            self._names, input_dtypes, output_dtypes, order, narrowed, self._known, requests
-        )
+        self._call = _direct_function(self._names, input_dtypes, output_dtypes, order, narrowed, self._known, requests)
 
     @property
     def call(self) -> DirectFunction:

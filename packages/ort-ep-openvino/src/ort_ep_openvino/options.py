@@ -129,7 +129,9 @@ class OpenVinoOptions:
         except (OSError, ValueError) as error:
             raise InvalidArgument(f"option 'load_config' cannot be read: {error}") from error
         if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
-            raise InvalidArgument('option \'load_config\' must be as {"CPU": {"NUM_STREAMS": "2"}}: properties by device')
+            raise InvalidArgument(
+                'option \'load_config\' must be as {"CPU": {"NUM_STREAMS": "2"}}: properties by device'
+            )
         return {**given.get(self.device.partition(":")[0].partition(".")[0], {}), **given.get(self.device, {})}
 
 

@@ -23,6 +23,7 @@ class OpenVinoExecutionProvider(ExecutionProvider):
 
     name: ClassVar[str] = "OpenVINOExecutionProvider"
     options_type: ClassVar[type] = OpenVinoOptions
+    is_listed: ClassVar[bool] = False  # installing a package moves no model: it is used where a session names it
     priority: ClassVar[int] = 50
 
     @classmethod

@@ -99,11 +99,3 @@ def _is_small(view: GraphView, value: Value) -> bool:
         array = constant.array()
         return bool(array.size == 0 or np.abs(array.astype(np.float64)).max() <= EXACT_IN_FLOAT32)
     return False
-
-
-def made_in_the_claim(view: GraphView, node: Node) -> str | None:
-    """Refuse a node that only passes on a value from outside: OpenVINO renames the input and may not write the output."""
-    source = node.input(0)
-    if source is None or source.producer is None or source.producer not in set(view.nodes):
-        return "it passes an input on; OpenVINO merges such an input with its output"
-    return None

@@ -9,7 +9,6 @@ from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     comparable_integers,
     dtype_of,
-    made_in_the_claim,
     without_attributes,
 )
 from ort_ep_openvino.lowering.rule import BOOL, BYTES, FLOATS, INDICES, MOVED, Rule
@@ -30,10 +29,10 @@ _LOGIC = ("And", "Not", "Or", "Xor")
 
 def _exact_conversion(view: GraphView, node: Node) -> str | None:
     source, target = dtype_of(node.input(0)), dtype_of(node.output)
-    if source == target:
-        return made_in_the_claim(view, node)
     if source in FLOATS and target not in FLOATS:
-        return f"OpenVINO does not convert {source.text} to {target.text if target else '?'} as numbers out of range ask"
+        return (
+            f"OpenVINO does not convert {source.text} to {target.text if target else '?'} as numbers out of range ask"
+        )
     return None
 
 
@@ -69,8 +68,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "BitShift": Rule(frozenset({DataType.UINT8})),
     "Where": Rule(MOVED, ports={0: BOOL}),
     "Cast": Rule(MOVED, conditions=(_exact_conversion, without_attributes(saturate=1))),
-    "CastLike": Rule(MOVED, conditions=(_exact_conversion,)),
-    "Identity": Rule(MOVED, conditions=(made_in_the_claim,)),
+    "Identity": Rule(MOVED),
     "CumSum": Rule(FLOATS, ports={1: INDICES}),
 }
 """Rules by operator."""

@@ -14,8 +14,7 @@ _REDUCTIONS = (
 
 REDUCTIONS: Mapping[str, Rule] = {
     **{
-        name: Rule(FLOATS, ports={1: INDICES}, conditions=(constant_inputs(1), nonempty_inputs))
-        for name in _REDUCTIONS
+        name: Rule(FLOATS, ports={1: INDICES}, conditions=(constant_inputs(1), nonempty_inputs)) for name in _REDUCTIONS
     },
     "Softmax": Rule(FLOATS),
     "LogSoftmax": Rule(FLOATS),

@@ -1,7 +1,7 @@
 """Rule: when OpenVINO computes a node of one operator as the specification says.
 
-OpenVINO's own ONNX frontend lowers a node; a rule only says whether the result can be trusted. Rules were measured: with
-ONNX's backend cases, and with values near the ends of each element type (``docs/openvino.md``).
+OpenVINO's own ONNX frontend lowers a node; a rule only says whether the result can be trusted. Rules were measured:
+with ONNX's backend cases, and with values near the ends of each element type.
 """
 
 from __future__ import annotations

@@ -23,9 +23,7 @@ SEQUENCES: Mapping[str, Rule] = {
     "RNN": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED,), oldest=7),
     "GRU": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED,), oldest=7),
     "LSTM": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED, without_inputs(7)), oldest=7),
-    "Attention": Rule(
-        FLOATS, ports={3: FLOATS | BOOL, 6: INDICES}, conditions=(_plain_attention, without_outputs(3))
-    ),
+    "Attention": Rule(FLOATS, ports={3: FLOATS | BOOL, 6: INDICES}, conditions=(_plain_attention, without_outputs(3))),
     "RotaryEmbedding": Rule(FLOATS, ports={3: INDICES}),
 }
 """Rules by operator."""

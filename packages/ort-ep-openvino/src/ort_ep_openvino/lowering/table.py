@@ -18,6 +18,8 @@ RULES: Mapping[str, Rule] = {**ELEMENTWISE, **MOVEMENT, **REDUCTIONS, **WINDOWS,
 """Rules by operator of ``ai.onnx``."""
 
 _WHY_NOT = {
+    "CastLike": "OpenVINO's processors do not run ConvertLike",
+    "Constant": "a constant alone is nothing to compute; the optimizer makes it an initializer of its reader",
     "Bernoulli": "OpenVINO's random numbers are not those of a seed",
     "Dropout": "a dropout passes its input on; OpenVINO merges the two",
     "If": "its branches are placed on their own",

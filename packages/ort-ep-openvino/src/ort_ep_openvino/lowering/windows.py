@@ -52,4 +52,3 @@ WINDOWS: Mapping[str, Rule] = {
     "ConvInteger": Rule(BYTES, results={0: INDICES}),
 }
 """Rules by operator."""
-
