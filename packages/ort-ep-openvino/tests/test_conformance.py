@@ -13,6 +13,7 @@ PROFILE = EpProfile(
     features=frozenset(
         {Feature.DYNAMIC_SHAPES, Feature.CONCURRENT_RUNS, Feature.FILLS_BUFFERS, Feature.STORES_COMPILED}
     ),
+    tolerances={"operators/test_attention_*fp16*": "approximate"},  # it rounds to float16 at other places
     expected_failures=Path(__file__).with_name("expected_failures.toml"),
 )
 

@@ -41,5 +41,5 @@ def _checked(array: np.ndarray, name: str) -> np.ndarray:
         return array
     raise EPFail(
         f"input {name!r} of an OpenVINO partition holds {array.min()} to {array.max()}; OpenVINO computes int64 as "
-        "int32, so values must lie within int32. Leave OpenVINOExecutionProvider out of the session's providers for such data."
+        "int32, so values must lie within int32. Leave this provider out of the session for such data."
     )

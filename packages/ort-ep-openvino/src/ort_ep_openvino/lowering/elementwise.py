@@ -18,7 +18,7 @@ NUMPY_BROADCAST = 7  # before opset 7 broadcasting was asked for by an attribute
 
 _FUNCTIONS = (
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor",
-    "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "PRelu", "Reciprocal", "Relu", "Round", "Selu",
+    "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "PRelu", "Reciprocal", "Relu", "Selu",
     "Shrink", "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
 )  # fmt: skip
 _EXACT_INTEGERS = ("Abs", "Neg", "Sign")
@@ -36,6 +36,13 @@ def _exact_conversion(view: GraphView, node: Node) -> str | None:
     return None
 
 
+def _not_of_a_quotient(view: GraphView, node: Node) -> str | None:
+    source = node.input(0)
+    if source is None or source.producer is None or source.producer.op_type != "Div":
+        return None
+    return "OpenVINO divides with an error in the last place, which rounding makes a whole step"
+
+
 def _same_types(view: GraphView, node: Node) -> str | None:
     left, right = dtype_of(node.input(0)), dtype_of(node.input(1))
     return None if left == right else "OpenVINO computes a power of two element types in the wrong one"
@@ -45,6 +52,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     **{name: Rule(FLOATS) for name in _FUNCTIONS},
     **{name: Rule(FLOATS | INT32) for name in _EXACT_INTEGERS},
     **{name: Rule(FLOATS | INT32, oldest=NUMPY_BROADCAST) for name in _WRAPPING},
+    "Round": Rule(FLOATS, conditions=(_not_of_a_quotient,)),
     "Div": Rule(FLOATS | BYTES, oldest=NUMPY_BROADCAST),
     "Pow": Rule(FLOATS, conditions=(_same_types,), oldest=NUMPY_BROADCAST),
     "Mod": Rule(FLOATS | BYTES),
