@@ -16,7 +16,8 @@ import numpy as np
 from ort_core.plugin import Available, Unavailable
 
 Phase = Literal["read", "query", "compile", "import", "run"]
-Parameters, Result = ParamSpec("Parameters"), TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 _PLACE = re.compile(
     r"Exception from [^\n]*?:\d+:\s*|Check '[^\n]*?' failed at [^\n]*?:\d+:\s*|Check '[^\n]*?' failed\s*"
@@ -186,7 +187,7 @@ def tensor_type() -> Callable[..., Any]:
     """Return ``openvino.Tensor``, for code that calls it often."""
     import openvino
 
-    return openvino.Tensor  # type: ignore[no-any-return]  # its stubs name it Any
+    return openvino.Tensor
 
 
 def operations(model: Any) -> Sequence[tuple[str, str]]:
