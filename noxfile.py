@@ -15,28 +15,30 @@ nox.options.reuse_existing_virtualenvs = True
 
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
+PROVIDERS = ("packages/ort-ep-openvino",)  # execution providers whose SDK pip can install
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 
-def prepare(session: nox.Session, *groups: str, core: bool = True) -> None:
-    """Install dependency groups, and ort-core itself, unless the environment was prepared by someone else."""
+def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bool = False) -> None:
+    """Install dependency groups, ort-core itself, and providers, unless somebody else prepared the environment."""
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    session.install(*(["-e", CORE, "-e", CONFORMANCE] if core else []), *requirements)
+    packages = [CORE, CONFORMANCE, *(PROVIDERS if providers else ())] if core else []
+    session.install(*(part for package in packages for part in ("-e", package)), *requirements)
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the tests on two workers; arguments after ``--`` go to pytest."""
-    prepare(session, "test")
+    prepare(session, "test", providers=True)
     session.run("pytest", "-n", "2", *session.posargs)
 
 
 @nox.session
 def conformance(session: nox.Session) -> None:
     """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page."""
-    prepare(session, "test")
+    prepare(session, "test", providers=True)
     session.run("python", "tools/support_matrix.py", *session.posargs)
 
 
@@ -70,14 +72,14 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types with mypy."""
-    prepare(session, "types")
+    prepare(session, "types", providers=True)
     session.run("mypy")
 
 
 @nox.session
 def layers(session: nox.Session) -> None:
     """Check the layer contract with import-linter."""
-    prepare(session, "layers")
+    prepare(session, "layers", providers=True)
     session.run("lint-imports")
 
 
@@ -100,7 +102,7 @@ def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, and import the package from the wheel alone."""
     prepare(session, "build", core=False)
     root = session.invoked_from
-    for folder in (CORE, CONFORMANCE):
+    for folder in (CORE, CONFORMANCE, *PROVIDERS):
         with session.chdir(folder):
             session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))
     session.run("python", "tools/check_wheel.py", f"{root}/dist")

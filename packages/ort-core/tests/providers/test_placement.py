@@ -59,6 +59,27 @@ def test_nodes_around_an_unsupported_one_are_two_partitions() -> None:
     assert [len(nodes) for nodes in prepared.report.partitions().values()] == [1, 1, 2]
 
 
+CROSSED = """g (float[N, 3] x) => (float[N, 3] y) {
+    p = Relu (x)
+    q = Tanh (p)
+    r = Relu (q)
+    s = Neg (x)
+    t = Relu (s)
+    u = Tanh (t)
+    y = Add (r, u)
+}"""
+
+
+def test_a_claim_that_crosses_an_earlier_providers_is_cut_in_pieces() -> None:
+    first, second = echo_of("Relu", name="FirstExecutionProvider"), echo_of("Tanh", name="SecondExecutionProvider")
+    prepared = prepare(CROSSED, first, second)
+    assert ("Relu", "Relu") in first.compiled, "the first provider's claim stands: r and t in one partition"
+    assert second.compiled == [("Tanh",), ("Tanh",)], "q comes before that partition, u behind it"
+    (y,) = prepared.plan.run({"x": X})
+    expected = np.maximum(np.tanh(np.maximum(X, 0)), 0) + np.tanh(np.maximum(-X, 0))
+    np.testing.assert_allclose(y, expected, rtol=1e-6)
+
+
 def test_report_gives_each_refusal_with_its_reason() -> None:
     prepared = prepare(CHAIN, RefusingProvider)
     placement = prepared.report.nodes[0]

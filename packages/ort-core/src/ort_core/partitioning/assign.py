@@ -1,7 +1,8 @@
 """Assignment by priority, onnxruntime's rule: each provider in turn takes what it claims of what is left.
 
-Claims are checked before they count: nodes on offer, disjoint, convex, and without a cycle between partitions. A claim
-that breaks a rule is refused with the reason, which the report shows; the nodes go to the next provider.
+Claims are checked before they count: nodes on offer, disjoint, convex, and without a cycle among a provider's own. A
+claim that breaks a rule is refused with the reason, which the report shows; the nodes go to the next provider. A claim
+that forms a cycle with an earlier provider's is cut in pieces that do not.
 """
 
 from __future__ import annotations
@@ -106,21 +107,34 @@ def _checked_claims(
         problem = _problem(answer, offered, taken, order)
         if problem is not None:
             broken.append(f"its claim was refused: {problem}")
-        if problem is None and len(answer.nodes) > 1:
-            candidate = AcceptedClaim(answer.nodes, provider)
-            if order_claims([*earlier, *good, candidate], order) is None:
-                problem = "the claim would form a cycle with another partition"
+        own = [*good, AcceptedClaim(answer.nodes, provider)] if problem is None else []
+        if len(own) > 1 and len(answer.nodes) > 1 and order_claims(own, order) is None:
+            problem = "the claim would form a cycle with another claim of the same provider"
         if problem is not None:
             for node in answer.nodes if isinstance(answer, Claim) else ():
                 if node in offered:
                     refuse(node, f"its claim was refused: {problem}")
             continue
         taken.update(answer.nodes)
-        good.append(AcceptedClaim(tuple(sorted(answer.nodes, key=position.__getitem__)), provider))
+        ordered = tuple(sorted(answer.nodes, key=position.__getitem__))
+        good += _acyclic_pieces(AcceptedClaim(ordered, provider), [*earlier, *good], order)
     silent = [n for n in view.nodes if n not in taken and not _has_spoken(refusals.get(n, ()), provider.name)]
     for node in silent:
         refuse(node, broken[0] if broken else "left without a reason", is_fault=bool(broken))
     return good
+
+
+def _acyclic_pieces(claim: AcceptedClaim, others: list[AcceptedClaim], order: Sequence[Node]) -> list[AcceptedClaim]:
+    """Halve a claim until it forms no cycle with partitions of providers that chose before: none knew of the other.
+
+    Halves of a convex claim in topological order are convex, and a single node forms no cycle.
+    """
+    if len(claim.nodes) == 1 or order_claims([*others, claim], order) is not None:
+        return [claim]
+    middle = len(claim.nodes) // 2
+    first = _acyclic_pieces(AcceptedClaim(claim.nodes[:middle], claim.provider), others, order)
+    rest = AcceptedClaim(claim.nodes[middle:], claim.provider)
+    return [*first, *_acyclic_pieces(rest, [*others, *first], order)]
 
 
 def _has_spoken(refusals: Sequence[Refusal], provider: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ort_core.ir.constants import Constant
@@ -84,23 +84,30 @@ class GraphView:
         units.extend((node,) for node in self.nodes if node not in grouped)
         return tuple(units)
 
-    def to_onnx(self, nodes: Iterable[Node], *, weights: str = "inline") -> bytes:
+    def to_onnx(
+        self, nodes: Iterable[Node], *, weights: str = "inline", weight_names: Collection[str] | None = None
+    ) -> bytes:
         """Return the nodes as a serialised ONNX model of their own, for SDKs that read ONNX.
 
         Args:
             nodes: nodes of this graph.
-            weights: ``"inline"`` keeps constants inside, ``"inputs"`` makes them inputs of the model.
+            weights: ``"inline"`` keeps constants inside, ``"inputs"`` makes them inputs of the model, behind its own.
+            weight_names: with ``"inputs"``, the constants that become inputs; all by default.
         """
         from ort_core.onnx_io.save import model_to_bytes  # the serialiser is only loaded by providers that need it
 
-        return model_to_bytes(subgraph_model(self.model, nodes, weights=weights))
+        return model_to_bytes(subgraph_model(self.model, nodes, weights=weights, weight_names=weight_names))
 
 
-def subgraph_model(model: Model, nodes: Iterable[Node], *, weights: str = "inline") -> Model:
+def subgraph_model(
+    model: Model, nodes: Iterable[Node], *, weights: str = "inline", weight_names: Collection[str] | None = None
+) -> Model:
     """Return a model of its own that computes the given nodes of one graph of ``model``."""
     graph, border = extract(nodes)
     if weights == "inputs":
         for constant in border.constants:
+            if weight_names is not None and constant.name not in weight_names:
+                continue
             initializer = graph.find_initializer(constant.name)
             assert initializer is not None
             graph.remove_initializer(initializer)

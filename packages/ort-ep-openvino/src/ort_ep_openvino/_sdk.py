@@ -1,0 +1,200 @@
+"""The only module that imports OpenVINO: reading, asking, compiling; its errors as one type, by phase, without paths.
+
+Types of OpenVINO are ``Any`` here: its stubs are generated and incomplete.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import numpy as np
+
+from ort_core.plugin import Available, Unavailable
+
+Phase = Literal["read", "query", "compile", "import", "run"]
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_PLACE = re.compile(
+    r"Exception from [^\n]*?:\d+:\s*|Check '[^\n]*?' failed at [^\n]*?:\d+:\s*|Check '[^\n]*?' failed\s*"
+    r"|\"?/[\w+./\-]+/(?=[\w+.\-]+\.(?:so|dll|dylib))"
+    r"|\bat (?:src|/)[\w/.\-]+:\d+:?\s*|\b(?:src|/)[\w/.\-]+\.(?:cpp|hpp|h):\d+:?\s*"
+)
+_URL = re.compile(r",? ?refer to [^\n]*https?://\S+|https?://\S+")
+MAX_MESSAGE = 400  # characters; OpenVINO repeats itself for each layer of its own code
+
+
+class SdkError(Exception):
+    """OpenVINO refused or failed in a phase; the text is its own, without source files and line numbers."""
+
+    def __init__(self, phase: Phase, text: str) -> None:
+        super().__init__(text)
+        self.phase = phase
+
+
+def stripped(text: str) -> str:
+    """Return a message of OpenVINO without places in its source code and repeated lines."""
+    lines = (_URL.sub("", _PLACE.sub("", line)).strip() for line in text.splitlines())
+    kept = list(dict.fromkeys(line for line in lines if line))
+    return " ".join(kept)[:MAX_MESSAGE] or "no message"
+
+
+def find_devices() -> Available | Unavailable:
+    """Return OpenVINO's version and devices, or why it cannot be used. Never raises."""
+    try:
+        import openvino
+    except ImportError as error:
+        return Unavailable(f"OpenVINO cannot be loaded: {error}", "pip install openvino")
+    try:
+        devices = ", ".join(core().available_devices)
+    except RuntimeError as error:
+        return Unavailable(f"OpenVINO finds no devices: {stripped(str(error))}", "reinstall openvino")
+    if not devices:
+        return Unavailable("OpenVINO finds no device", "install the driver of an Intel device, or reinstall openvino")
+    return Available(f"OpenVINO {openvino.__version__.split('-')[0]} on {devices}")
+
+
+def version() -> str:
+    """Return OpenVINO's full version."""
+    import openvino
+
+    return str(openvino.__version__)
+
+
+def core() -> Any:
+    """Return the process's ``openvino.Core``; a new one after a fork, whose threads it would lack."""
+    return _core_of(os.getpid())
+
+
+@functools.cache
+def _core_of(process: int) -> Any:
+    import openvino
+
+    return openvino.Core()
+
+
+def available_devices() -> tuple[str, ...]:
+    """Return the names of the devices, such as ``("CPU", "GPU.0")``."""
+    return tuple(core().available_devices)
+
+
+@functools.cache
+def device_name(device: str) -> str:
+    """Return the full name of a device, or the given name where it has none (``AUTO:GPU,CPU``)."""
+    try:
+        return f"{device} {core().get_property(device, 'FULL_DEVICE_NAME')}"
+    except RuntimeError:  # a virtual device, or an absent one: compiling says more
+        return device
+
+
+def _in_phase(
+    phase: Phase,
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    def wrap(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            try:
+                return function(*args, **kwargs)
+            except (RuntimeError, TypeError, ValueError, AttributeError) as error:  # what its bindings raise
+                raise SdkError(phase, stripped(str(error))) from error
+
+        return call
+
+    return wrap
+
+
+@_in_phase("read")
+def read_model(content: bytes, weights: Mapping[str, np.ndarray]) -> Any:
+    """Return the ``openvino.Model`` of a serialised ONNX model.
+
+    Args:
+        content: the model.
+        weights: values for some of its inputs, which become constants. Their memory is shared: keep the arrays alive,
+            and unchanged, as long as anything made of the model lives.
+
+    Raises:
+        SdkError: OpenVINO's frontend does not take it.
+    """
+    from openvino import opset16
+
+    model = core().read_model(content)
+    by_name = {name: parameter for parameter in model.get_parameters() for name in parameter.output(0).get_names()}
+    for name, array in weights.items():
+        parameter = by_name[name]
+        constant = opset16.constant(_claiming_to_be_writable(array), shared_memory=True)
+        constant.set_friendly_name(parameter.get_friendly_name())  # else a counter, and no two runs hash alike
+        parameter.output(0).replace(constant.output(0))
+        model.remove_parameter(parameter)
+    if weights:
+        model.validate_nodes_and_infer_types()
+    return model
+
+
+class _WritableMemory:
+    """Memory of an array, described as writable."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array  # keeps the memory
+        facts = array.__array_interface__
+        self.__array_interface__ = {**facts, "data": (facts["data"][0], False)}
+
+
+def _claiming_to_be_writable(array: np.ndarray) -> np.ndarray:
+    """Return the same memory as a writable array: OpenVINO asks for that, and only reads constants."""
+    return array if array.flags.writeable else np.asarray(_WritableMemory(np.ascontiguousarray(array)))
+
+
+@_in_phase("read")
+def reshape(model: Any, shapes: Mapping[int, str]) -> None:
+    """Narrow the shapes of inputs by position; sizes and bounds are written as OpenVINO writes them (``[1..8,3]``)."""
+    import openvino
+
+    given = {model.inputs[index]: openvino.PartialShape(text) for index, text in shapes.items()}
+    model.reshape(given)
+
+
+@_in_phase("query")
+def unsupported(model: Any, device: str) -> tuple[str, ...]:
+    """Return the kinds of operations of a model that a device does not run."""
+    able = set(core().query_model(model, device))
+    left = [each for each in model.get_ordered_ops() if each.get_friendly_name() not in able]
+    return tuple(dict.fromkeys(each.get_type_name() for each in left))
+
+
+@_in_phase("compile")
+def compile_model(model: Any, device: str, configuration: Mapping[str, object]) -> Any:
+    """Return the ``openvino.CompiledModel``."""
+    return core().compile_model(model, device, dict(configuration))
+
+
+@_in_phase("compile")
+def export_model(compiled: Any) -> bytes:
+    """Return a compiled model as bytes, its weights included."""
+    return bytes(compiled.export_model().getvalue())
+
+
+@_in_phase("import")
+def import_model(content: bytes, device: str, configuration: Mapping[str, object]) -> Any:
+    """Return the compiled model that ``export_model`` wrote."""
+    return core().import_model(content, device, dict(configuration))
+
+
+def tensor_type() -> Callable[..., Any]:
+    """Return ``openvino.Tensor``, for code that calls it often."""
+    import openvino
+
+    return openvino.Tensor
+
+
+def operations(model: Any) -> Sequence[tuple[str, str]]:
+    """Return (kind, element type and shape of the first output) of every operation of a model, in order, for tests."""
+    return [
+        (each.get_type_name(), f"{each.output(0).get_element_type().get_type_name()}{each.output(0).partial_shape}")
+        if each.get_output_size()
+        else (each.get_type_name(), "")
+        for each in model.get_ordered_ops()
+    ]

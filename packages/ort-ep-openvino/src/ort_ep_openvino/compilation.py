@@ -1,0 +1,108 @@
+"""Compilation: from a partition to a compiled model, through the artefact cache where that saves time."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ort_core.plugin import CompileRequest, EPFail, Rejection
+from ort_core.plugin.cache import ArtefactCache, CacheKey
+from ort_core.plugin.ir import Graph
+from ort_ep_openvino import _sdk
+from ort_ep_openvino.blob import opened
+from ort_ep_openvino.compiled import OpenVinoPartition
+from ort_ep_openvino.lowering.program import Program, program_of_request
+from ort_ep_openvino.options import OpenVinoOptions
+
+log = logging.getLogger(__name__)
+
+MIN_CACHED_NODES = 16  # fewer compile in less time than their weights take to digest
+MIN_CACHED_S = 0.5  # a compilation that was faster is not worth the disk; most convolutional networks take longer
+
+
+def compile_partition(request: CompileRequest, options: OpenVinoOptions, key: str) -> OpenVinoPartition:
+    """Compile a partition.
+
+    Raises:
+        EPFail: OpenVINO did not read or compile it; the phase and its words are in the message.
+    """
+    program = program_of_request(request)
+    try:
+        compiled = _compiled_or_cached(program, request, options, key)
+    except _sdk.SdkError as error:
+        raise EPFail(f"OpenVINO failed to {error.phase} partition {request.name!r}: {error}") from error
+    return _partition(request.graph, compiled, program, key)
+
+
+def load_partition(
+    blob: bytes, request: CompileRequest, options: OpenVinoOptions, key: str
+) -> OpenVinoPartition | Rejection:
+    """Restore a partition from what it stored, or say why these bytes are not it."""
+    program = program_of_request(request)
+    content = opened(blob, _blob_key(program, key))
+    if isinstance(content, Rejection):
+        return content
+    try:
+        compiled = _sdk.import_model(content, options.device, options.configuration(request.num_threads))
+    except _sdk.SdkError as error:
+        return Rejection(f"OpenVINO does not import the stored model: {error}")
+    return _partition(request.graph, compiled, program, key)
+
+
+def _compiled_or_cached(program: Program, request: CompileRequest, options: OpenVinoOptions, key: str) -> Any:
+    configuration = options.configuration(request.num_threads)
+    if len(request.graph) < MIN_CACHED_NODES or "CACHE_DIR" in configuration:  # a folder of OpenVINO's own was chosen
+        return _compiled(program, request, options)
+    cache, place = ArtefactCache(), _cache_key(program, key, configuration)
+    found = cache.get(place)
+    if found is not None:
+        try:
+            return _sdk.import_model(found, options.device, configuration)
+        except _sdk.SdkError as error:  # written by another build of OpenVINO: compiled anew and replaced
+            log.info("a cached model of %s is not used: %s", request.name, error)
+    start = time.perf_counter()
+    compiled = _compiled(program, request, options)
+    if time.perf_counter() - start >= MIN_CACHED_S:
+        cache.put(place, _sdk.export_model(compiled))
+    return compiled
+
+
+def _cache_key(program: Program, key: str, configuration: Mapping[str, object]) -> CacheKey:
+    weights = tuple(name.encode() + _digest(array) for name, array in program.weights.items())
+    facts = (("provider", key), ("configuration", repr(sorted(configuration.items()))))
+    return CacheKey("openvino-model", hashlib.sha256(program.content).digest(), weights, facts)
+
+
+def _digest(array: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+
+def _compiled(program: Program, request: CompileRequest, options: OpenVinoOptions) -> Any:
+    model = _sdk.read_model(program.content, program.weights)
+    bounds = options.shapes()
+    given = {index: bounds[v.name] for index, v in enumerate(request.graph.inputs) if v.name in bounds}
+    if given:
+        _sdk.reshape(model, given)
+    return _sdk.compile_model(model, options.device, options.configuration(request.num_threads))
+
+
+def _partition(graph: Graph, compiled: Any, program: Program, key: str) -> OpenVinoPartition:
+    found = (len(compiled.inputs), len(compiled.outputs))
+    expected = (len(graph.inputs), len(graph.outputs))
+    if found != expected:
+        raise EPFail(
+            f"OpenVINO made {found[0]} inputs and {found[1]} outputs, expected {expected[0]} and {expected[1]}"
+        )
+    return OpenVinoPartition(graph, compiled, program.weights, lambda: _blob_key(program, key))
+
+
+def _blob_key(program: Program, key: str) -> str:
+    hasher = hashlib.sha256(program.content)
+    for name, array in program.weights.items():
+        hasher.update(name.encode() + _digest(array))
+    return f"{key}|{hasher.hexdigest()}"

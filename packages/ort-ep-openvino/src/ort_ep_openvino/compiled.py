@@ -1,0 +1,148 @@
+"""OpenVinoPartition: a compiled claim that reads and writes numpy's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_core.plugin import (
+    CompiledPartition,
+    DirectCalls,
+    EPFail,
+    OutputPlan,
+    PartitionPlan,
+    Rejection,
+    RunState,
+)
+from ort_core.plugin.ir import DataType, Graph, TensorType
+from ort_core.plugin.kernels import RuntimeValue
+from ort_ep_openvino import _sdk
+from ort_ep_openvino.blob import sealed
+from ort_ep_openvino.direct import OpenVinoDirectCallsState
+from ort_ep_openvino.narrowing import narrowing_of
+from ort_ep_openvino.output_shapes import OutputShapes
+from ort_ep_openvino.requests import RequestPoolState
+
+
+class OpenVinoPartition(CompiledPartition):
+    """A partition over an ``openvino.CompiledModel``; any number of threads may run it at once.
+
+    Args:
+        graph: the partition's graph, for its border.
+        compiled: the compiled model; its inputs and outputs stand in the order of the graph's.
+        weights: arrays whose memory the compiled model may use.
+        key: returns what a stored form depends on; digests of all weights are in it, so it is asked late.
+    """
+
+    def __init__(self, graph: Graph, compiled: Any, weights: Mapping[str, np.ndarray], key: Callable[[], str]) -> None:
+        self._compiled, self._weights, self._key = compiled, weights, key
+        self._tensor = _sdk.tensor_type()
+        self._shapes = OutputShapes(graph)
+        self._dtypes = tuple(_dtype(v.type) for v in graph.outputs)
+        self._input_dtypes = tuple(_dtype(v.type).numpy for v in graph.inputs)
+        self._narrow = tuple(
+            (index, narrow) for index, value in enumerate(graph.inputs) if (narrow := narrowing_of(value)) is not None
+        )
+        self._requests = RequestPoolState(compiled)
+
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
+        """Return the shapes of the outputs where they follow from those of the inputs."""
+        evaluated = self._shapes.evaluate(shapes)
+        return PartitionPlan(tuple(OutputPlan(d, s) for d, s in zip(self._dtypes, evaluated, strict=True)))
+
+    def run(
+        self,
+        plan: PartitionPlan,
+        inputs: Sequence[RuntimeValue],
+        outputs: list[RuntimeValue],
+        workspace: Mapping[str, object],
+        run_state: RunState,
+    ) -> None:
+        """Run once, into the buffers that were handed in or new ones.
+
+        Raises:
+            EPFail: OpenVINO failed, an int64 input does not fit int32, or an output has not the planned shape.
+        """
+        arrays = list(inputs)
+        for index, narrow in self._narrow:
+            arrays[index] = narrow(arrays[index])
+        for index, planned in enumerate(plan.outputs):
+            if outputs[index] is None and planned.shape is not None and planned.dtype is not None:
+                outputs[index] = run_state.allocate(planned.shape, planned.dtype.numpy)
+        request = self._requests.take()
+        try:
+            self._infer(request, arrays, plan, outputs, run_state)
+        except RuntimeError as error:
+            raise EPFail(f"OpenVINO failed in a run: {_sdk.stripped(str(error))}") from error
+        self._requests.give_back(request)
+
+    def _infer(
+        self,
+        request: Any,
+        arrays: Sequence[np.ndarray],
+        plan: PartitionPlan,
+        outputs: list[RuntimeValue],
+        run_state: RunState,
+    ) -> None:
+        tensor = self._tensor
+        shared = [shareable(array) for array in arrays]  # a request does not keep its arrays alive: this list does
+        for index, array in enumerate(shared):
+            request.set_input_tensor(index, tensor(array, shared_memory=True))
+        for index, known in enumerate(self._shapes.is_known):
+            if known:
+                request.set_output_tensor(index, tensor(outputs[index], shared_memory=True))
+        request.infer(share_outputs=True)
+        for index, planned in enumerate(plan.outputs):
+            found = request.get_output_tensor(index)
+            if planned.shape is None:
+                outputs[index] = _copied(found.data, outputs[index], run_state)
+            elif tuple(found.shape) != planned.shape:
+                raise EPFail(f"output {index} has the shape {list(found.shape)}, expected {list(planned.shape)}")
+
+    def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        """Offer runs without the session's steps, for models whose output shapes follow from their inputs."""
+        if not all(self._shapes.is_known):
+            return Rejection("the shape of an output is only known when it is computed")
+        names = [source for source in sources if isinstance(source, str)]
+        if len(names) != len(sources):
+            return Rejection("an input of the partition is a constant")
+        return OpenVinoDirectCallsState(
+            names,
+            self._input_dtypes,
+            tuple(dtype.numpy for dtype in self._dtypes),
+            tuple(order),
+            self._shapes,
+            tuple(index for index, _ in self._narrow),
+            self._requests,
+        )
+
+    def serialize(self) -> bytes | Rejection:
+        """Return the compiled model as OpenVINO exports it, its weights included."""
+        try:
+            return sealed(_sdk.export_model(self._compiled), self._key())
+        except _sdk.SdkError as error:
+            return Rejection(f"OpenVINO does not export this model: {error}")
+
+    def close(self) -> None:
+        """Give back requests, compiled model and weights."""
+        self._requests.close()
+        self._compiled, self._weights = None, {}
+
+
+def shareable(array: np.ndarray) -> np.ndarray:
+    """Return an array that OpenVINO can read in place: contiguous, and writable although nothing is written."""
+    flags = array.flags
+    return array if flags.c_contiguous and flags.writeable else array.copy(order="C")
+
+
+def _dtype(kind: object) -> DataType:
+    assert isinstance(kind, TensorType), "claims hold tensors only"
+    return kind.dtype
+
+
+def _copied(found: np.ndarray, buffer: RuntimeValue, run_state: RunState) -> np.ndarray:
+    target = buffer if isinstance(buffer, np.ndarray) else run_state.allocate(found.shape, found.dtype)
+    np.copyto(target, found, casting="no")
+    return target

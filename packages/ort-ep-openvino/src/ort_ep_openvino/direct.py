@@ -1,0 +1,133 @@
+"""Direct calls: a whole model run from feeds to outputs without the session's steps. Hot path: flat on purpose.
+
+The plain version, which it must agree with, is ``OpenVinoPartition.run``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ort_core.plugin import DirectFunction
+from ort_ep_openvino import _sdk
+from ort_ep_openvino.narrowing import fits
+
+if TYPE_CHECKING:
+    from ort_ep_openvino.output_shapes import OutputShapes, Shape
+    from ort_ep_openvino.requests import RequestPoolState
+
+MAX_SIGNATURES = 64  # shapes kept; a decode loop that grows by one each step must not grow this without end
+
+
+class OpenVinoDirectCallsState:
+    """Runs for signatures that an ordinary run has shown. Safe from threads: a signature is one dict entry.
+
+    Args:
+        names: the feed of each input.
+        input_dtypes: numpy's element type of each.
+        output_dtypes: and of each output of the partition.
+        order: which output of the partition each output of the model is.
+        shapes: shapes of the outputs, all known.
+        narrowed: inputs whose values must fit int32.
+        requests: where requests come from.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        input_dtypes: tuple[np.dtype, ...],
+        output_dtypes: tuple[np.dtype, ...],
+        order: tuple[int, ...],
+        shapes: OutputShapes,
+        narrowed: tuple[int, ...],
+        requests: RequestPoolState,
+    ) -> None:
+        self._names, self._input_dtypes, self._shapes = tuple(names), input_dtypes, shapes
+        self._known: OrderedDict[tuple[Shape, ...], tuple[Shape, ...]] = OrderedDict()
+        self._call = _direct_function(self._names, input_dtypes, output_dtypes, order, narrowed, self._known, requests)
+
+    @property
+    def call(self) -> DirectFunction:
+        """The function; it knows more with every signature that is learned."""
+        return self._call
+
+    def learn(self, feeds: Mapping[str, object]) -> None:
+        """Take note of the shapes of feeds that an ordinary run took."""
+        arrays = [feeds.get(name) for name in self._names]
+        shapes = tuple(array.shape for array in arrays if isinstance(array, np.ndarray))
+        if len(shapes) != len(arrays) or shapes in self._known:
+            return
+        outputs = tuple(shape for shape in self._shapes.evaluate(shapes) if shape is not None)
+        self._known[shapes] = outputs
+        if len(self._known) > MAX_SIGNATURES:
+            self._known.popitem(last=False)
+
+
+def _direct_function(
+    names: tuple[str, ...],
+    input_dtypes: tuple[np.dtype, ...],
+    output_dtypes: tuple[np.dtype, ...],
+    order: tuple[int, ...],
+    narrowed: tuple[int, ...],
+    known: Mapping[tuple[Shape, ...], tuple[Shape, ...]],
+    requests: RequestPoolState,
+) -> DirectFunction:
+    tensor, take, give_back = _sdk.tensor_type(), requests.take, requests.give_back
+    count, ndarray, empty = len(names), np.ndarray, np.empty
+    places = tuple(order.index(index) for index in range(len(output_dtypes)))
+
+    def call(feeds: object, outputs: object) -> list[np.ndarray] | None:
+        if type(feeds) is not dict or len(feeds) != count:
+            return None
+        arrays: list[np.ndarray] = []
+        for name, dtype in zip(names, input_dtypes):
+            array = feeds.get(name)
+            if type(array) is not ndarray or array.dtype is not dtype:
+                return None
+            flags = array.flags
+            if not (flags.c_contiguous and flags.writeable):
+                return None
+            arrays.append(array)
+        shapes = known.get(tuple([array.shape for array in arrays]))
+        if shapes is None:
+            return None
+        for index in narrowed:
+            if not fits(arrays[index]):
+                return None
+        results = [empty(shape, dtype) for shape, dtype in zip(shapes, output_dtypes)]
+        if outputs is not None and not _bind(results, outputs, places, arrays):
+            return None
+        request = take()
+        try:
+            for index, array in enumerate(arrays):
+                request.set_input_tensor(index, tensor(array, shared_memory=True))
+            for index, result in enumerate(results):
+                request.set_output_tensor(index, tensor(result, shared_memory=True))
+            request.infer(share_outputs=True)
+        except RuntimeError:  # the ordinary run meets it again, and says what it was
+            return None
+        give_back(request)
+        return results if is_ordered else [results[index] for index in order]
+
+    is_ordered = order == tuple(range(len(output_dtypes)))
+    return call
+
+
+def _bind(results: list[np.ndarray], outputs: object, places: tuple[int, ...], feeds: list[np.ndarray]) -> bool:
+    """Put the caller's arrays in the places of new ones; False when one does not fit, or overlaps a feed."""
+    assert isinstance(outputs, tuple)
+    for index, place in enumerate(places):
+        given = outputs[place]
+        if given is None:
+            continue
+        made = results[index]
+        flags = given.flags
+        if given.shape != made.shape or given.dtype != made.dtype or not (flags.c_contiguous and flags.writeable):
+            return False
+        if any(np.may_share_memory(given, feed) for feed in feeds):
+            return False
+        results[index] = given
+    return True

@@ -1,0 +1,82 @@
+"""Elementwise operators: arithmetic, functions of one number, comparisons, logic, choices and conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import DataType, Node
+from ort_ep_openvino.lowering.conditions import (
+    comparable_integers,
+    dtype_of,
+    without_attributes,
+)
+from ort_ep_openvino.lowering.rule import BOOL, BYTES, FLOATS, INDICES, MOVED, Rule
+
+INT32 = frozenset({DataType.INT32})
+NUMPY_BROADCAST = 7  # before opset 7 broadcasting was asked for by an attribute
+
+_FUNCTIONS = (
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor",
+    "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Log", "Mish", "PRelu", "Reciprocal", "Relu", "Selu",
+    "Shrink", "Sigmoid", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+)  # fmt: skip
+_EXACT_INTEGERS = ("Abs", "Neg", "Sign")
+_WRAPPING = ("Add", "Mul", "Sub")
+_COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_LOGIC = ("And", "Not", "Or", "Xor")
+
+
+def _exact_conversion(view: GraphView, node: Node) -> str | None:
+    source, target = dtype_of(node.input(0)), dtype_of(node.output)
+    if source in FLOATS and target not in FLOATS:
+        return (
+            f"OpenVINO does not convert {source.text} to {target.text if target else '?'} as numbers out of range ask"
+        )
+    return None
+
+
+def _not_of_a_quotient(view: GraphView, node: Node) -> str | None:
+    source = node.input(0)
+    if source is None or source.producer is None or source.producer.op_type != "Div":
+        return None
+    return "OpenVINO divides with an error in the last place, which rounding makes a whole step"
+
+
+def _same_types(view: GraphView, node: Node) -> str | None:
+    left, right = dtype_of(node.input(0)), dtype_of(node.input(1))
+    return None if left == right else "OpenVINO computes a power of two element types in the wrong one"
+
+
+ELEMENTWISE: Mapping[str, Rule] = {
+    **{name: Rule(FLOATS) for name in _FUNCTIONS},
+    **{name: Rule(FLOATS | INT32) for name in _EXACT_INTEGERS},
+    **{name: Rule(FLOATS | INT32, oldest=NUMPY_BROADCAST) for name in _WRAPPING},
+    "Round": Rule(FLOATS, conditions=(_not_of_a_quotient,)),
+    "Div": Rule(FLOATS | BYTES, oldest=NUMPY_BROADCAST),
+    "Pow": Rule(FLOATS, conditions=(_same_types,), oldest=NUMPY_BROADCAST),
+    "Mod": Rule(FLOATS | BYTES),
+    "Max": Rule(FLOATS | BYTES | INT32),
+    "Min": Rule(FLOATS | BYTES | INT32),
+    "Mean": Rule(FLOATS),
+    "Sum": Rule(FLOATS),
+    "Clip": Rule(FLOATS),
+    "IsNaN": Rule(FLOATS, results={0: BOOL}),
+    "IsInf": Rule(FLOATS, results={0: BOOL}),
+    **{name: Rule(BOOL, oldest=NUMPY_BROADCAST) for name in _LOGIC if name != "Not"},
+    "Not": Rule(BOOL),
+    **{
+        name: Rule(MOVED, results={0: BOOL}, conditions=(comparable_integers,), oldest=NUMPY_BROADCAST)
+        for name in _COMPARISONS
+    },
+    "BitwiseAnd": Rule(BYTES | INT32),
+    "BitwiseOr": Rule(BYTES | INT32),
+    "BitwiseXor": Rule(BYTES | INT32),
+    "BitwiseNot": Rule(BYTES | INT32),
+    "BitShift": Rule(frozenset({DataType.UINT8})),
+    "Where": Rule(MOVED, ports={0: BOOL}),
+    "Cast": Rule(MOVED, conditions=(_exact_conversion, without_attributes(saturate=1))),
+    "Identity": Rule(MOVED),
+    "CumSum": Rule(FLOATS, ports={1: INDICES}),
+}
+"""Rules by operator."""

@@ -1,0 +1,75 @@
+"""Operators that move or choose elements, and those that make shapes: nothing is computed, so int64 may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import DataType, Node
+from ort_ep_openvino.lowering.conditions import (
+    constant_inputs,
+    nonempty_inputs,
+    only_attributes,
+    without_attributes,
+)
+from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, MOVED, Rule
+
+INT64 = frozenset({DataType.INT64})
+TILES_OF_LOW_RANK = 3  # of rank 4 and more, with repeats from outside, OpenVINO leaves parts unwritten
+
+
+def _known_tiles(view: GraphView, node: Node) -> str | None:
+    data = node.input(0)
+    if view.constant(node.input(1)) is not None or (data is not None and (data.rank or 9) <= TILES_OF_LOW_RANK):
+        return None
+    return "OpenVINO leaves parts of a tile of rank 4 unwritten when its repeats are no constant"
+
+
+def _known_k(view: GraphView, node: Node) -> str | None:
+    return None if node.int_attribute("sorted", 1) else "OpenVINO's unsorted TopK is sorted by index"
+
+
+MOVEMENT: Mapping[str, Rule] = {
+    "Reshape": Rule(MOVED, ports={1: INDICES}, oldest=5),
+    "Flatten": Rule(MOVED),
+    "Transpose": Rule(MOVED),
+    "Squeeze": Rule(MOVED, ports={1: INDICES}, conditions=(constant_inputs(1),)),
+    "Unsqueeze": Rule(MOVED, ports={1: INDICES}, conditions=(constant_inputs(1),)),
+    "Concat": Rule(MOVED, oldest=4),
+    "Split": Rule(MOVED, ports={1: INDICES}),
+    "Slice": Rule(MOVED, ports=dict.fromkeys(range(1, 5), INDICES)),
+    "Expand": Rule(MOVED, ports={1: INDICES}),
+    "Tile": Rule(MOVED, ports={1: INDICES}, conditions=(_known_tiles,), oldest=6),
+    "Pad": Rule(
+        FLOATS,
+        ports={1: INDICES, 3: INDICES},
+        conditions=(only_attributes(mode=("constant", "reflect", "edge")),),
+        oldest=2,
+    ),
+    "Gather": Rule(MOVED, ports={1: INDICES}),
+    "GatherElements": Rule(MOVED, ports={1: INDICES}),
+    "GatherND": Rule(MOVED, ports={1: INDICES}),
+    "Scatter": Rule(MOVED, ports={1: INDICES}),
+    "ScatterElements": Rule(MOVED, ports={1: INDICES}),
+    "ScatterND": Rule(MOVED, ports={1: INDICES}, conditions=(without_attributes(reduction="none"),)),
+    "Compress": Rule(MOVED, ports={1: BOOL}),
+    "DepthToSpace": Rule(FLOATS),
+    "SpaceToDepth": Rule(FLOATS, conditions=(without_attributes(mode="DCR"),)),
+    "ReverseSequence": Rule(MOVED, ports={1: INDICES}),
+    "Trilu": Rule(MOVED, ports={1: INDICES}),
+    "CenterCropPad": Rule(MOVED, ports={1: INDICES}),
+    "Col2Im": Rule(FLOATS, ports={1: INDICES, 2: INDICES}),
+    "Shape": Rule(MOVED, results={0: INT64}),
+    "Size": Rule(MOVED, results={0: INT64}),
+    "ConstantOfShape": Rule(MOVED, ports={0: INT64}),
+    "EyeLike": Rule(MOVED),
+    "NonZero": Rule(MOVED, results={0: INT64}),
+    "OneHot": Rule(MOVED, ports={0: INDICES, 1: INDICES}),
+    "Range": Rule(FLOATS),
+    "TopK": Rule(FLOATS, ports={1: INDICES}, results={1: INT64}, conditions=(_known_k,)),
+    "Unique": Rule(FLOATS, results=dict.fromkeys(range(1, 4), INT64)),
+    "ArgMax": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_inputs,)),
+    "ArgMin": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_inputs,)),
+    "NonMaxSuppression": Rule(FLOATS, ports={2: INDICES}, results={0: INT64}),
+}
+"""Rules by operator."""

@@ -1,0 +1,44 @@
+"""Program: a claim as OpenVINO's ONNX frontend gets it, its large weights beside it and shared, not copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin import CompileRequest, GraphView
+from ort_core.plugin.ir import DataType, Model, Node, border_of
+
+INLINE_NBYTES = 4096  # smaller constants stay in the model: shapes and axes must be there when the frontend reads it
+_SHARED = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.INT8, DataType.UINT8})
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A serialised ONNX model whose inputs are those of the claim, then its weights.
+
+    Attributes:
+        content: the model.
+        weights: the arrays of the inputs that are weights, by name.
+    """
+
+    content: bytes
+    weights: Mapping[str, np.ndarray]
+
+
+def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
+    """Return the program of some nodes of a graph."""
+    nodes = tuple(nodes)
+    constants = {v.name: c for v in border_of(nodes).constants if (c := view.constant(v)) is not None}
+    shared = {n: c for n, c in constants.items() if c.dtype in _SHARED and c.nbytes >= INLINE_NBYTES}
+    content = view.to_onnx(nodes, weights="inputs", weight_names=frozenset(shared))
+    return Program(content, {name: constant.array() for name, constant in shared.items()})
+
+
+def program_of_request(request: CompileRequest) -> Program:
+    """Return the program of a partition that is to be compiled."""
+    context = request.context
+    model = Model(request.graph, dict(context.opset_imports), dict(context.functions))
+    view = GraphView(model, request.graph, tuple(request.graph), context)
+    return program_of(view, view.nodes)

@@ -1,0 +1,82 @@
+"""Rule: when OpenVINO computes a node of one operator as the specification says.
+
+OpenVINO's own ONNX frontend lowers a node; a rule only says whether the result can be trusted. Rules were measured:
+with ONNX's backend cases, and with values near the ends of each element type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import DataType, Node, TensorType, Value
+
+Condition = Callable[[GraphView, Node], "str | None"]
+"""Returns why a node cannot be trusted to OpenVINO, or ``None``."""
+
+FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
+BOOL = frozenset({DataType.BOOL})
+BYTES = frozenset({DataType.INT8, DataType.UINT8})
+INDICES = frozenset({DataType.INT32, DataType.INT64})
+MOVED = FLOATS | BOOL | BYTES | INDICES
+"""What crosses the border to OpenVINO unchanged: int64 too, while its values fit int32 (``Narrowing``)."""
+
+_EMPTY: Mapping[int, frozenset[DataType]] = MappingProxyType({})
+
+_WHY_NOT = {
+    DataType.DOUBLE: "OpenVINO computes float64 as float32",
+    DataType.BFLOAT16: "OpenVINO shows bfloat16 tensors as the bits of float16",
+    DataType.STRING: "OpenVINO's CPU device has no strings",
+    DataType.INT64: "OpenVINO computes int64 as int32, and nothing bounds these values",
+    DataType.INT32: "OpenVINO computes this operator over int32 as float32",
+    DataType.UINT8: "OpenVINO saturates or rounds where uint8 must wrap around",
+    DataType.INT8: "OpenVINO saturates or rounds where int8 must wrap around",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What must hold for one operator.
+
+    Attributes:
+        types: element types of inputs and outputs, unless said otherwise for one.
+        ports: element types of single inputs, by position.
+        results: element types of single outputs, by position.
+        conditions: what must hold besides; the first that refuses gives the reason.
+        oldest: the oldest opset in which the operator means this.
+    """
+
+    types: frozenset[DataType]
+    ports: Mapping[int, frozenset[DataType]] = field(default_factory=lambda: _EMPTY)
+    results: Mapping[int, frozenset[DataType]] = field(default_factory=lambda: _EMPTY)
+    conditions: tuple[Condition, ...] = ()
+    oldest: int = 1
+
+    def refusal(self, view: GraphView, node: Node) -> str | None:
+        """Return why OpenVINO is not trusted with a node, or ``None``."""
+        if view.opset(node) < self.oldest:
+            return f"{node.op_type} before opset {self.oldest} means something else"
+        for index, value in enumerate(node.inputs):
+            reason = None if value is None else value_refusal(value, self.ports.get(index, self.types))
+            if reason is not None:
+                return reason
+        for index, value in enumerate(node.outputs):
+            reason = None if value is None else value_refusal(value, self.results.get(index, self.types))
+            if reason is not None:
+                return reason
+        return next((reason for condition in self.conditions if (reason := condition(view, node)) is not None), None)
+
+
+def value_refusal(value: Value, allowed: frozenset[DataType]) -> str | None:
+    """Return why a value cannot be OpenVINO's at that place, or ``None``."""
+    kind = value.type
+    if not isinstance(kind, TensorType):
+        return f"{value.name!r} is {kind or 'of unknown type'}; OpenVINO computes dense tensors"
+    if kind.dtype not in allowed:
+        why = _WHY_NOT.get(kind.dtype, "OpenVINO does not exchange tensors of this type as they are")
+        return f"{value.name!r} is {kind}: {why}"
+    if kind.shape is None:
+        return f"the rank of {value.name!r} is unknown; OpenVINO's CPU device needs it"
+    return None

@@ -1,0 +1,29 @@
+"""Recurrent networks and attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import Node
+from ort_ep_openvino.lowering.conditions import without_attributes, without_inputs, without_outputs
+from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, Rule
+
+
+def _plain_attention(view: GraphView, node: Node) -> str | None:
+    for name in ("left_window_size", "right_window_size", "window_size", "sliding_window"):
+        if node.attribute(name, -1) not in (-1, None):
+            return f"OpenVINO ignores {name}"
+    return None
+
+
+_UNBATCHED = without_attributes(layout=0)
+
+SEQUENCES: Mapping[str, Rule] = {
+    "RNN": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED,), oldest=7),
+    "GRU": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED,), oldest=7),
+    "LSTM": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED, without_inputs(7)), oldest=7),
+    "Attention": Rule(FLOATS, ports={3: FLOATS | BOOL, 6: INDICES}, conditions=(_plain_attention, without_outputs(3))),
+    "RotaryEmbedding": Rule(FLOATS, ports={3: INDICES}),
+}
+"""Rules by operator."""

@@ -1,0 +1,40 @@
+"""The table: the rule of every operator that is claimed. What is not in it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import Node
+from ort_ep_openvino.lowering.elementwise import ELEMENTWISE
+from ort_ep_openvino.lowering.movement import MOVEMENT
+from ort_ep_openvino.lowering.quantization import QUANTIZATION
+from ort_ep_openvino.lowering.reductions import REDUCTIONS
+from ort_ep_openvino.lowering.rule import Rule
+from ort_ep_openvino.lowering.sequences import SEQUENCES
+from ort_ep_openvino.lowering.windows import WINDOWS
+
+RULES: Mapping[str, Rule] = {**ELEMENTWISE, **MOVEMENT, **REDUCTIONS, **WINDOWS, **SEQUENCES, **QUANTIZATION}
+"""Rules by operator of ``ai.onnx``."""
+
+_WHY_NOT = {
+    "CastLike": "OpenVINO's processors do not run ConvertLike",
+    "Constant": "a constant alone is nothing to compute; the optimizer makes it an initializer of its reader",
+    "Bernoulli": "OpenVINO's random numbers are not those of a seed",
+    "Dropout": "a dropout passes its input on; OpenVINO merges the two",
+    "If": "its branches are placed on their own",
+    "Loop": "its body is placed on its own",
+    "Scan": "its body is placed on its own",
+    "DFT": "OpenVINO's frontend loses the axis of DFT",
+    "DynamicQuantizeLinear": "OpenVINO rounds some values to the neighbour",
+}
+
+
+def refusal(view: GraphView, node: Node) -> str | None:
+    """Return why a node is not handed to OpenVINO, or ``None`` when its rule holds."""
+    if node.domain not in ("", "ai.onnx"):
+        return f"{node.domain} is no domain that this provider claims"
+    rule = RULES.get(node.op_type)
+    if rule is None:
+        return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that OpenVINO computes rightly")
+    return rule.refusal(view, node)

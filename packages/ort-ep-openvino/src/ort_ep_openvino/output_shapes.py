@@ -1,0 +1,51 @@
+"""Output shapes: what can be said of them before a run, from the symbolic sizes of the partition's border."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ort_core.plugin.ir import Graph, KnownDim, SymbolicDim, TensorType, Value
+
+Shape = tuple[int, ...]
+
+
+class OutputShapes:
+    """The shapes of a partition's outputs as functions of the shapes of its inputs. Immutable.
+
+    ``is_known`` tells for each output whether its shape follows from those of the inputs; the answer is the same for
+    every run.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._places: dict[str, tuple[int, int]] = {}
+        for index, value in enumerate(graph.inputs):
+            for axis, dim in enumerate(_dims(value) or ()):
+                if isinstance(dim, SymbolicDim) and dim.name is not None:
+                    self._places.setdefault(dim.name, (index, axis))
+        self._dims = tuple(self._knowable(_dims(value)) for value in graph.outputs)
+        self.is_known = tuple(dims is not None for dims in self._dims)
+
+    def evaluate(self, shapes: Sequence[Shape | None]) -> tuple[Shape | None, ...]:
+        """Return the shape of each output, ``None`` where it is not known."""
+        sizes = {name: _size(shapes, index, axis) for name, (index, axis) in self._places.items()}
+        return tuple(None if dims is None else _evaluated(dims, sizes) for dims in self._dims)
+
+    def _knowable(self, dims: tuple[KnownDim | None, ...] | None) -> tuple[KnownDim, ...] | None:
+        if dims is None:
+            return None
+        known = tuple(d for d in dims if isinstance(d, int) or (d is not None and d.symbols() <= self._places.keys()))
+        return known if len(known) == len(dims) else None
+
+
+def _dims(value: Value) -> tuple[KnownDim | None, ...] | None:
+    return value.type.shape if isinstance(value.type, TensorType) else None
+
+
+def _size(shapes: Sequence[Shape | None], index: int, axis: int) -> int:
+    shape = shapes[index]
+    assert shape is not None, "inputs are tensors: claims hold nothing else"
+    return shape[axis]
+
+
+def _evaluated(dims: tuple[KnownDim, ...], sizes: Mapping[str, int]) -> Shape:
+    return tuple(dim if isinstance(dim, int) else dim.evaluate(sizes) for dim in dims)

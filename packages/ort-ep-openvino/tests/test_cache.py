@@ -1,0 +1,61 @@
+"""The artefact cache: compiled models are found again, by another key they are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ort_ep_openvino import _sdk, compilation
+
+pytestmark = pytest.mark.usefixtures("sdk")
+CHAIN = "g (float[n,4] x) => (float[n,4] y) { a = Exp(x)  y = Tanh(a) }"
+
+
+@pytest.fixture
+def compilations(monkeypatch, tmp_path):
+    """Let everything be cached, in a folder of the test's own, and count what is compiled."""
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compilation, "MIN_CACHED_NODES", 0)
+    monkeypatch.setattr(compilation, "MIN_CACHED_S", 0)
+    calls, compile_model = [], _sdk.compile_model
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return compile_model(*arguments)
+
+    monkeypatch.setattr(_sdk, "compile_model", counted)
+    return calls
+
+
+def test_a_model_that_was_compiled_before_is_not_compiled_again(session, compilations):
+    x = np.array([[1, 2, 3, 4]], np.float32)
+    results = []
+    for _ in range(2):
+        with session(CHAIN) as opened:
+            results.append(opened.run(None, {"x": x})[0])
+    assert len(compilations) == 1
+    assert results[0].tolist() == results[1].tolist()
+
+
+def test_other_options_and_other_graphs_are_compiled_anew(session, compilations):
+    session(CHAIN).close()
+    session(CHAIN, num_streams="2").close()
+    session(CHAIN.replace("Exp", "Sin")).close()
+    assert len(compilations) == 3
+
+
+def test_a_cached_model_that_openvino_does_not_take_is_compiled_anew(session, compilations, monkeypatch):
+    session(CHAIN).close()
+
+    def refuse(*arguments):
+        raise _sdk.SdkError("import", "written by another version")
+
+    monkeypatch.setattr(_sdk, "import_model", refuse)
+    session(CHAIN).close()
+    assert len(compilations) == 2
+
+
+def test_openvinos_own_cache_is_used_where_a_folder_is_given(session, compilations, tmp_path):
+    folder = tmp_path / "own"
+    session(CHAIN, cache_dir=str(folder)).close()
+    assert list(folder.iterdir()), "OpenVINO wrote nothing to its cache_dir"

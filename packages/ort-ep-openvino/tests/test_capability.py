@@ -1,0 +1,89 @@
+"""Capability: what is claimed, and the reason for every node that is not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ort_core.plugin import Claim, Rejection
+from ort_ep_openvino.provider import OpenVinoExecutionProvider
+
+pytestmark = pytest.mark.usefixtures("sdk")
+
+
+def answers(view, text: str, **options: str) -> tuple[list[list[str]], dict[str, str]]:
+    """Return the operators of each claim, and the reasons by operator."""
+    found = OpenVinoExecutionProvider(options).get_capability(view(text))
+    claims = [[node.op_type for node in answer.nodes] for answer in found if isinstance(answer, Claim)]
+    return claims, {answer.node.op_type: answer.reason for answer in found if isinstance(answer, Rejection)}
+
+
+def test_a_chain_is_one_claim(view):
+    claims, reasons = answers(view, "g (float[n,4] x) => (float[n,4] y) { a = Relu(x)  b = Tanh(a)  y = Add(a, b) }")
+    assert claims == [["Relu", "Tanh", "Add"]]
+    assert not reasons
+
+
+def test_a_node_in_the_middle_that_is_refused_splits_the_claim(view):
+    text = (
+        "g (float[2,3] x) => (float[2,3] y) { a = Relu(x) d = Cast<to=11>(a) e = Exp(d) b = Cast<to=1>(e) y = Tanh(b) }"
+    )
+    claims, reasons = answers(view, text)
+    assert claims == [["Relu"], ["Tanh"]]
+    assert set(reasons) == {"Cast", "Exp"}
+    assert "float64 as float32" in reasons["Exp"]
+
+
+@pytest.mark.parametrize(
+    ("operator", "text", "why"),
+    [
+        ("Add", "g (int64[4] x) => (int64[4] y) { y = Add(x, x) }", "int64 as int32"),
+        ("Exp", "g (double[4] x) => (double[4] y) { y = Exp(x) }", "float64 as float32"),
+        ("Add", "g (uint8[4] x) => (uint8[4] y) { y = Add(x, x) }", "saturates"),
+        ("Div", "g (int32[4] x) => (int32[4] y) { y = Div(x, x) }", "float32"),
+        ("Relu", "g (bfloat16[4] x) => (bfloat16[4] y) { y = Relu(x) }", "bfloat16"),
+        ("Equal", "g (int32[4] x, int32[4] z) => (bool[4] y) { y = Equal(x, z) }", "2\\*\\*24"),
+        ("Tile", "g (float[1,2,3,4] x, int64[4] r) => (float[a,b,c,d] y) { y = Tile(x, r) }", "unwritten"),
+        ("Identity", "g (float[4] x) => (float[4] y) { y = Identity(x) }", "merges"),
+        ("Cast", "g (float[4] x) => (int32[4] y) { y = Cast<to=6>(x) }", "out of range"),
+        (
+            "Resize",
+            'g (float[1,1,4,4] x, float[4] s) => (float[a,b,c,d] y) { y = Resize<mode="linear", antialias=1>(x, , s) }',
+            "antialias",
+        ),
+        ("RandomNormal", "g () => (float[4] y) { y = RandomNormal<shape=[4]>() }", "not among"),
+    ],
+)
+def test_what_openvino_computes_otherwise_than_onnx_is_refused_with_the_reason(view, operator, text, why):
+    claims, reasons = answers(view, text)
+    assert not claims
+    assert re.search(why, reasons[operator]), reasons
+
+
+@pytest.mark.parametrize(
+    ("operator", "text"),
+    [
+        ("Equal", "g (int64[4] x) => (bool[4] y) <int64[1] c = {7}> { y = Equal(x, c) }"),
+        ("Concat", "g (int64[4] x) => (int64[8] y) { y = Concat<axis=0>(x, x) }"),
+        ("Gather", "g (float[9,4] x, int64[3] i) => (float[3,4] y) { y = Gather(x, i) }"),
+        ("Tile", "g (float[1,2,3,4] x) => (float[1,4,3,4] y) <int64[4] r = {1,2,1,1}> { y = Tile(x, r) }"),
+    ],
+)
+def test_what_it_computes_rightly_under_a_condition_is_claimed_where_the_condition_holds(view, operator, text):
+    claims, reasons = answers(view, text)
+    assert claims == [[operator]], reasons
+
+
+def test_open_sizes_are_left_where_the_option_says_so(view):
+    text = "g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"
+    assert answers(view, text)[0] == [["Relu"]]
+    claims, reasons = answers(view, text, disable_dynamic_shapes="1")
+    assert not claims
+    assert "disable_dynamic_shapes" in reasons["Relu"]
+
+
+def test_a_device_that_is_not_there_is_the_reason(view):
+    claims, reasons = answers(view, "g (float[4] x) => (float[4] y) { y = Relu(x) }", device_type="NPU")
+    assert not claims
+    assert "NPU" in reasons["Relu"]

@@ -1,0 +1,104 @@
+"""Options: onnxruntime's names, typed; what has no effect is refused; and the properties that OpenVINO gets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ort_core.plugin import InvalidArgument
+from ort_ep_openvino.options import OpenVinoOptions
+from ort_ep_openvino.provider import OpenVinoExecutionProvider
+
+
+def options(**given: str) -> OpenVinoOptions:
+    return OpenVinoExecutionProvider(given).options
+
+
+def test_float32_is_computed_in_float32_unless_the_user_allows_less():
+    found = options().configuration(0)
+    assert found["EXECUTION_MODE_HINT"] == "ACCURACY"
+    assert found["INFERENCE_PRECISION_HINT"] == "f32"
+    assert options(precision="FP16").configuration(0)["INFERENCE_PRECISION_HINT"] == "f16"
+
+
+def test_threads_of_the_session_count_unless_the_option_says_otherwise():
+    assert "INFERENCE_NUM_THREADS" not in options().configuration(0)
+    assert options().configuration(3)["INFERENCE_NUM_THREADS"] == 3
+    assert options(num_of_threads="5").configuration(3)["INFERENCE_NUM_THREADS"] == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ({"num_streams": "2"}, "NUM_STREAMS", "2"),
+        ({"model_priority": "HIGH"}, "MODEL_PRIORITY", "HIGH"),
+        ({"cache_dir": "there"}, "CACHE_DIR", "there"),
+        ({"device_type": "GPU", "enable_opencl_throttling": "1"}, "GPU_QUEUE_THROTTLE", "LOW"),
+        ({"device_type": "NPU", "enable_qdq_optimizer": "true"}, "NPU_QDQ_OPTIMIZATION", "YES"),
+        ({"load_config": '{"CPU": {"PERFORMANCE_HINT": "THROUGHPUT"}}'}, "PERFORMANCE_HINT", "THROUGHPUT"),
+    ],
+)
+def test_an_option_becomes_openvinos_property(given, name, value):
+    assert options(**given).configuration(0)[name] == value
+
+
+def test_native_properties_of_other_devices_are_left_out():
+    found = options(load_config='{"GPU": {"PERFORMANCE_HINT": "THROUGHPUT"}}').configuration(0)
+    assert "PERFORMANCE_HINT" not in found
+
+
+def test_native_properties_come_from_a_file_too(tmp_path):
+    path = tmp_path / "properties.json"
+    path.write_text(json.dumps({"CPU": {"NUM_STREAMS": "3"}}))
+    assert options(load_config=str(path)).configuration(0)["NUM_STREAMS"] == "3"
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"CPU": 1}', "no such file"])
+def test_native_properties_that_do_not_parse_are_an_error_that_names_the_option(text):
+    with pytest.raises(InvalidArgument, match="load_config"):
+        options(load_config=text).configuration(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"device_type": "TPU"}, "device_type"),
+        ({"device_luid": "1"}, "device_luid"),
+        ({"context": "1"}, "OpenCL"),
+        ({"layout": "x[NHWC]"}, "layout"),
+        ({"enable_causallm": "1"}, "enable_causallm"),
+        ({"enable_qdq_optimizer": "1"}, "NPU"),
+        ({"enable_opencl_throttling": "1"}, "GPU"),
+        ({"num_of_threads": "-1"}, "num_of_threads"),
+        ({"num_streams": "many"}, "num_streams"),
+        ({"precision": "BF8"}, "precision"),
+        ({"reshape_input": "x[a,b]"}, "reshape_input"),
+        ({"devices": "CPU"}, "device"),
+    ],
+)
+def test_an_option_that_has_no_effect_here_or_does_not_parse_is_refused(given, message):
+    with pytest.raises(InvalidArgument, match=message):
+        options(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "device"),
+    [
+        ({}, "CPU"),
+        ({"device_type": "GPU", "device_id": "1"}, "GPU.1"),
+        ({"device_type": "CPU", "device_id": "NPU"}, "NPU"),
+        ({"device_type": "HETERO:GPU,CPU"}, "HETERO:GPU,CPU"),
+    ],
+)
+def test_the_device_is_named_as_openvino_names_it(given, device):
+    assert options(**given).device == device
+
+
+def test_bounds_of_inputs_are_read_as_openvino_writes_them():
+    assert options(reshape_input="x[1..8, 3,224,-1],y[4]").shapes() == {"x": "[1..8,3,224,-1]", "y": "[4]"}
+
+
+def test_every_option_changes_the_cache_key(sdk):
+    keys = {OpenVinoExecutionProvider(given).cache_key() for given in ({}, {"num_streams": "2"}, {"precision": "FP16"})}
+    assert len(keys) == 3

@@ -1,0 +1,145 @@
+"""Running: memory that is shared, values that do not fit, sizes that change, runs at the same time, and errors."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import ort_core as ort
+from ort_core.errors import EPFail
+from ort_core.plugin import Claim, Rejection
+from ort_core.testing.claims import new_run_state, request_for
+from ort_core.tolerances import compare
+from ort_ep_openvino import _sdk
+from ort_ep_openvino.provider import OpenVinoExecutionProvider
+
+pytestmark = pytest.mark.usefixtures("sdk")
+RELU = "g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"
+
+
+def assert_close(found, expected, name):
+    facts = compare(found, expected, name)
+    assert facts.passes, str(facts)
+
+
+def compiled_claim(view, text: str):
+    seen = view(text)
+    provider = OpenVinoExecutionProvider()
+    (claim,) = [answer for answer in provider.get_capability(seen) if isinstance(answer, Claim)]
+    return provider, request_for(seen, claim)
+
+
+def test_results_are_written_into_the_buffer_that_is_handed_in(view):
+    provider, request = compiled_claim(view, RELU)
+    partition = provider.compile(request)
+    x, y = np.array([[-1, 2, -3, 4]], np.float32), np.full((1, 4), 9, np.float32)
+    outputs = [y]
+    partition.run(partition.plan([x.shape], {}), [x], outputs, {}, new_run_state())
+    assert outputs[0] is y
+    assert y.tolist() == [[0, 2, 0, 4]]
+
+
+@pytest.mark.parametrize("prepare", [np.asfortranarray, lambda x: x[:, ::-1], lambda x: x.copy()[::2]])
+def test_inputs_that_are_not_contiguous_are_read_rightly(session, prepare):
+    x = prepare(np.arange(-8, 8, dtype=np.float32).reshape(4, 4))
+    with session(RELU) as opened:
+        assert_close(opened.run(None, {"x": x})[0], np.maximum(x, 0), "exact")
+
+
+def test_a_read_only_input_is_read(session):
+    x = np.ones((2, 4), np.float32)
+    x.flags.writeable = False
+    with session(RELU) as opened:
+        assert_close(opened.run(None, {"x": x})[0], x, "exact")
+
+
+def test_sizes_may_change_from_run_to_run(session):
+    generator = np.random.default_rng(0)
+    with session(RELU) as opened:
+        for rows in (3, 1, 7, 3, 0, 7):
+            x = generator.standard_normal((rows, 4)).astype(np.float32)
+            assert_close(opened.run(None, {"x": x})[0], np.maximum(x, 0), "exact")
+
+
+def test_a_shape_that_depends_on_the_values_is_found_in_the_run(session):
+    with session("g (float[6] x) => (int64[1,k] y) { y = NonZero(x) }") as opened:
+        for x in ([0, 1, 0, 2, 3, 0], [0, 0, 0, 0, 5, 0], [1, 2, 3, 4, 5, 6]):
+            array = np.array(x, np.float32)
+            assert opened.run(None, {"x": array})[0].tolist() == [np.flatnonzero(array).tolist()]
+
+
+def test_an_int64_input_beyond_int32_ends_the_run_and_names_the_input(session):
+    with session("g (int64[2] x) => (int64[4] y) { y = Concat<axis=0>(x, x) }") as opened:
+        assert opened.run(None, {"x": np.array([1, -(2**31)])})[0].tolist() == [1, -(2**31)] * 2
+        with pytest.raises(EPFail, match=r"'x'.*int32"):
+            opened.run(None, {"x": np.array([1, 2**31])})
+
+
+def test_bounds_of_slice_beyond_int32_mean_the_end(session):
+    text = "g (float[5] x, int64[1] s, int64[1] e) => (float[k] y) { y = Slice(x, s, e) }"
+    with session(text) as opened:
+        feeds = {"x": np.arange(5, dtype=np.float32), "s": np.array([2]), "e": np.array([2**63 - 1])}
+        assert opened.run(None, feeds)[0].tolist() == [2, 3, 4]
+
+
+def test_runs_at_the_same_time_do_not_mix(session):
+    with session(RELU) as opened, ThreadPoolExecutor(4) as pool:
+        inputs = [np.full((2 + i % 3, 4), i - 8, np.float32) for i in range(64)]
+        results = list(pool.map(lambda x: opened.run(None, {"x": x})[0], inputs))
+    for x, y in zip(inputs, results, strict=True):
+        assert_close(y, np.maximum(x, 0), "exact")
+
+
+def test_known_signatures_run_directly_and_give_the_same(session):
+    x = np.array([[-1, 2, -3, 4]], np.float32)
+    with session(RELU) as opened:
+        first, second = opened.run(None, {"x": x})[0], opened.run(None, {"x": x})[0]
+        assert opened._loaded.direct.refusal is None
+        assert opened._loaded.direct.call({"x": x}, None) is not None
+        assert opened._loaded.direct.call({"x": x.astype(np.float64)}, None) is None
+        assert opened._loaded.direct.call({"x": np.zeros((9, 4), np.float32)}, None) is None
+    assert_close(second, first, "exact")
+    assert not np.shares_memory(first, second)
+
+
+def test_an_output_that_is_bound_is_written_in_place(session):
+    x, y = np.array([[-1, 2, -3, 4]], np.float32), np.zeros((1, 4), np.float32)
+    with session(RELU) as opened:
+        binding = opened.io_binding()
+        binding.bind_cpu_input("x", x)
+        binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(y))
+        for _ in range(3):
+            opened.run_with_iobinding(binding)
+            assert binding.copy_outputs_to_cpu()[0].tolist() == [[0, 2, 0, 4]]
+
+
+def test_a_matrix_product_keeps_float32(session, parse):
+    generator = np.random.default_rng(1)
+    left = generator.standard_normal((64, 64)).astype(np.float32)
+    right = generator.standard_normal((64, 32)).astype(np.float32)
+    with session("g (float[n,64] x, float[64,32] W) => (float[n,32] y) { y = MatMul(x, W) }") as opened:
+        found = opened.run(None, {"x": left, "W": right})[0]
+    assert_close(found, (left.astype(np.float64) @ right).astype(np.float32), "approximate")
+
+
+def test_a_stored_partition_is_restored_and_foreign_bytes_are_refused(view):
+    provider, request = compiled_claim(view, RELU)
+    blob = provider.compile(request).serialize()
+    assert isinstance(blob, bytes)
+    restored = provider.load(blob, request)
+    x, outputs = np.array([[-1, 2, -3, 4]], np.float32), [None]
+    restored.run(restored.plan([x.shape], {}), [x], outputs, {}, new_run_state())
+    assert outputs[0].tolist() == [[0, 2, 0, 4]]
+    assert isinstance(provider.load(blob[:-1], request), Rejection)
+    assert isinstance(OpenVinoExecutionProvider({"num_streams": "2"}).load(blob, request), Rejection)
+
+
+def test_messages_of_openvino_lose_their_paths():
+    text = (
+        "Exception from src/inference/src/cpp/core.cpp:109:\nException from src/frontends/onnx/x.cpp:5:\n"
+        "Check 'a.is_static()' failed at src/core/src/node.cpp:108:\nUnexpected: no dynamic rank\n\n"
+        "Unexpected: no dynamic rank\n"
+    )
+    assert _sdk.stripped(text) == "Unexpected: no dynamic rank"
