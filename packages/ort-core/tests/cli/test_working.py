@@ -212,7 +212,8 @@ def test_profile_shares_add_up_and_the_trace_is_kept(ort, model_path, tmp_path):
 def test_profile_sees_the_nodes_of_the_branch_that_was_taken(ort, model_path, tmp_path):
     (tmp_path / "in.json").write_text(json.dumps({"flag": False, "x": [4.0, 9.0]}))
     data = ort("profile", model_path("branch"), "-i", tmp_path / "in.json", "--json").data
-    assert {row["name"] for row in data["operators"]} == {"If", "Abs", "Sqrt"}
+    seen = {name for row in data["operators"] for name in row["name"].split("+")}  # compiled steps name all they fuse
+    assert seen == {"If", "Abs", "Sqrt"}
 
 
 def test_compile_writes_a_model_that_computes_the_same(ort, model_path, tmp_path):

@@ -32,12 +32,12 @@ def computed(function: Callable[..., Scalar], *arrays: np.ndarray, without: tupl
     target = restricted_target(*without) if without else host_target()
     expression = function(*(element(number, F32) for number in range(len(arrays))))
     nest = ElementwiseNest(1, (NestInput(F32, DENSE),) * len(arrays), ((expression, F32),))
-    symbol, kernel = elementwise_kernel(nest, target)
-    module = compile_module(module_text([kernel]), target)
+    kernel = elementwise_kernel(nest, target)
+    module = compile_module(module_text(kernel.generate(kernel.name)), target)
     result = np.empty_like(arrays[0])
     words = [result.ctypes.data, *(a.ctypes.data for a in arrays), result.size, *(1 for _ in arrays)]
     table = np.array(words, np.int64)
-    steps = np.array([module.address(symbol), table.ctypes.data, 1], np.int64)
+    steps = np.array([module.address(kernel.name), table.ctypes.data, 1], np.int64)
     ThreadPool(1).run(int(steps.ctypes.data), 1)
     return result
 

@@ -28,7 +28,10 @@ CASES: dict[str, tuple[list[NodeProto], list[int | str]]] = {
     "computed product": ([N("Transpose", ["x"], ["t"], perm=[1, 0]), N("MatMul", ["x", "t"], ["y"])], ["N", 24]),
     "normalisation": ([N("LayerNormalization", ["x", "scale"], ["t"]), N("Softmax", ["t"], ["y"])], ["N", 24]),
     "convolution": ([N("Conv", ["x", "kernel"], ["t"], pads=[1, 1, 1, 1]), N("Relu", ["t"], ["y"])], ["N", 3, 7, 8]),
-    "views": ([N("Reshape", ["x", "shape"], ["t"]), N("Concat", ["t", "t"], ["y"], axis=1)], ["N", 24]),
+    "views": (
+        [N("Reshape", ["x", "shape"], ["t"]), N("Concat", ["t", "t"], ["u"], axis=1), N("Neg", ["u"], ["y"])],
+        ["N", 24],
+    ),
     "casts": ([N("Cast", ["x"], ["t"], to=FLOAT), N("Abs", ["t"], ["u"]), N("Cast", ["u"], ["y"], to=HALF)], ["N", 24]),
 }  # fmt: skip
 
