@@ -114,8 +114,8 @@ def read_model(content: bytes, weights: Mapping[str, np.ndarray]) -> Any:
 
     Args:
         content: the model.
-        weights: values for some of its inputs, contiguous, which become constants. Their memory is shared: keep the arrays alive,
-            and unchanged, as long as anything made of the model lives.
+        weights: values for some of its inputs, contiguous, which become constants. Their memory is shared: keep the
+            arrays alive, and unchanged, as long as anything made of the model lives.
 
     Raises:
         SdkError: OpenVINO's frontend does not take it.
@@ -156,6 +156,13 @@ def reshape(model: Any, shapes: Mapping[int, str]) -> None:
 
     given = {model.inputs[index]: openvino.PartialShape(text) for index, text in shapes.items()}
     model.reshape(given)
+
+
+@_in_phase("query")
+def passed_on(model: Any) -> tuple[str, ...]:
+    """Return the outputs that are inputs: OpenVINO merges the two, and does not write an output that is bound."""
+    found = ((each, each.input_value(0).get_node()) for each in model.get_results())
+    return tuple(each.get_friendly_name() for each, source in found if source.get_type_name() == "Parameter")
 
 
 @_in_phase("query")
