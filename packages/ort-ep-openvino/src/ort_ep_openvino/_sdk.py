@@ -206,3 +206,8 @@ def operations(model: Any) -> Sequence[tuple[str, str]]:
         else (each.get_type_name(), "")
         for each in model.get_ordered_ops()
     ]
+
+
+def is_static(compiled: Any) -> bool:  # Any: an openvino.CompiledModel
+    """Return whether all inputs and outputs of a compiled model have fixed sizes."""
+    return all(port.get_partial_shape().is_static for port in (*compiled.inputs, *compiled.outputs))
