@@ -46,6 +46,7 @@ def test_a_node_in_the_middle_that_is_refused_splits_the_claim(view):
         ("Equal", "g (int32[4] x, int32[4] z) => (bool[4] y) { y = Equal(x, z) }", "2\\*\\*24"),
         ("Tile", "g (float[1,2,3,4] x, int64[4] r) => (float[a,b,c,d] y) { y = Tile(x, r) }", "unwritten"),
         ("Identity", "g (float[4] x) => (float[4] y) { y = Identity(x) }", "merges"),
+        ("Max", "g (float[4] x) => (float[4] y) { y = Max(x) }", "merges"),
         ("Cast", "g (float[4] x) => (int32[4] y) { y = Cast<to=6>(x) }", "out of range"),
         (
             "Resize",

@@ -25,6 +25,7 @@ _PLACE = re.compile(
     r"|\bat (?:src|/)[\w/.\-]+:\d+:?\s*|\b(?:src|/)[\w/.\-]+\.(?:cpp|hpp|h):\d+:?\s*"
 )
 _URL = re.compile(r",? ?refer to [^\n]*https?://\S+|https?://\S+")
+_COUNTER = re.compile(r"\b([A-Z][A-Za-z]*)_\d+\b")  # of names that OpenVINO makes up, another in each process
 MAX_MESSAGE = 400  # characters; OpenVINO repeats itself for each layer of its own code
 
 
@@ -37,8 +38,8 @@ class SdkError(Exception):
 
 
 def stripped(text: str) -> str:
-    """Return a message of OpenVINO without places in its source code and repeated lines."""
-    lines = (_URL.sub("", _PLACE.sub("", line)).strip() for line in text.splitlines())
+    """Return a message of OpenVINO without places in its source code, made-up numbers and repeated lines."""
+    lines = (_COUNTER.sub(r"\1", _URL.sub("", _PLACE.sub("", line))).strip() for line in text.splitlines())
     kept = list(dict.fromkeys(line for line in lines if line))
     return " ".join(kept)[:MAX_MESSAGE] or "no message"
 
@@ -113,8 +114,8 @@ def read_model(content: bytes, weights: Mapping[str, np.ndarray]) -> Any:
 
     Args:
         content: the model.
-        weights: values for some of its inputs, which become constants. Their memory is shared: keep the arrays alive,
-            and unchanged, as long as anything made of the model lives.
+        weights: values for some of its inputs, contiguous, which become constants. Their memory is shared: keep the
+            arrays alive, and unchanged, as long as anything made of the model lives.
 
     Raises:
         SdkError: OpenVINO's frontend does not take it.
@@ -145,7 +146,7 @@ class _WritableMemory:
 
 def _claiming_to_be_writable(array: np.ndarray) -> np.ndarray:
     """Return the same memory as a writable array: OpenVINO asks for that, and only reads constants."""
-    return array if array.flags.writeable else np.asarray(_WritableMemory(np.ascontiguousarray(array)))
+    return array if array.flags.writeable else np.asarray(_WritableMemory(array))
 
 
 @_in_phase("read")
@@ -155,6 +156,13 @@ def reshape(model: Any, shapes: Mapping[int, str]) -> None:
 
     given = {model.inputs[index]: openvino.PartialShape(text) for index, text in shapes.items()}
     model.reshape(given)
+
+
+@_in_phase("query")
+def passed_on(model: Any) -> tuple[str, ...]:
+    """Return the outputs that are inputs: OpenVINO merges the two, and does not write an output that is bound."""
+    found = ((each, each.input_value(0).get_node()) for each in model.get_results())
+    return tuple(each.get_friendly_name() for each, source in found if source.get_type_name() == "Parameter")
 
 
 @_in_phase("query")
@@ -198,3 +206,8 @@ def operations(model: Any) -> Sequence[tuple[str, str]]:
         else (each.get_type_name(), "")
         for each in model.get_ordered_ops()
     ]
+
+
+def is_static(compiled: Any) -> bool:  # Any: an openvino.CompiledModel
+    """Return whether all inputs and outputs of a compiled model have fixed sizes."""
+    return all(port.get_partial_shape().is_static for port in (*compiled.inputs, *compiled.outputs))

@@ -65,9 +65,12 @@ def _group_refusal(view: GraphView, group: Sequence[Node], device: str) -> str |
     program = program_of(view, group)
     try:
         model = _sdk.read_model(program.content, program.weights)
+        merged = _sdk.passed_on(model)
         missing = _sdk.unsupported(model, device)
     except _sdk.SdkError as error:
         return f"OpenVINO's ONNX frontend: {error}"
+    if merged:
+        return "it passes an input on unchanged; OpenVINO merges such an input with its output"
     if missing:
         return f"OpenVINO's device {device} does not run {', '.join(missing)}"
     return None

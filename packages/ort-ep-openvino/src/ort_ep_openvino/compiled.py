@@ -46,6 +46,8 @@ class OpenVinoPartition(CompiledPartition):
             (index, narrow) for index, value in enumerate(graph.inputs) if (narrow := narrowing_of(value)) is not None
         )
         self._requests = RequestPoolState(compiled)
+        # With open sizes a request may keep what it was bound to beyond the run, and write there in the next one
+        self._shares_memory = _sdk.is_static(compiled)
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return the shapes of the outputs where they follow from those of the inputs."""
@@ -86,6 +88,9 @@ class OpenVinoPartition(CompiledPartition):
         outputs: list[RuntimeValue],
         run_state: RunState,
     ) -> None:
+        if not self._shares_memory:
+            self._infer_apart(request, arrays, plan, outputs, run_state)
+            return
         tensor = self._tensor
         shared = [shareable(array) for array in arrays]  # a request does not keep its arrays alive: this list does
         for index, array in enumerate(shared):
@@ -101,8 +106,28 @@ class OpenVinoPartition(CompiledPartition):
             elif tuple(found.shape) != planned.shape:
                 raise EPFail(f"output {index} has the shape {list(found.shape)}, expected {list(planned.shape)}")
 
+    def _infer_apart(
+        self,
+        request: Any,
+        arrays: Sequence[np.ndarray],
+        plan: PartitionPlan,
+        outputs: list[RuntimeValue],
+        run_state: RunState,
+    ) -> None:
+        """Run on memory of the request's own, copied in and out."""
+        for index, array in enumerate(arrays):
+            request.set_input_tensor(index, self._tensor(np.ascontiguousarray(array), shared_memory=False))
+        request.infer(share_outputs=True)
+        for index, planned in enumerate(plan.outputs):
+            found = request.get_output_tensor(index).data
+            if planned.shape is not None and found.shape != planned.shape:
+                raise EPFail(f"output {index} has the shape {list(found.shape)}, expected {list(planned.shape)}")
+            outputs[index] = _copied(found, outputs[index], run_state)
+
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         """Offer runs without the session's steps, for models whose output shapes follow from their inputs."""
+        if not self._shares_memory:
+            return Rejection("a size is open: runs copy their inputs and outputs")
         if not all(self._shapes.is_known):
             return Rejection("the shape of an output is only known when it is computed")
         names = [source for source in sources if isinstance(source, str)]

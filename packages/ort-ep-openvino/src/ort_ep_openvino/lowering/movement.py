@@ -70,6 +70,5 @@ MOVEMENT: Mapping[str, Rule] = {
     "Unique": Rule(FLOATS, results=dict.fromkeys(range(1, 4), INT64)),
     "ArgMax": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_inputs,)),
     "ArgMin": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_inputs,)),
-    "NonMaxSuppression": Rule(FLOATS, ports={2: INDICES}, results={0: INT64}),
 }
 """Rules by operator."""

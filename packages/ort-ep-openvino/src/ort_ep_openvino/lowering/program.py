@@ -33,7 +33,7 @@ def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
     constants = {v.name: c for v in border_of(nodes).constants if (c := view.constant(v)) is not None}
     shared = {n: c for n, c in constants.items() if c.dtype in _SHARED and c.nbytes >= INLINE_NBYTES}
     content = view.to_onnx(nodes, weights="inputs", weight_names=frozenset(shared))
-    return Program(content, {name: constant.array() for name, constant in shared.items()})
+    return Program(content, {name: np.ascontiguousarray(constant.array()) for name, constant in shared.items()})
 
 
 def program_of_request(request: CompileRequest) -> Program:

@@ -23,6 +23,7 @@ _WHY_NOT = {
     "Bernoulli": "OpenVINO's random numbers are not those of a seed",
     "Dropout": "a dropout passes its input on; OpenVINO merges the two",
     "If": "its branches are placed on their own",
+    "NonMaxSuppression": "OpenVINO drops boxes whose overlap is the threshold itself",
     "Loop": "its body is placed on its own",
     "Scan": "its body is placed on its own",
     "DFT": "OpenVINO's frontend loses the axis of DFT",

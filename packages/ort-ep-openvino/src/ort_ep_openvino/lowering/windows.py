@@ -35,7 +35,7 @@ WINDOWS: Mapping[str, Rule] = {
     "Conv": Rule(FLOATS),
     "ConvTranspose": Rule(FLOATS),
     "AveragePool": Rule(FLOATS),
-    "MaxPool": Rule(FLOATS, results={1: INT64}),
+    "MaxPool": Rule(FLOATS, results={1: INT64}, conditions=(without_attributes(ceil_mode=0),)),
     "LpPool": Rule(FLOATS),
     "GlobalAveragePool": Rule(FLOATS),
     "GlobalMaxPool": Rule(FLOATS),
