@@ -94,7 +94,7 @@ def test_runs_at_the_same_time_do_not_mix(session):
 
 def test_known_signatures_run_directly_and_give_the_same(session):
     x = np.array([[-1, 2, -3, 4]], np.float32)
-    with session(RELU) as opened:
+    with session("g (float[1, 4] x) => (float[1, 4] y) { y = Relu(x) }") as opened:
         first, second = opened.run(None, {"x": x})[0], opened.run(None, {"x": x})[0]
         assert opened._loaded.direct.refusal is None
         assert opened._loaded.direct.call({"x": x}, None) is not None

@@ -116,7 +116,7 @@ class OpenVinoPartition(CompiledPartition):
     ) -> None:
         """Run on memory of the request's own, copied in and out."""
         for index, array in enumerate(arrays):
-            request.set_input_tensor(index, self._tensor(np.ascontiguousarray(array), shared_memory=False))
+            request.set_input_tensor(index, self._tensor(array.copy(order="C"), shared_memory=False))
         request.infer(share_outputs=True)
         for index, planned in enumerate(plan.outputs):
             found = request.get_output_tensor(index).data
