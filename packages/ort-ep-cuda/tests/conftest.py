@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from emulated_provider import EmulatedCudaProvider
+
 from ort_core.testing.cuda_emulation import find_compiler
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -33,6 +34,14 @@ class HostMemory:
         self._words = np.full(-(-nbytes // 8) + 32, 0xA5A5A5A5A5A5A5A5, np.uint64)
         self.address = -(-self._words.ctypes.data // 256) * 256
         self.nbytes = nbytes
+
+
+_ONE_AT_A_TIME = threading.Lock()  # the emulation keeps its block in variables of the library
+
+
+def _launched(function, grid, block, arguments) -> None:
+    with _ONE_AT_A_TIME:
+        function.launch(grid, block, arguments)
 
 
 class RecordedGraph:
@@ -69,7 +78,7 @@ class EmulatedStream:
         assert all(isinstance(argument, np.generic) for argument in arguments)
         assert max(grid[0], 1) == grid[0]
         assert block[0] * block[1] * block[2] <= 1024
-        self._enqueue(lambda: function.launch(grid, block, list(arguments)))
+        self._enqueue(lambda: _launched(function, grid, block, list(arguments)))
 
     def multiply(self, product: MatrixProduct, a: int, b: int, out: int) -> None:
         def work() -> None:
@@ -115,11 +124,12 @@ class EmulatedStream:
 class EmulatedGpu:
     """The device; counts what it is asked for."""
 
-    def __init__(self, limit: int = 1 << 30, *, refuses_capture: bool = False) -> None:
+    def __init__(self, limit: int = 1 << 30, *, refuses_capture: bool = False, collects: bool = False) -> None:
         self.facts = GpuFacts("emulated", "sm_90", (("emulation", "1"),))
         self.refuses_capture = refuses_capture
         self.launches = self.captures = self.replays = self.allocations = 0
         self.compiled: list[str] = []
+        self.collected: dict[str, Kernel] | None = {} if collects else None
         self._limit = limit
 
     def allocate(self, nbytes: int) -> HostMemory:
@@ -137,13 +147,30 @@ class EmulatedGpu:
     def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, object]:
         missing = [kernel for kernel in kernels if kernel.name not in _COMPILED]
         self.compiled += [kernel.name for kernel in missing]
-        if missing:
-            digest = hashlib.sha256("".join(kernel.name for kernel in missing).encode()).hexdigest()[:16]
-            folder = Path(_FOLDER.name) / digest
-            folder.mkdir(exist_ok=True)
-            source = PREAMBLE + "".join(kernel.source for kernel in missing)
-            _COMPILED.update(emulate(source, [kernel.name for kernel in missing], folder))
+        if self.collected is not None:
+            self.collected.update({kernel.name: kernel for kernel in kernels})
+            return {kernel.name: _Untaught() for kernel in kernels}
+        compile_together(missing)
         return {kernel.name: _COMPILED[kernel.name] for kernel in kernels}
+
+
+class _Untaught:
+    """Stands for a kernel while kernels are only collected."""
+
+    def launch(self, grid, block, arguments) -> None:
+        """Do nothing."""
+
+
+def compile_together(kernels: Sequence[Kernel]) -> None:
+    """Compile kernels by one call of the compiler, which costs more than most kernels do."""
+    kernels = [kernel for kernel in kernels if kernel.name not in _COMPILED]
+    if not kernels:
+        return
+    digest = hashlib.sha256("".join(kernel.name for kernel in kernels).encode()).hexdigest()[:16]
+    folder = Path(_FOLDER.name) / digest
+    folder.mkdir(exist_ok=True)
+    source = PREAMBLE + "".join(kernel.source for kernel in kernels)
+    _COMPILED.update(emulate(source, [kernel.name for kernel in kernels], folder))
 
 
 def _array(view: TensorView, address: int) -> np.ndarray:

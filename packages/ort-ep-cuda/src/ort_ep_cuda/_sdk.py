@@ -7,7 +7,7 @@ from typing import Any
 
 from ort_core.plugin import Available, Unavailable
 
-_INSTALL = "pip install ort-ep-cuda (CUDA 13) or ort-ep-cuda12 (CUDA 12)"
+_INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, cupy-cuda12x in place of cupy-cuda13x"
 _TOOLKIT = "pip install 'ort-ep-cuda[toolkit]', or install the CUDA toolkit"
 _CUDNN = "pip install 'ort-ep-cuda[cudnn]'"
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
@@ -20,6 +20,13 @@ def cupy() -> Any:  # Any: CuPy has no types
     import cupy  # here, and not above: loading it is for those who run on a GPU
 
     return cupy
+
+
+def cupyx() -> Any:  # Any: as above
+    """Return CuPy's extensions."""
+    import cupyx
+
+    return cupyx
 
 
 def cublas() -> Any:  # Any: as above
@@ -55,8 +62,9 @@ def find_device() -> Available | Unavailable:
         return Unavailable(f"NVRTC, which compiles kernels, cannot be loaded: {error}", _TOOLKIT)
     name = runtime.getDeviceProperties(0)["name"].decode()
     return Available(
-        f"{name}; driver for CUDA {_version(runtime.driverGetVersion())}, runtime {_version(runtime.runtimeGetVersion())}, "
-        f"NVRTC {version[0]}.{version[1]}, CuPy {library.__version__}; {count} device(s)"
+        f"{name}; driver for CUDA {_version(runtime.driverGetVersion())}, "
+        f"runtime {_version(runtime.runtimeGetVersion())}, NVRTC {version[0]}.{version[1]}, "
+        f"CuPy {library.__version__}; {count} device(s)"
     )
 
 
@@ -69,7 +77,11 @@ def _explained(runtime: Any, error: RuntimeError) -> Unavailable:  # Any: CuPy h
     if not driver:
         return Unavailable("there is no NVIDIA driver on this machine", "install the driver of your GPU")
     if driver // 1000 < wanted // 1000:
-        remedy = "update the driver, or pip install ort-ep-cuda12" if wanted >= 13000 else "update the driver"
+        remedy = (
+            "update the driver, or install cupy-cuda12x in place of cupy-cuda13x"
+            if wanted >= 13000
+            else "update the driver"
+        )
         return Unavailable(
             f"the driver supports CUDA {_version(driver)}, older than CUDA {_version(wanted)} of the installed CuPy",
             remedy,

@@ -89,7 +89,8 @@ class CudaPartition(CompiledPartition):
                 if owner is plan:
                     del self._idle[ticket]
                     return slot
-        before_capture = self._options.min_num_runs_before_cuda_graph_capture
+        # libraries choose engines and take memory in a first run, which nothing may do within a capture
+        before_capture = max(1, self._options.min_num_runs_before_cuda_graph_capture)
         constants = {number: memory.address for number, memory in plan.constants.items()}
         return RunSlotState(
             self._gpu,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_core.plugin import AllocationLimitExceeded, EPFail
 from ort_ep_cuda import _sdk
-from ort_ep_cuda.gpu import Function, GpuFacts, Graph, GpuStream, Memory
+from ort_ep_cuda.gpu import Function, GpuFacts, GpuStream, Graph, Memory
 from ort_ep_cuda.kernel_cache import KernelCache
 from ort_ep_cuda.libraries import ConvolutionPlans, multiply
 from ort_ep_cuda.lowering.program import Convolution, Kernel, MatrixProduct
@@ -134,9 +134,7 @@ class CupyGpu:
 
     def pinned(self, nbytes: int) -> np.ndarray:
         """Return page-locked bytes."""
-        import cupyx
-
-        return cupyx.empty_pinned(nbytes, np.uint8) if nbytes else np.zeros(0, np.uint8)
+        return _sdk.cupyx().empty_pinned(nbytes, np.uint8) if nbytes else np.zeros(0, np.uint8)
 
     def stream(self) -> GpuStream:
         """Return a stream that does not wait for the default one, or the caller's."""

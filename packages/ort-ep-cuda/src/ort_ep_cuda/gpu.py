@@ -1,4 +1,4 @@
-"""What a compiled partition asks of a GPU: memory, streams, functions, graphs, library calls. CuPy's stands in cupy_gpu."""
+"""What a compiled partition asks of a GPU: memory, streams, functions, graphs, library calls."""
 
 from __future__ import annotations
 

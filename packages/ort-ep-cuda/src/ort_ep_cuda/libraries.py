@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ _DEFAULT_ALGORITHM = -1
 
 
 def multiply(handle: int, stream: int, product: MatrixProduct, addresses: tuple[int, int, int], use_tf32: bool) -> None:
-    """Enqueue a product. cuBLAS counts columns first: the rows of ``out`` are the columns of its transpose ``b' a'``."""
+    """Enqueue a product. cuBLAS counts columns first: what it computes is the transpose, ``b' a'``."""
     cublas = _sdk.cublas()
     cublas.setStream(handle, stream)
     a, b, out = product.a, product.b, product.out
@@ -89,19 +90,19 @@ class ConvolutionPlans:
             compute_data_type=cudnn.data_type.FLOAT,
         )  # fmt: skip
         x, weights, out = (_planar(view.shape) for view in (convolution.x, convolution.weights, convolution.out))
-        image = graph.tensor(name="x", dim=x, stride=dense_strides(x), data_type=kind)
-        filters = graph.tensor(name="weights", dim=weights, stride=dense_strides(weights), data_type=kind)
+        image = graph.tensor(name="x", dim=list(x), stride=list(dense_strides(x)), data_type=kind)
+        filters = graph.tensor(name="weights", dim=list(weights), stride=list(dense_strides(weights)), data_type=kind)
         result = graph.conv_fprop(
             image=image, weight=filters, pre_padding=_lifted(convolution.pads_before, 0),
             post_padding=_lifted(convolution.pads_after, 0), stride=_lifted(convolution.strides, 1),
             dilation=_lifted(convolution.dilations, 1),
         )  # fmt: skip
-        result.set_output(True).set_data_type(kind).set_dim(out).set_stride(dense_strides(out))
-        if not self._options.use_tf32 and convolution.x.dtype is DataType.FLOAT:
-            graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
+        result.set_output(True).set_data_type(kind).set_dim(list(out)).set_stride(list(dense_strides(out)))
         graph.validate()
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        if not self._options.use_tf32 and convolution.x.dtype is DataType.FLOAT:
+            graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
         graph.check_support()
         is_exhaustive = self._options.cudnn_conv_algo_search == "EXHAUSTIVE"
         policy = cudnn.build_plan_policy.ALL if is_exhaustive else cudnn.build_plan_policy.HEURISTICS_CHOICE
@@ -111,15 +112,15 @@ class ConvolutionPlans:
 
 def _without_buffers(convolution: Convolution) -> Convolution:
     """Return the convolution as a key: equal sizes and strides share a plan, wherever their tensors lie."""
-    from dataclasses import replace
-
-    x, weights, out = (replace(view, buffer=0, offset=0) for view in (convolution.x, convolution.weights, convolution.out))
+    x, weights, out = (
+        replace(view, buffer=0, offset=0) for view in (convolution.x, convolution.weights, convolution.out)
+    )
     return replace(convolution, x=x, weights=weights, out=out)
 
 
-def _planar(shape: Shape) -> list[int]:
+def _planar(shape: Shape) -> Shape:
     """cuDNN wants two axes of space at least: one of a single place is added."""
-    return [*shape[:2], 1, *shape[2:]] if len(shape) == 3 else list(shape)
+    return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
 
 
 def _lifted(numbers: Shape, neutral: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Elementwise operators: their one meaning from ``ort_core.loops``, over lazy tensors, so that chains become one kernel."""
+"""Elementwise operators: their meanings from ``ort_core.loops`` over lazy tensors, so that chains become one kernel."""
 
 from __future__ import annotations
 

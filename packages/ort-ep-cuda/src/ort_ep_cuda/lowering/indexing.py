@@ -8,6 +8,7 @@ from ort_core.plugin.ir import Node
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
 from ort_ep_cuda.lowering.preamble import STORAGE
+from ort_ep_cuda.lowering.program import Argument
 from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
 from ort_ep_cuda.lowering.views import TensorView
 
@@ -140,20 +141,18 @@ def _add(
     reads: list[TensorView],
     out: TensorView,
     count: int,
-    sizes: tuple[object, ...],
+    sizes: tuple[Argument, ...],
     names: str = _AXIS_SIZES,
 ) -> None:
     if not count:
         return
     first = "data" if prefix.startswith("gather") else "updates"
     texts = {"T": STORAGE[out.dtype], "I": STORAGE[element_type(facts.value(1))]}
-    parameters = (
-        f"const @T@* {first}, const @I@* indices, @T@* out, {names}, int* status, int node, long long count"
-    )
+    parameters = f"const @T@* {first}, const @I@* indices, @T@* out, {names}, int* status, int node, long long count"
     kernel = filled(prefix, parameters, body, texts)
     status, number = facts.builder.check(facts.node)
     arguments = (*pointers(*reads, out), *sizes, status, number)
-    facts.builder.add(launch_elements(kernel, count, arguments, reads, [out]))  # type: ignore[arg-type]  # sizes are numpy's int64
+    facts.builder.add(launch_elements(kernel, count, arguments, reads, [out]))
 
 
 def refuse_one_hot(node: Node) -> str | None:
@@ -185,4 +184,3 @@ def lower_one_hot(facts: LoweredNode) -> None:
     kernel = filled("one_hot", parameters, _ONE_HOT, texts)
     arguments = (*pointers(indices, values, out), *numbers(math.prod(indices.shape[axis:]), depth))
     facts.builder.add(launch_elements(kernel, out.size, arguments, [indices, values], [out]))
-

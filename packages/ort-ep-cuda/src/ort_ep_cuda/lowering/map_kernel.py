@@ -15,7 +15,7 @@ import numpy as np
 
 from ort_core.plugin.loops import Scalar, print_expression
 from ort_ep_cuda.lowering.preamble import STORAGE
-from ort_ep_cuda.lowering.program import Kernel, Launch, Pointer
+from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
 from ort_ep_cuda.lowering.views import TensorView, collapse
 
 THREADS = 256  # 128 to 512 differ by a few per cent on current devices
@@ -38,7 +38,7 @@ def launch_map(root: Scalar, operands: Sequence[TensorView], out: TensorView) ->
     numbers = [out.size, *sizes[1:]] if "strided" in kinds else [out.size]
     for kind, view in zip(kinds, strides, strict=True):
         numbers += view if kind == "strided" else ()
-    arguments = (*(Pointer.of(view) for view in views), *(np.int64(number) for number in numbers))
+    arguments: tuple[Argument, ...] = (*map(Pointer.of, views), *map(np.int64, numbers))
     blocks = min(max(1, -(-out.size // THREADS)), MAXIMUM_BLOCKS)
     reads = tuple(view.buffer for view in operands)
     return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, reads, (out.buffer,))

@@ -158,9 +158,7 @@ def lower_pad(facts: LoweredNode) -> None:
     for number, axis in enumerate(axes if axes is not None else range(rank)):
         count = len(axes) if axes is not None else rank
         before[axis_of(axis, rank)], after[axis_of(axis, rank)] = given[number], given[number + count]
-    out = facts.builder.result(
-        facts.output, tuple(s + b + a for s, b, a in zip(x.shape, before, after, strict=True))
-    )
+    out = facts.builder.result(facts.output, tuple(s + b + a for s, b, a in zip(x.shape, before, after, strict=True)))
     facts.builder.stored(_padding(facts, x.dtype, out.shape), out)
     inside = out
     for axis in range(rank):

@@ -44,7 +44,7 @@ _REAL = rows.refuse_real
 _NORM = rows.refuse_norm
 _PLAIN: Mapping[str, Operator] = {
     **{name: Operator(rows.lower_reduction, rows.refuse_reduction, (1,)) for name in rows.REDUCTIONS},
-    "GlobalAveragePool": Operator(rows.lower_global_pool, _REAL), "GlobalMaxPool": Operator(rows.lower_global_pool, _REAL),
+    **{name: Operator(rows.lower_global_pool, _REAL) for name in ("GlobalAveragePool", "GlobalMaxPool")},
     "Softmax": Operator(rows.lower_softmax, _REAL), "LogSoftmax": Operator(rows.lower_softmax, _REAL),
     "LayerNormalization": Operator(rows.lower_layer_norm, _NORM),
     "RMSNormalization": Operator(rows.lower_rms_norm, _NORM),

@@ -76,9 +76,7 @@ def lower_top_k(facts: LoweredNode) -> None:
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     values_out, places_out = facts.node.outputs
     values = facts.builder.result(values_out, shape) if values_out else facts.builder.temporary(x.dtype, shape)
-    places = (
-        facts.builder.result(places_out, shape) if places_out else facts.builder.temporary(DataType.INT64, shape)
-    )
+    places = facts.builder.result(places_out, shape) if places_out else facts.builder.temporary(DataType.INT64, shape)
     order = "descending" if facts.node.int_attribute("largest", 1) else "ascending"
     _select(facts, x, axis, k, order, places, values)
 
@@ -174,7 +172,9 @@ def lower_triangle(facts: LoweredNode) -> None:
     if not out.size:
         return
     texts = {"T": STORAGE[x.dtype], "C": STORAGE[compute_type(x.dtype)]}
-    parameters = "const @T@* x, @T@* out, long long rows, long long columns, long long k, long long upper, long long count"
+    parameters = (
+        "const @T@* x, @T@* out, long long rows, long long columns, long long k, long long upper, long long count"
+    )
     kernel = filled("triangle", parameters, _TRIANGLE, texts)
     sizes = numbers(x.shape[-2], x.shape[-1], k, facts.node.int_attribute("upper", 1))
     facts.builder.add(launch_elements(kernel, out.size, (*pointers(x, out), *sizes), [x], [out]))

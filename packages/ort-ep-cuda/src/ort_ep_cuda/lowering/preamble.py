@@ -66,7 +66,7 @@ __device__ __forceinline__ long long ort_index(long long index, long long size, 
 }
 """
 )
-"""Device functions of all kernels. ``ort_index`` counts negative indices from the end; one outside is noted, not used."""
+"""Device functions of all kernels. ``ort_index`` counts negative indices from the end; it notes one that is outside."""
 
 
 def compute_type(dtype: DataType) -> DataType:

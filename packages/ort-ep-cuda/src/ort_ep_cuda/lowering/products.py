@@ -30,7 +30,11 @@ def lower_matmul(facts: LoweredNode) -> None:
     left = a if len(a.shape) > 1 else _with_axis(a, 0)
     right = b if len(b.shape) > 1 else _with_axis(b, 1)
     batch = broadcast(left.shape[:-2], right.shape[:-2])
-    shape = (*batch, *((left.shape[-2],) if len(a.shape) > 1 else ()), *((right.shape[-1],) if len(b.shape) > 1 else ()))
+    shape = (
+        *batch,
+        *((left.shape[-2],) if len(a.shape) > 1 else ()),
+        *((right.shape[-1],) if len(b.shape) > 1 else ()),
+    )
     out = facts.builder.result(facts.output, shape)
     multiply(facts, left, right, TensorView.dense(out.buffer, out.dtype, (*batch, left.shape[-2], right.shape[-1])))
 
@@ -140,9 +144,7 @@ def lower_convolution(facts: LoweredNode) -> None:
         _define_sum(facts, out, along_axis(facts.tensor(2), shape, 1))
 
 
-def window_pads(
-    node: Node, sizes: Sequence[int], extent: Sequence[int], strides: Sequence[int]
-) -> tuple[Shape, Shape]:
+def window_pads(node: Node, sizes: Sequence[int], extent: Sequence[int], strides: Sequence[int]) -> tuple[Shape, Shape]:
     """Return how far windows reach beyond each side of the space: ``pads``, or computed as ``auto_pad`` says."""
     mode = node.string_attribute("auto_pad", "NOTSET")
     space = len(sizes)

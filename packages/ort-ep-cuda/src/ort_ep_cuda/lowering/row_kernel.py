@@ -19,7 +19,7 @@ from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, lift, print_expression
 from ort_ep_cuda.lowering.map_kernel import coordinates, index_type, named, reach
 from ort_ep_cuda.lowering.preamble import STORAGE
-from ort_ep_cuda.lowering.program import Kernel, Launch, Pointer
+from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
 from ort_ep_cuda.lowering.views import Shape, TensorView, collapse
 
 ROW_LENGTH = 1000
@@ -67,7 +67,7 @@ def launch_rows(
     numbers = [rows, columns, *row_sizes[1:], *column_sizes[1:]]
     numbers += [s for strides in (*row_strides, *column_strides) for s in strides]
     grid, block = _shape_of_launch(rows, columns, is_by_thread)
-    arguments = (*(Pointer.of(view) for view in views), *(np.int64(number) for number in numbers))
+    arguments: tuple[Argument, ...] = (*map(Pointer.of, views), *map(np.int64, numbers))
     return Launch(kernel, grid, block, arguments, tuple(v.buffer for v in operands), (out.buffer,))
 
 

@@ -92,7 +92,7 @@ def _mapped(x: LazyTensor, op_type: str) -> LazyTensor:
         "ReduceL1": lambda v: unary("abs", v), "ReduceL2": lambda v: unary("abs", v), "ReduceLogSum": log,
         "ReduceSumSquare": lambda v: v * v,
     }  # fmt: skip
-    return combine([x], lambda roots: functions.get(op_type, lambda v: v)(roots[0]), x.dtype)
+    return combine([x], lambda roots: functions.get(op_type, _same)(roots[0]), x.dtype)
 
 
 def _simple(combine_by: str, before: Callable[[Scalar], Scalar], after: Callable[[Scalar], Scalar]) -> Values:

@@ -48,11 +48,11 @@ def launch_elements(
     )
 
 
-def pointers(*views: TensorView) -> tuple[Pointer, ...]:
+def pointers(*views: TensorView) -> tuple[Argument, ...]:
     """Return the addresses of views."""
     return tuple(Pointer.of(view) for view in views)
 
 
-def numbers(*values: int) -> tuple[np.int64, ...]:
+def numbers(*values: int) -> tuple[Argument, ...]:
     """Return sizes as arguments."""
     return tuple(np.int64(value) for value in values)

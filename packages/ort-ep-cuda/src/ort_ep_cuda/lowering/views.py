@@ -1,4 +1,4 @@
-"""TensorView: a tensor as strides over a buffer. Transposes, slices, broadcasts and splits change the view, not bytes."""
+"""TensorView: a tensor as strides over a buffer. Transposes, slices, broadcasts and splits change the view only."""
 
 from __future__ import annotations
 
@@ -36,15 +36,12 @@ class TensorView:
         """Whether the elements lie one behind the other in row-major order."""
         expected = dense_strides(self.shape)
         return self.size == 0 or all(
-            size == 1 or found == wanted
-            for size, found, wanted in zip(self.shape, self.strides, expected, strict=True)
+            size == 1 or found == wanted for size, found, wanted in zip(self.shape, self.strides, expected, strict=True)
         )
 
     def permuted(self, order: Sequence[int]) -> TensorView:
         """Return the view with its axes in another order."""
-        return replace(
-            self, shape=tuple(self.shape[a] for a in order), strides=tuple(self.strides[a] for a in order)
-        )
+        return replace(self, shape=tuple(self.shape[a] for a in order), strides=tuple(self.strides[a] for a in order))
 
     def sliced(self, axis: int, start: int, step: int, size: int) -> TensorView:
         """Return ``size`` places of an axis from ``start`` on, each ``step`` further."""

@@ -43,13 +43,13 @@ def lower_pool(facts: LoweredNode) -> None:
     extent = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
     before, after = window_pads(facts.node, x.shape[2:], extent, strides)
     is_ceiled = facts.node.int_attribute("ceil_mode", 0) == 1
-    sizes = [
-        _pooled(x.shape[2 + a], before[a], after[a], extent[a], strides[a], is_ceiled) for a in range(space)
-    ]
+    sizes = [_pooled(x.shape[2 + a], before[a], after[a], extent[a], strides[a], is_ceiled) for a in range(space)]
     out = facts.builder.result(facts.output, (*x.shape[:2], *sizes))
     if not out.size:
         return
-    per_axis = [(x.shape[2 + a], sizes[a], window[a], strides[a], dilations[a], before[a], after[a]) for a in range(space)]
+    per_axis = [
+        (x.shape[2 + a], sizes[a], window[a], strides[a], dilations[a], before[a], after[a]) for a in range(space)
+    ]
     declared = ", ".join(f"long long {name}{a}" for a in range(space) for name in _NUMBERS_OF_AXIS)
     parameters = f"const @T@* x, @T@* out, {declared}, long long count"
     kernel = filled("pool", parameters, _pool_body(facts.node, space), _types(x.dtype))
@@ -216,4 +216,3 @@ def _nearest(node: Node, at: np.ndarray) -> np.ndarray:
         "ceil": np.ceil(at),
     }  # fmt: skip
     return rounded[mode].astype(np.int64)
-
