@@ -12,8 +12,7 @@ import pytest
 from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 
-import ort_core as ort
-from ort_core.plugin import Unavailable
+from ort_core.plugin import AllocationLimitExceeded, InvalidArgument, Unavailable
 from ort_core.plugin.cache import ArtefactCache
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.kernel_cache import KernelCache
@@ -101,7 +100,7 @@ def test_float32_means_float32_unless_asked_otherwise() -> None:
     ],
 )
 def test_an_option_that_cannot_be_honoured_is_refused_by_name(given, words) -> None:
-    with pytest.raises(ort.InvalidArgument, match=words):
+    with pytest.raises(InvalidArgument, match=words):
         CudaExecutionProvider(given)
 
 
@@ -170,7 +169,7 @@ def test_threads_share_a_session(gpu) -> None:
 
 def test_an_index_out_of_range_is_an_error_that_names_the_node(gpu) -> None:
     session = session_of("g (float[3,4] x, int64[2] i) => (float[2,4] y) { y = Gather(x, i) }")
-    with pytest.raises(ort.InvalidArgument, match=r"Gather.*out of range"):
+    with pytest.raises(InvalidArgument, match=r"Gather.*out of range"):
         session.run(None, {"x": X, "i": np.array([0, 7])})
     found = session.run(None, {"x": X, "i": np.array([-1, 0])})[0]
     np.testing.assert_array_equal(found, X[[-1, 0]])
@@ -179,7 +178,7 @@ def test_an_index_out_of_range_is_an_error_that_names_the_node(gpu) -> None:
 def test_too_little_memory_is_an_error_that_says_how_much() -> None:
     EmulatedCudaProvider.device = EmulatedGpu(limit=1000)
     session = session_of("g (float[N,4] x) => (float[N,4] y) { y = Neg(x) }")
-    with pytest.raises(ort.AllocationLimitExceeded, match="16000 bytes"):
+    with pytest.raises(AllocationLimitExceeded, match="16000 bytes"):
         session.run(None, {"x": np.ones((1000, 4), np.float32)})
 
 
