@@ -66,10 +66,10 @@ def test_provider_that_computes_in_fewer_bits_is_caught_by_the_precision_of_ever
 
 
 def test_plugin_that_loads_its_sdk_on_import_is_caught(install):
-    install("liar_with_sdk", PLUGIN.format(extra="import sklearn", body="pass"))
+    install("liar_with_sdk", PLUGIN.format(extra="import hypothesis", body="pass"))
     finding = _run("contract/importing_the_plugin_loads_no_sdk")
     assert finding.outcome is Outcome.BROKEN
-    assert "sklearn" in finding.detail
+    assert "hypothesis" in finding.detail
 
 
 def test_plugin_on_disk_that_loads_nothing_is_not_accused(install):

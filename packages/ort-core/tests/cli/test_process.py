@@ -30,10 +30,11 @@ def call(*arguments, **keywords):
     return subprocess.run([*ORT, *map(str, arguments)], capture_output=True, text=True, timeout=120, **keywords)
 
 
-def test_version_and_help_are_printed_without_loading_onnx_or_numpy():
+def test_version_and_help_are_printed_without_loading_onnx_or_numpy_when_no_plugin_may_bring_commands():
     assert call("--version").stdout == f"ort-core {__version__}\n"
     code = (
         "import sys; from typer.testing import CliRunner; from ort_core.cli.app import build_app; "
+        "from ort_core.cli import plugin_commands; plugin_commands.has_foreign_plugins = lambda: False; "
         "result = CliRunner().invoke(build_app(), ['--help']); "
         "heavy = {'onnx', 'numpy', 'ml_dtypes', 'psutil', 'ort_core.environment'} & set(sys.modules); "
         "assert result.exit_code == 0 and not heavy, heavy"
@@ -61,15 +62,25 @@ def test_json_output_is_pure_when_stderr_has_warnings(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_quietly_with_130(tmp_path):
     save_model(model_of(ENDLESS), tmp_path / "endless.onnx")
-    process = subprocess.Popen([*ORT, "run", tmp_path / "endless.onnx"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 60
-    while not _has_loaded(process.pid) and time.monotonic() < deadline:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.2)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    command = [*ORT, "run", tmp_path / "endless.onnx"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=_heed_interrupts) as process:
+        try:
+            deadline = time.monotonic() + 60
+            while not _has_loaded(process.pid) and time.monotonic() < deadline:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.2)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, err
     assert b"Traceback" not in err
+
+
+def _heed_interrupts():
+    """Undo what a shell does to jobs in the background: they ignore SIGINT, and so do their children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _has_loaded(pid):

@@ -60,14 +60,15 @@ def rows(
 
 def call(function: Emitter, name: str, words: Sequence[int], pool: ThreadPool, target: Target) -> None:
     """Compile and call a kernel with an argument table."""
-    module = _compiled(module_text([function]), target)
+    module = compiled(module_text([function]), target)
     table = np.array(words, np.int64)
     steps = np.array([module.address(name), table.ctypes.data, 1], np.int64)
     pool.run(int(steps.ctypes.data), 1)
 
 
 @functools.cache
-def _compiled(text: str, target: Target) -> CompiledModule:
+def compiled(text: str, target: Target) -> CompiledModule:
+    """Compile a module once for all tests of it."""
     return compile_module(text, target)
 
 

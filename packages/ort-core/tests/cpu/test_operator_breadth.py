@@ -28,7 +28,7 @@ Feeds = Mapping[str, np.ndarray]
 @pytest.fixture(autouse=True)
 def every_node_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile groups of one node, too; a node that is refused, or falls back, fails the test."""
-    monkeypatch.setattr(partition, "_pays", lambda group: True)
+    monkeypatch.setattr(partition, "_pays", lambda group, context: True)
 
     def refuse(self: partition._LazyKernels, *arguments: object) -> None:
         raise AssertionError(f"{[node.op_type for node in self._graph.nodes]} ran by reference kernels")

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering, computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
@@ -50,6 +51,10 @@ HEAVY = frozenset(
         "Softmax",
         "LayerNormalization",
         "FusedMatMul",
+        "MultiHeadAttention",
+        "Attention",
+        "GroupQueryAttention",
+        "RotaryEmbedding",
         "Gelu",
         "Erf",
         "Exp",
@@ -63,6 +68,20 @@ HEAVY = frozenset(
         "TreeEnsemble",
         "TreeEnsembleClassifier",
         "TreeEnsembleRegressor",
+        "QuantizeLinear",
+        "QLinearConv",
+        "ConvInteger",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QLinearMatMul",
+        "QGemm",
+        "DynamicQuantizeLinear",
+        "MatMulNBits",
+        "QLinearAdd",
+        "QLinearMul",
+        "QLinearSigmoid",
+        "QLinearLeakyRelu",
+        "QLinearConcat",
     }
 )
 ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
@@ -208,7 +227,7 @@ class CpuPartition(CompiledPartition):
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
         for node in graph:
-            reason = None if self._is_known(node) else _unsupported(node, self._request.context)
+            reason = None if self._is_known(node) else _unsupported(node, self._request.context, target)
             if reason is not None:
                 self.refusals[node] = reason
         done: list[tuple[tuple[Node, ...], NativeProgram]] = []
@@ -351,7 +370,7 @@ def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tupl
         if value is None or not isinstance(value.type, TensorType) or value.type.shape is None:
             found.append(None)
             continue
-        dtype, shape = tensor_type(value)
+        dtype, shape = stored_type(value)
         concrete = [evaluate(size, sizes) for size in shape]
         found.append(np.broadcast_to(np.empty((), dtype.numpy), concrete))
     return tuple(found)
@@ -363,14 +382,17 @@ def _generated_types(node: Node) -> Collection[DataType]:
     return ML_TYPES | {DataType.DOUBLE} if node.op_type in DOUBLE else ML_TYPES
 
 
-def _unsupported(node: Node, context: EvaluationContext) -> str | None:
+def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str | None:
     if find_rule(node, context) is None:
         return f"{node.op_type} is not generated"
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
-        if value.type.dtype not in _generated_types(node):
+        dtype = value.type.dtype
+        if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in _generated_types(node):
             return f"{value.type.dtype.text} is not generated"
+        if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
+            return "the processor does not convert float16"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):
             tensor_type(value)
@@ -379,12 +401,12 @@ def _unsupported(node: Node, context: EvaluationContext) -> str | None:
     return None
 
 
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and computed_type(value.type.dtype) is DataType.FLOAT
+
+
 def _pays(group: Sequence[Node], context: EvaluationContext) -> bool:
-    floats = [
-        n
-        for n in group
-        if any(isinstance(v.type, TensorType) and v.type.dtype is DataType.FLOAT for v in n.present_outputs())
-    ]
+    floats = [node for node in group if any(map(_is_float, node.present_outputs()))]
     if len(floats) >= MIN_NODES:
         return True
     return any(node.op_type in HEAVY or has_own_meaning(node, context) for node in group)

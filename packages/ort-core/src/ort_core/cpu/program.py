@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -20,10 +21,12 @@ from ort_core.cpu.codegen.code_cache import compiled, compiled_late
 from ort_core.cpu.codegen.emitter import Emitter, module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import LateText
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering, stored_type, tensor_type
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.order import StepOrder
+from ort_core.cpu.output_memory import OutputMemory
+from ort_core.cpu.placement import Placement
 from ort_core.cpu.sizes import SizeProgram, bindings, evaluate, is_bound
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
@@ -42,6 +45,9 @@ WAKING_WORK = 500_000  # estimated work (150 us) below which one thread is done 
 
 class DataError(Exception):
     """A kernel was given data out of bounds; the reference kernels give the precise error."""
+
+
+LARGEST_SIZE = 1 << 58  # bytes or elements; beyond it products of sizes leave 64 bits
 
 
 class SizesDiffer(Exception):
@@ -87,15 +93,22 @@ class NativeProgram:
         self.steps: tuple[Step, ...] = tuple(lowering.steps)
         self._pool = pool
         self._modules, self._addresses = _compile(lowering, lowering.target)
-        self._types = [tensor_type(value) for value in self.inputs]
-        self._out_types = [tensor_type(value) for value in self.outputs]
+        self._types = [stored_type(value) for value in self.inputs]
+        self._out_types = [stored_type(value) for value in self.outputs]
         self._bindings = bindings(self._types)
         self._equal = tuple(lowering.equal)
         self._slots = _Slots(self.steps)
         self._order = StepOrder(self.steps, self._slots.find)
         self._sizes, self._layout = self._argument_layout()
+        self._starts = 8 * np.array(self._layout.starts, np.int64)
+        self._placement = Placement(self._layout.buffers, self._slots.of, len(self.inputs), len(self.outputs))
+        self._declared = SizeProgram(
+            [size for _, shape in self._types for size in shape] + [left - right for left, right in self._equal],
+            [binding.atom for binding in self._bindings],
+        )
         self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
         self._lock = threading.Lock()
+        self.memory = OutputMemory()
 
     def run(
         self, inputs: Sequence[np.ndarray], guard: RunGuard = UNGUARDED, observe: StepObserver | None = None
@@ -136,7 +149,10 @@ class NativeProgram:
         return None if plan is None else plan.bind()
 
     def _plan(self, signature: tuple[tuple[int, ...], ...]) -> ProgramPlan:
-        plan = ProgramPlan(self, self._bind(signature))
+        try:
+            plan = ProgramPlan(self, self._bind(signature))
+        except OverflowError as error:
+            raise SizesDiffer("a size needs more than 64 bits") from error
         with self._lock:
             self._plans[signature] = plan
             if len(self._plans) > MAX_PLANS:
@@ -153,16 +169,20 @@ class NativeProgram:
         try:
             for binding in self._bindings:
                 sizes[binding.atom] = binding.solve(signature[binding.index][binding.axis], sizes)
-            for shape, (_, declared) in zip(signature, self._types, strict=True):
-                for size, expected in zip(shape, declared, strict=True):
-                    if size != evaluate(expected, sizes):
-                        raise SizesDiffer(f"size {size} where {expected} is declared")
-            for left, right in self._equal:
-                if evaluate(left, sizes) != evaluate(right, sizes):
-                    raise SizesDiffer(f"{left} is not {right}")
+            found = [size for shape in signature for size in shape]
+            if self._declared.evaluate(sizes) != found + [0] * len(self._equal):
+                self._explain(signature, sizes)
         except ZeroDivisionError as error:
             raise SizesDiffer("a size divides by zero") from error
         return sizes
+
+    def _explain(self, signature: tuple[tuple[int, ...], ...], sizes: Mapping[str, int]) -> NoReturn:
+        for shape, (_, declared) in zip(signature, self._types, strict=True):
+            for size, expected in zip(shape, declared, strict=True):
+                if size != evaluate(expected, sizes):
+                    raise SizesDiffer(f"size {size} where {expected} is declared")
+        left, right = next(pair for pair in self._equal if evaluate(pair[0], sizes) != evaluate(pair[1], sizes))
+        raise SizesDiffer(f"{left} is not {right}")
 
     def _argument_layout(self) -> tuple[SizeProgram, _Layout]:
         dims: list[KnownDim] = []
@@ -203,13 +223,14 @@ class ProgramPlan:
     """One signature: evaluated sizes, and run states to reuse."""
 
     def __init__(self, program: NativeProgram, sizes: Mapping[str, int]) -> None:
-        values = program._sizes.evaluate(sizes)
-        layout = program._layout
+        table = program._sizes.table(sizes)
+        values, layout, placement = table.tolist(), program._layout, program._placement
         if min(values[layout.slots_at :], default=0) < 0:
             raise SizesDiffer("a size is negative")
         self._program = program
         self.sizes = sizes
-        self._template = np.array(values[: layout.count], np.int64)
+        self._template = table[: layout.count]
+        self._template[placement.constants] += placement.constant_addresses
         slot_sizes = values[layout.slots_at : layout.outputs_at]
         self._offsets, self._arena_nbytes = _cumulative(
             slot_sizes, program._slots.per_thread, program._pool.num_threads
@@ -221,17 +242,15 @@ class ProgramPlan:
         work = values[layout.work_at :]
         self._wanted = _wanted_threads(sum(work))
         self._flags = program._order.flags(work)
-        self._inputs: list[np.ndarray] = [np.empty(0, np.int64)] * len(program.inputs)
-        self._outputs: list[list[np.ndarray]] = [[] for _ in program.outputs]
-        self._arena: list[tuple[np.ndarray, int]] = []
-        self._errors = np.empty(0, np.int64)
+        program.memory.keep(output_nbytes)
+        self._inputs, self._outputs, self._errors = placement.inputs, placement.outputs, placement.errors
+        self._arena = (placement.arena, np.array(self._offsets, np.int64)[placement.arena_slots])
         self._states: deque[_ProgramRunState] = deque()
-        for buffer, positions in layout.buffers.items():
-            self._place(buffer, np.array(positions, np.int64))
 
     def run(self, inputs: Sequence[np.ndarray], observe: StepObserver | None) -> list[np.ndarray]:
         """Run once."""
-        outputs = [np.empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
+        empty = self._program.memory.empty
+        outputs = [empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
         try:
             state = self._states.popleft()
         except IndexError:
@@ -258,19 +277,6 @@ class ProgramPlan:
         """Give the memory of idle runs back; the next run takes some anew."""
         self._states.clear()
 
-    def _place(self, buffer: Buffer, positions: np.ndarray) -> None:
-        if buffer.place is Place.INPUT:
-            self._inputs[buffer.index] = positions
-        elif buffer.place is Place.OUTPUT:
-            self._outputs[buffer.index].append(positions)
-        elif buffer.place is Place.CONSTANT:
-            assert buffer.array is not None
-            self._template[positions] += buffer.array.ctypes.data
-        elif buffer.place is Place.ERROR:
-            self._errors = positions
-        else:
-            self._arena.append((positions, self._offsets[self._program._slots.of(buffer)]))
-
 
 class _ProgramRunState:
     """The argument table, step table and arena of one run; reused by later runs of the same plan."""
@@ -282,13 +288,13 @@ class _ProgramRunState:
         base = -(-self._memory.ctypes.data // ALIGNMENT) * ALIGNMENT
         self._error = np.zeros(1, np.int64)
         self._table = plan._template.copy()
-        for positions, offset in plan._arena:
-            self._table[positions] += base + offset
+        positions, offsets = plan._arena
+        self._table[positions] += base + offsets
         self._table[plan._errors] = self._error.ctypes.data
         start = self._table.ctypes.data
         steps = np.empty((len(program.steps), STEP_WORDS), np.int64)
         steps[:, 0] = program._addresses
-        steps[:, 1] = start + 8 * np.array(program._layout.starts, np.int64)
+        steps[:, 1] = start + program._starts
         steps[:, 2] = plan._flags
         self._steps = steps
         self._steps_address = steps.ctypes.data
@@ -413,6 +419,7 @@ def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
 
     Of ``others``, values that will be there too, those whose sizes are needed become inputs.
     """
+    _check_magnitudes(lowering)
     sizes = list(_sizes_of(lowering))
     known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
     if not all(is_bound(size, known) for size, _ in sizes):
@@ -424,6 +431,16 @@ def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
     for size, node in sizes:
         if not is_bound(size, known):
             raise NotLowered(f"the size {size} is not a size of an input", node)
+
+
+def _check_magnitudes(lowering: Lowering) -> None:
+    """Raise ``NotLowered`` at the first step with a fixed size that no memory has: tables hold 64-bit words."""
+    for step in lowering.steps:
+        counts = [buffer.count * buffer.itemsize for buffer in (*step.reads, *step.writes)]
+        offsets = [argument.offset if isinstance(argument, Pointer) else argument for argument in step.arguments]
+        for size in (*counts, *offsets, step.work):
+            if isinstance(size, int) and abs(size) >= LARGEST_SIZE:
+                raise NotLowered(f"a size of {size} elements or bytes", step.node)
 
 
 def _sizes_of(lowering: Lowering) -> Iterator[tuple[KnownDim, Node | None]]:

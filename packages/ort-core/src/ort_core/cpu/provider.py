@@ -20,8 +20,9 @@ from ort_core.plugin import (
     ThreadOptions,
     Unavailable,
 )
+from ort_core.plugin.ir import DataType
 from ort_core.plugin.kernels import BoundGraph
-from ort_core.plugin.passes import EXTENDED_PASSES
+from ort_core.plugin.passes import EXTENDED_PASSES, AttentionFusion, Level, RulePass
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ FUSIONS = frozenset(
         "BiasSkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "MatMulScaleFusion", "MatMulNBitsFusion",
     }
 )  # fmt: skip
+ATTENTION = RulePass("AttentionFusion", [AttentionFusion(frozenset({DataType.FLOAT}))], Level.EXTENDED)
 
 
 class CpuExecutionProvider(KernelProvider):
@@ -50,7 +52,8 @@ class CpuExecutionProvider(KernelProvider):
     @property
     def fusions(self) -> Sequence[Pass]:
         """The fusions whose operators the compiler lowers; the others would take nodes away from it."""
-        return tuple(each for each in EXTENDED_PASSES if each.name in FUSIONS)
+        passes = (ATTENTION if each.name == ATTENTION.name else each for each in EXTENDED_PASSES)
+        return tuple(each for each in passes if each is ATTENTION or each.name in FUSIONS)
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Compile what lowers to native programs; without llvmlite everything runs by kernels, with a warning."""

@@ -10,6 +10,9 @@ import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from ort_core.plugin.ir import Call, DataType, KnownDim, Symbol, SymbolicDim
 
 Types = Sequence[tuple[DataType, tuple[KnownDim, ...]]]
@@ -113,25 +116,44 @@ class SizeProgram:
     def __init__(self, sizes: Sequence[KnownDim], given: Collection[str] = ()) -> None:
         self._given = frozenset(given)
         self._names: dict[str, str] = {}
-        distinct: dict[KnownDim, str] = {}
+        distinct: dict[KnownDim, int] = {}
         lines: list[str] = []
-        places: list[str] = []
-        for size in sizes:
+        self._fixed = [size if isinstance(size, int) else 0 for size in sizes]
+        self._fixed_words = np.array(self._fixed, np.int64)
+        self._symbolic: list[tuple[int, int]] = []  # (place, number of the distinct expression)
+        for place, size in enumerate(sizes):
             if isinstance(size, int):
-                places.append(str(size))
                 continue
             if size not in distinct:
-                distinct[size] = f"t{len(distinct)}"
-                lines.append(f"    {distinct[size]} = {self._text(size)}")
-            places.append(distinct[size])
+                distinct[size] = len(distinct)
+                lines.append(f"        {self._text(size)},")
+            self._symbolic.append((place, distinct[size]))
         parameters = ", ".join(self._names.values())
-        source = "\n".join([f"def evaluate({parameters}):", *lines, f"    return [{', '.join(places)}]"])
+        source = "\n".join([f"def evaluate({parameters}):", "    return [", *lines, "    ]"])
         scope: dict[str, Callable[..., list[int]]] = {}
         exec(compile(source, "<sizes>", "exec"), {"max": max, "min": min, "broadcast": _broadcast}, scope)
         self._function = scope["evaluate"]
+        columns = np.array(self._symbolic, np.int64).reshape(-1, 2)
+        self._places, self._numbers = columns[:, 0].copy(), columns[:, 1].copy()
 
     def evaluate(self, sizes: Mapping[str, int]) -> list[int]:
         """Return all values under an assignment of the named sizes."""
+        values, found = self._fixed.copy(), self._distinct(sizes)
+        for place, number in self._symbolic:
+            values[place] = found[number]
+        return values
+
+    def table(self, sizes: Mapping[str, int]) -> npt.NDArray[np.int64]:
+        """Return all values as a new array of 64-bit words.
+
+        Raises:
+            OverflowError: a value needs more bits.
+        """
+        values = self._fixed_words.copy()
+        values[self._places] = np.array(self._distinct(sizes), np.int64)[self._numbers]
+        return values
+
+    def _distinct(self, sizes: Mapping[str, int]) -> list[int]:
         return self._function(*[sizes[name] for name in self._names])
 
     def _text(self, size: KnownDim) -> str:

@@ -20,7 +20,7 @@ from ort_core.loops.scalar import (
 )
 
 F32, I32 = DataType.FLOAT, DataType.INT32
-MAX_ULP = {"exp": 2.0, "log": 2.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0}
+MAX_ULP = {"exp": 2.0, "exp2_of_negative": 2.5, "log": 2.0, "tanh": 4.0, "sigmoid": 4.0, "erf": 4.0}
 """The stated maximum errors, in ulp of the result; results below the least normal number may be flushed."""
 
 _LOG2_E = 1.4426950408889634
@@ -46,6 +46,24 @@ def exp(x: Scalar) -> Scalar:
     scaled = bitcast(binary("add", bitcast(y, I32), binary("shl", bitcast(shifted, I32), 23)), F32)
     scaled = select(binary("le", x, _EXP_OVERFLOW), scaled, x + float("inf"))  # NaN stays NaN
     return select(binary("lt", x, _EXP_UNDERFLOW), 0.0, scaled)
+
+
+_EXP2 = (1.3264728e-3, 9.671513e-3, 5.5507336e-2, 2.4022242e-1, 6.931470e-1)  # minimax on [-1/2, 1/2] with 2**0 = 1
+_ROUND_AND_BIAS = 12582912.0 + 127.0  # adding it leaves rint(x) + 127, a float's exponent field, in the lowest bits
+
+
+def exp2_of_negative(x: Scalar) -> Scalar:
+    """``2**x`` for ``x <= 0``, what a softmax needs, in a third of the instructions of ``exp``; NaN for NaN.
+
+    Below -126.5 it is 0: no conversion to integers, and one factor ``2**n``.
+    """
+    bounded = select(binary("lt", x, -127.0), -127.0, x)
+    shifted = bounded + _ROUND_AND_BIAS
+    r = bounded - (shifted - _ROUND_AND_BIAS)
+    p: Scalar = fma(r, _EXP2[0], _EXP2[1])
+    for coefficient in (*_EXP2[2:], 1.0):
+        p = fma(p, r, coefficient)
+    return p * bitcast(binary("shl", bitcast(shifted, I32), 23), F32)
 
 
 _LOG = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1,

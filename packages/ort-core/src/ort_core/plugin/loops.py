@@ -13,7 +13,7 @@ from ort_core.loops.cuda_printer import (
 )
 from ort_core.loops.meanings import MEANINGS, SUPPORTED, ElementMeaning, meaning_of
 from ort_core.loops.numpy_evaluation import evaluate
-from ort_core.loops.polynomials import MAX_ULP, erf, exp, log, sigmoid, tanh
+from ort_core.loops.polynomials import MAX_ULP, erf, exp, exp2_of_negative, log, sigmoid, tanh
 from ort_core.loops.scalar import (
     COMPARISONS,
     Scalar,
@@ -52,6 +52,7 @@ __all__ = [
     "erf",
     "evaluate",
     "exp",
+    "exp2_of_negative",
     "fma",
     "lift",
     "log",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ort_core.passes.base import Level, Pass, PassContext, PassRecordState, PassReport, RulePass
 from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
+from ort_core.passes.fusions.attention import AttentionFusion
 
 __all__ = [
     "EXTENDED_PASSES",
     "STANDARD_FUSIONS",
+    "AttentionFusion",
     "Level",
     "Pass",
     "PassContext",

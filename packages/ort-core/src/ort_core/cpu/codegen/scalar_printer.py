@@ -7,12 +7,14 @@ import struct
 from collections.abc import Callable
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, suffix, vector_type
+from ort_core.cpu.codegen.jit import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import COMPARISONS, Scalar
 
 TYPES = {
     DataType.FLOAT: "float", DataType.DOUBLE: "double", DataType.INT32: "i32", DataType.INT64: "i64",
-    DataType.BOOL: "i1", DataType.UINT8: "i8", DataType.INT8: "i8", DataType.UINT16: "i16", DataType.INT16: "i16",
+    DataType.FLOAT16: "half", DataType.BOOL: "i1",
+    DataType.UINT8: "i8", DataType.INT8: "i8", DataType.UINT16: "i16", DataType.INT16: "i16",
     DataType.UINT32: "i32", DataType.UINT64: "i64",
 }  # fmt: skip
 STORED = {**TYPES, DataType.BOOL: "i8"}
@@ -193,6 +195,11 @@ class ScalarPrinter:
         element = type_ if self._width == 1 else type_[1:-1].partition(" x ")[2]
         lanes = ", ".join([f"{element} {value}"] * self._width)
         return Operand(type_, str(value) if self._width == 1 else f"<{lanes}>")
+
+
+def converts_halves(target: Target) -> bool:
+    """Return whether float16 converts by an instruction; without one LLVM calls a library that need not be there."""
+    return target.has("f16c") or target.triple.startswith(("aarch64", "arm64"))
 
 
 def integer_range(dtype: DataType) -> tuple[int, int]:

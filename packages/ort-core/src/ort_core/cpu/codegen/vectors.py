@@ -5,7 +5,7 @@ Masked access is what keeps a tail inside its tensor: a lane that is off touches
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, suffix, vector_type
 
@@ -40,6 +40,25 @@ def store_vector(emitter: Emitter, value: Operand, address: Operand, mask: Opera
     function = f"llvm.masked.store.{suffix(value.type)}.p0"
     emitter.declarations[f"declare void @{function}({value.type}, ptr, i32, {mask.type})"] = None
     emitter.call_void(function, value, address, Operand("i32", "4"), mask)
+
+
+def each_vector(emitter: Emitter, count: Operand, width: int, body: Callable[[Operand, Operand | None], None]) -> None:
+    """Emit the body for every whole vector of ``count`` elements, then with a mask for the rest of them."""
+    whole = emitter.sub(count, emitter.urem(count, width))
+    with emitter.loop(0, whole, width, unroll=False, hint="j") as j:
+        body(j, None)
+    with emitter.when(emitter.compare("slt", whole, count)):
+        body(whole, lane_mask(emitter, emitter.sub(count, whole), width))
+
+
+def copy_row(emitter: Emitter, width: int, source: Operand, target: Operand, count: Operand) -> None:
+    """Copy ``count`` floats."""
+
+    def copy(j: Operand, mask: Operand | None) -> None:
+        value = load_vector(emitter, emitter.element(source, j), width, mask)
+        store_vector(emitter, value, emitter.element(target, j), mask)
+
+    each_vector(emitter, count, width, copy)
 
 
 def shuffle(emitter: Emitter, left: Operand, right: Operand, lanes: Sequence[int]) -> Operand:

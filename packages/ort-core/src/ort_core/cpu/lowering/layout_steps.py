@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,13 @@ def kernel_text(
     """Return a kernel that is written when it is needed; ``facts`` say all that its text depends on."""
     late = late_text(prefix, facts, generate, is_vectorised=is_vectorised)
     return KernelText(late.name, late)
+
+
+def text_kernel(prefix: str, generate: Callable[[str], str]) -> KernelText:
+    """Return a kernel of a whole module's text, written now; its name is the digest of that text."""
+    text = generate("$name")
+    name = f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return KernelText(name, text.replace("$name", name))
 
 
 def _emit_transpose(

@@ -6,8 +6,9 @@ somebody needs them in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from ort_core.cpu.lowering.pending import (
     PendingAnchor,
     PendingContents,
     PendingElementwise,
+    PendingReshape,
     is_cheap,
 )
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Step, pointer
@@ -40,8 +42,19 @@ from ort_core.cpu.lowering.views import (
 )
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
-from ort_core.plugin.loops import ElementMeaning, Scalar, meaning_of, operations
+from ort_core.plugin.loops import ElementMeaning, Scalar, cast, element, lift, meaning_of, operations
 from ort_core.plugin.ops import VersionTable
+
+COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
+SPREAD = 16  # floats, a cache line, between rows that would
+
+
+class Quantized(Protocol):
+    """Real values that integers in memory stand for."""
+
+    def expression(self, lowering: Lowering) -> PendingElementwise:
+        """Return the values as an expression over the stored integers."""
+
 
 VIEW_OPERATORS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"})
 
@@ -68,6 +81,8 @@ class Lowering:
         self.outputs: list[Value] = list(outputs)
         self.node: Node | None = None  # being lowered
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
+        self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
+        self._made: dict[Hashable, KernelText] = {}
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
         self._output_index = {value: index for index, value in enumerate(outputs)}
@@ -105,20 +120,18 @@ class Lowering:
 
     def copied(self, view: View) -> View:
         """Return a contiguous copy of a view."""
-        from ort_core.plugin.loops import element
-
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
-        return self._store_elementwise(pending, self.new_view(view.dtype, view.shape))
+        return self.store_elementwise(pending, self.new_view(view.dtype, view.shape))
 
     def computed(self, expression: Scalar, inputs: Sequence[View]) -> View:
         """Return an expression over views of one shape as a new contiguous view."""
         shape = inputs[0].shape
         pending = PendingElementwise(expression, tuple(inputs), shape, ("Convert",))
-        return self._store_elementwise(pending, self.new_view(expression.dtype, shape))
+        return self.store_elementwise(pending, self.new_view(expression.dtype, shape))
 
     def store(self, expression: Scalar, inputs: Sequence[View], target: View, operators: Operators) -> None:
         """Compute an expression over views into a view."""
-        self._store_elementwise(PendingElementwise(expression, tuple(inputs), target.shape, operators), target)
+        self.store_elementwise(PendingElementwise(expression, tuple(inputs), target.shape, operators), target)
 
     def constant_of(self, value: Value | None) -> np.ndarray | None:
         """Return the array of a constant, or ``None``."""
@@ -151,6 +164,12 @@ class Lowering:
         strides = ordered_strides(shape, order) if order else dense_strides(shape)
         return View(Buffer(dtype, count_of(shape), Place.ARENA), tuple(shape), strides, 0, order)
 
+    def kernel(self, key: Hashable, make: Callable[[], KernelText]) -> KernelText:
+        """Return the kernel for a key, its text written once: layers of one structure are many."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
     def is_output(self, value: Value) -> bool:
         """Return whether the group returns a value (or a reshape of it that nobody else reads)."""
         return self._final_name(value) is not None
@@ -180,7 +199,7 @@ class Lowering:
         dtype, own = tensor_type(value)
         shape = tuple(own if shape is None else shape)
         final = self._final_name(value)
-        if final is None:
+        if final is None or stored_type(final)[0] is not dtype:
             return self.new_view(dtype, shape)
         index = self._output_index[final]
         return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
@@ -247,6 +266,10 @@ class Lowering:
             )
         )
 
+    def is_member(self, node: Node | None) -> bool:
+        """Return whether a node is one of the group."""
+        return node in self._members
+
     # elementwise ------------------------------------------------------------------------------------------------------
 
     def spread(self, view: View, shape: Sequence[KnownDim]) -> View:
@@ -279,12 +302,10 @@ class Lowering:
 
     def constant_scalar(self, value: Value) -> Scalar | None:
         """Return a one-element constant as an expression."""
-        from ort_core.plugin.loops import lift
-
         array = self.constant_of(value)
         if array is None or array.size != 1 or len(array.shape) > 1:
             return None
-        return lift(array.reshape(-1)[0].item(), DataType.from_numpy(array.dtype))
+        return lift(array.reshape(-1)[0].item(), computed_type(DataType.from_numpy(array.dtype)))
 
     def fuse(self, node: Node, inputs: Sequence[Value], shape: Sequence[KnownDim]) -> tuple[FusionState, list[Scalar]]:
         """Return the operands of an elementwise node, with at most one anchor taken in."""
@@ -294,19 +315,42 @@ class Lowering:
             known = self._values.get(value)
             if (
                 isinstance(known, PendingAnchor)
-                and tensor_type(node.output)[0] is known.dtype  # an anchor stores no other type
+                and tensor_type(node.output)[0] in known.anchor.result_types
                 and not known.order
                 and known.shape == tuple(shape)
                 and self.is_single_use(value)
             ):
-                others = [self.view(v) for v in inputs if v is not value and self.constant_scalar(v) is None]
+                others = [w for v in inputs if v is not value for w in self._read_beside_anchor(v)]
                 if known.anchor.can_fuse(shape, [*known.inputs, *others]):
                     absorbed[value] = state.absorbed(known)
                     break
         scalars = []
+        # The product of two scales is read, not compiled in: layers that differ in it alone share their code.
+        is_number = node.op_type == "Mul" and count_of(shape) == 1 and tensor_type(node.output)[0] is DataType.FLOAT
         for value in inputs:
-            scalars.append(absorbed[value] if value in absorbed else self.operand(value, state, shape))
+            if value in absorbed:
+                scalars.append(absorbed[value])
+            elif is_number and self.constant_scalar(value) is not None:
+                scalars.append(state.add(self.view(value)))
+            else:
+                scalars.append(self.operand(value, state, shape))
         return state, scalars
+
+    def _read_beside_anchor(self, value: Value) -> Sequence[View]:
+        """Return the views that an anchor's epilogue reads for an operand, computing it now unless it is small.
+
+        Small elements (quantised ones) are read as they are and widened in the epilogue; so are single numbers.
+        """
+        if self.constant_scalar(value) is not None:
+            return ()
+        quantized = self.quantized.get(value)
+        if isinstance(self._values.get(value), PendingAnchor) and quantized is not None:
+            self._values[value] = quantized.expression(self)
+        known = self._values.get(value)
+        if not isinstance(known, PendingElementwise) or not is_cheap(known.expression):
+            return (self.view(value),)
+        is_small = all(view.dtype.bits < 32 or count_of(view.shape) == 1 for view in known.inputs)
+        return known.inputs if is_small else (self.view(value),)
 
     # inside -----------------------------------------------------------------------------------------------------------
 
@@ -317,23 +361,33 @@ class Lowering:
             index = self._output_index[value]
             if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
                 continue
-            from ort_core.plugin.loops import element
-
-            dtype, shape = tensor_type(value)
+            dtype, shape = stored_type(value)
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
-            if view.order and is_channels_last(view):
+            if view.order and is_channels_last(view) and view.dtype is dtype:
                 emit_channels_first(self, view, target)
                 continue
-            self._store_elementwise(PendingElementwise(element(0, dtype), (view,), view.shape, ("Copy",)), target)
+            if view.dtype is not dtype:
+                view = self.contiguous(value)
+            self.store_elementwise(self._converted(view, dtype), target)
+        self.steps = _needed(self.steps)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
+        stored = stored_type(value)[0]
         array = self.constant_of(value)
         if array is not None:
-            return self.constant_view(array, dtype)
+            return self.constant_view(array if stored is dtype else array.astype(dtype.numpy), dtype)
         self.inputs.append(value)
-        buffer = Buffer(dtype, count_of(shape), Place.INPUT, len(self.inputs) - 1)
-        return View(buffer, shape, dense_strides(shape))
+        buffer = Buffer(stored, count_of(shape), Place.INPUT, len(self.inputs) - 1)
+        view = View(buffer, shape, dense_strides(shape))
+        if stored is dtype:
+            return view
+        return self.store_elementwise(self._converted(view, dtype), self.new_view(dtype, shape))
+
+    def _converted(self, view: View, dtype: DataType) -> PendingElementwise:
+        """Return a view's elements as another type; where it has that type, as they are."""
+        word = "Copy" if view.dtype is dtype else "Cast"
+        return PendingElementwise(cast(element(0, view.dtype), dtype), (view,), view.shape, (word,))
 
     def _forced(self, value: Value, pending: Pending) -> View:
         asking, self.node = self.node, value.producer
@@ -348,19 +402,23 @@ class Lowering:
     def _stored(self, value: Value, pending: Pending) -> View:
         if isinstance(pending, PendingContents):
             return self._store_contents(value, pending)
+        if isinstance(pending, PendingReshape):
+            source = pending.source
+            copy = PendingElementwise(element(0, source.dtype), (source,), source.shape, pending.operators)
+            return self.store_elementwise(copy, self.result_view(value, source.shape)).reshaped(pending.shape)
         order = _order_of(pending)
         if order and not self.is_output(value):
             target = self.new_view(pending.dtype, pending.shape, order)
         elif isinstance(pending, PendingElementwise):
             target = self.result_view(value, pending.shape)
         if isinstance(pending, PendingElementwise):
-            return self._store_elementwise(pending, target)
+            return self.store_elementwise(pending, target)
         if order:
             last = target if not self.is_output(value) else self.new_view(pending.dtype, pending.shape, order)
             pending.anchor.store(self, pending, last)  # type: ignore[attr-defined]  # every anchor has it; see rules
             return last
         stored = tuple(pending.shape[a] for a in pending.order) if pending.order else pending.shape
-        target = self.result_view(value, stored)
+        target = self._spread_view(value, stored) or self.result_view(value, stored)
         natural = target
         if pending.order:
             inverse = tuple(pending.order.index(a) for a in range(len(pending.order)))
@@ -384,7 +442,8 @@ class Lowering:
         name, function = store_words_kernel(len(sizes), target.dtype.bits)
         self.emit(KernelText(name, function), (pointer(target), *sizes), (), (target.buffer,), 1, ("Sizes",))
 
-    def _store_elementwise(self, pending: PendingElementwise, target: View) -> View:
+    def store_elementwise(self, pending: PendingElementwise, target: View) -> View:
+        """Write the step that computes an expression into a view of its shape; returns the view."""
         operands = [target.strides]
         for view in pending.inputs:
             strides = broadcast_strides(view, pending.shape)
@@ -420,6 +479,32 @@ class Lowering:
         )  # fmt: skip
         return target
 
+    def _spread_view(self, value: Value, shape: Sequence[KnownDim]) -> View | None:
+        """Return where to store rows that only products read, if rows side by side would share cache sets."""
+        length = shape[-1] if len(shape) > 1 else 1
+        if not isinstance(length, int) or length % COLLIDING or not self._only_products_read(value, length):
+            return None
+        row = length + SPREAD
+        rows = tuple(shape[:-1])
+        strides = tuple(step * row for step in dense_strides(rows))
+        buffer = Buffer(tensor_type(value)[0], count_of(rows) * row, Place.ARENA)
+        return View(buffer, (*rows, length), (*strides, 1))
+
+    def _only_products_read(self, value: Value, length: int) -> bool:
+        """Return whether all readers are products whose left operand this is, perhaps with other axes for its rows."""
+        if value in self._output_index or not value.use_count:
+            return False
+        for node in value.consumers():
+            if node not in self._members or node.input(0) is not value or value in node.inputs[1:]:
+                return False
+            if node.op_type == "Reshape" and not node.domain:
+                shape = tensor_type(node.output)[1]
+                if shape[-1:] != (length,) or not self._only_products_read(node.output, length):
+                    return False
+            elif node.op_type not in ("MatMul", "Gemm", "FusedMatMul") or node.int_attribute("transA", 0):
+                return False
+        return True
+
     def _final_name(self, value: Value) -> Value | None:
         """Return the output that a value becomes, directly or through reshapes that nobody else reads."""
         for _ in range(16):
@@ -434,6 +519,17 @@ class Lowering:
         return None
 
 
+def _needed(steps: Sequence[Step]) -> list[Step]:
+    """Return the steps without those whose results nobody reads: sizes computed for a Reshape, which strides tell."""
+    read: set[Buffer] = set()
+    kept: list[Step] = []
+    for step in reversed(steps):
+        if any(buffer.place is Place.OUTPUT or buffer in read for buffer in step.writes):
+            kept.append(step)
+            read.update(step.reads)
+    return kept[::-1]
+
+
 def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
     """Return the memory order that a result had best have: its anchor's, or that of an operand of its rank."""
     if isinstance(pending, PendingAnchor):
@@ -442,8 +538,23 @@ def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
     return next((order for order in orders if order), ())
 
 
+def computed_type(dtype: DataType) -> DataType:
+    """Return the type that elements have in registers: float16 is computed, and kept within a group, as float32."""
+    return DataType.FLOAT if dtype is DataType.FLOAT16 else dtype
+
+
 def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
-    """Return a value's element type and shape, all sizes known or symbolic.
+    """Return the element type that a value has within a group, and its shape, all sizes known or symbolic.
+
+    Raises:
+        NotLowered: something of it is unknown.
+    """
+    dtype, shape = stored_type(value)
+    return computed_type(dtype), shape
+
+
+def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
+    """Return a value's element type outside of the group and its shape, all sizes known or symbolic.
 
     Raises:
         NotLowered: something of it is unknown.

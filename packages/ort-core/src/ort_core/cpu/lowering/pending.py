@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
@@ -37,8 +37,20 @@ class Anchor(Protocol):
     def operator(self) -> str:
         """Its name in reports."""
 
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """The element types that it can store, and so those of the expressions that it takes in."""
+
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether the epilogue can read these views over the result's shape."""
+
+
+@runtime_checkable
+class RowAnchor(Anchor, Protocol):
+    """An anchor that treats all axes of its result but the last as rows, however many they are."""
+
+    def with_rows(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> Anchor | None:
+        """Return the anchor for a result of another shape with the same rows, ``None`` where that needs a copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,21 @@ class PendingContents:
     dtype: DataType
 
 
-Pending = PendingElementwise | PendingAnchor | PendingContents
+@dataclass(frozen=True, slots=True)
+class PendingReshape:
+    """A view in another shape that its strides cannot express: copied, unless its reader knows better."""
+
+    source: View
+    shape: tuple[KnownDim, ...]
+    operators: Operators = ()
+
+    @property
+    def dtype(self) -> DataType:
+        """The element type."""
+        return self.source.dtype
+
+
+Pending = PendingElementwise | PendingAnchor | PendingContents | PendingReshape
 
 
 @dataclass(slots=True)
@@ -99,6 +125,23 @@ class FusionState:
         self.anchor = pending
         self.inputs = list(pending.inputs)
         return pending.expression
+
+
+def structure_of(expression: Scalar) -> tuple[object, ...]:
+    """Return what two expressions have in common that compute the same in the same order; it can be hashed."""
+    numbers: dict[int, int] = {}
+    found: list[tuple[object, ...]] = []
+
+    def walk(node: Scalar) -> int:
+        if id(node) not in numbers:
+            arguments = tuple(walk(argument) for argument in node.arguments)
+            numbers[id(node)] = len(found)
+            # The text of a value tells 0.0 from -0.0 and True from 1, which are equal.
+            found.append((node.operation, node.dtype, arguments, node.index, repr(node.value)))
+        return numbers[id(node)]
+
+    walk(expression)
+    return tuple(found)
 
 
 def is_cheap(expression: Scalar) -> bool:

@@ -169,7 +169,7 @@ def _after(
     finished = combined(folded.shape, lambda r, n: after(r, cast(n, F32)), folded, count)
     place = target.reshaped(folded.shape) if target is not None else lowering.new_view(finished.dtype, folded.shape)
     pending = PendingElementwise(finished.expression, finished.inputs, finished.shape, operators)
-    lowering._store_elementwise(pending, place)
+    lowering.store_elementwise(pending, place)
     return target or place
 
 

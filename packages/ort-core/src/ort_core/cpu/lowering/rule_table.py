@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.rules.attention import multi_head_attention
 from ort_core.cpu.lowering.rules.batch_normalization import batch_normalization
 from ort_core.cpu.lowering.rules.convolutions import convolution
+from ort_core.cpu.lowering.rules.dynamic_quantization import dynamic_quantize_linear
 from ort_core.cpu.lowering.rules.elementwise import elementwise
 from ort_core.cpu.lowering.rules.features import (
     array_feature_extractor,
@@ -17,8 +19,16 @@ from ort_core.cpu.lowering.rules.features import (
     one_hot_encoder,
     scaler,
 )
+from ort_core.cpu.lowering.rules.grouped_attention import group_query_attention
 from ort_core.cpu.lowering.rules.indexed import gather_elements, gather_nd, scatter_elements, scatter_nd, top_k
 from ort_core.cpu.lowering.rules.indexing import gather
+from ort_core.cpu.lowering.rules.integer_convolutions import integer_convolution, qlinear_convolution
+from ort_core.cpu.lowering.rules.integer_products import (
+    matmul_integer,
+    matmul_integer_to_float,
+    qlinear_matmul,
+    quantized_gemm,
+)
 from ort_core.cpu.lowering.rules.linear_models import linear_classifier, linear_regressor
 from ort_core.cpu.lowering.rules.movement import (
     arithmetic_range,
@@ -31,8 +41,11 @@ from ort_core.cpu.lowering.rules.movement import (
     tile,
     triangle,
 )
+from ort_core.cpu.lowering.rules.nbits_products import matmul_nbits
 from ort_core.cpu.lowering.rules.pooling import pooling
 from ort_core.cpu.lowering.rules.products import gemm, matmul
+from ort_core.cpu.lowering.rules.quantization import dequantize_linear, quantize_linear
+from ort_core.cpu.lowering.rules.quantized_elementwise import quantized_concat, quantized_elementwise
 from ort_core.cpu.lowering.rules.recurrent import recurrent
 from ort_core.cpu.lowering.rules.reductions import (
     arg_extreme,
@@ -46,7 +59,10 @@ from ort_core.cpu.lowering.rules.reductions import (
     softmax,
 )
 from ort_core.cpu.lowering.rules.resizing import resize
+from ort_core.cpu.lowering.rules.rotary import rotary_embedding
 from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
+from ort_core.cpu.lowering.rules.sizes import shape, size
+from ort_core.cpu.lowering.rules.standard_attention import standard_attention
 from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
@@ -60,6 +76,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Identity"): identity, ("", "Reshape"): reshape, ("", "Flatten"): reshape, ("", "Squeeze"): reshape,
     ("", "Unsqueeze"): reshape, ("", "Transpose"): transpose, ("", "Expand"): expand, ("", "Slice"): slice_,
     ("", "Split"): split, ("", "Concat"): concat, ("", "Gather"): gather,
+    ("", "Shape"): shape, ("", "Size"): size,
     ("", "GatherND"): gather_nd, ("", "GatherElements"): gather_elements, ("", "Scatter"): scatter_elements,
     ("", "ScatterElements"): scatter_elements, ("", "ScatterND"): scatter_nd, ("", "TopK"): top_k,
     ("", "ConstantOfShape"): constant_of_shape, ("", "Range"): arithmetic_range, ("", "Trilu"): triangle,
@@ -87,6 +104,18 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("ai.onnx.ml", "Binarizer"): binarizer, ("ai.onnx.ml", "OneHotEncoder"): one_hot_encoder,
     ("ai.onnx.ml", "LabelEncoder"): label_encoder, ("ai.onnx.ml", "FeatureVectorizer"): feature_vectorizer,
     ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
+    ("", "Attention"): standard_attention, ("com.microsoft", "MultiHeadAttention"): multi_head_attention,
+    ("com.microsoft", "GroupQueryAttention"): group_query_attention,
+    ("", "RotaryEmbedding"): rotary_embedding, ("com.microsoft", "RotaryEmbedding"): rotary_embedding,
+    ("", "MatMulInteger"): matmul_integer, ("com.microsoft", "MatMulIntegerToFloat"): matmul_integer_to_float,
+    ("", "QLinearMatMul"): qlinear_matmul, ("com.microsoft", "QGemm"): quantized_gemm,
+    **{("com.microsoft", name): quantized_elementwise for name in ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu",
+                                                                   "QLinearSigmoid")},
+    ("com.microsoft", "QLinearConcat"): quantized_concat, ("com.microsoft", "MatMulNBits"): matmul_nbits,
+    ("", "DynamicQuantizeLinear"): dynamic_quantize_linear,
+    ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
+    ("", "QuantizeLinear"): quantize_linear, ("com.microsoft", "QuantizeLinear"): quantize_linear,
+    ("", "DequantizeLinear"): dequantize_linear, ("com.microsoft", "DequantizeLinear"): dequantize_linear,
 }  # fmt: skip
 
 

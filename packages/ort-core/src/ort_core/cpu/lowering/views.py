@@ -71,6 +71,17 @@ class View:
         assert self.is_contiguous
         return View(self.buffer, tuple(shape), dense_strides(shape), self.offset)
 
+    def with_rows(self, rows: Sequence[KnownDim]) -> View | None:
+        """Return the view with its rows (all axes but the last) counted by other axes, ``None`` if they lie apart."""
+        if len(self.shape) < 2:
+            return None
+        sizes, (strides,) = collapse(self.shape[:-1], [self.strides[:-1]])
+        if len(sizes) != 1:
+            return None
+        step = strides[0] if sizes != [1] else self.shape[-1]
+        steps = tuple(each * step for each in dense_strides(rows))
+        return View(self.buffer, (*rows, self.shape[-1]), (*steps, self.strides[-1]), self.offset)
+
     def transposed(self, order: Sequence[int]) -> View:
         """Return the view with its axes in another order."""
         shape, strides = tuple(self.shape[a] for a in order), tuple(self.strides[a] for a in order)

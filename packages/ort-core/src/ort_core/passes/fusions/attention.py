@@ -21,7 +21,7 @@ import numpy as np
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import ancestors
-from ort_core.ir.types import TensorType
+from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_body import AttentionFacts, build_attention_body
 from ort_core.passes.fusions.attention_heads import (
@@ -42,6 +42,7 @@ from ort_core.passes.fusions.attention_mask import (
 )
 from ort_core.passes.fusions.falling_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
+    FUSED_FLOATS,
     ONNXRUNTIME,
     dim,
     dtype_of,
@@ -83,10 +84,18 @@ def _is_last_axis(node: Node) -> bool:
 
 
 class AttentionFusion(RewriteRule[AttentionParts]):
-    """Fuse an attention to MultiHeadAttention."""
+    """Fuse an attention to MultiHeadAttention.
+
+    Args:
+        allowed: the element types to fuse; a provider without a kernel for one of them had better leave it alone.
+    """
 
     name = "AttentionFusion"
     emits: ClassVar[tuple[tuple[str, str], ...]] = ((ONNXRUNTIME, "MultiHeadAttention"),)
+
+    def __init__(self, allowed: frozenset[DataType] = FUSED_FLOATS) -> None:
+        super().__init__()
+        self._allowed = allowed
 
     def build_pattern(self) -> Pattern:
         """Return the product of weights and values; the rest is walked, as exports differ too much for one pattern."""
@@ -96,7 +105,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
 
     def check(self, match: Match) -> AttentionParts | Rejection:
         """Find the parts and prove their sizes."""
-        refusal = refuse_dtype(match["v"], match.root)
+        refusal = refuse_dtype(match["v"], match.root, self._allowed)
         if refusal is not None:
             return refusal
         if match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None:

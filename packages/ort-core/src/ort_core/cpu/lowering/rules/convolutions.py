@@ -15,7 +15,9 @@ from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.quantized import quantized_constant
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
+from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convolution
 from ort_core.cpu.lowering.rules.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, moved_nbytes
@@ -47,6 +49,11 @@ class ConvolutionAnchor:
     def operator(self) -> str:
         """Its name in reports."""
         return "Conv"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Convolutions are float32."""
+        return frozenset({F32})
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether each operand is one number per channel, or a channels-last tensor of the result's shape."""
@@ -124,7 +131,12 @@ class ConvolutionAnchor:
 
 def convolution(lowering: Lowering, node: Node) -> None:
     """Conv with constant weights, of rank 3 or 4; a bias is part of the epilogue."""
+    if quantized_convolution(lowering, node):
+        return
     weights = lowering.constant_of(node.input(1))
+    if weights is None:
+        constant = quantized_constant(lowering, node.input(1))
+        weights = None if constant is None else constant.real()
     dtype, shape = tensor_type(node.output)
     if weights is None or weights.ndim not in (3, 4) or dtype is not F32:
         raise NotLowered("only 1-D and 2-D float32 convolutions with constant weights are generated")

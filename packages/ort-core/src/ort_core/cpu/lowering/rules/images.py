@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from ort_core.cpu.lowering.layout_steps import as_images, emit_channels_last, is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.quantized import quantized_value
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
@@ -14,6 +16,9 @@ from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 def images(lowering: Lowering, value: Value | None) -> View:
     """Return a value as channels-last images of rank 4, copied once if it lies otherwise."""
     assert value is not None
+    quantized = quantized_value(lowering, value)
+    if quantized is not None and isinstance(lowering.pending(value), PendingAnchor):
+        lowering.set(value, quantized.expression(lowering))  # the integers are a quarter of the memory
     view = lowering.view(value)
     if len(view.shape) not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype is not DataType.FLOAT:
         raise NotLowered("no images with a known number of channels")

@@ -284,4 +284,4 @@ def _set(
 
 
 def _store(lowering: Lowering, pending: PendingElementwise, target: View) -> None:
-    lowering._store_elementwise(pending, target)
+    lowering.store_elementwise(pending, target)

@@ -6,6 +6,7 @@ from ort_core.cpu.codegen.pooling import ARGUMENTS, Pooling, pooling_kernel
 from ort_core.cpu.lowering.layout_steps import as_images, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
+from ort_core.cpu.lowering.rules.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, dense_strides, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import DataType, Node
@@ -19,6 +20,8 @@ def pooling(lowering: Lowering, node: Node) -> None:
         raise NotLowered("the indices of MaxPool are used")
     if node.int_attribute("storage_order", 0):
         raise NotLowered("storage_order")
+    if not node.int_attribute("ceil_mode", 0) and byte_max_pooling(lowering, node):
+        return
     dtype, shape = tensor_type(node.output)
     if dtype is not F32 or len(shape) not in (3, 4):
         raise NotLowered("only 1-D and 2-D float32 images are pooled natively")

@@ -18,8 +18,19 @@ from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
 from ort_core.cpu.codegen.packing import pack_panels
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.quantized import quantized_constant
+from ort_core.cpu.lowering.rules.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
-from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, moved_nbytes
+from ort_core.cpu.lowering.views import (
+    Buffer,
+    Place,
+    View,
+    broadcast_strides,
+    collapse,
+    count_of,
+    dense_strides,
+    moved_nbytes,
+)
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
 
@@ -35,6 +46,11 @@ class Product:
     packed: np.ndarray | None
     operator: str
 
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Products are float32."""
+        return frozenset({F32})
+
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
         """Return whether the epilogue can read these views: float32, dense or constant along the columns."""
         for view in inputs:
@@ -42,6 +58,14 @@ class Product:
             if view.dtype is not F32 or strides is None or strides[-1] not in (0, 1):
                 return False
         return len(inputs) <= 4
+
+    def with_rows(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> Product | None:
+        """Return the same product with its rows counted by other axes, where A and what is fused allow that."""
+        repeated = all(all(size == 1 for size in view.shape[:-1]) for view in inputs)
+        a = self.a.with_rows(shape[:-1])
+        if self.packed is None or a is None or not repeated:
+            return None
+        return Product(a, self.b, self.packed, self.operator)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the step that computes the product into ``target``."""
@@ -86,7 +110,7 @@ class Product:
         text = product_text("$name", machine, packed=self.packed is not None, epilogue=epilogue)
         name = f"product_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-        table = Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(machine))
+        table = tile_table_buffer(machine)
         words: list[Argument] = [0] * ARGUMENTS.count
         b = self.b if self.packed is None else lowering.constant_view(self.packed, F32)
         values: dict[int, Argument] = {
@@ -117,6 +141,8 @@ class Product:
 
 def matmul(lowering: Lowering, node: Node) -> None:
     """MatMul: numpy's semantics for two operands of rank 2 and more."""
+    if quantized_product(lowering, node):
+        return
     _, shape = tensor_type(node.output)
     a, b = node.input(0), node.input(1)
     left, right = lowering.view(a), _right(lowering, b)
@@ -137,6 +163,8 @@ def matmul(lowering: Lowering, node: Node) -> None:
 
 def gemm(lowering: Lowering, node: Node) -> None:
     """Gemm: ``alpha A' B' + beta C``."""
+    if quantized_product(lowering, node):
+        return
     _, shape = tensor_type(node.output)
     left, right = lowering.view(node.input(0)), _right(lowering, node.input(1))
     if left.dtype is not F32:
@@ -165,6 +193,13 @@ def gemm(lowering: Lowering, node: Node) -> None:
 
 def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | None]:
     constant = lowering.constant_of(value)
+    if constant is None and (quantized := quantized_constant(lowering, value)) is not None:
+        constant = quantized.real()
+        return lowering.constant_view(constant, F32), constant if constant.ndim == 2 else None
+    if constant is not None and constant.ndim == 2 and value is not None and constant.dtype == np.float16:
+        # Packed as float32 from the halves: of the matrix itself only the shape is used.
+        shape = tensor_type(value)[1]
+        return View(Buffer(F32, constant.size, Place.CONSTANT), shape, dense_strides(shape)), constant
     return lowering.view(value), constant if constant is not None and constant.ndim == 2 else None
 
 
@@ -241,6 +276,11 @@ def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: Vie
 @functools.cache
 def _tiles(target: Target) -> CompiledModule:
     return compiled(tiles_text(target), target)
+
+
+def tile_table_buffer(target: Target) -> Buffer:
+    """Return the constant that holds the addresses of a target's microkernels."""
+    return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(target))
 
 
 @functools.cache

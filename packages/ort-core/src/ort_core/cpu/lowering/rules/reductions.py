@@ -296,7 +296,7 @@ def _stored(lowering: Lowering, operand: Operand, node: Node, value: Value | Non
     if value is not None:
         target = lowering.result_view(value, operand.shape)
     pending = PendingElementwise(operand.expression, operand.inputs, operand.shape, (node,))
-    return lowering._store_elementwise(pending, target)
+    return lowering.store_elementwise(pending, target)
 
 
 def _finish(lowering: Lowering, node: Node, value: Value, operand: Operand) -> None:

@@ -44,7 +44,7 @@ def resize(lowering: Lowering, node: Node) -> None:
     split = (batch, height, vertical, width, horizontal, channels)
     repeated = View(x.buffer, split, (x.strides[0], x.strides[2], 0, x.strides[3], 0, x.strides[1]), x.offset)
     pending = PendingElementwise(element(0, dtype), (repeated,), split, (node,))
-    lowering._store_elementwise(pending, View(target.buffer, split, dense_strides(split), target.offset))
+    lowering.store_elementwise(pending, View(target.buffer, split, dense_strides(split), target.offset))
     lowering.set(node.output, target)
 
 

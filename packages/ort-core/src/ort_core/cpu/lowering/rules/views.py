@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise, PendingReshape, RowAnchor
+from ort_core.cpu.lowering.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
@@ -19,15 +20,49 @@ def reshape(lowering: Lowering, node: Node) -> None:
     _, shape = tensor_type(node.output)
     value = node.input(0)
     assert value is not None
-    source = lowering.contiguous(value)
+    quantized = quantized_value(lowering, value)
+    if quantized is not None:
+        stored = quantized.view(lowering)
+        stored = stored if stored.is_contiguous else lowering.copied(stored)
+        lowering.require_equal(count_of(stored.shape), count_of(shape))
+        set_quantized(lowering, node.output, stored.reshaped(shape), quantized.grid)
+        return
+    known = lowering.pending(value)
+    if isinstance(known, PendingAnchor) and lowering.is_single_use(value):
+        moved = _anchor_with_rows(known, shape, node)
+        if moved is not None:
+            lowering.require_equal(count_of(known.shape), count_of(shape))
+            lowering.set(node.output, moved)
+            return
+    source = lowering.view(value)
     lowering.require_equal(count_of(source.shape), count_of(shape))
-    lowering.set(node.output, source.reshaped(shape))
+    rows = source.with_rows(shape[:-1]) if shape and source.shape[-1:] == shape[-1:] and not source.order else None
+    if rows is not None and not source.is_contiguous:
+        lowering.set(node.output, rows)
+    elif 0 in source.strides and not source.is_contiguous:
+        lowering.set(node.output, PendingReshape(source, shape, (node,)))
+    else:
+        lowering.set(node.output, lowering.contiguous(value).reshaped(shape))
+
+
+def _anchor_with_rows(pending: PendingAnchor, shape: tuple[KnownDim, ...], node: Node) -> PendingAnchor | None:
+    """Return an anchor whose result has the same rows, counted by other axes: so the next node can join it."""
+    if pending.order or not shape or pending.shape[-1] != shape[-1] or not isinstance(pending.anchor, RowAnchor):
+        return None
+    anchor = pending.anchor.with_rows(shape, pending.inputs)
+    if anchor is None:
+        return None
+    return PendingAnchor(anchor, pending.expression, pending.inputs, shape, (*pending.operators, node))
 
 
 def identity(lowering: Lowering, node: Node) -> None:
     """Identity and inference Dropout: the value itself."""
     if any(v is not None and v.use_count for v in node.outputs[1:]):
         raise NotLowered("the mask of Dropout is used")
+    quantized = quantized_value(lowering, node.input(0))
+    if quantized is not None:
+        set_quantized(lowering, node.output, quantized.view(lowering), quantized.grid)
+        return
     lowering.set(node.output, lowering.view(node.input(0)))
 
 
@@ -37,6 +72,10 @@ def transpose(lowering: Lowering, node: Node) -> None:
     assert value is not None
     _, shape = tensor_type(node.output)
     order = node.ints_attribute("perm") or tuple(range(len(shape)))[::-1]
+    quantized = quantized_value(lowering, value)
+    if quantized is not None:
+        set_quantized(lowering, node.output, quantized.view(lowering).transposed(order), quantized.grid)
+        return
     known = lowering.pending(value)
     last = len(order) - 1
     # An anchor with a layout of its own (a convolution) stores in no other order.
@@ -159,7 +198,7 @@ def concat(lowering: Lowering, node: Node) -> None:
             pending = known
         else:
             pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, (node,))
-        lowering._store_elementwise(pending, place)
+        lowering.store_elementwise(pending, place)
         start = start + part[axis]
     lowering.require_equal(start, shape[axis])
     lowering.set(node.output, target)

@@ -1,0 +1,193 @@
+"""A tile of an integer convolution: sums in registers, through the epilogue's expression, to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ort_core.cpu.codegen.channels_last import divide
+from ort_core.cpu.codegen.convolution import prefetch
+from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution
+from ort_core.cpu.codegen.integer_dot import WORD, ByteProducts
+from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.narrow_lanes import NarrowLanes, lanes_of
+from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import operations
+
+NEAR_WEIGHTS_NBYTES = 1 << 14  # weights up to this stay in the first-level cache and need no prefetch
+PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop of a full tile
+UNROLLED_OPERATIONS = 24  # longer expressions run in a loop over the pixels of a tile
+_SIGN = Operand("i32", "-2139062144")  # 0x80808080: turns signed bytes into unsigned ones, larger by 128
+
+
+class IntegerTile:
+    """One tile function: ``rows x pixels`` outputs by the vectors of a panel that hold channels."""
+
+    sum_element = "i32"
+
+    def __init__(
+        self, name: str, spec: IntegerConvolution, target: Target, rows: int, pixels: int, panel: int, channels: int
+    ) -> None:
+        self.spec, self.rows, self.pixels, self.panel = spec, rows, pixels, panel
+        self.lanes = target.lanes
+        self.vectors = lanes_of(channels, target.lanes)
+        self.type = vector_type(target.lanes, self.sum_element)
+        parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("i64", "x_pixel")]
+        parameters += [("ptr noalias readonly", "w"), ("ptr", "y"), ("i64", "y_row"), ("i64", "y_pixel")]
+        for number, operand in enumerate(spec.operands):
+            parameters.append(("ptr", f"o{number}"))
+            if operand.kind in ("tensor", "row"):
+                parameters += [("i64", f"o{number}_row"), ("i64", f"o{number}_pixel")]
+        self.emitter = Emitter(name, parameters, linkage="internal")
+        self.x_pixel = self.emitter.parameter("x_pixel") if spec.x_pixel is None else integer(spec.x_pixel)
+        self.products = ByteProducts(self.emitter, target)
+
+    def emit(self) -> Emitter:
+        """Return the function."""
+        emitter, zero = self.emitter, Operand(self.type, "zeroinitializer")
+        count = self.rows * self.pixels
+        sums = [[emitter.variable(self.type, zero, "sum") for _ in self.vectors] for _ in range(count)]
+        self._accumulate(sums)
+        self._finish(sums)
+        return emitter
+
+    def _accumulate(self, sums: list[list[Operand]]) -> None:
+        emitter, spec = self.emitter, self.spec
+        taps, run = spec.run
+        x, x_row, weights = (emitter.parameter(n) for n in ("x", "x_row", "w"))
+        with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as ky:
+            line = emitter.element(x, emitter.mul(emitter.mul(ky, spec.dilations[0]), x_row), "i8")
+            with emitter.loop(0, integer(taps), unroll=False, hint="kx") as kx:
+                tap = emitter.element(line, emitter.mul(emitter.mul(kx, spec.dilations[1]), self.x_pixel), "i8")
+                number = emitter.mul(emitter.add(emitter.mul(ky, taps), kx), spec.run_words * self.panel)
+                weight = emitter.element(weights, number, "i32")
+                bases = self._pixel_addresses(tap)
+                whole, rest = divmod(run, WORD)
+                step = next((size for size in (4, 2) if whole % size == 0 and size * len(sums) <= 16), 1)
+                with emitter.loop(0, integer(whole), step, unroll=False, hint="k") as k:
+                    for part in range(step):
+                        at = emitter.add(k, part)
+                        line = emitter.element(weight, emitter.mul(at, self.panel), "i32")
+                        self._prefetch(line)
+                        self._multiply(sums, bases, at, line, WORD)
+                if rest:
+                    last = emitter.element(weight, whole * self.panel, "i32")
+                    self._multiply(sums, bases, integer(whole), last, rest)
+
+    def _prefetch(self, line: Operand) -> None:
+        """Ask for the weights to come where they do not stay in the first-level cache."""
+        if self.spec.panel_words * WORD * self.spec.out_channels > NEAR_WEIGHTS_NBYTES:
+            for part in range(0, self.panel, 16):
+                prefetch(self.emitter, self.emitter.element(line, PREFETCHED_NBYTES // WORD + part, "i32"), 3)
+
+    def _pixel_addresses(self, tap: Operand) -> list[Operand]:
+        emitter, spec = self.emitter, self.spec
+        step = emitter.mul(self.x_pixel, spec.strides[1])
+        found = []
+        for row in range(self.rows):
+            base = emitter.element(tap, emitter.mul(emitter.parameter("x_row"), row * spec.strides[0]), "i8")
+            found += [emitter.element(base, emitter.mul(step, pixel), "i8") for pixel in range(self.pixels)]
+        return found
+
+    def _multiply(
+        self, sums: list[list[Operand]], bases: list[Operand], k: Operand, weight: Operand, nbytes: int
+    ) -> None:
+        """Append the products of one word of each pixel with a row of the panel."""
+        emitter = self.emitter
+        factors = [
+            self.products.prepared(emitter.load(self.type, emitter.element(weight, i * self.lanes, "i32"), 4))
+            for i in range(len(self.vectors))
+        ]
+        for base, slots in zip(bases, sums, strict=True):
+            word = self._word(emitter.element(base, k, "i32"), nbytes)
+            if self.spec.is_signed:  # of the word: LLVM 22 never ends when it selects code for a vector of these
+                word = emitter.binary("xor", word, _SIGN)
+            number = emitter.splat(word, self.lanes)
+            spread = self.products.spread(number)
+            for factor, slot in zip(factors, slots, strict=True):
+                emitter.store(self.products.add(emitter.load(self.type, slot), spread, factor), slot)
+
+    def _word(self, address: Operand, nbytes: int) -> Operand:
+        """Load four bytes, or the last one to three of a run: what lies behind them may not exist."""
+        emitter = self.emitter
+        if nbytes == WORD:
+            return emitter.load("i32", address, 1)
+        total: Operand | None = None
+        for index in range(nbytes):
+            byte = emitter.load("i8", emitter.element(address, index, "i8"), 1)
+            wide = emitter.assign("i32", f"zext {byte.typed} to i32")
+            wide = emitter.assign("i32", f"shl {wide.typed}, {8 * index}") if index else wide
+            total = wide if total is None else emitter.assign("i32", f"or {total.typed}, {wide.text}")
+        assert total is not None
+        return total
+
+    # the epilogue -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, sums: list[list[Operand]]) -> None:
+        emitter, spec = self.emitter, self.spec
+        fixed = self._fixed_operands()
+        if operations(spec.expression) <= UNROLLED_OPERATIONS:
+            for index, slots in enumerate(sums):
+                row, pixel = divmod(index, self.pixels)
+                values = [emitter.load(self.type, slot) for slot in slots]
+                self._store_pixel(values, fixed, integer(row), integer(pixel))
+            return
+        count = len(self.vectors)
+        kept = emitter.variable(f"[{len(sums) * count} x {self.type}]")
+        for index, slot in enumerate(slot for slots in sums for slot in slots):
+            emitter.store(emitter.load(self.type, slot), emitter.element(kept, index, self.type))
+        with emitter.loop(0, integer(len(sums)), unroll=False, hint="sum") as number:
+            at_row, at_pixel = divide(emitter, number, self.pixels)
+            first = emitter.mul(number, count)
+            values = [
+                emitter.load(self.type, emitter.element(kept, emitter.add(first, i), self.type)) for i in range(count)
+            ]
+            self._store_pixel(values, fixed, at_row, at_pixel)
+
+    def _fixed_operands(self) -> dict[tuple[int, int], Operand]:
+        """Load the operands that are the same for every pixel."""
+        emitter, fixed = self.emitter, {}
+        for number, operand in enumerate(self.spec.operands):
+            base = emitter.parameter(f"o{number}")
+            for i, lanes in enumerate(self.vectors):
+                if operand.kind == "channel":
+                    place = emitter.element(base, i * self.lanes, STORED[operand.dtype])
+                    fixed[number, i] = lanes.read(emitter, place, operand.dtype)
+                elif operand.kind == "one":
+                    fixed[number, i] = self._spread(base, NarrowLanes(1, 1), number)
+        return fixed
+
+    def _spread(self, address: Operand, one: NarrowLanes, number: int) -> Operand:
+        return self.emitter.splat(one.read(self.emitter, address, self.spec.operands[number].dtype), self.lanes)
+
+    def _store_pixel(
+        self, values: Sequence[Operand], fixed: dict[tuple[int, int], Operand], row: Operand, pixel: Operand
+    ) -> None:
+        emitter, spec = self.emitter, self.spec
+        for i, (lanes, value) in enumerate(zip(self.vectors, values, strict=True)):
+
+            def read(index: int, lanes: NarrowLanes = lanes, value: Operand = value, i: int = i) -> Operand:
+                if index == 0:
+                    return value
+                number = index - 1
+                if (number, i) in fixed:
+                    return fixed[number, i]
+                operand = spec.operands[number]
+                if operand.kind == "row":
+                    return self._spread(
+                        self._place(f"o{number}", operand.dtype, row, pixel, 0), NarrowLanes(1, 1), number
+                    )
+                place = self._place(f"o{number}", operand.dtype, row, pixel, i * self.lanes)
+                return lanes.read(emitter, place, operand.dtype)
+
+            result = ScalarPrinter(emitter, self.lanes, read).print(spec.expression)
+            stored = spec.expression.dtype
+            lanes.write(emitter, result, self._place("y", stored, row, pixel, i * self.lanes), stored)
+
+    def _place(self, name: str, dtype: DataType, row: Operand, pixel: Operand, channel: int) -> Operand:
+        emitter = self.emitter
+        offset = emitter.add(
+            emitter.mul(row, emitter.parameter(f"{name}_row")), emitter.mul(pixel, emitter.parameter(f"{name}_pixel"))
+        )
+        return emitter.element(emitter.parameter(name), emitter.add(offset, channel), STORED[dtype])

@@ -1,0 +1,48 @@
+"""Vectors of elements of any stored width, whole or cut off behind the last one that exists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ort_core.cpu.codegen.channels_last import call_void
+from ort_core.cpu.codegen.emitter import Emitter, Operand, suffix, vector_type
+from ort_core.cpu.codegen.nests import natural_alignment
+from ort_core.cpu.codegen.scalar_printer import STORED
+from ort_core.plugin.ir import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class NarrowLanes:
+    """A vector of ``width`` elements of which the first ``count`` exist; the others are neither read nor written."""
+
+    width: int
+    count: int
+
+    def read(self, emitter: Emitter, address: Operand, dtype: DataType) -> Operand:
+        """Load elements from any address; those that do not exist are 0."""
+        type_ = vector_type(self.width, STORED[dtype])
+        align = natural_alignment(dtype)
+        if self.count >= self.width:
+            return emitter.load(type_, address, align)
+        zeros = Operand(type_, "zeroinitializer")
+        name = f"llvm.masked.load.{suffix(type_)}.p0"
+        return emitter.call(type_, name, address, Operand("i32", str(align)), self._mask, zeros)
+
+    def write(self, emitter: Emitter, value: Operand, address: Operand, dtype: DataType) -> None:
+        """Store the elements that exist."""
+        align = natural_alignment(dtype)
+        if self.count >= self.width:
+            emitter.store(value, address, align)
+            return
+        name = f"llvm.masked.store.{suffix(value.type)}.p0"
+        call_void(emitter, name, value, address, Operand("i32", str(align)), self._mask)
+
+    @property
+    def _mask(self) -> Operand:
+        bits = ", ".join(f"i1 {'true' if lane < self.count else 'false'}" for lane in range(self.width))
+        return Operand(vector_type(self.width, "i1"), f"<{bits}>")
+
+
+def lanes_of(count: int, width: int) -> tuple[NarrowLanes, ...]:
+    """Cut ``count`` elements into vectors; the last one may be part."""
+    return tuple(NarrowLanes(width, min(width, count - first)) for first in range(0, count, width))

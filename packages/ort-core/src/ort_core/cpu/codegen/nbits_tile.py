@@ -1,0 +1,179 @@
+"""Products with weights of 4 or 8 bits in blocks that have a scale each, unpacked in registers as they are read.
+
+The weights are one stream: for each panel of one vector of columns and each block of K, the block's scales, its zero
+points if it has any, then words of 32 bits, each with the next 8 (or 4) weights of one column. Reading that stream
+once is all that a single row costs; more rows share what was unpacked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.codegen.convolution import prefetch
+from ort_core.cpu.codegen.emitter import Operand, integer, vector_type
+from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution, IntegerTiling, aligned
+from ort_core.cpu.codegen.integer_tile import IntegerTile
+from ort_core.cpu.codegen.jit import Target
+
+FEW_ROWS = 2  # up to so many rows a block is summed before it is scaled, which takes other registers
+CHAINS = 4  # sums of one row in flight, to hide the latency of a multiply-add
+PREFETCHED_NBYTES = 1 << 12  # how far ahead in the stream of weights
+
+
+@dataclass(frozen=True, slots=True)
+class NBitsProduct(IntegerConvolution):
+    """A product whose right side is ``[out_channels][in_channels]`` weights of ``bits`` in blocks of ``block``.
+
+    Attributes:
+        bits: 4 or 8.
+        block: weights of a column with one scale, a multiple of 8.
+        has_zero_points: whether each block has its own; else it is the middle of the range.
+    """
+
+    bits: int = 4
+    block: int = 32
+    has_zero_points: bool = False
+
+    @property
+    def per_word(self) -> int:
+        """Weights of a word."""
+        return 32 // self.bits
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a column; the last may be part."""
+        return -(-self.in_channels // self.block)
+
+    @property
+    def head(self) -> int:
+        """Words before the weights of a block."""
+        return 2 if self.has_zero_points else 1
+
+    @property
+    def block_words(self) -> int:
+        """Words of a block of one column."""
+        return self.head + self.block // self.per_word
+
+    @property
+    def panel_words(self) -> int:
+        """Words of one column."""
+        return self.blocks * self.block_words
+
+    def tiling_for(self, target: Target) -> IntegerTiling:
+        """Choose tiles: one vector of columns, and rows that fill the registers.
+
+        Rows a multiple of a page apart share a set of the first-level cache, which holds 8 lines or more: 24 such rows
+        of 2,048 numbers ran at a third of the speed of others.
+        """
+        most = target.vector_registers - 8
+        if self.x_pixel is None or self.x_pixel % 4096 == 0:
+            most = min(most, 8)
+        return IntegerTiling(1, tuple(sorted({most, most // 3, 4, 2, 1}, reverse=True)), 1)
+
+
+def pack_nbits(
+    spec: NBitsProduct, integers: np.ndarray, scales: np.ndarray, zero_points: np.ndarray | None, target: Target
+) -> np.ndarray:
+    """Return the stream of weights, as int32.
+
+    Args:
+        spec: the product.
+        integers: uint8 ``[out][blocks * block]``, one weight each.
+        scales: float32 ``[out][blocks]``.
+        zero_points: float32 ``[out][blocks]``, or ``None``.
+        target: whose vectors are panels.
+    """
+    lanes, outputs = target.lanes, spec.out_channels
+    panels = -(-outputs // lanes)
+    words = integers.reshape(outputs, spec.blocks, -1, spec.per_word).astype(np.uint32)
+    packed = np.zeros(words.shape[:3], np.uint32)
+    for index in range(spec.per_word):
+        packed |= words[..., index] << np.uint32(spec.bits * index)
+    stream = np.zeros((panels * lanes, spec.blocks, spec.block_words), np.uint32)
+    stream[:outputs, :, 0] = np.ascontiguousarray(scales, np.float32).view(np.uint32)
+    if zero_points is not None:
+        stream[:outputs, :, 1] = np.ascontiguousarray(zero_points, np.float32).view(np.uint32)
+    stream[:outputs, :, spec.head :] = packed
+    return aligned(stream.reshape(panels, lanes, -1).transpose(0, 2, 1).view(np.int32))
+
+
+class NBitsTile(IntegerTile):
+    """Rows of float32 by one vector of columns; the sums are float32."""
+
+    spec: NBitsProduct
+    sum_element = "float"
+
+    def _accumulate(self, sums: list[list[Operand]]) -> None:
+        emitter, spec = self.emitter, self.spec
+        x, weights = emitter.parameter("x"), emitter.parameter("w")
+        totals = [slots[0] for slots in sums]
+        rows = [emitter.element(x, emitter.mul(self.x_pixel, row), "i8") for row in range(len(totals))]
+        rest = spec.in_channels % spec.block
+        with emitter.loop(0, integer(spec.in_channels // spec.block), unroll=False, hint="block") as block:
+            at = emitter.element(weights, emitter.mul(block, spec.block_words * self.panel), "i32")
+            first = emitter.mul(block, spec.block)
+            self._block(totals, [emitter.element(row, first) for row in rows], at, spec.block)
+        if rest:
+            whole = spec.blocks - 1
+            at = emitter.element(weights, whole * spec.block_words * self.panel, "i32")
+            self._block(totals, [emitter.element(row, whole * spec.block) for row in rows], at, rest)
+
+    def _block(self, totals: list[Operand], rows: list[Operand], at: Operand, count: int) -> None:
+        """Append ``count`` weights of each column; what lies behind them in the rows may not exist."""
+        emitter, spec, type_ = self.emitter, self.spec, self.type
+        scale = emitter.load(type_, at, 4)
+        zero = emitter.load(type_, emitter.element(at, self.panel, "i32"), 4) if spec.has_zero_points else None
+        words = emitter.element(at, spec.head * self.panel, "i32")
+        few = len(totals) <= FEW_ROWS
+        zeros = Operand(type_, "zeroinitializer")
+        chains = CHAINS // len(totals) if few else 1
+        slots = [[emitter.variable(type_, zeros, "part") for _ in range(chains)] for _ in totals] if few else []
+
+        def step(word: Operand, limit: int) -> None:
+            place = emitter.element(words, emitter.mul(word, self.panel), "i32")
+            prefetch(emitter, emitter.element(place, PREFETCHED_NBYTES, "i8"), 3)
+            packed = emitter.load(vector_type(self.lanes, "i32"), place, 4)
+            for index in range(limit):
+                weight = self._weight(packed, index, zero)
+                if not few:
+                    weight = emitter.binary("fmul", weight, scale)
+                k = emitter.add(emitter.mul(word, spec.per_word), index)
+                for number, row in enumerate(rows):
+                    slot = slots[number][index % chains] if few else totals[number]
+                    value = emitter.splat(emitter.load("float", emitter.element(row, k), 4), self.lanes)
+                    emitter.store(emitter.fma(value, weight, emitter.load(type_, slot)), slot)
+
+        whole, rest = divmod(count, spec.per_word)
+        with emitter.loop(0, integer(whole), unroll=False, hint="word") as word:
+            step(word, spec.per_word)
+        if rest:
+            step(integer(whole), rest)
+        for total, parts in zip(totals, slots):
+            value = emitter.load(type_, parts[0])
+            for part in parts[1:]:
+                value = emitter.binary("fadd", value, emitter.load(type_, part))
+            emitter.store(emitter.fma(value, scale, emitter.load(type_, total)), total)
+
+    def _weight(self, packed: Operand, index: int, zero: Operand | None) -> Operand:
+        """Return weight ``index`` of each word less its zero point, as floats."""
+        emitter, bits = self.emitter, self.spec.bits
+        lanes = self.lanes
+        shift = ", ".join([f"i32 {bits * index}"] * lanes)
+        moved = emitter.assign(packed.type, f"lshr {packed.typed}, <{shift}>") if index else packed
+        middle = 0.0 if zero is not None else float(2 ** (bits - 1))
+        if bits == 4 and lanes == 16:  # a table of 16 floats: the instruction looks at the low four bits alone
+            table = _floats([value - middle for value in range(16)])
+            real = emitter.call(self.type, "llvm.x86.avx512.permvar.sf.512", Operand(self.type, table), moved)
+        else:
+            mask = ", ".join([f"i32 {2**bits - 1}"] * lanes)
+            low = emitter.assign(packed.type, f"and {moved.typed}, <{mask}>")
+            real = emitter.assign(self.type, f"sitofp {low.typed} to {self.type}")
+            if middle:
+                real = emitter.binary("fsub", real, Operand(self.type, _floats([middle] * lanes)))
+        return real if zero is None else emitter.binary("fsub", real, zero)
+
+
+def _floats(values: list[float]) -> str:
+    return f"<{', '.join(f'float {value:.1f}' for value in values)}>"

@@ -1,0 +1,138 @@
+"""The step of an attention: views of heads, whatever operator they come from, to one kernel call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ort_core.cpu.codegen.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
+from ort_core.cpu.codegen.attention_rows import ScoreMask
+from ort_core.cpu.lowering.layout_steps import text_kernel
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.pending import PendingElementwise
+from ort_core.cpu.lowering.rules.products import tile_table_buffer
+from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, Pointer, pointer
+from ort_core.cpu.lowering.views import View
+from ort_core.plugin.ir import DataType, KnownDim
+from ort_core.plugin.loops import element
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Operands of an attention with the axes (batch, heads, length, size).
+
+    ``mask`` broadcasts to (batch, query heads, queries, keys); ``lengths`` (batch,) says how many keys count;
+    ``offset`` is the position of the first query among the keys.
+    """
+
+    query: View
+    key: View
+    value: View
+    out: View
+    mask: View | None = None
+    lengths: View | None = None
+    offset: KnownDim = 0
+
+
+def split_heads(view: View, heads: int) -> View:
+    """Return (batch, length, heads * size) as (batch, heads, length, size)."""
+    batch, length, hidden = view.shape
+    if not isinstance(hidden, int) or heads < 1 or hidden % heads:
+        raise NotLowered(f"{heads} heads do not divide {hidden}")
+    size = hidden // heads
+    step = view.strides[2]
+    strides = (view.strides[0], size * step, view.strides[1], step)
+    return View(view.buffer, (batch, heads, length, size), strides, view.offset)
+
+
+def dense_rows(lowering: Lowering, view: View) -> View:
+    """Return the view, copied if the elements of its rows do not lie side by side."""
+    return view if view.strides[-1] == 1 or view.shape[-1] == 1 else lowering.copied(view)
+
+
+def copy_into(lowering: Lowering, source: View, target: View, operators: Operators) -> None:
+    """Copy elements into a view of the same shape."""
+    pending = PendingElementwise(element(0, source.dtype), (source,), target.shape, operators)
+    lowering.store_elementwise(pending, target)
+
+
+def append(lowering: Lowering, past: View, new: View, target: View, operators: Operators) -> None:
+    """Write a cache (batch, heads, length, size) and what is new behind it into ``target``."""
+    lowering.require_equal(past.shape[2] + new.shape[2], target.shape[2])
+    parts = ((past, target.offset), (new, target.offset + past.shape[2] * target.strides[2]))
+    for part, offset in parts:
+        for axis in (0, 1, 3):
+            lowering.require_equal(part.shape[axis], target.shape[axis])
+        copy_into(lowering, part, View(target.buffer, part.shape, target.strides, offset), operators)
+
+
+def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, operators: Operators) -> None:
+    """Write the step that attends with heads into ``heads.out``.
+
+    Raises:
+        NotLowered: numbers of heads or sizes are not known, or the mask does not fit the scores.
+    """
+    batch, query_heads, queries, depth = heads.query.shape
+    key_heads, keys, width = heads.key.shape[1], heads.key.shape[2], heads.value.shape[3]
+    if not isinstance(query_heads, int) or not isinstance(key_heads, int):
+        raise NotLowered("the number of heads is not known")
+    if key_heads < 1 or query_heads % key_heads:
+        raise NotLowered(f"{key_heads} key heads do not divide {query_heads} query heads")
+    for view in (heads.query, heads.key, heads.value):
+        if view.dtype is not DataType.FLOAT:
+            raise NotLowered(f"attention of {view.dtype.text}")
+    agreed = (
+        (heads.key.shape, (batch, key_heads, keys, depth)),
+        (heads.value.shape, (batch, key_heads, keys, width)),
+        (heads.out.shape, (batch, query_heads, queries, width)),
+    )
+    for found, expected in agreed:
+        for left, right in zip(found, expected, strict=True):
+            lowering.require_equal(left, right)
+    mask = _mask(lowering, heads.mask, (batch, query_heads, queries, keys), facts)
+    kernel = text_kernel("attention", lambda name: attention_text(name, lowering.target, mask.facts))
+    group = query_heads // key_heads
+    count = scratch_count(lowering.target, group * queries, depth, width)
+    scratch = lowering.scratch(DataType.FLOAT, count)
+    error = lowering.error_buffer()
+    lengths = Pointer(error) if heads.lengths is None else pointer(heads.lengths)
+    table = tile_table_buffer(lowering.target)
+    views = tuple(dense_rows(lowering, view) for view in (heads.query, heads.key, heads.value))
+    words: list[Argument] = [
+        *(pointer(view) for view in views), pointer(heads.out), mask.pointer or Pointer(error), lengths,
+        Pointer(error), Pointer(scratch), count * 4, Pointer(table), batch, key_heads, group, queries, keys, depth,
+        width, heads.offset,
+    ]  # fmt: skip
+    for view in (*views, heads.out):
+        words.extend(view.strides[:3])
+    words.extend(mask.strides)
+    assert len(words) == ARGUMENTS.count
+    reads = [view.buffer for view in (*views, heads.mask, heads.lengths) if view is not None]
+    flops = batch * query_heads * queries * keys * (depth + width) * 2
+    lowering.emit(kernel, words, reads, [heads.out.buffer, scratch], flops // 32 + 1, operators, flops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mask:
+    facts: AttentionFacts
+    pointer: Pointer | None
+    strides: Sequence[KnownDim]
+
+
+def _mask(lowering: Lowering, view: View | None, shape: Sequence[KnownDim], facts: AttentionFacts) -> _Mask:
+    if view is None:
+        return _Mask(facts, None, (0, 0, 0, 0))
+    kinds = {DataType.FLOAT: ScoreMask.ADDED, DataType.BOOL: ScoreMask.ALLOWED}
+    if view.dtype not in kinds:
+        raise NotLowered(f"a mask of {view.dtype.text}")
+    if len(view.shape) > len(shape):
+        raise NotLowered(f"a mask of {len(view.shape)} axes")
+    missing = len(shape) - len(view.shape)
+    strides: list[KnownDim] = [0] * missing
+    for size, stride, wanted in zip(view.shape, view.strides, shape[missing:], strict=True):
+        if size != 1:  # a size that only run time knows is taken for the whole axis; a 1 there runs by the kernels
+            lowering.require_equal(size, wanted)
+        strides.append(0 if size == 1 else stride)
+    if strides[3] not in (0, 1):
+        raise NotLowered("the mask does not lie along the keys")
+    return _Mask(replace(facts, mask=kinds[view.dtype], mask_is_dense=strides[3] == 1), pointer(view), strides)

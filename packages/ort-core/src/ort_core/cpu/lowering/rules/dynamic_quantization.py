@@ -1,0 +1,51 @@
+"""DynamicQuantizeLinear: a tensor on the grid of unsigned bytes that its own range gives."""
+
+from __future__ import annotations
+
+from ort_core.cpu.codegen.dynamic_range import BLOCK, block_ranges_kernel, grid_kernel
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
+from ort_core.cpu.lowering.quantized import F32
+from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
+from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin.ir import DataType, Node, Value, ceil_div
+from ort_core.plugin.loops import cast, unary
+
+
+def dynamic_quantize_linear(lowering: Lowering, node: Node) -> None:
+    """Two steps for the scale and the zero point; the quantisation itself stays pending."""
+    value = node.input(0)
+    if value is None or tensor_type(value)[0] is not F32:
+        raise NotLowered("only float32 is quantised natively")
+    x = lowering.contiguous(value)
+    scale, zero = emit_dynamic_grid(lowering, node, x)
+    for output, view in zip(node.outputs[1:], (scale, zero)):
+        if output is not None:
+            lowering.set(output, view)
+    state = FusionState()
+    real = state.add(x)
+    whole = unary("rint", real / state.add(scale)) + cast(state.add(zero), F32)
+    result = cast(whole, DataType.UINT8)
+    lowering.set(node.outputs[0], PendingElementwise(result, tuple(state.inputs), x.shape, (node,)))
+
+
+def emit_dynamic_grid(lowering: Lowering, node: Node, x: View) -> tuple[View, View]:
+    """Write the steps that find the grid of a contiguous float32 tensor; return its scale and zero point."""
+    count = count_of(x.shape)
+    ranges = lowering.new_view(F32, (ceil_div(count, BLOCK) * 2,))
+    name, function = block_ranges_kernel(lowering.target)
+    lowering.emit(
+        KernelText(name, function), (pointer(x), pointer(ranges), count), (x.buffer,), (ranges.buffer,), count, (node,),
+        count,
+    )  # fmt: skip
+    scale, zero = (
+        _result(lowering, output, dtype) for output, dtype in zip(node.outputs[1:3], (F32, DataType.UINT8), strict=True)
+    )
+    name, function = grid_kernel()
+    words = (pointer(ranges), pointer(scale), pointer(zero), count)
+    lowering.emit(KernelText(name, function), words, (ranges.buffer,), (scale.buffer, zero.buffer), 1, (node,))
+    return scale, zero
+
+
+def _result(lowering: Lowering, output: Value | None, dtype: DataType) -> View:
+    return lowering.new_view(dtype, ()) if output is None else lowering.result_view(output, ())

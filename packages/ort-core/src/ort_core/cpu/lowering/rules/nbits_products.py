@@ -1,0 +1,142 @@
+"""MatMulNBits: products with constant weights of 4 or 8 bits in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.codegen.emitter import module_text
+from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
+from ort_core.cpu.codegen.integer_convolution_plan import ARGUMENTS
+from ort_core.cpu.codegen.nbits_tile import NBitsProduct, NBitsTile, pack_nbits
+from ort_core.cpu.lowering.layout_steps import text_kernel
+from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.quantized import F32
+from ort_core.cpu.lowering.rules.integer_anchors import PixelOperands
+from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.views import View, collapse, count_of
+from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.loops import Scalar, element
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NBitsWeights:
+    """Unpacked weights ``[columns][blocks * block]``; scales and zero points (or ``None``) ``[columns][blocks]``."""
+
+    integers: np.ndarray
+    scales: np.ndarray
+    zero_points: np.ndarray | None
+    depth: int
+    bits: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NBitsAnchor:
+    """The product of a matrix with dense rows and packed weights."""
+
+    x: View
+    weights: NBitsWeights
+    rank: int
+    operator: str = "MatMulNBits"
+
+    @property
+    def result_types(self) -> frozenset[DataType]:
+        """Products are float32."""
+        return frozenset({F32})
+
+    def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
+        """Return whether each operand is one number, one for each column or row, or a matrix of the shape."""
+        return self._operands.can_read(shape, inputs)
+
+    @property
+    def _operands(self) -> PixelOperands:
+        return PixelOperands(self.rank - 1)
+
+    def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
+        """Write the step."""
+        kinds = self._operands.kinds(pending)
+        own = [*self.x.strides[:-1]]
+        sizes, strides = self._operands.pixels(pending, target, own, pending.shape[:-1])
+        known, machine = self.weights, lowering.target
+        pitch = strides[0][2] * 4
+        spec = NBitsProduct(
+            known.depth, known.integers.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
+            has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
+        )  # fmt: skip
+        tiles = spec.tiling_for(machine)
+        kernel = text_kernel(
+            "nbits", lambda name: module_text(integer_convolution_kernel(name, spec, machine, NBitsTile, tiles))
+        )
+        stream = pack_nbits(spec, known.integers, known.scales, known.zero_points, machine)
+        packed = lowering.constant_view(stream, DataType.INT32)
+        x, y = strides[0], strides[1]
+        words: list[Argument] = [
+            pointer(self.x), pointer(packed), pointer(target), *sizes, x[1] * 4, x[0] * 4, y[1], y[0], pitch, y[2],
+        ]  # fmt: skip
+        assert len(words) == ARGUMENTS.epilogue
+        words.extend(self._operands.words(pending, kinds, strides[2:]))
+        flops = count_of(pending.shape) * (2 * known.depth)
+        reads = [self.x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
+        lowering.emit(kernel, words, reads, [target.buffer], flops // 16 + 1, pending.operators, flops)
+
+
+def matmul_nbits(lowering: Lowering, node: Node) -> None:
+    """MatMulNBits of float32 rows with a constant right side."""
+    value = node.input(0)
+    if value is None or tensor_type(value)[0] is not F32 or node.input(4) is not None:
+        raise NotLowered("rows of another type than float32, or columns of K in another order")
+    weights = _weights(lowering, node)
+    _, shape = tensor_type(node.output)
+    x = lowering.view(value)
+    lowering.require_equal(x.shape[-1], weights.depth)
+    if len(x.shape) < 2:
+        raise NotLowered("a single vector")
+    sizes, _ = collapse(x.shape[:-1], [x.strides[:-1]])
+    if x.strides[-1] != 1 or len(sizes) > 3:
+        x = lowering.copied(x)
+    anchor = NBitsAnchor(x, weights, len(shape))
+    result: Scalar = element(0, F32)
+    inputs: tuple[View, ...] = ()
+    if node.input(5) is not None:
+        inputs = (lowering.contiguous(node.input(5)),)
+        if not anchor.can_fuse(shape, inputs):
+            raise NotLowered("the bias does not lie along the columns")
+        result = result + element(1, F32)
+    lowering.set(node.output, PendingAnchor(anchor, result, inputs, shape, (node,)))
+
+
+def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
+    bits, block = node.int_attribute("bits", 4), node.int_attribute("block_size", 32)
+    depth, columns = node.int_attribute("K", 0), node.int_attribute("N", 0)
+    packed, scales = lowering.constant_of(node.input(1)), lowering.constant_of(node.input(2))
+    if bits not in (4, 8) or block % 8:
+        raise NotLowered(f"weights of {bits} bits in blocks of {block}")
+    if packed is None or scales is None or packed.dtype != np.uint8:
+        raise NotLowered("the weights or their scales are not constant")
+    blocks = -(-depth // block)
+    if packed.size != columns * blocks * block * bits // 8 or scales.size != columns * blocks:
+        raise NotLowered(f"weights of shape {packed.shape} with scales of shape {scales.shape} do not fit K and N")
+    integers = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block]
+    zeros: np.ndarray | None = None
+    if node.input(3) is not None:
+        zeros = lowering.constant_of(node.input(3))
+        if zeros is None:
+            raise NotLowered("the zero points are not constant")
+        expected = columns * (-(-blocks * bits // 8) if zeros.dtype == np.uint8 else blocks)
+        if zeros.size != expected:
+            raise NotLowered(f"{zeros.size} zero points where {expected} are expected")
+        if zeros.dtype == np.uint8:
+            zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
+        zeros = zeros.reshape(columns, blocks).astype(np.float32)
+    real = scales.reshape(columns, blocks).astype(np.float32)
+    return NBitsWeights(integers, real, zeros, depth, bits, block)
+
+
+def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:
+    if bits == 8:
+        return rows
+    return np.stack([rows & 15, rows >> 4], axis=-1).reshape(rows.shape[0], -1)

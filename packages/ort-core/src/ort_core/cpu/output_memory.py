@@ -1,0 +1,69 @@
+"""OutputMemory: memory of large outputs that callers have dropped, given out again.
+
+The system clears every page that it gives: a decoding step that returns its caches in new memory spends more time on
+that than on reading them. So the memory of a large output comes back here when the array and all its views are gone,
+and serves a later output of nearly the same size. What the caller still holds is never touched.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+
+LEAST = 1 << 18  # bytes: smaller ones the C library keeps itself
+ALIGNMENT = 64
+
+
+class OutputMemory:
+    """Gives arrays; keeps at most as much idle memory as ``keep`` allows, oldest first to go."""
+
+    def __init__(self) -> None:
+        self._idle: list[np.ndarray] = []
+        self._lock = threading.Lock()
+        self._limit = 0
+
+    def keep(self, nbytes: int) -> None:
+        """Let this much memory lie idle: what a run returns."""
+        self._limit = max(self._limit, nbytes)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return an uninitialised array of its own memory, C-contiguous."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes < LEAST:
+            return np.empty(shape, dtype)
+        return np.asarray(_Lease(self, self._block(nbytes), shape, dtype))
+
+    def _block(self, nbytes: int) -> np.ndarray:
+        wanted = _rounded(nbytes)
+        with self._lock:
+            for position in range(len(self._idle) - 1, -1, -1):
+                if self._idle[position].nbytes == wanted + ALIGNMENT:
+                    return self._idle.pop(position)
+        return np.empty(wanted + ALIGNMENT, np.uint8)
+
+    def _back(self, block: np.ndarray) -> None:
+        with self._lock:
+            self._idle.append(block)
+            total = sum(each.nbytes for each in self._idle)
+            while total > self._limit:
+                total -= self._idle.pop(0).nbytes
+
+
+class _Lease:
+    """The owner of an array's memory: when it goes, the memory goes back."""
+
+    def __init__(self, memory: OutputMemory, block: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._memory, self._block = memory, block
+        address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self.__array_interface__ = {"shape": shape, "typestr": dtype.str, "data": (address, False), "version": 3}
+
+    def __del__(self) -> None:
+        self._memory._back(self._block)
+
+
+def _rounded(nbytes: int) -> int:
+    """Return a size up to a sixteenth larger, so that a cache that grows by a row at a time finds its memory again."""
+    step = 1 << max(12, nbytes.bit_length() - 5)
+    return -(-nbytes // step) * step

@@ -1,0 +1,190 @@
+"""Integer convolution kernels against sums of int64, on the host and without AVX-512."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+from kernel_calls import TARGETS, compiled
+
+from ort_core.cpu.codegen.emitter import module_text
+from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
+from ort_core.cpu.codegen.integer_convolution_plan import (
+    ARGUMENTS,
+    IntegerConvolution,
+    IntegerOperand,
+    pack_weights,
+)
+from ort_core.cpu.codegen.jit import Target, assembly, restricted_target, target_of
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import cast, element, unary
+
+ALL_TARGETS = {
+    **TARGETS,
+    "without byte products": functools.partial(restricted_target, "avx512vnni", "avxvnni"),
+    "SSE": functools.partial(restricted_target, "avx", "fma", "f16c"),
+}
+SUM = element(0, DataType.INT32)
+GUARD = 77
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A convolution of ``height x width`` images with their border already there."""
+
+    inputs: int
+    outputs: int
+    height: int = 1
+    width: int = 1
+    batch: int = 1
+    kernel: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+    is_signed: bool = False
+    expected_width: int | None = None
+
+
+CASES = [
+    Case(1, 1), Case(3, 5, 1, 7), Case(4, 16, 1, 29), Case(64, 32, 1, 57), Case(31, 33, 1, 15, is_signed=True),
+    Case(257, 48, 1, 3), Case(16, 17, 9, 8, 2, (3, 3)), Case(3, 20, 11, 12, 2, (5, 3), (2, 2)),
+    Case(5, 40, 9, 9, 1, (3, 3), (1, 1), (2, 2), is_signed=True), Case(8, 12, 7, 7, 2, (3, 3), groups=2),
+    Case(12, 12, 7, 9, 2, (3, 3), groups=12), Case(33, 33, 12, 30, 1, (3, 3), (2, 2), groups=33, is_signed=True),
+    Case(32, 64, 9, 9, 1, (3, 3), expected_width=7), Case(16, 16, 9, 9, 2, (5, 5), groups=16, expected_width=5),
+    Case(8, 8, 1, 14, 0),
+]  # fmt: skip
+
+
+def run(
+    spec: IntegerConvolution, x: np.ndarray, weights: np.ndarray, operands: list[np.ndarray], pool: ThreadPool,
+    target: Target,
+) -> np.ndarray:  # fmt: skip
+    """Run a kernel over channels-last images with their border; operands are dense."""
+    batch, height, width, channels = x.shape
+    out_h, out_w = (
+        (size - (taps - 1) * dilation - 1) // stride + 1
+        for size, taps, dilation, stride in zip((height, width), spec.kernel, spec.dilations, spec.strides, strict=True)
+    )
+    dtype = spec.expression.dtype.numpy
+    memory = np.full(batch * out_h * out_w * spec.out_channels + 64, GUARD, dtype)
+    y = memory[: memory.size - 64].reshape(batch, out_h, out_w, spec.out_channels)
+    packed = pack_weights(spec, weights, target)
+    words = [0] * ARGUMENTS.epilogue
+    words[:3] = [x.ctypes.data, packed.ctypes.data, y.ctypes.data]
+    words[ARGUMENTS.batch : ARGUMENTS.width + 1] = [batch, out_h, out_w]
+    words[ARGUMENTS.x_row :] = [
+        width * channels, height * width * channels, out_w * spec.out_channels, out_h * out_w * spec.out_channels,
+        channels, spec.out_channels,
+    ]  # fmt: skip
+    for array, operand in zip(operands, spec.operands, strict=True):
+        words.append(array.ctypes.data)
+        if operand.words > 1:
+            pixel = spec.out_channels if operand.kind == "tensor" else 1
+            words.extend([out_w * pixel, out_h * out_w * pixel, pixel])
+    module = compiled(module_text(integer_convolution_kernel("kernel", spec, target)), target)
+    table = np.array(words, np.int64)
+    steps = np.array([module.address("kernel"), table.ctypes.data, 1], np.int64)
+    pool.run(int(steps.ctypes.data), 1)
+    assert (memory[y.size :] == GUARD).all(), "wrote past the end"
+    return y
+
+
+def expected_sums(case: Case, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the sums of products in int64."""
+    out_h, out_w = (
+        (x.shape[1 + a] - (case.kernel[a] - 1) * case.dilations[a] - 1) // case.strides[a] + 1 for a in (0, 1)
+    )
+    total = np.zeros((x.shape[0], out_h, out_w, case.outputs), np.int64)
+    per_in, per_out = case.inputs // case.groups, case.outputs // case.groups
+    for row in range(case.kernel[0]):
+        for column in range(case.kernel[1]):
+            top, left = row * case.dilations[0], column * case.dilations[1]
+            part = x[:, top :: case.strides[0], left :: case.strides[1]][:, :out_h, :out_w].astype(np.int64)
+            for group in range(case.groups):
+                ins = slice(group * per_in, (group + 1) * per_in)
+                outs = slice(group * per_out, (group + 1) * per_out)
+                total[..., outs] += part[..., ins] @ weights[outs, :, row, column].astype(np.int64).T
+    return total
+
+
+def arrays(case: Case, extreme: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return activations and weights: random, or at the ends of their types, where saturating sums go wrong."""
+    random = np.random.default_rng(7)
+    low, high = (-128, 127) if case.is_signed else (0, 255)
+    shape = (case.batch, case.height, case.width, case.inputs)
+    taps = (case.outputs, case.inputs // case.groups, *case.kernel)
+    if extreme:
+        ends = random.integers(0, 2, taps) * 255 - 128
+        return np.full(shape, high, np.int8 if case.is_signed else np.uint8), ends.astype(np.int8)
+    x = random.integers(low, high + 1, shape).astype(np.int8 if case.is_signed else np.uint8)
+    return x, random.integers(-128, 128, taps).astype(np.int8)
+
+
+def spec_of(case: Case, **changes: object) -> IntegerConvolution:
+    spec = IntegerConvolution(
+        case.inputs, case.outputs, SUM, (), case.is_signed, case.kernel, case.strides, case.dilations, case.groups,
+        case.expected_width,
+    )  # fmt: skip
+    return dataclasses.replace(spec, **changes)  # type: ignore[arg-type]  # fields by name
+
+
+@pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
+    for extreme in (False, True):
+        x, weights = arrays(case, extreme)
+        spec = spec_of(case)
+        found = run(spec, x, weights, [], pool, target())  # type: ignore[operator]  # a function that gives a target
+        sums = expected_sums(case, x, weights)
+        if case.is_signed and not spec.is_depthwise:  # signed bytes are read as unsigned ones, larger by 128
+            sums = sums + 128 * weights.reshape(case.outputs, -1).sum(axis=1, dtype=np.int64)
+        np.testing.assert_array_equal(found, sums.astype(np.int32))
+
+
+@pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8, DataType.INT32, DataType.FLOAT], ids=str)
+def test_epilogue_reads_every_kind_of_operand(stored: DataType, pool: ThreadPool) -> None:
+    case = Case(10, 37, 6, 5, 2, (3, 3))
+    x, weights = arrays(case, extreme=False)
+    random = np.random.default_rng(3)
+    sums = expected_sums(case, x, weights)
+    bias = random.integers(-9999, 9999, case.outputs).astype(np.int32)
+    scale = random.uniform(1e-4, 1e-3, case.outputs).astype(np.float32)
+    other = random.integers(0, 256, sums.shape).astype(np.uint8)
+    row = random.integers(-50, 50, sums.shape[:3]).astype(np.int32)
+    one = np.array(0.5, np.float32)
+    kinds = [
+        IntegerOperand("channel", DataType.INT32), IntegerOperand("channel", DataType.FLOAT),
+        IntegerOperand("tensor", DataType.UINT8), IntegerOperand("row", DataType.INT32),
+        IntegerOperand("one", DataType.FLOAT),
+    ]  # fmt: skip
+    inputs = [element(index + 1, kind.dtype) for index, kind in enumerate(kinds)]
+    value = cast(SUM + inputs[0] - inputs[3], DataType.FLOAT) * inputs[1]
+    value = value + cast(inputs[2], DataType.FLOAT) * inputs[4]
+    spec = spec_of(case, expression=cast(unary("rint", value), stored), operands=tuple(kinds))
+    found = run(spec, x, weights, [bias, scale, other, row, one], pool, TARGETS["host"]())
+    real = (sums + bias - row[..., None]).astype(np.float32) * scale + other.astype(np.float32) * one
+    if stored is DataType.FLOAT:
+        assert np.abs(found - np.rint(real)).max() <= 1
+    else:
+        limits = np.iinfo(stored.numpy)
+        difference = np.abs(found.astype(np.int64) - np.clip(np.rint(real), limits.min, limits.max).astype(np.int64))
+        assert difference.max() <= 1, "beyond a rounding of the border"
+        assert (difference != 0).mean() < 0.01, "the border is rare"
+
+
+@pytest.mark.parametrize(
+    ("target", "instruction"),
+    [
+        (target_of("x86_64-unknown-linux-gnu", "znver4", "+avx512f,+avx512bw,+avx512vl,+avx512vnni"), "vpdpbusd"),
+        (target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma"), "vpmaddwd"),
+        (target_of("aarch64-unknown-linux-gnu", "generic", "+neon"), "mla"),
+    ],
+    ids=["AVX512-VNNI", "AVX2", "NEON"],
+)
+def test_products_of_bytes_use_the_instruction_of_the_target(target: Target, instruction: str) -> None:
+    text = assembly(module_text(integer_convolution_kernel("kernel", spec_of(Case(64, 64)), target)), target)
+    assert instruction in text
+    assert "vpmaddubsw" not in text, "its sums saturate"

@@ -1,0 +1,232 @@
+"""The attention kernel against float64: head counts, odd lengths, masks, windows, caps, strides, both vector widths."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from kernel_calls import TARGETS
+
+from ort_core.cpu.codegen.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
+from ort_core.cpu.codegen.attention_rows import ScoreMask
+from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module
+from ort_core.cpu.codegen.microkernel import tile_table, tiles_text
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.tolerances import compare
+
+GUARD = np.float32(-12345.5)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a case."""
+
+    batch: int = 1
+    key_heads: int = 1
+    group: int = 1
+    queries: int = 1
+    keys: int = 1
+    depth: int = 8
+    width: int = 8
+    offset: int = 0
+
+
+SIZES = [
+    Sizes(),
+    Sizes(2, 3, 1, 7, 7, 16, 16),
+    Sizes(1, 2, 2, 15, 33, 20, 40, 18),
+    Sizes(1, 1, 1, 29, 300, 64, 64, 271),
+    Sizes(2, 2, 4, 1, 523, 64, 64, 522),
+    Sizes(1, 12, 1, 1, 33, 64, 64, 32),
+    Sizes(3, 1, 2, 2, 257, 5, 3, 255),
+    Sizes(1, 5, 1, 14, 256, 80, 33, 0),
+    Sizes(1, 1, 3, 40, 511, 7, 100, 471),
+    Sizes(2, 2, 1, 3, 0, 8, 8),
+    Sizes(2, 0, 1, 3, 4, 8, 8),
+    Sizes(1, 2, 1, 0, 4, 8, 8),
+]
+VARIANTS = {
+    "plain": AttentionFacts(0.3),
+    "causal": AttentionFacts(0.3, is_causal=True),
+    "window": AttentionFacts(0.3, is_causal=True, window=19),
+    "capped": AttentionFacts(1.5, softcap=2.0),
+    "added": AttentionFacts(-0.7, mask=ScoreMask.ADDED),
+    "added to all keys": AttentionFacts(0.3, mask=ScoreMask.ADDED, mask_is_dense=False),
+    "allowed": AttentionFacts(0.3, mask=ScoreMask.ALLOWED),
+    "capped, added, causal": AttentionFacts(0.3, mask=ScoreMask.ADDED, is_causal=True, softcap=3.0),
+}
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[list[ThreadPool]]:
+    made = [ThreadPool(1), ThreadPool(2), ThreadPool(5)]
+    yield made
+    for pool in made:
+        pool.close()
+
+
+@functools.cache
+def tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    module = compile_module(tiles_text(target), target)
+    return module, tile_table(module, target)
+
+
+@functools.cache
+def kernel(facts: AttentionFacts, target: Target) -> CompiledModule:
+    return compile_module(attention_text("attention", target, facts), target)
+
+
+@dataclass
+class Case:
+    """Operands of a case; queries and results lie as (batch, length, heads, size)."""
+
+    sizes: Sizes
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    mask: np.ndarray | None = None
+    lengths: np.ndarray | None = None
+
+    @classmethod
+    def random(cls, seed: int, sizes: Sizes, facts: AttentionFacts) -> Case:
+        rng, s = np.random.default_rng(seed), sizes
+        heads = s.key_heads * s.group
+        query = rng.standard_normal((s.batch, s.queries, heads, s.depth + 3), np.float32)[..., : s.depth]
+        key = rng.standard_normal((s.batch, s.key_heads, s.keys, s.depth), np.float32)
+        value = rng.standard_normal((s.batch, s.keys, s.key_heads, s.width), np.float32).transpose(0, 2, 1, 3)
+        mask = None
+        if facts.mask is ScoreMask.ADDED:
+            mask = rng.standard_normal((s.batch, 1, s.queries, s.keys if facts.mask_is_dense else 1), np.float32)
+            mask[rng.random(mask.shape) < 0.2] = -np.inf
+            mask[rng.random(mask.shape) < 0.1] = np.finfo(np.float32).min
+            mask[:, :, : s.queries // 3] = -np.inf  # rows that see nothing
+        elif facts.mask is ScoreMask.ALLOWED:
+            mask = rng.random((1, heads, s.queries, s.keys)) < 0.6
+            mask[:, :, : s.queries // 3] = False
+        return cls(sizes, query.transpose(0, 2, 1, 3), key, value, mask)
+
+
+def expected(case: Case, facts: AttentionFacts) -> np.ndarray:
+    """Return the result in float64; rows that see no key are 0."""
+    s = case.sizes
+    q, k, v = (a.astype(np.float64) for a in (case.query, case.key, case.value))
+    k, v = np.repeat(k, s.group, axis=1), np.repeat(v, s.group, axis=1)
+    scores = q @ k.swapaxes(2, 3) * np.float32(facts.scale)
+    if facts.softcap:
+        scores = facts.softcap * np.tanh(scores / facts.softcap)
+    keys = np.arange(s.keys)
+    length = np.full((s.batch, 1, 1, 1), s.keys)
+    offset = np.full((s.batch, 1, 1, 1), s.offset)
+    if case.lengths is not None:
+        length = case.lengths.reshape(-1, 1, 1, 1) + facts.lengths_rest
+        if facts.lengths_cover_queries:
+            length = np.minimum(np.maximum(length, s.queries), s.keys)
+        offset = length - s.queries
+    seen = np.broadcast_to(keys < length, scores.shape).copy()
+    if facts.is_causal:
+        own = offset + np.arange(s.queries)[:, None]
+        seen &= keys <= own
+        if facts.window:
+            seen &= keys > own - facts.window
+    if facts.mask is ScoreMask.ADDED:
+        assert case.mask is not None
+        with np.errstate(over="ignore"):
+            scores = (scores + case.mask).astype(np.float32).astype(np.float64)  # the lowest float swallows a score
+    elif facts.mask is ScoreMask.ALLOWED:
+        assert case.mask is not None
+        seen &= case.mask
+    scores = np.where(seen, scores, -np.inf)
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    weights = np.exp(scores - np.where(np.isneginf(top), 0, top))
+    total = weights.sum(axis=-1, keepdims=True)
+    return (weights / np.where(total == 0, 1, total)) @ v
+
+
+def strides(array: np.ndarray) -> list[int]:
+    return [0 if size == 1 else step // array.itemsize for step, size in zip(array.strides, array.shape, strict=True)]
+
+
+def attend(case: Case, facts: AttentionFacts, target: Target, pool: ThreadPool) -> tuple[np.ndarray, int]:
+    """Return the kernel's result and its error word; checks that nothing is written beside the result."""
+    s = case.sizes
+    heads = s.key_heads * s.group
+    memory = np.full((s.batch, s.queries, heads, s.width + 2), GUARD, np.float32)
+    out = memory[..., 1 : s.width + 1].transpose(0, 2, 1, 3)
+    count = scratch_count(target, s.group * s.queries, s.depth, s.width)
+    assert isinstance(count, int)
+    scratch = np.full(pool.num_threads * count + 16, np.nan, np.float32)  # what is read before it is written shows
+    error = np.zeros(1, np.int64)
+    mask = case.mask if case.mask is not None else error.reshape(1, 1, 1, 1)
+    lengths = case.lengths if case.lengths is not None else error
+    skip = -scratch.ctypes.data % 64
+    table = np.array(
+        [
+            *(a.ctypes.data for a in (case.query, case.key, case.value, out, mask, lengths, error)),
+            scratch.ctypes.data + skip, count * 4, tiles(target)[1].ctypes.data,
+            s.batch, s.key_heads, s.group, s.queries, s.keys, s.depth, s.width, s.offset,
+            *(step // 4 for a in (case.query, case.key, case.value, out) for step in a.strides[:3]), *strides(mask),
+        ],
+        np.int64,
+    )  # fmt: skip
+    assert len(table) == ARGUMENTS.count
+    steps = np.array([kernel(facts, target).address("attention"), table.ctypes.data, 1], np.int64)
+    pool.run(int(steps.ctypes.data), 1)
+    assert (memory[..., [0, -1]] == GUARD).all(), "wrote beside the result"
+    return out, int(error[0])
+
+
+def agrees(case: Case, facts: AttentionFacts, target: Target, pools: list[ThreadPool]) -> None:
+    want = expected(case, facts)
+    for pool in pools:
+        found, error = attend(case, facts, target, pool)
+        assert error == 0
+        comparison = compare(found, want.astype(np.float32), "approximate")
+        assert comparison.passes, f"{case.sizes} on {pool.num_threads} threads: {comparison}"
+
+
+@pytest.mark.parametrize("machine", list(TARGETS))
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_attention_is_that_of_float64_for_all_sizes(variant: str, machine: str, pools: list[ThreadPool]) -> None:
+    facts = VARIANTS[variant]
+    for seed, sizes in enumerate(SIZES):
+        agrees(Case.random(seed, sizes, facts), facts, TARGETS[machine](), pools)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("covers", [False, True])
+def test_lengths_say_how_many_keys_of_each_batch_entry_count(bits: int, covers: bool, pools: list[ThreadPool]) -> None:
+    facts = AttentionFacts(
+        0.3, is_causal=True, lengths_bits=bits, lengths_rest=1 if covers else 0, lengths_cover_queries=covers
+    )
+    for seed, sizes in enumerate([Sizes(4, 2, 2, 3, 70, 16, 16), Sizes(4, 2, 3, 1, 300, 16, 20)]):
+        case = Case.random(seed, sizes, facts)
+        lengths = np.array([1, 69, 0, 41], np.int32 if bits == 32 else np.int64)
+        agrees(replace_lengths(case, lengths), facts, TARGETS["host"](), pools)
+
+
+def replace_lengths(case: Case, lengths: np.ndarray) -> Case:
+    return replace(case, lengths=lengths)
+
+
+@pytest.mark.parametrize("length", [-1, 71, 2**31 - 1, -(2**31)])
+def test_a_length_out_of_bounds_is_an_error_and_no_access(length: int, pools: list[ThreadPool]) -> None:
+    facts = AttentionFacts(0.3, lengths_bits=32)
+    case = Case.random(0, Sizes(2, 2, 1, 3, 70, 16, 16), facts)
+    case = replace_lengths(case, np.array([70, length], np.int32))
+    _, error = attend(case, facts, TARGETS["host"](), pools[1])
+    assert error == 1
+
+
+def test_scores_of_any_size_neither_overflow_nor_lose_a_nan(pools: list[ThreadPool]) -> None:
+    facts = AttentionFacts(1 / math.sqrt(16))
+    case = Case.random(0, Sizes(1, 2, 1, 20, 300, 16, 16), facts)
+    case.query[0, 0] *= 1e4
+    agrees(case, facts, TARGETS["host"](), pools)
+    case.key[0, 1, 299, 3] = np.nan
+    found, _ = attend(case, facts, TARGETS["host"](), pools[0])
+    assert np.isnan(found[0, 1]).all(), "a NaN among the keys has no effect"
+    assert np.isfinite(found[0, 0]).all(), "a NaN crosses heads"
