@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 SCRIPTS = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = SCRIPTS / ("python.exe" if os.name == "nt" else "python")
+VENDOR = "ort-ep-"  # packages whose SDK is of no use without their hardware: installed without it
 GROUPS = {"demo": [], "test": ["dev"], "develop": ["dev", "docs", "train"]}
 
 
@@ -59,12 +60,17 @@ def install(command: str) -> int:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)], check=True)
     others = f", and {len(required)} requirements of {command!r}" if required else ""
     print(f"installing ort-core and what it needs{others}", flush=True)
-    editable = [argument for package in packages for argument in ("-e", str(package))]
+    own = [package for package in packages if not package.name.startswith(VENDOR)]
+    editable = [argument for package in own for argument in ("-e", str(package))]
     pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--quiet", "--disable-pip-version-check"]
     status = subprocess.run([*pip, *editable, *required], cwd=ROOT, check=False).returncode
     if status:
         print(f"pip could not install the requirements (exit status {status}); its messages are above")
         return status
+    vendors = [argument for package in packages if package not in own for argument in ("-e", str(package))]
+    if vendors and subprocess.run([*pip, "--no-deps", *vendors], cwd=ROOT, check=False).returncode:
+        print("pip could not install the packages of execution providers; its messages are above")
+        return 1
     stamp.write_text(digest)
     return 0
 

@@ -1,8 +1,8 @@
 """CUDA C++ run on the CPU, through a C++ compiler: the results of kernels are checked without a GPU, not their speed.
 
 Blocks run one after the other. The threads of a block run one after the other too, unless the source synchronises or
-shuffles: then each is a thread of the system. Static ``__shared__`` arrays, barriers, shuffles of whole warps and
-``atomicAdd`` work; dynamic shared memory and textures do not.
+shuffles: then each is a fiber, or a thread of the system where there are no fibers. Static ``__shared__`` arrays,
+barriers, shuffles of whole warps and ``atomicAdd`` work; dynamic shared memory and textures do not.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 
 from ort_core.errors import Fail
+from ort_core.testing.cuda_fibers_posix import FIBER_INCLUDES, FIBERS, HAS_FIBERS
 
 _COMPILERS = ("c++", "g++", "clang++")
 _SYNCHRONISES = ("__sync", "__shfl", "cooperative_groups")
 _HEADER = r"""
+@INCLUDES@
 #include <cmath>
-#include <condition_variable>
 #include <cstring>
-#include <mutex>
-#include <thread>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -51,23 +50,11 @@ static double __longlong_as_double(long long v) { return emu_bits<double>(v); }
 #define __expf(v) std::exp((float)(v))
 #define __logf(v) std::log((float)(v))
 #define __fdividef(a, b) ((float)(a) / (float)(b))
-class EmuBarrier {  // threads that leave early are no longer waited for
-  std::mutex mutex; std::condition_variable changed; unsigned expected, waiting = 0, turn = 0;
-  void release() { waiting = 0; ++turn; changed.notify_all(); }
- public:
-  explicit EmuBarrier(unsigned count) : expected(count) {}
-  void wait() {
-    std::unique_lock<std::mutex> lock(mutex);
-    const unsigned mine = turn;
-    if (++waiting == expected) release(); else changed.wait(lock, [&] { return turn != mine; });
-  }
-  void leave() { std::unique_lock<std::mutex> lock(mutex); if (--expected == waiting && expected) release(); }
-};
-static EmuBarrier* emu_barrier = nullptr;
+@BLOCKS@
 static std::vector<unsigned long long> emu_exchange;
 static unsigned emu_thread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
-static void __syncthreads() { emu_barrier->wait(); }
-static void __syncwarp(unsigned = 0xffffffffu) { emu_barrier->wait(); }
+static void __syncthreads() { emu_wait(); }
+static void __syncwarp(unsigned = 0xffffffffu) { emu_wait(); }
 template <typename T> static T emu_shuffle(T v, unsigned source) {
   unsigned long long word = 0; std::memcpy(&word, &v, sizeof v); emu_exchange[emu_thread()] = word;
   __syncthreads(); word = emu_exchange[source]; __syncthreads();
@@ -84,9 +71,39 @@ template <typename T> static T __shfl_xor_sync(unsigned, T v, int mask) {
 template <typename T> static T __shfl_down_sync(unsigned, T v, unsigned by) {
   return emu_lane(v, emu_thread() % 32 + by);
 }
-static std::mutex emu_atomics;
 template <typename T> static T atomicAdd(T* at, T v) {
-  std::lock_guard<std::mutex> lock(emu_atomics); const T old = *at; *at = old + v; return old;
+  EMU_LOCK const T old = *at; *at = old + v; return old;
+}
+"""
+_THREAD_INCLUDES = "#include <condition_variable>\n#include <mutex>\n#include <thread>"
+_THREADS = r"""
+static std::mutex emu_atomics;
+#define EMU_LOCK std::lock_guard<std::mutex> lock(emu_atomics);
+class EmuBarrier {  // threads that leave early are no longer waited for
+  std::mutex mutex; std::condition_variable changed; unsigned expected, waiting = 0, turn = 0;
+  void release() { waiting = 0; ++turn; changed.notify_all(); }
+ public:
+  explicit EmuBarrier(unsigned count) : expected(count) {}
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex);
+    const unsigned mine = turn;
+    if (++waiting == expected) release(); else changed.wait(lock, [&] { return turn != mine; });
+  }
+  void leave() { std::unique_lock<std::mutex> lock(mutex); if (--expected == waiting && expected) release(); }
+};
+static EmuBarrier* emu_barrier = nullptr;
+static void emu_wait() { emu_barrier->wait(); }
+static void emu_block(void (*run)(void**), void** a, unsigned count, const unsigned* g) {
+  EmuBarrier barrier(count); emu_barrier = &barrier;
+  const emu_dim3 block = blockIdx;
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < count; ++t) threads.emplace_back([=] {
+    blockIdx = block; threadIdx = {t % g[3], t / g[3] % g[4], t / (g[3] * g[4])};
+    run(a);
+    emu_barrier->leave();
+  });
+  for (auto& thread : threads) thread.join();
+  emu_barrier = nullptr;
 }
 """
 _LAUNCHER = r"""
@@ -101,17 +118,16 @@ static void emu_launch(void (*run)(void**), void** a, const unsigned* g) {
   const unsigned count = g[3] * g[4] * g[5];
   for (unsigned b = 0; b < g[0] * g[1] * g[2]; ++b) {
     const emu_dim3 block = {b % g[0], b / g[0] % g[1], b / (g[0] * g[1])};
-    auto body = [&](unsigned t) {
-      blockIdx = block; threadIdx = {t % g[3], t / g[3] % g[4], t / (g[3] * g[4])};
-      run(a);
-      if (emu_barrier) emu_barrier->leave();
-    };
-    if (!@SYNCHRONISES@) { for (unsigned t = 0; t < count; ++t) body(t); continue; }
-    EmuBarrier barrier(count); emu_barrier = &barrier; emu_exchange.assign(count, 0);
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < count; ++t) threads.emplace_back(body, t);
-    for (auto& thread : threads) thread.join();
-    emu_barrier = nullptr;
+    blockIdx = block;
+    if (!@SYNCHRONISES@) {
+      for (unsigned t = 0; t < count; ++t) {
+        threadIdx = {t % g[3], t / g[3] % g[4], t / (g[3] * g[4])};
+        run(a);
+      }
+      continue;
+    }
+    emu_exchange.assign(count, 0);
+    emu_block(run, a, count, g);
   }
 }
 """
@@ -145,7 +161,9 @@ def emulate(source: str, entries: Sequence[str], folder: Path) -> dict[str, Emul
         raise Fail(f"emulating CUDA kernels needs a C++ compiler; none of CXX, {', '.join(_COMPILERS)} was found")
     synchronises = any(word in source for word in _SYNCHRONISES)
     launchers = [_ENTRY.replace("@ENTRY@", entry) for entry in entries]
-    parts = (_HEADER, f'#line 1 "{entries[0]}.cu"', source, _LAUNCHER, *launchers)
+    blocks, includes = (FIBERS, FIBER_INCLUDES) if HAS_FIBERS else (_THREADS, _THREAD_INCLUDES)
+    header = _HEADER.replace("@BLOCKS@", blocks).replace("@INCLUDES@", includes)
+    parts = (header, f'#line 1 "{entries[0]}.cu"', source, _LAUNCHER, *launchers)
     text, library = folder / f"{entries[0]}.cpp", folder / f"{entries[0]}.emulated"
     text.write_text("\n".join(parts).replace("@SYNCHRONISES@", "1" if synchronises else "0"), encoding="utf-8")
     flags = ("-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC", "-ffp-contract=off")

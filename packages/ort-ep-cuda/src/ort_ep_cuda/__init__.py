@@ -1,0 +1,1 @@
+"""CUDAExecutionProvider for ort-core. Nothing is loaded before the plugin is asked."""

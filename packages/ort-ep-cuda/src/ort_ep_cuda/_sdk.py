@@ -1,0 +1,143 @@
+"""The only module that imports NVIDIA's libraries: CuPy, its NVRTC and cuBLAS, and cuDNN's frontend."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ort_core.plugin import Available, Unavailable
+
+_INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, cupy-cuda12x in place of cupy-cuda13x"
+_TOOLKIT = "pip install 'ort-ep-cuda[toolkit]', or install the CUDA toolkit"
+_CUDNN = "pip install 'ort-ep-cuda[cudnn]'"
+_PRODUCTS = frozenset({"MatMul", "Gemm"})
+_CONVOLUTIONS = frozenset({"Conv"})
+_FAILURES = (ImportError, OSError, RuntimeError)  # of loading a library, or of its first call
+
+
+def cupy() -> Any:  # Any: CuPy has no types
+    """Return CuPy."""
+    import cupy  # here, and not above: loading it is for those who run on a GPU
+
+    return cupy
+
+
+def cupyx() -> Any:  # Any: as above
+    """Return CuPy's extensions."""
+    import cupyx
+
+    return cupyx
+
+
+def cublas() -> Any:  # Any: as above
+    """Return CuPy's binding of cuBLAS."""
+    from cupy_backends.cuda.libs import cublas
+
+    return cublas
+
+
+def cudnn() -> Any:  # Any: as above
+    """Return cuDNN's frontend."""
+    import cudnn
+
+    return cudnn
+
+
+def find_device() -> Available | Unavailable:
+    """Return the GPU that CuPy sees, or why there is none and what would help. Never raises."""
+    try:
+        library = cupy()
+    except _FAILURES as error:
+        return Unavailable(f"CuPy cannot be loaded: {error}", _INSTALL)
+    runtime = library.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+    except RuntimeError as error:
+        return _explained(runtime, error)
+    if not count:
+        return Unavailable("the driver sees no GPU", "make one visible: CUDA_VISIBLE_DEVICES may hide it")
+    try:
+        version = library.cuda.nvrtc.getVersion()
+    except _FAILURES as error:
+        return Unavailable(f"NVRTC, which compiles kernels, cannot be loaded: {error}", _TOOLKIT)
+    name = runtime.getDeviceProperties(0)["name"].decode()
+    return Available(
+        f"{name}; driver for CUDA {_version(runtime.driverGetVersion())}, "
+        f"runtime {_version(runtime.runtimeGetVersion())}, NVRTC {version[0]}.{version[1]}, "
+        f"CuPy {library.__version__}; {count} device(s)"
+    )
+
+
+def _explained(runtime: Any, error: RuntimeError) -> Unavailable:  # Any: CuPy has no types
+    """Say what a failure to count devices means: no driver, one that is too old, or something else."""
+    try:
+        driver, wanted = runtime.driverGetVersion(), runtime.runtimeGetVersion()
+    except RuntimeError:
+        driver, wanted = 0, 0
+    if not driver:
+        return Unavailable("there is no NVIDIA driver on this machine", "install the driver of your GPU")
+    if driver // 1000 < wanted // 1000:
+        remedy = (
+            "update the driver, or install cupy-cuda12x in place of cupy-cuda13x"
+            if wanted >= 13000
+            else "update the driver"
+        )
+        return Unavailable(
+            f"the driver supports CUDA {_version(driver)}, older than CUDA {_version(wanted)} of the installed CuPy",
+            remedy,
+        )
+    return Unavailable(f"the driver reports: {error}", "nvidia-smi shows the state of driver and devices")
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def find_library(op_type: str) -> Available | Unavailable:
+    """Return whether the library that an operator needs is there; operators of generated kernels need none."""
+    if op_type in _PRODUCTS:
+        return find_cublas()
+    return find_cudnn() if op_type in _CONVOLUTIONS else Available()
+
+
+@functools.cache
+def find_cublas() -> Available | Unavailable:
+    """Return whether cuBLAS can be loaded."""
+    try:
+        version = cublas().getVersion
+    except _FAILURES as error:
+        return Unavailable(f"cuBLAS cannot be loaded: {str(error).splitlines()[0]}", _TOOLKIT)
+    return Available(f"cuBLAS ({version.__name__})")
+
+
+@functools.cache
+def find_cudnn() -> Available | Unavailable:
+    """Return whether cuDNN and its frontend can be loaded."""
+    try:
+        version = cudnn().backend_version()
+    except _FAILURES as error:
+        return Unavailable(f"cuDNN cannot be loaded: {str(error).splitlines()[0]}", _CUDNN)
+    return Available(f"cuDNN {version}")
+
+
+def compile_cubin(source: str, architecture: str) -> bytes:
+    """Compile CUDA C++ to machine code of one architecture (``sm_90``); never to PTX, which older drivers may reject.
+
+    Raises:
+        RuntimeError: the source does not compile; the message has the compiler's words.
+    """
+    nvrtc = cupy().cuda.nvrtc
+    program = nvrtc.createProgram(source, "ort_ep_cuda.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, (f"-arch={architecture}", "-std=c++17", "-default-device"))
+        return bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        raise RuntimeError(f"NVRTC does not compile a kernel: {nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def nvrtc_version() -> str:
+    """Return the compiler's version."""
+    major, minor = cupy().cuda.nvrtc.getVersion()
+    return f"{major}.{minor}"

@@ -1,0 +1,146 @@
+"""CudaPartition: a compiled claim: a program per signature of shapes, and slots that run it. Safe from many threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
+from ort_core.plugin.kernels import RuntimeValue
+from ort_ep_cuda.gpu import Function, Gpu, Memory
+from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
+from ort_ep_cuda.lowering.program import BufferKind, OutputFacts, Program
+from ort_ep_cuda.options import CudaOptions
+from ort_ep_cuda.run_slot import RunSlotState
+
+MAXIMUM_IDLE_SLOTS = 8  # each holds an arena: signatures beyond it allocate and capture anew when they come back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaPlan(PartitionPlan):
+    """The decisions for one signature: the program, its loaded kernels, the addresses of its constants."""
+
+    program: Program
+    functions: Mapping[str, Function]
+    constants: Mapping[int, Memory]
+
+
+class CudaPartition(CompiledPartition):
+    """One partition on one device.
+
+    Args:
+        request: the partition.
+        gpu: the device.
+        options: of the session's provider.
+    """
+
+    def __init__(self, request: CompileRequest, gpu: Gpu, options: CudaOptions) -> None:
+        self._graph, self._context = request.graph, request.context
+        self._gpu, self._options = gpu, options
+        self._constants: dict[str, Memory] = {}
+        self._idle: OrderedDict[int, tuple[CudaPlan, RunSlotState]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._tickets = 0
+        self.value_inputs = host_inputs(request.graph)
+        self.runs_at_once = 1 if options.has_user_compute_stream else None
+
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
+        """Lower the partition for these shapes, and compile the kernels that no other signature has needed."""
+        known = {self._graph.inputs[index]: content for index, content in known_values.items()}
+        sizes = [shape if shape is not None else () for shape in shapes]
+        program = lower_partition(self._graph, self._context, sizes, known)
+        functions = self._gpu.functions(program.kernels())
+        outputs = tuple(OutputPlan(facts.dtype, facts.shape) for facts in program.outputs)
+        constants = self._uploaded(program)
+        return CudaPlan(outputs=outputs, program=program, functions=functions, constants=constants)
+
+    def run(
+        self,
+        plan: PartitionPlan,
+        inputs: Sequence[RuntimeValue],
+        outputs: list[RuntimeValue],
+        workspace: Mapping[str, object],
+        run_state: RunState,
+    ) -> None:
+        """Compute the outputs; buffers that were handed in are filled."""
+        assert isinstance(plan, CudaPlan)
+        run_state.guard.check()
+        targets = [
+            _target(buffer, run_state, facts) for buffer, facts in zip(outputs, plan.program.outputs, strict=True)
+        ]
+        slot = self._take(plan)
+        slot.run(inputs, targets)  # a slot whose run failed is not used again: its stream may be broken
+        self._give_back(plan, slot)
+        outputs[:] = targets
+
+    def close(self) -> None:
+        """Give back device memory."""
+        with self._lock:
+            self._idle.clear()
+            self._constants.clear()
+
+    def _take(self, plan: CudaPlan) -> RunSlotState:
+        with self._lock:
+            for ticket, (owner, slot) in reversed(self._idle.items()):
+                if owner is plan:
+                    del self._idle[ticket]
+                    return slot
+        # libraries choose engines and take memory in a first run, which nothing may do within a capture
+        before_capture = max(1, self._options.min_num_runs_before_cuda_graph_capture)
+        constants = {number: memory.address for number, memory in plan.constants.items()}
+        return RunSlotState(
+            self._gpu,
+            plan.program,
+            plan.functions,
+            constants,
+            before_capture if self._options.enable_cuda_graph else None,
+        )
+
+    def _give_back(self, plan: CudaPlan, slot: RunSlotState) -> None:
+        with self._lock:
+            self._tickets += 1
+            self._idle[self._tickets] = (plan, slot)
+            if len(self._idle) > MAXIMUM_IDLE_SLOTS:
+                self._idle.popitem(last=False)
+
+    def _uploaded(self, program: Program) -> dict[int, Memory]:
+        """Return the constants that the program reads, each sent to the device once for all signatures."""
+        read = {number for step in program.steps for number in step.reads}
+        found: dict[int, Memory] = {}
+        for number in sorted(read):
+            buffer = program.buffers[number]
+            if buffer.kind is not BufferKind.CONSTANT:
+                continue
+            if buffer.content is not None:
+                found[number] = self._sent(buffer.content)
+                continue
+            with self._lock:
+                if buffer.name not in self._constants:
+                    self._constants[buffer.name] = self._sent(self._content_of(buffer.name))
+                found[number] = self._constants[buffer.name]
+        return found
+
+    def _content_of(self, name: str) -> np.ndarray:
+        value = self._graph.find_initializer(name)
+        assert value is not None
+        assert value.constant is not None
+        return value.constant.array()
+
+    def _sent(self, content: np.ndarray) -> Memory:
+        memory = self._gpu.allocate(max(content.nbytes, 1))
+        stream = self._gpu.stream()
+        source = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        if source.size:
+            stream.upload(source, memory.address)
+            stream.synchronize()
+        return memory
+
+
+def _target(buffer: RuntimeValue, run_state: RunState, facts: OutputFacts) -> np.ndarray:
+    if isinstance(buffer, np.ndarray) and buffer.shape == facts.shape and buffer.flags.c_contiguous:
+        return buffer
+    return run_state.allocate(facts.shape, facts.dtype.numpy)

@@ -1,0 +1,158 @@
+"""A GPU through CuPy: memory pool, streams, modules, graphs; products by cuBLAS and convolutions by cuDNN."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ort_core.plugin import AllocationLimitExceeded, EPFail
+from ort_ep_cuda import _sdk
+from ort_ep_cuda.gpu import Function, GpuFacts, GpuStream, Graph, Memory
+from ort_ep_cuda.kernel_cache import KernelCache
+from ort_ep_cuda.libraries import ConvolutionPlans, multiply
+from ort_ep_cuda.lowering.program import Convolution, Kernel, MatrixProduct
+from ort_ep_cuda.options import CudaOptions
+
+_TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyKind
+
+
+class CupyMemory:
+    """Memory of CuPy's pool; it goes back to the pool with this object."""
+
+    def __init__(self, pointer: Any, nbytes: int) -> None:  # Any: CuPy has no types
+        self._pointer = pointer
+        self.address = int(pointer.ptr)
+        self.nbytes = nbytes
+
+
+class CupyStream:
+    """A CUDA stream."""
+
+    def __init__(self, gpu: CupyGpu, stream: Any) -> None:  # Any: as above
+        self._gpu, self._stream = gpu, stream
+        self._runtime = gpu.library.cuda.runtime
+
+    def upload(self, source: np.ndarray, address: int) -> None:
+        """Copy to the device."""
+        self._runtime.memcpyAsync(address, source.ctypes.data, source.nbytes, _TO_DEVICE, self._stream.ptr)
+
+    def download(self, address: int, target: np.ndarray) -> None:
+        """Copy from the device."""
+        self._runtime.memcpyAsync(target.ctypes.data, address, target.nbytes, _TO_HOST, self._stream.ptr)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Set bytes to zero."""
+        self._runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
+
+    def launch(
+        self,
+        function: Any,  # Any: CuPy's Function
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[np.generic],
+    ) -> None:
+        """Start a kernel."""
+        with self._gpu.device, self._stream:
+            function(grid, block, tuple(arguments))
+
+    def multiply(self, product: MatrixProduct, a: int, b: int, out: int) -> None:
+        """Multiply by cuBLAS."""
+        with self._gpu.device, self._stream:
+            multiply(self._gpu.device.cublas_handle, self._stream.ptr, product, (a, b, out), self._gpu.use_tf32)
+
+    def convolve(self, convolution: Convolution, x: int, weights: int, out: int) -> None:
+        """Convolve by cuDNN."""
+        with self._gpu.device, self._stream:
+            self._gpu.convolutions.run(convolution, (x, weights, out), self._stream.ptr)
+
+    def begin_capture(self) -> None:
+        """Record what follows."""
+        try:
+            self._stream.begin_capture()
+        except RuntimeError as error:
+            raise EPFail(f"the capture of a CUDA graph cannot begin: {error}") from error
+
+    def end_capture(self) -> Graph:
+        """Return what was recorded."""
+        try:
+            return self._stream.end_capture()
+        except RuntimeError as error:
+            raise EPFail(f"a CUDA graph cannot be captured: {error}") from error
+
+    def replay(self, graph: Any) -> None:  # Any: CuPy's Graph
+        """Enqueue recorded work."""
+        graph.launch(self._stream)
+
+    def synchronize(self) -> None:
+        """Wait; raises what went wrong on the device."""
+        try:
+            self._stream.synchronize()
+        except RuntimeError as error:
+            raise EPFail(f"work on the GPU failed: {error}") from error
+
+
+class CupyGpu:
+    """One device of a session, as its options say."""
+
+    def __init__(self, options: CudaOptions) -> None:
+        self.library = _sdk.cupy()
+        self.device = self.library.cuda.Device(options.device_id)
+        self.use_tf32 = options.use_tf32
+        self._options = options
+        with self.device:
+            self._pool = self.library.cuda.MemoryPool()
+            self._pool.set_limit(size=options.gpu_mem_limit)
+            properties = self.library.cuda.runtime.getDeviceProperties(options.device_id)
+        architecture = f"sm_{self.device.compute_capability}"
+        compiler = f"nvrtc {_sdk.nvrtc_version()}"
+        self.facts = GpuFacts(properties["name"].decode(), architecture, (("compiler", compiler),))
+        self.convolutions = ConvolutionPlans(self, options)
+        self._cache = KernelCache(architecture, compiler, _sdk.compile_cubin)
+        self._functions: dict[str, Any] = {}  # Any: CuPy's Function
+        self._lock = threading.Lock()
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Return memory; what the pool keeps unused is given back first where there is not enough."""
+        out_of_memory = self.library.cuda.memory.OutOfMemoryError
+        with self.device:
+            try:
+                return CupyMemory(self._pool.malloc(nbytes), nbytes)
+            except out_of_memory:
+                self._pool.free_all_blocks()
+            try:
+                return CupyMemory(self._pool.malloc(nbytes), nbytes)
+            except out_of_memory as error:
+                free, total = self.device.mem_info
+                limit = self._options.gpu_mem_limit or "none"
+                raise AllocationLimitExceeded(
+                    f"the GPU has no {nbytes} bytes left: this session holds {self._pool.used_bytes()}, its limit "
+                    f"(gpu_mem_limit) is {limit}, the device has {free} of {total} free"
+                ) from error
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        """Return page-locked bytes."""
+        return _sdk.cupyx().empty_pinned(nbytes, np.uint8) if nbytes else np.zeros(0, np.uint8)
+
+    def stream(self) -> GpuStream:
+        """Return a stream that does not wait for the default one, or the caller's."""
+        with self.device:
+            if self._options.has_user_compute_stream:
+                return CupyStream(self, self.library.cuda.ExternalStream(self._options.user_compute_stream))
+            return CupyStream(self, self.library.cuda.Stream(non_blocking=True))
+
+    def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, Function]:
+        """Return kernels ready to launch."""
+        with self._lock:
+            missing = [kernel for kernel in kernels if kernel.name not in self._functions]
+            if missing:
+                self._load(missing)
+            return {kernel.name: self._functions[kernel.name] for kernel in kernels}
+
+    def _load(self, kernels: Sequence[Kernel]) -> None:
+        with self.device:
+            module = self.library.cuda.function.Module()
+            module.load(self._cache.code_of(kernels))
+            self._functions.update({kernel.name: module.get_function(kernel.name) for kernel in kernels})

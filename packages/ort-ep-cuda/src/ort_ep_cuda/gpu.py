@@ -1,0 +1,100 @@
+"""What a compiled partition asks of a GPU: memory, streams, functions, graphs, library calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ort_ep_cuda.lowering.program import Convolution, Kernel, MatrixProduct
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """What decides generated code and reports: ``architecture`` is ``sm_90`` and so on."""
+
+    name: str
+    architecture: str
+    versions: tuple[tuple[str, str], ...] = ()
+
+
+class Memory(Protocol):
+    """Device memory; given back when nobody refers to it any more."""
+
+    @property
+    def address(self) -> int:
+        """The device's address."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+
+
+class Function(Protocol):
+    """A loaded kernel."""
+
+
+class Graph(Protocol):
+    """Captured work."""
+
+
+class GpuStream(Protocol):
+    """A queue of work; one thread uses it at a time."""
+
+    def upload(self, source: np.ndarray, address: int) -> None:
+        """Copy a contiguous array to the device. ``source`` must stay unchanged until the stream is through."""
+
+    def download(self, address: int, target: np.ndarray) -> None:
+        """Copy from the device into a contiguous array; its content counts when the stream is through."""
+
+    def clear(self, address: int, nbytes: int) -> None:
+        """Set bytes to zero."""
+
+    def launch(
+        self,
+        function: Function,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        arguments: Sequence[np.generic],
+    ) -> None:
+        """Start a kernel; pointers are 64-bit integers."""
+
+    def multiply(self, product: MatrixProduct, a: int, b: int, out: int) -> None:
+        """Multiply matrices at addresses."""
+
+    def convolve(self, convolution: Convolution, x: int, weights: int, out: int) -> None:
+        """Convolve tensors at addresses."""
+
+    def begin_capture(self) -> None:
+        """Record what is enqueued from now on instead of doing it."""
+
+    def end_capture(self) -> Graph:
+        """Return what was recorded."""
+
+    def replay(self, graph: Graph) -> None:
+        """Enqueue recorded work."""
+
+    def synchronize(self) -> None:
+        """Block the host until all work is done; raises what went wrong on the device."""
+
+
+class Gpu(Protocol):
+    """One device as a session uses it."""
+
+    @property
+    def facts(self) -> GpuFacts:
+        """What the device is."""
+
+    def allocate(self, nbytes: int) -> Memory:
+        """Return memory; ``AllocationLimitExceeded`` where there is not enough."""
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        """Return host bytes that the device copies from and to without a detour."""
+
+    def stream(self) -> GpuStream:
+        """Return a queue of its own."""
+
+    def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, Function]:
+        """Return kernels ready to launch, by name; those not yet known are compiled together."""

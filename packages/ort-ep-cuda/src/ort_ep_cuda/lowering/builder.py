@@ -1,0 +1,155 @@
+"""ProgramBuilder: collects buffers and steps while nodes are lowered one after the other. Used once, by one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ort_core.plugin import NotImplemented
+from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
+from ort_core.plugin.loops import lift
+from ort_ep_cuda.lowering.map_kernel import launch_map
+from ort_ep_cuda.lowering.preamble import compute_type
+from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Pointer, Program, Step, plan_arena
+from ort_ep_cuda.lowering.tensors import LazyTensor
+from ort_ep_cuda.lowering.views import Shape, TensorView, dense_strides
+
+FUSED_OPERATIONS = 400  # of one kernel: registers last to about twice that; beyond, compiling takes seconds
+FUSED_OPERANDS = 16  # pointers with strides of one kernel: parameters may take 4 KiB
+FREE_OPERATIONS = 3  # recomputed for each reader instead of stored: less work than reading it back
+
+
+class ProgramBuilder:
+    """The program of one partition for one signature.
+
+    Args:
+        graph: the partition.
+        shapes: of its inputs, in order.
+        known: contents of values that are known on the host.
+    """
+
+    def __init__(self, graph: Graph, shapes: Sequence[Shape], known: Mapping[Value, np.ndarray]) -> None:
+        self._graph = graph
+        self.known = dict(known)
+        self._buffers: list[Buffer] = []
+        self._steps: list[Step] = []
+        self._tensors: dict[Value, LazyTensor] = {}
+        self._outputs = {value: index for index, value in enumerate(graph.outputs)}
+        self._written: dict[Value, TensorView] = {}
+        self._checks: dict[int, str] = {}
+        self.status = self._buffer(Buffer(BufferKind.STATUS, 4))
+        for index, (value, shape) in enumerate(zip(graph.inputs, shapes, strict=True)):
+            dtype = element_type(value)
+            number = self._buffer(Buffer(BufferKind.INPUT, _nbytes(dtype, shape), index))
+            self._tensors[value] = LazyTensor.of(TensorView.dense(number, dtype, shape))
+
+    def tensor(self, value: Value) -> LazyTensor:
+        """Return a value as it stands: maybe not yet computed. A constant of one element is part of expressions."""
+        if value not in self._tensors:
+            constant = value.constant
+            if constant is None:
+                raise NotImplemented(f"value {value.name!r} of the partition is computed by no node of it")
+            self._tensors[value] = self._constant(value, constant)
+        return self._tensors[value]
+
+    def view(self, value: Value) -> TensorView:
+        """Return a value as memory, maybe strided; it is computed now if it was not."""
+        tensor = self.tensor(value)
+        found = tensor.view
+        if found is None:
+            found = self.stored(tensor)
+            self._tensors[value] = LazyTensor.of(found)
+        return found
+
+    def dense(self, value: Value) -> TensorView:
+        """Return a value as dense memory, copied if it was strided."""
+        found = self.view(value)
+        if not found.is_dense:
+            found = self.stored(LazyTensor.of(found))
+            self._tensors[value] = LazyTensor.of(found)
+        return found
+
+    def stored(self, tensor: LazyTensor, out: TensorView | None = None) -> TensorView:
+        """Compute a tensor into memory: a new temporary, or a given view."""
+        out = out or self.temporary(tensor.dtype, tensor.shape)
+        if out.size:
+            self.add(launch_map(tensor.root, tensor.operands, out))
+        return out
+
+    def temporary(self, dtype: DataType, shape: Shape) -> TensorView:
+        """Return new dense memory of the arena."""
+        return TensorView.dense(self._buffer(Buffer(BufferKind.TEMPORARY, _nbytes(dtype, shape))), dtype, shape)
+
+    def table(self, name: str, content: np.ndarray) -> TensorView:
+        """Return a constant that the lowering computed, such as weights of an interpolation."""
+        content = np.ascontiguousarray(content)
+        number = self._buffer(Buffer(BufferKind.CONSTANT, content.nbytes, name=name, content=content))
+        return TensorView.dense(number, DataType.from_numpy(content.dtype), content.shape)
+
+    def result(self, value: Value, shape: Shape) -> TensorView:
+        """Return dense memory for a node's output, and let the value be it: an output's own buffer, or a temporary."""
+        dtype = element_type(value)
+        view = self._output(value, dtype, shape) if value in self._outputs else self.temporary(dtype, shape)
+        self._tensors[value] = LazyTensor.of(view)
+        return view
+
+    def define(self, value: Value, tensor: LazyTensor) -> None:
+        """Let a value be a tensor; it is computed now where that is cheaper than computing it at each reader."""
+        if value in self._outputs:
+            self.stored(tensor, self.result(value, tensor.shape))
+            return
+        is_large = tensor.cost > FUSED_OPERATIONS or len(tensor.operands) > FUSED_OPERANDS
+        is_repeated = value.use_count > 1 and tensor.cost > FREE_OPERATIONS
+        self._tensors[value] = tensor
+        if is_large or is_repeated:
+            self.view(value)
+
+    def add(self, step: Step) -> None:
+        """Append a step."""
+        self._steps.append(step)
+
+    def check(self, node: Node) -> tuple[Pointer, np.int32]:
+        """Return the arguments by which a kernel notes an index of ``node`` that is out of range."""
+        number = len(self._checks) + 1
+        self._checks[number] = node.describe()
+        return Pointer(self.status), np.int32(number)
+
+    def build(self) -> Program:
+        """Return the program; outputs that are inputs or constants are copied."""
+        for value in self._graph.outputs:
+            if value not in self._written:
+                self.stored(self.tensor(value), self._output(value, element_type(value), self.tensor(value).shape))
+        buffers, steps = tuple(self._buffers), tuple(self._steps)
+        written = [self._written[value] for value in self._graph.outputs]
+        outputs = tuple(OutputFacts(view.dtype, view.shape, view.buffer) for view in written)
+        return Program(buffers, steps, plan_arena(buffers, steps), outputs, self._checks)
+
+    def _output(self, value: Value, dtype: DataType, shape: Shape) -> TensorView:
+        buffer = Buffer(BufferKind.OUTPUT, _nbytes(dtype, shape), self._outputs[value])
+        view = self._written[value] = TensorView.dense(self._buffer(buffer), dtype, shape)
+        return view
+
+    def _buffer(self, buffer: Buffer) -> int:
+        self._buffers.append(buffer)
+        return len(self._buffers) - 1
+
+    def _constant(self, value: Value, constant: Constant) -> LazyTensor:
+        dtype, shape = constant.dtype, constant.shape
+        if constant.size == 1:
+            content = constant.array().reshape(()).astype(compute_type(dtype).numpy).item()
+            return LazyTensor(lift(content, compute_type(dtype)), (), shape, dtype)
+        buffer = Buffer(BufferKind.CONSTANT, _nbytes(dtype, shape), name=value.name)
+        return LazyTensor.of(TensorView(self._buffer(buffer), dtype, shape, dense_strides(shape)))
+
+
+def element_type(value: Value) -> DataType:
+    """Return the element type of a tensor; the capability has made sure that it is known."""
+    dtype = getattr(value.type, "dtype", None)
+    if dtype is None:
+        raise NotImplemented(f"value {value.name!r} is {value.type or 'of unknown type'}, expected a tensor")
+    return dtype
+
+
+def _nbytes(dtype: DataType, shape: Shape) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize

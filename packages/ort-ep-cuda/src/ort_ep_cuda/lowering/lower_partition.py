@@ -1,0 +1,54 @@
+"""From a partition's graph and the shapes of its inputs to its program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ort_core.plugin import EPFail, OrtError
+from ort_core.plugin.ir import Graph, Node, Value
+from ort_core.plugin.kernels import EvaluationContext
+from ort_ep_cuda.lowering.builder import ProgramBuilder
+from ort_ep_cuda.lowering.node_facts import LoweredNode
+from ort_ep_cuda.lowering.operators import OPERATORS
+from ort_ep_cuda.lowering.program import Program
+from ort_ep_cuda.lowering.views import Shape
+
+
+def lower_partition(
+    graph: Graph, context: EvaluationContext, shapes: Sequence[Shape], known: Mapping[Value, np.ndarray]
+) -> Program:
+    """Lower every node in order.
+
+    Args:
+        graph: the partition; its nodes were claimed, so each has an operator.
+        context: gives the version of each node's domain.
+        shapes: of the graph's inputs.
+        known: contents of inputs that nodes read on the host.
+
+    Raises:
+        EPFail: a node cannot be lowered at these sizes; the message names it.
+    """
+    builder = ProgramBuilder(graph, shapes, known)
+    for node in graph:
+        try:
+            OPERATORS[node.domain, node.op_type].lower(LoweredNode(node, context.opset_of(node), builder))
+        except OrtError:
+            raise
+        except (ValueError, IndexError, TypeError) as error:  # sizes that contradict each other, found by numpy
+            raise EPFail(f"{node.describe()} cannot be lowered at these sizes: {error}") from error
+    return builder.build()
+
+
+def host_inputs(graph: Graph) -> tuple[int, ...]:
+    """Return the numbers of the inputs whose contents decide the program."""
+    wanted = {value for node in graph for value in host_values(node)}
+    return tuple(index for index, value in enumerate(graph.inputs) if value in wanted)
+
+
+def host_values(node: Node) -> tuple[Value, ...]:
+    """Return the inputs of a node that are read on the host, constants not counted."""
+    operator = OPERATORS.get((node.domain, node.op_type))
+    found = [node.input(index) for index in (operator.host_inputs if operator else ())]
+    return tuple(value for value in found if value is not None and value.constant is None)

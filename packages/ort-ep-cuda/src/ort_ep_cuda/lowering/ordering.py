@@ -1,0 +1,180 @@
+"""TopK, ArgMax, ArgMin by repeated selection, and running sums.
+
+Selection: a block takes a row and finds, ``k`` times, the best element behind the one found before. Elements are
+ordered by value, then by place, so that equal ones keep their order. It costs ``k`` walks over the row and no memory.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ort_core.plugin.ir import DataType, Node
+from ort_ep_cuda.lowering.builder import element_type
+from ort_ep_cuda.lowering.map_kernel import MAXIMUM_BLOCKS, named
+from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
+from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
+from ort_ep_cuda.lowering.program import Kernel, Launch
+from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
+from ort_ep_cuda.lowering.views import Shape, TensorView
+
+SELECTION_THREADS = 128
+LARGEST_SELECTION = 1024  # of k; beyond it a sort is due
+
+_SELECT = """
+__shared__ @C@ best_values[@N@];
+__shared__ long long best_places[@N@];
+for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+  const long long first = row / inner_size * size * inner_size + row % inner_size;
+  const long long target = row / inner_size * k * inner_size + row % inner_size;
+  @C@ last_value = 0;
+  long long last_place = -1;
+  for (long long turn = 0; turn < k; ++turn) {
+    @C@ value = 0;
+    long long place = -1;
+    for (long long c = threadIdx.x; c < size; c += blockDim.x) {
+      const @C@ v = ort_load(x[first + c * inner_size]);
+      const bool is_left = turn == 0 || ort_before_@ORDER@(last_value, last_place, v, c);
+      if (is_left && (place < 0 || ort_before_@ORDER@(v, c, value, place))) { value = v; place = c; }
+    }
+    best_values[threadIdx.x] = value; best_places[threadIdx.x] = place;
+    __syncthreads();
+    for (int half = @N@ / 2; half > 0; half /= 2) {
+      if ((int)threadIdx.x < half) {
+        const long long other = best_places[threadIdx.x + half];
+        const @C@ v = best_values[threadIdx.x + half];
+        const long long mine = best_places[threadIdx.x];
+        if (other >= 0 && (mine < 0 || ort_before_@ORDER@(v, other, best_values[threadIdx.x], mine))) {
+          best_values[threadIdx.x] = v; best_places[threadIdx.x] = other;
+        }
+      }
+      __syncthreads();
+    }
+    last_value = best_values[0]; last_place = best_places[0];
+    __syncthreads();
+    if (threadIdx.x == 0) { @STORE@ places[target + turn * inner_size] = last_place; }
+  }
+}
+"""
+_BEFORE = (
+    "template <typename T> __device__ __forceinline__ bool ort_before_@ORDER@(T a, long long i, T b, long long j) "
+    "{ return a @SIGN@ b || (!(b @SIGN@ a) && i @TIE@ j); }\n"
+)
+
+
+def refuse_selection(node: Node) -> str | None:
+    """Return why a selection is not generated: types without an order here."""
+    value = node.input(0)
+    assert value is not None
+    return f"{node.op_type} of bool is not generated" if element_type(value) is DataType.BOOL else None
+
+
+def lower_top_k(facts: LoweredNode) -> None:
+    """Store the ``k`` largest (or smallest) elements of each row in order, and their places."""
+    x = facts.builder.dense(facts.value(0))
+    axis = axis_of(facts.node.int_attribute("axis", -1), len(x.shape))
+    (k,) = facts.integers(1, "k") or (facts.node.int_attribute("k", 1),)
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    values_out, places_out = facts.node.outputs
+    values = facts.builder.result(values_out, shape) if values_out else facts.builder.temporary(x.dtype, shape)
+    places = facts.builder.result(places_out, shape) if places_out else facts.builder.temporary(DataType.INT64, shape)
+    order = "descending" if facts.node.int_attribute("largest", 1) else "ascending"
+    _select(facts, x, axis, k, order, places, values)
+
+
+def lower_arg(facts: LoweredNode) -> None:
+    """Store the place of the largest (or smallest) element, of equal ones the first or the last."""
+    x = facts.builder.dense(facts.value(0))
+    axis = axis_of(facts.node.int_attribute("axis", 0), len(x.shape))
+    kept: Shape = (1,) if facts.node.int_attribute("keepdims", 1) else ()
+    out = facts.builder.result(facts.output, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))
+    order = "descending" if facts.node.op_type == "ArgMax" else "ascending"
+    is_last = facts.node.int_attribute("select_last_index", 0) == 1
+    _select(facts, x, axis, 1, f"{order}_last" if is_last else order, out, None)
+
+
+def _select(
+    facts: LoweredNode, x: TensorView, axis: int, k: int, order: str, places: TensorView, values: TensorView | None
+) -> None:
+    inner = math.prod(x.shape[axis + 1 :])
+    rows = math.prod(x.shape[:axis]) * inner
+    if not rows or not k:
+        return
+    pointers_in = "const @T@* x, @T@* out, long long* places" if values else "const @T@* x, long long* places"
+    parameters = f"{pointers_in}, long long rows, long long size, long long inner_size, long long k"
+    kernel = _selection_kernel(x.dtype, order, parameters, has_values=values is not None)
+    written = [values, places] if values else [places]
+    arguments = (*pointers(x, *written), *numbers(rows, x.shape[axis], inner, k))
+    blocks = (min(rows, MAXIMUM_BLOCKS), 1, 1)
+    targets = tuple(view.buffer for view in written)
+    facts.builder.add(Launch(kernel, blocks, (SELECTION_THREADS, 1, 1), arguments, (x.buffer,), targets))
+
+
+def _selection_kernel(dtype: DataType, order: str, parameters: str, *, has_values: bool) -> Kernel:
+    store = "out[target + turn * inner_size] = ort_store<@T@>::of(last_value);" if has_values else ""
+    texts = {
+        "STORE": store, "T": STORAGE[dtype], "C": STORAGE[compute_type(dtype)], "N": str(SELECTION_THREADS),
+        "ORDER": order, "SIGN": ">" if order.startswith("descending") else "<",
+        "TIE": ">" if order.endswith("_last") else "<",
+    }  # fmt: skip
+    body, before = _SELECT, _BEFORE
+    for name, text in texts.items():
+        body, before = body.replace(f"@{name}@", text), before.replace(f"@{name}@", text)
+        parameters = parameters.replace(f"@{name}@", text)
+    kernel = named("select", [part.strip() for part in parameters.split(",")], body.strip("\n").splitlines())
+    guard = f"ORT_BEFORE_{order.upper()}"
+    return Kernel(kernel.name, f"#ifndef {guard}\n#define {guard}\n{before}#endif\n{kernel.source}")
+
+
+_CUMULATE = """
+const long long first = i / inner_size * size * inner_size + i % inner_size;
+@C@ total = 0;
+for (long long k = 0; k < size; ++k) {
+  const long long at = first + (reverse ? size - 1 - k : k) * inner_size;
+  const @C@ v = ort_load(x[at]);
+  if (exclusive) { out[at] = ort_store<@T@>::of(total); total += v; }
+  else { total += v; out[at] = ort_store<@T@>::of(total); }
+}
+"""
+
+
+def lower_cumulative_sum(facts: LoweredNode) -> None:
+    """Add up along an axis: a thread takes a line."""
+    x = facts.builder.dense(facts.value(0))
+    (axis,) = facts.integers(1, "") or (0,)
+    axis = axis_of(axis, len(x.shape))
+    out = facts.builder.result(facts.output, x.shape)
+    if not out.size:
+        return
+    inner = math.prod(x.shape[axis + 1 :])
+    texts = {"T": STORAGE[x.dtype], "C": STORAGE[compute_type(x.dtype)]}
+    parameters = (
+        "const @T@* x, @T@* out, long long size, long long inner_size, long long exclusive, long long reverse, "
+        "long long count"
+    )
+    kernel = filled("cumulate", parameters, _CUMULATE, texts)
+    modes = (facts.node.int_attribute("exclusive", 0), facts.node.int_attribute("reverse", 0))
+    arguments = (*pointers(x, out), *numbers(x.shape[axis], inner, *modes))
+    facts.builder.add(launch_elements(kernel, out.size // x.shape[axis], arguments, [x], [out]))
+
+
+_TRIANGLE = """
+const long long column = i % columns, row = i / columns % rows;
+const bool is_kept = upper ? column - row >= k : column - row <= k;
+out[i] = is_kept ? x[i] : ort_store<@T@>::of((@C@)0);
+"""
+
+
+def lower_triangle(facts: LoweredNode) -> None:
+    """Keep one side of a diagonal of each matrix."""
+    x = facts.builder.dense(facts.value(0))
+    (k,) = (facts.integers(1, "") if facts.has(1) else None) or (0,)
+    out = facts.builder.result(facts.output, x.shape)
+    if not out.size:
+        return
+    texts = {"T": STORAGE[x.dtype], "C": STORAGE[compute_type(x.dtype)]}
+    parameters = (
+        "const @T@* x, @T@* out, long long rows, long long columns, long long k, long long upper, long long count"
+    )
+    kernel = filled("triangle", parameters, _TRIANGLE, texts)
+    sizes = numbers(x.shape[-2], x.shape[-1], k, facts.node.int_attribute("upper", 1))
+    facts.builder.add(launch_elements(kernel, out.size, (*pointers(x, out), *sizes), [x], [out]))

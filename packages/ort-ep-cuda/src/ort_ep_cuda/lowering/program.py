@@ -1,0 +1,185 @@
+"""Program: what a partition does on the device for one signature of shapes: buffers, and steps in order. Immutable."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.memory import ArenaLayout, StepUse, assign_offsets, live_intervals
+from ort_ep_cuda.lowering.views import Shape, TensorView
+
+ARENA_ALIGNMENT = 256  # bytes: what cudaMalloc itself gives, and all that vector loads and libraries ask for
+
+
+class BufferKind(enum.Enum):
+    """Who owns a buffer."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    TEMPORARY = "temporary"
+    STATUS = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A piece of device memory.
+
+    ``index``: which input or output; ``name``: which constant; ``content``: of a constant that the lowering computed.
+    """
+
+    kind: BufferKind
+    nbytes: int
+    index: int = 0
+    name: str = ""
+    content: np.ndarray | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One ``extern "C" __global__`` function, without the preamble."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """An address that the run fills in: a buffer and bytes behind its start."""
+
+    buffer: int
+    offset_nbytes: int = 0
+
+    @classmethod
+    def of(cls, view: TensorView) -> Pointer:
+        """Return the address of a view's first element."""
+        return cls(view.buffer, view.offset * view.dtype.numpy.itemsize)
+
+
+Argument = Pointer | np.generic
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel with its grid, its block and its arguments."""
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """``out = alpha * a @ b`` for each of a batch, by the vendor's library.
+
+    Views have the shapes ``[batch, rows, inner]``, ``[batch, inner, columns]`` and ``[batch, rows, columns]``; one of
+    the last two axes of ``a`` and ``b`` has stride 1, ``out`` is dense.
+    """
+
+    a: TensorView
+    b: TensorView
+    out: TensorView
+    alpha: float = 1.0
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Buffers that are read."""
+        return (self.a.buffer, self.b.buffer)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """Buffers that are written."""
+        return (self.out.buffer,)
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution by the vendor's library: dense ``[N, C, ...]``, ``[M, C / groups, ...]`` and ``[N, M, ...]``."""
+
+    x: TensorView
+    weights: TensorView
+    out: TensorView
+    pads_before: Shape
+    pads_after: Shape
+    strides: Shape
+    dilations: Shape
+    groups: int
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Buffers that are read."""
+        return (self.x.buffer, self.weights.buffer)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """Buffers that are written."""
+        return (self.out.buffer,)
+
+
+Step = Launch | MatrixProduct | Convolution
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFacts:
+    """Element type, shape and buffer of an output."""
+
+    dtype: DataType
+    shape: Shape
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Everything that a run needs: buffers, steps, where temporaries lie in the arena, which nodes check indices."""
+
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    arena: ArenaLayout[int]
+    outputs: tuple[OutputFacts, ...]
+    checks: Mapping[int, str]
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Return the distinct kernels in the order of their first launch."""
+        return tuple(dict.fromkeys(step.kernel for step in self.steps if isinstance(step, Launch)))
+
+    def describe(self) -> str:
+        """Return the program as text, a line per buffer and step: what goldens hold."""
+        lines = [f"%{n} = {b.kind.value} {b.name or b.index} {b.nbytes} bytes" for n, b in enumerate(self.buffers)]
+        lines += [_line(step, self.arena) for step in self.steps]
+        return "\n".join([*lines, f"arena {self.arena.nbytes} bytes"]) + "\n"
+
+
+def plan_arena(buffers: tuple[Buffer, ...], steps: tuple[Step, ...]) -> ArenaLayout[int]:
+    """Place the temporaries in one arena: those that are alive together never overlap."""
+    intervals = live_intervals([StepUse(step.reads, step.writes) for step in steps])
+    temporary = {n: b.nbytes for n, b in enumerate(buffers) if b.kind is BufferKind.TEMPORARY and n in intervals}
+    return assign_offsets(temporary, {n: intervals[n] for n in temporary}, ARENA_ALIGNMENT)
+
+
+def _line(step: Step, arena: ArenaLayout[int]) -> str:
+    if isinstance(step, Launch):
+        arguments = ", ".join(_argument(a) for a in step.arguments)
+        return f"{step.kernel.name}<<<{step.grid}, {step.block}>>>({arguments})"
+    if isinstance(step, MatrixProduct):
+        return f"product %{step.out.buffer} = {step.alpha} * {_view(step.a)} @ {_view(step.b)}"
+    return (
+        f"convolution %{step.out.buffer} = {_view(step.x)} * {_view(step.weights)} pads {step.pads_before} "
+        f"{step.pads_after} strides {step.strides} dilations {step.dilations} groups {step.groups}"
+    )
+
+
+def _view(view: TensorView) -> str:
+    return f"%{view.buffer}{list(view.shape)}:{list(view.strides)}"
+
+
+def _argument(argument: Argument) -> str:
+    if isinstance(argument, Pointer):
+        return f"%{argument.buffer}" + (f"+{argument.offset_nbytes}" if argument.offset_nbytes else "")
+    return str(argument)

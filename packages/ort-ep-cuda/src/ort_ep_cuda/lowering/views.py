@@ -1,0 +1,103 @@
+"""TensorView: a tensor as strides over a buffer. Transposes, slices, broadcasts and splits change the view only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ort_core.plugin.ir import DataType
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorView:
+    """Elements of a buffer: ``offset`` and ``strides`` count elements; a stride may be zero or negative."""
+
+    buffer: int
+    dtype: DataType
+    shape: Shape
+    strides: Shape
+    offset: int = 0
+
+    @classmethod
+    def dense(cls, buffer: int, dtype: DataType, shape: Shape) -> TensorView:
+        """Return the row-major view of a whole buffer."""
+        return cls(buffer, dtype, shape, dense_strides(shape))
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements lie one behind the other in row-major order."""
+        expected = dense_strides(self.shape)
+        return self.size == 0 or all(
+            size == 1 or found == wanted for size, found, wanted in zip(self.shape, self.strides, expected, strict=True)
+        )
+
+    def permuted(self, order: Sequence[int]) -> TensorView:
+        """Return the view with its axes in another order."""
+        return replace(self, shape=tuple(self.shape[a] for a in order), strides=tuple(self.strides[a] for a in order))
+
+    def sliced(self, axis: int, start: int, step: int, size: int) -> TensorView:
+        """Return ``size`` places of an axis from ``start`` on, each ``step`` further."""
+        return replace(
+            self,
+            shape=(*self.shape[:axis], size, *self.shape[axis + 1 :]),
+            strides=(*self.strides[:axis], self.strides[axis] * step, *self.strides[axis + 1 :]),
+            offset=self.offset + start * self.strides[axis] if size else self.offset,
+        )
+
+    def broadcast_to(self, shape: Shape) -> TensorView:
+        """Return the view repeated to a larger shape, by numpy's rule."""
+        added = len(shape) - len(self.shape)
+        strides = [0] * added + [
+            0 if size == 1 and wanted != 1 else stride
+            for size, stride, wanted in zip(self.shape, self.strides, shape[added:], strict=True)
+        ]
+        return replace(self, shape=shape, strides=tuple(strides))
+
+    def reshaped(self, shape: Shape) -> TensorView | None:
+        """Return the view of the same elements in another shape, or ``None`` where that needs a copy."""
+        if not self.is_dense:
+            kept = [(size, stride) for size, stride in zip(self.shape, self.strides, strict=True) if size != 1]
+            if [size for size, _ in kept] != [size for size in shape if size != 1]:
+                return None
+            left = iter(kept)
+            return replace(self, shape=shape, strides=tuple(0 if size == 1 else next(left)[1] for size in shape))
+        return replace(self, shape=shape, strides=dense_strides(shape))
+
+
+def dense_strides(shape: Shape) -> Shape:
+    """Return row-major strides in elements."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def collapse(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, tuple[Shape, ...]]:
+    """Join neighbouring axes that every operand walks through as if they were one, and drop axes of one place.
+
+    Args:
+        shape: the sizes that all operands share.
+        strides: of each operand, one per axis.
+    """
+    sizes: list[int] = []
+    columns: list[list[int]] = []
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        column = [operand[axis] for operand in strides]
+        if sizes and all(before == here * size for before, here in zip(columns[-1], column, strict=True)):
+            sizes[-1] *= size
+            columns[-1] = column
+        else:
+            sizes.append(size)
+            columns.append(column)
+    return tuple(sizes), tuple(tuple(column[k] for column in columns) for k in range(len(strides)))

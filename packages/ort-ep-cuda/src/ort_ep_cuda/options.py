@@ -1,0 +1,67 @@
+"""The provider's options, by onnxruntime's names: typed; those without a meaning here are refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+_UNSUPPORTED = {
+    "gpu_external_alloc": "memory comes from CuPy's pool; share it with cupy.cuda.set_allocator",
+    "gpu_external_free": "memory comes from CuPy's pool; share it with cupy.cuda.set_allocator",
+    "gpu_external_empty_cache": "memory comes from CuPy's pool; share it with cupy.cuda.set_allocator",
+    "tunable_op_enable": "there is no tuning by exhaustive search",
+    "tunable_op_tuning_enable": "there is no tuning by exhaustive search",
+    "sdpa_kernel": "attention is computed by products and a softmax kernel; there is no kernel to choose",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CudaOptions:
+    """Options of a session's provider.
+
+    Attributes:
+        device_id: which GPU.
+        gpu_mem_limit: bytes that the provider may hold on the device; 0 sets no limit.
+        arena_extend_strategy: accepted for compatibility; an arena is exactly as large as its plan says.
+        cudnn_conv_algo_search: how a convolution's engine is chosen: ``HEURISTIC`` and ``DEFAULT`` take the library's
+            first choice, ``EXHAUSTIVE`` lets the library try all of its engines when a program is built.
+        cudnn_conv_use_max_workspace: whether engines that need much scratch memory may be chosen.
+        do_copy_in_default_stream: accepted; copies and kernels share one stream, so that no order is lost.
+        has_user_compute_stream: whether ``user_compute_stream`` is given.
+        user_compute_stream: the handle of a CUDA stream to run on, as an integer.
+        enable_cuda_graph: whether a partition's launches are captured as one graph. On by default, where
+            onnxruntime's is off: shapes decide here which graph runs, and inputs may lie anywhere.
+        min_num_runs_before_cuda_graph_capture: runs of a signature before it is captured.
+        use_tf32: whether float32 products may round their factors to 10 bits. Off by default, where onnxruntime's is
+            on: float32 means float32.
+        prefer_nhwc: accepted; the library chooses the layout inside a convolution.
+    """
+
+    device_id: int = 0
+    gpu_mem_limit: int = 0
+    arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] = "kSameAsRequested"
+    cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = "HEURISTIC"
+    cudnn_conv_use_max_workspace: bool = True
+    do_copy_in_default_stream: bool = True
+    has_user_compute_stream: bool = False
+    user_compute_stream: int = 0
+    enable_cuda_graph: bool = True
+    min_num_runs_before_cuda_graph_capture: int = 1
+    use_tf32: bool = False
+    prefer_nhwc: bool = False
+    gpu_external_alloc: str = ""
+    gpu_external_free: str = ""
+    gpu_external_empty_cache: str = ""
+    tunable_op_enable: bool = False
+    tunable_op_tuning_enable: bool = False
+    sdpa_kernel: int = 0
+
+    def __post_init__(self) -> None:
+        for name, reason in _UNSUPPORTED.items():
+            if getattr(self, name) not in ("", "0", 0, False):
+                raise ValueError(f"option {name!r} cannot be used: {reason}")
+        for name in ("device_id", "gpu_mem_limit", "min_num_runs_before_cuda_graph_capture"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"option {name!r} is {getattr(self, name)}, expected 0 or more")
+        if self.has_user_compute_stream and not self.user_compute_stream:
+            raise ValueError("has_user_compute_stream is 1 but user_compute_stream gives no handle")

@@ -1,0 +1,59 @@
+"""CudaExecutionProvider: claims regions of graphs and compiles each to kernels and library calls on a GPU."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+from ort_core.plugin import (
+    Available,
+    Capability,
+    CompiledPartition,
+    CompileRequest,
+    ExecutionProvider,
+    GraphView,
+    Unavailable,
+)
+from ort_ep_cuda._sdk import find_device, find_library
+from ort_ep_cuda.gpu import Gpu
+from ort_ep_cuda.options import CudaOptions
+
+
+class CudaExecutionProvider(ExecutionProvider):
+    """Runs on NVIDIA GPUs through CuPy, NVRTC, cuBLAS and cuDNN."""
+
+    name: ClassVar[str] = "CUDAExecutionProvider"
+    options_type: ClassVar[type] = CudaOptions
+    priority: ClassVar[int] = 200
+
+    @classmethod
+    def check(cls) -> Available | Unavailable:
+        """Return whether there is a GPU that the installed CuPy can use, and if not, what to install."""
+        return find_device()
+
+    @classmethod
+    def device_text(cls) -> str:
+        """Return ``cuda``."""
+        return "cuda"
+
+    def get_capability(self, view: GraphView) -> Capability:
+        """Return claims, and a reason for every node that is left."""
+        from ort_ep_cuda.capability import find_capability
+
+        return find_capability(view, self.missing_library)
+
+    def compile(self, request: CompileRequest) -> CompiledPartition:
+        """Compile one claim; programs are built when shapes are known."""
+        from ort_ep_cuda.compiled import CudaPartition
+
+        return CudaPartition(request, self.gpu(), cast(CudaOptions, self.options))
+
+    def missing_library(self, op_type: str) -> str | None:
+        """Return why the library that runs an operator cannot be used here, ``None`` where it can or none is needed."""
+        found = find_library(op_type)
+        return None if found else str(found)
+
+    def gpu(self) -> Gpu:
+        """Return the device that the options name."""
+        from ort_ep_cuda.cupy_gpu import CupyGpu
+
+        return CupyGpu(cast(CudaOptions, self.options))

@@ -1,0 +1,143 @@
+"""RunSlotState: what one run at a time of one plan owns: arena, buffers, pinned staging, stream, captured graph.
+
+A slot's addresses never change, so that its launches can be captured once and replayed. Runs at the same time use
+different slots.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ort_core.plugin import EPFail, InvalidArgument, OrtError
+from ort_ep_cuda.gpu import Function, Gpu, Graph
+from ort_ep_cuda.lowering.program import BufferKind, Convolution, Launch, MatrixProduct, Pointer, Program, Step
+from ort_ep_cuda.lowering.views import TensorView
+
+log = logging.getLogger(__name__)
+
+
+class RunSlotState:
+    """Memory and stream for one run of a program.
+
+    Args:
+        gpu: the device.
+        program: what is run.
+        functions: its kernels by name.
+        constants: addresses of its constants, by number of their buffer.
+        runs_before_capture: runs before the launches are captured; ``None``: never.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        program: Program,
+        functions: Mapping[str, Function],
+        constants: Mapping[int, int],
+        runs_before_capture: int | None,
+    ) -> None:
+        self._program, self._functions = program, functions
+        self.stream = gpu.stream()
+        self._arena = gpu.allocate(max(program.arena.nbytes, 1))
+        own = [n for n, b in enumerate(program.buffers) if b.kind in _OWN]
+        self._memory = {n: gpu.allocate(max(program.buffers[n].nbytes, 1)) for n in own}
+        self._staging = {n: gpu.pinned(program.buffers[n].nbytes) for n in own}
+        self._addresses = {
+            **{n: self._arena.address + offset for n, offset in program.arena.offsets.items()},
+            **{n: memory.address for n, memory in self._memory.items()},
+            **constants,
+        }
+        self._read = {n for step in program.steps for n in step.reads}
+        self._calls = [self._call(step) for step in program.steps]
+        self._before_capture = runs_before_capture
+        self._graph: Graph | None = None
+        self._runs = 0
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Copy inputs over, compute, copy outputs back; returns when they are there.
+
+        Raises:
+            InvalidArgument: an index in the data was out of range; the message names the node.
+        """
+        status = np.zeros(1, np.int32)
+        for number, buffer in enumerate(self._program.buffers):
+            if buffer.kind is BufferKind.INPUT and number in self._read and buffer.nbytes:
+                self._staging[number][:] = _bytes_of(inputs[buffer.index])
+                self.stream.upload(self._staging[number], self._addresses[number])
+            elif buffer.kind is BufferKind.STATUS and self._program.checks:
+                self.stream.clear(self._addresses[number], buffer.nbytes)
+        self._compute()
+        for number, buffer in enumerate(self._program.buffers):
+            if buffer.kind is BufferKind.OUTPUT and buffer.nbytes:
+                self.stream.download(self._addresses[number], self._staging[number])
+            elif buffer.kind is BufferKind.STATUS and self._program.checks:
+                self.stream.download(self._addresses[number], status.view(np.uint8))
+        self.stream.synchronize()
+        if status[0]:
+            where = self._program.checks[int(status[0])]
+            raise InvalidArgument(f"{where}: an index is out of range for the axis that it addresses")
+        for facts, target in zip(self._program.outputs, outputs, strict=True):
+            _bytes_of(target)[:] = self._staging[facts.buffer]
+
+    def _compute(self) -> None:
+        if self._graph is not None:
+            self.stream.replay(self._graph)
+            return
+        if self._before_capture is not None and self._runs >= self._before_capture and len(self._calls) > 1:
+            self._capture()
+            return
+        self._runs += 1
+        self._enqueue()
+
+    def _enqueue(self) -> None:
+        for call in self._calls:
+            call()
+
+    def _capture(self) -> None:
+        """Capture the launches and replay them; where the driver refuses, go on without, and say so."""
+        self.stream.synchronize()
+        try:
+            self.stream.begin_capture()
+            self._enqueue()
+            self._graph = self.stream.end_capture()
+        except OrtError as error:
+            log.warning("this partition runs without a CUDA graph: %s", error)
+            self._before_capture = None
+            self._enqueue()
+        else:
+            self.stream.replay(self._graph)
+
+    def _call(self, step: Step) -> Callable[[], None]:
+        """Return a step with its addresses filled in."""
+        stream = self.stream
+        if isinstance(step, Launch):
+            function = self._functions[step.kernel.name]
+            arguments = [self._argument(argument) for argument in step.arguments]
+            return lambda: stream.launch(function, step.grid, step.block, arguments)
+        if isinstance(step, MatrixProduct):
+            a, b, out = (self._address(view) for view in (step.a, step.b, step.out))
+            return lambda: stream.multiply(step, a, b, out)
+        if isinstance(step, Convolution):
+            x, weights, target = (self._address(view) for view in (step.x, step.weights, step.out))
+            return lambda: stream.convolve(step, x, weights, target)
+        raise EPFail(f"a program holds a step of unknown kind: {step!r}")
+
+    def _address(self, view: TensorView) -> int:
+        pointer = Pointer.of(view)
+        return self._addresses[pointer.buffer] + pointer.offset_nbytes
+
+    def _argument(self, argument: Pointer | np.generic) -> np.generic:
+        if isinstance(argument, Pointer):
+            return np.uint64(self._addresses[argument.buffer] + argument.offset_nbytes)
+        return argument
+
+
+_OWN = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATUS)
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    if not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    return array.reshape(-1).view(np.uint8)

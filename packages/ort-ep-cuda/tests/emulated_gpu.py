@@ -1,0 +1,207 @@
+"""A GPU that is this machine's processor: memory is numpy's, kernels run by emulation, libraries are numpy.
+
+It is strict where a device is: work that is enqueued on a stream happens when the stream is waited for or copied
+from, captured work does not happen before it is replayed, and addresses outside its memory are an error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ort_core.plugin import AllocationLimitExceeded, EPFail
+from ort_core.plugin.ir import DataType
+from ort_core.testing.cuda_emulation import emulate
+from ort_ep_cuda.gpu import GpuFacts
+from ort_ep_cuda.lowering.preamble import PREAMBLE
+from ort_ep_cuda.lowering.program import Convolution, Kernel, MatrixProduct
+from ort_ep_cuda.lowering.views import TensorView
+
+_FOLDER = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+_COMPILED: dict[str, Callable] = {}  # by name, which is made of the content: compiled once for all tests
+
+
+class HostMemory:
+    """Bytes with an address; filled with a pattern, since a device's memory is not zero."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._words = np.full(-(-nbytes // 8) + 32, 0xA5A5A5A5A5A5A5A5, np.uint64)
+        self.address = -(-self._words.ctypes.data // 256) * 256
+        self.nbytes = nbytes
+
+
+_ONE_AT_A_TIME = threading.Lock()  # the emulation keeps its block in variables of the library
+
+
+def _launched(function, grid, block, arguments) -> None:
+    with _ONE_AT_A_TIME:
+        function.launch(grid, block, arguments)
+
+
+class RecordedGraph:
+    """Work that was captured."""
+
+    def __init__(self, work: list[Callable[[], None]]) -> None:
+        self.work = work
+
+
+class EmulatedStream:
+    """Work in order; done when it is waited for."""
+
+    def __init__(self, gpu: EmulatedGpu) -> None:
+        self._gpu = gpu
+        self._queue: list[Callable[[], None]] = []
+        self._captured: list[Callable[[], None]] | None = None
+
+    def _enqueue(self, work: Callable[[], None]) -> None:
+        (self._queue if self._captured is None else self._captured).append(work)
+
+    def upload(self, source: np.ndarray, address: int) -> None:
+        self._forbidden_in_capture("upload")
+        self._enqueue(lambda: ctypes.memmove(address, source.ctypes.data, source.nbytes))
+
+    def download(self, address: int, target: np.ndarray) -> None:
+        self._forbidden_in_capture("download")
+        self._enqueue(lambda: ctypes.memmove(target.ctypes.data, address, target.nbytes))
+
+    def clear(self, address: int, nbytes: int) -> None:
+        self._enqueue(lambda: ctypes.memset(address, 0, nbytes))
+
+    def launch(self, function, grid, block, arguments: Sequence[np.generic]) -> None:
+        self._gpu.launches += 1
+        assert all(isinstance(argument, np.generic) for argument in arguments)
+        assert max(grid[0], 1) == grid[0]
+        assert block[0] * block[1] * block[2] <= 1024
+        self._enqueue(lambda: _launched(function, grid, block, list(arguments)))
+
+    def multiply(self, product: MatrixProduct, a: int, b: int, out: int) -> None:
+        def work() -> None:
+            left, right = _array(product.a, a), _array(product.b, b)
+            result = _array(product.out, out)
+            result[...] = (product.alpha * (_wide(left) @ _wide(right))).astype(result.dtype)
+
+        self._enqueue(work)
+
+    def convolve(self, convolution: Convolution, x: int, weights: int, out: int) -> None:
+        def work() -> None:
+            result = _array(convolution.out, out)
+            result[...] = convolved(_array(convolution.x, x), _array(convolution.weights, weights), convolution)
+
+        self._enqueue(work)
+
+    def begin_capture(self) -> None:
+        if self._gpu.refuses_capture:
+            raise EPFail("this driver captures nothing")
+        assert not self._queue, "a capture begins on a stream with work under way"
+        self._captured = []
+
+    def end_capture(self) -> RecordedGraph:
+        assert self._captured is not None
+        work, self._captured = self._captured, None
+        self._gpu.captures += 1
+        return RecordedGraph(work)
+
+    def replay(self, graph: RecordedGraph) -> None:
+        self._gpu.replays += 1
+        self._queue += graph.work
+
+    def synchronize(self) -> None:
+        assert self._captured is None, "a stream that captures cannot be waited for"
+        queue, self._queue = self._queue, []
+        for work in queue:
+            work()
+
+    def _forbidden_in_capture(self, what: str) -> None:
+        assert self._captured is None, f"{what} inside a capture would fix the host's address"
+
+
+class EmulatedGpu:
+    """The device; counts what it is asked for."""
+
+    def __init__(self, limit: int = 1 << 30, *, refuses_capture: bool = False, collects: bool = False) -> None:
+        self.facts = GpuFacts("emulated", "sm_90", (("emulation", "1"),))
+        self.refuses_capture = refuses_capture
+        self.launches = self.captures = self.replays = self.allocations = 0
+        self.compiled: list[str] = []
+        self.collected: dict[str, Kernel] | None = {} if collects else None
+        self._limit = limit
+
+    def allocate(self, nbytes: int) -> HostMemory:
+        self.allocations += 1
+        if nbytes > self._limit:
+            raise AllocationLimitExceeded(f"asked for {nbytes} bytes, limited to {self._limit}")
+        return HostMemory(nbytes)
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        return np.zeros(nbytes, np.uint8)
+
+    def stream(self) -> EmulatedStream:
+        return EmulatedStream(self)
+
+    def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, object]:
+        missing = [kernel for kernel in kernels if kernel.name not in _COMPILED]
+        self.compiled += [kernel.name for kernel in missing]
+        if self.collected is not None:
+            self.collected.update({kernel.name: kernel for kernel in kernels})
+            return {kernel.name: _Untaught() for kernel in kernels}
+        compile_together(missing)
+        return {kernel.name: _COMPILED[kernel.name] for kernel in kernels}
+
+
+class _Untaught:
+    """Stands for a kernel while kernels are only collected."""
+
+    def launch(self, grid, block, arguments) -> None:
+        """Do nothing."""
+
+
+def compile_together(kernels: Sequence[Kernel]) -> None:
+    """Compile kernels by one call of the compiler, which costs more than most kernels do."""
+    kernels = [kernel for kernel in kernels if kernel.name not in _COMPILED]
+    if not kernels:
+        return
+    digest = hashlib.sha256("".join(kernel.name for kernel in kernels).encode()).hexdigest()[:16]
+    folder = Path(_FOLDER.name) / digest
+    folder.mkdir(exist_ok=True)
+    source = PREAMBLE + "".join(kernel.source for kernel in kernels)
+    _COMPILED.update(emulate(source, [kernel.name for kernel in kernels], folder))
+
+
+def _array(view: TensorView, address: int) -> np.ndarray:
+    """Return the elements of a view whose first one lies at an address."""
+    item = view.dtype.numpy.itemsize
+    span = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True)) + 1
+    assert min(view.strides, default=0) >= 0, "libraries take no negative strides"
+    raw = np.ctypeslib.as_array((ctypes.c_uint8 * (span * item)).from_address(address)).view(view.dtype.numpy)
+    return np.lib.stride_tricks.as_strided(raw, view.shape, [stride * item for stride in view.strides])
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype == np.float64 else array.astype(np.float32)
+
+
+def convolved(x: np.ndarray, weights: np.ndarray, convolution: Convolution) -> np.ndarray:
+    """Return a convolution by its definition: a sum over window places of products over channels."""
+    pads = [(0, 0), (0, 0), *zip(convolution.pads_before, convolution.pads_after, strict=True)]
+    padded = np.pad(_wide(x), pads)
+    groups, sizes = convolution.groups, convolution.out.shape[2:]
+    per_group = weights.shape[0] // groups
+    total = np.zeros(convolution.out.shape, padded.dtype)
+    for place in np.ndindex(*weights.shape[2:]):
+        cut = tuple(
+            slice(p * d, p * d + (n - 1) * s + 1, s)
+            for p, d, s, n in zip(place, convolution.dilations, convolution.strides, sizes, strict=True)
+        )
+        window = padded[(slice(None), slice(None), *cut)]
+        for group in range(groups):
+            channels = slice(group * weights.shape[1], (group + 1) * weights.shape[1])
+            filters = slice(group * per_group, (group + 1) * per_group)
+            taps = _wide(weights[(filters, slice(None), *place)])
+            total[:, filters] += np.einsum("mc,nc...->nm...", taps, window[:, channels])
+    return total.astype(DataType.numpy.fget(convolution.out.dtype))

@@ -1,0 +1,104 @@
+"""Graphs of every family with their inputs; expected values come from the numpy kernels, and from numpy itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+RANDOM = np.random.default_rng(7)
+
+
+@dataclass(frozen=True)
+class GraphCase:
+    """A graph, its inputs, and how closely its results must agree; ``truth`` is numpy's own where it is given."""
+
+    name: str
+    body: str
+    feeds: dict[str, np.ndarray]
+    tolerance: str = "approximate"
+    opset: int = 21
+    truth: Callable[..., np.ndarray] | None = field(default=None, compare=False)
+
+
+def _normal(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(dtype)
+
+
+X = _normal(3, 4, 5)
+IMAGE = _normal(2, 6, 7, 5)
+INDICES = np.array([[0, -1], [3, 1]], np.int64)
+ROWS = _normal(5, 200)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _case(name: str, body: str, tolerance: str = "approximate", opset: int = 21, truth=None, **feeds) -> GraphCase:
+    return GraphCase(name, body, feeds, tolerance, opset, truth)
+
+
+CASES = (
+    _case("chain_of_elementwise", "g (float[N,4,5] x) => (float[N,4,5] y) { a = Mul(x, x) b = Sigmoid(a) c = Tanh(b) y = Add(c, x) }", x=X),
+    _case("broadcast", "g (float[N,4,5] x, float[4,1] b) => (float[N,4,5] y) { y = Sub(x, b) }", "exact", x=X, b=_normal(4, 1), truth=lambda x, b: x - b),
+    _case("where_and_compare", "g (float[N,4,5] x, float[5] b) => (float[N,4,5] y) { c = Greater(x, b) y = Where(c, x, b) }", "exact", x=X, b=_normal(5), truth=lambda x, b: np.maximum(x, b)),
+    _case("cast_to_integers", "g (float[N,4,5] x) => (int64[N,4,5] y) { a = Mul(x, x) y = Cast<to = 7>(a) }", "exact", x=X * 4),
+    _case("half", "g (float16[N,4,5] x) => (float16[N,4,5] y) { a = Mul(x, x) y = Add(a, x) }", x=X.astype("f2")),
+    _case("cast_through_half", "g (float[N,4,5] x) => (float[N,4,5] y) { h = Cast<to = 10>(x) y = Cast<to = 1>(h) }", "exact", x=X, truth=lambda x: x.astype("f2").astype("f4")),
+    _case("integers", "g (int32[6] x, int32[6] z) => (int32[6] y) { a = Mul(x, z) y = Sub(a, x) }", "exact", x=np.arange(6, dtype="i4") * 10**9, z=np.arange(6, dtype="i4")),
+    _case("softmax", "g (float[N,200] x) => (float[N,200] y) { y = Softmax(x) }", x=ROWS, truth=_softmax),
+    _case("softmax_along_the_first_axis", "g (float[40,64] x) => (float[40,64] y) { y = Softmax<axis = 0>(x) }", x=_normal(40, 64), truth=lambda x: _softmax(x.T).T),
+    _case("log_softmax", "g (float[3,4,5] x) => (float[3,4,5] y) { y = LogSoftmax<axis = 1>(x) }", x=X),
+    *(
+        _case(f"{op}_{axes}", f"g (float[3,4,5] x) => (float[a,b,c] y) <int64[{len(axes)}] ax = {{{', '.join(map(str, axes))}}}> {{ y = {op}(x, ax) }}", x=np.abs(X) + 0.1)
+        for op, axes in (("ReduceSum", (0, 2)), ("ReduceMean", (1,)), ("ReduceMax", (0,)), ("ReduceMin", (2,)), ("ReduceProd", (2,)), ("ReduceL1", (1, 2)), ("ReduceL2", (2,)), ("ReduceSumSquare", (0, 1, 2)), ("ReduceLogSum", (2,)), ("ReduceLogSumExp", (1,)))
+    ),
+    _case("reduce_integers", "g (int32[3,4] x) => (int32[c] y) <int64[1] ax = {0}> { y = ReduceMax<keepdims = 0>(x, ax) }", "exact", x=np.arange(12, dtype="i4").reshape(3, 4) - 6),
+    _case("half_sum_accumulates_in_float32", "g (float16[2,3000] x) => (float16[2,1] y) <int64[1] ax = {1}> { y = ReduceSum(x, ax) }", x=np.ones((2, 3000), "f2"), truth=lambda x: np.full((2, 1), 3000, "f2")),
+    _case("layer_norm", "g (float[N,200] x, float[200] s, float[200] b) => (float[N,200] y) { y = LayerNormalization(x, s, b) }", x=ROWS, s=_normal(200), b=_normal(200)),
+    _case("rms_norm", "g (float[N,200] x, float[200] s) => (float[N,200] y) { y = RMSNormalization(x, s) }", opset=23, x=ROWS, s=_normal(200)),
+    _case("instance_norm", "g (float[2,6,7,5] x, float[6] s, float[6] b) => (float[2,6,7,5] y) { y = InstanceNormalization(x, s, b) }", x=IMAGE, s=_normal(6), b=_normal(6)),
+    _case("group_norm", "g (float[2,6,7,5] x, float[6] s, float[6] b) => (float[2,6,7,5] y) { y = GroupNormalization<num_groups = 3>(x, s, b) }", x=IMAGE, s=_normal(6), b=_normal(6)),
+    _case("batch_norm", "g (float[2,6,7,5] x, float[6] s, float[6] b, float[6] m, float[6] v) => (float[2,6,7,5] y) { y = BatchNormalization(x, s, b, m, v) }", x=IMAGE, s=_normal(6), b=_normal(6), m=_normal(6), v=np.abs(_normal(6)) + 1),
+    _case("global_mean", "g (float[2,6,7,5] x) => (float[2,6,1,1] y) { y = GlobalAveragePool(x) }", x=IMAGE, truth=lambda x: x.mean((2, 3), keepdims=True)),
+    _case("transpose_and_reshape", "g (float[3,4,5] x) => (float[5,12] y) <int64[2] s = {5, -1}> { t = Transpose<perm = [2, 0, 1]>(x) y = Reshape(t, s) }", "exact", x=X, truth=lambda x: x.transpose(2, 0, 1).reshape(5, 12)),
+    _case("transpose_read_by_elementwise", "g (float[3,4,5] x, float[5,4,3] z) => (float[5,4,3] y) { t = Transpose(x) y = Mul(t, z) }", "exact", x=X, z=_normal(5, 4, 3), truth=lambda x, z: x.T * z),
+    _case("slice_backwards", "g (float[3,4,5] x) => (float[a,b,c] y) <int64[2] f = {-1, 1}, int64[2] l = {-100, 5}, int64[2] ax = {1, 2}, int64[2] st = {-2, 3}> { y = Slice(x, f, l, ax, st) }", "exact", x=X, truth=lambda x: x[:, ::-2, 1:5:3]),
+    _case("split", "g (float[3,4,5] x) => (float[3,1,5] y, float[3,3,5] z) <int64[2] s = {1, 3}> { y, z = Split<axis = 1>(x, s) }", "exact", x=X),
+    _case("concat", "g (float[3,4,5] x, float[3,2,5] z) => (float[3,6,5] y) { n = Neg(x) y = Concat<axis = 1>(n, z) }", "exact", x=X, z=_normal(3, 2, 5), truth=lambda x, z: np.concatenate([-x, z], 1)),
+    _case("expand_and_tile", "g (float[4,1] x) => (float[a,b,c] y) <int64[3] s = {2, 4, 3}, int64[3] r = {1, 2, 3}> { e = Expand(x, s) y = Tile(e, r) }", "exact", x=_normal(4, 1)),
+    _case("pad", "g (float[3,4,5] x) => (float[a,b,c] y) <int64[6] p = {0, 1, -1, 2, 0, 3}, float v = {7.0}> { y = Pad(x, p, v) }", "exact", x=X),
+    _case("gather", "g (float[3,4,5] x, int64[2,2] i) => (float[3,2,2,5] y) { y = Gather<axis = 1>(x, i) }", "exact", x=X, i=INDICES, truth=lambda x, i: np.take(x, i % 4, 1)),
+    _case("gather_elements", "g (float[4,2] x, int64[2,2] i) => (float[2,2] y) { y = GatherElements<axis = 0>(x, i) }", "exact", x=_normal(4, 2), i=INDICES),
+    _case("gather_nd", "g (float[3,4,5] x, int64[2,2] i) => (float[2,5] y) { y = GatherND(x, i) }", "exact", x=X, i=np.array([[0, -1], [2, 1]])),
+    _case("gather_nd_in_batches", "g (float[3,4,5] x, int64[3,1] i) => (float[3,5] y) { y = GatherND<batch_dims = 1>(x, i) }", "exact", x=X, i=np.array([[0], [3], [1]])),
+    _case("scatter_elements", "g (float[4,2] x, int64[2,2] i, float[2,2] u) => (float[4,2] y) { y = ScatterElements<axis = 0>(x, i, u) }", "exact", x=_normal(4, 2), i=INDICES, u=_normal(2, 2)),
+    _case("scatter_nd", "g (float[3,4,5] x, int64[2,2] i, float[2,5] u) => (float[3,4,5] y) { y = ScatterND(x, i, u) }", "exact", x=X, i=np.array([[0, 3], [2, 1]]), u=_normal(2, 5)),
+    _case("one_hot", "g (int64[2,2] i, float[2] v) => (float[2,2,5] y) <int64 d = {5}> { y = OneHot(i, d, v) }", "exact", i=INDICES, v=np.array([2, 3], "f4")),
+    _case("top_k", "g (float[N,200] x) => (float[N,7] v, int64[N,7] p) <int64[1] k = {7}> { v, p = TopK(x, k) }", "exact", x=np.round(ROWS, 1)),
+    _case("smallest_along_the_first_axis", "g (float[40,6] x) => (float[5,6] v, int64[5,6] p) <int64[1] k = {5}> { v, p = TopK<axis = 0, largest = 0>(x, k) }", "exact", x=np.round(_normal(40, 6), 1)),
+    _case("arg_max", "g (float[N,200] x) => (int64[N] p) { p = ArgMax<axis = 1, keepdims = 0>(x) }", "exact", x=ROWS, truth=lambda x: x.argmax(1)),
+    _case("arg_min_of_the_last_equal", "g (float[4,5] x) => (int64[4,1] p) { p = ArgMin<axis = 1, select_last_index = 1>(x) }", "exact", x=np.array([[1, 0, 2, 0, 1]] * 4, "f4")),
+    _case("cumulative_sum", "g (float[3,4,5] x) => (float[3,4,5] y) <int64 a = {1}> { y = CumSum<exclusive = 1, reverse = 1>(x, a) }", x=X),
+    _case("triangle", "g (float[3,4,5] x) => (float[3,4,5] y) <int64 k = {1}> { y = Trilu<upper = 0>(x, k) }", "exact", x=X, truth=lambda x: np.tril(x, 1)),
+    _case("max_pool", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) { y = MaxPool<kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1], dilations = [1, 2], ceil_mode = 1>(x) }", "exact", x=IMAGE),
+    _case("mean_pool", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(x) }", x=IMAGE),
+    _case("mean_pool_with_its_padding", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], count_include_pad = 1>(x) }", x=IMAGE),
+    _case("resize_nearest", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <float[4] s = {1.0, 1.0, 2.0, 0.6}> { y = Resize<mode = \"nearest\">(x, , s) }", "exact", x=IMAGE),
+    _case("resize_linear", "g (float[2,6,7,5] x) => (float[2,6,9,11] y) <int64[4] s = {2, 6, 9, 11}> { y = Resize<mode = \"linear\", coordinate_transformation_mode = \"align_corners\">(x, , , s) }", x=IMAGE),
+    _case("resize_cubic", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <float[4] s = {1.0, 1.0, 1.5, 2.0}> { y = Resize<mode = \"cubic\">(x, , s) }", x=IMAGE),
+    _case("quantize", "g (float[3,4,5] x, float[4] s, uint8[4] z) => (uint8[3,4,5] y) { y = QuantizeLinear<axis = 1>(x, s, z) }", "exact", x=X * 3, s=np.array([0.1, 0.5, 0.02, 0.25], "f4"), z=np.array([0, 128, 3, 255], "u1")),
+    _case("dequantize", "g (int8[3,4,5] x, float s, int8 z) => (float[3,4,5] y) { y = DequantizeLinear(x, s, z) }", "exact", x=RANDOM.integers(-128, 128, (3, 4, 5)).astype("i1"), s=np.float32(0.3), z=np.int8(-7)),
+    _case("products_in_batches", "g (float[3,4,5] x, float[3,5,6] z) => (float[3,4,6] y) { y = MatMul(x, z) }", x=X, z=_normal(3, 5, 6), truth=np.matmul),
+    _case("product_with_a_transpose", "g (float[3,4,5] x, float[6,5] z) => (float[3,4,6] y) { t = Transpose(z) y = MatMul(x, t) }", x=X, z=_normal(6, 5), truth=lambda x, z: x @ z.T),
+    _case("product_of_vectors", "g (float[5] x, float[5] z) => (float y) { y = MatMul(x, z) }", x=_normal(5), z=_normal(5), truth=np.matmul),
+    _case("attention_as_products", "g (float[2,3,4,8] q, float[2,3,6,8] k, float[2,3,6,8] v) => (float[2,3,4,8] y) <float s = {0.35}> { t = Transpose<perm = [0, 1, 3, 2]>(k) a = MatMul(q, t) b = Mul(a, s) p = Softmax(b) y = MatMul(p, v) }", q=_normal(2, 3, 4, 8), k=_normal(2, 3, 6, 8), v=_normal(2, 3, 6, 8)),
+    _case("gemm_with_relu", "g (float[4,5] x, float[6,5] w, float[6] b) => (float[4,6] y) { a = Gemm<transB = 1, alpha = 0.5, beta = 2.0>(x, w, b) y = Relu(a) }", x=_normal(4, 5), w=_normal(6, 5), b=_normal(6), truth=lambda x, w, b: np.maximum(0.5 * x @ w.T + 2 * b, 0)),
+    _case("convolution_with_bias_and_relu", "g (float[2,6,7,5] x, float[4,3,3,3] w, float[4] b) => (float[2,4,a,c] y) { k = Conv<group = 2, pads = [1, 1, 1, 1], strides = [2, 1]>(x, w, b) y = Relu(k) }", x=IMAGE, w=_normal(4, 3, 3, 3), b=_normal(4)),
+    _case("empty", "g (float[N,5] x) => (float[N,5] y, float[N] z) <int64[1] ax = {1}> { y = Relu(x) z = ReduceSum<keepdims = 0>(x, ax) }", "exact", x=np.zeros((0, 5), "f4")),
+    _case("scalar", "g (float x) => (float y) { y = Sqrt(x) }", "rounding", x=np.float32(2).reshape(()), truth=np.sqrt),
+    _case("input_that_is_an_output", "g (float[3] x) => (float[3] y, float[3] z) { y = Identity(x) z = Neg(y) }", "exact", x=_normal(3)),
+)  # fmt: skip
