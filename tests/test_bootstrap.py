@@ -57,12 +57,12 @@ def test_nothing_is_installed_when_the_requirements_are_those_installed_before(
     monkeypatch.setattr(bootstrap, "PYTHON", tmp_path / "venv" / "bin" / "python")
     monkeypatch.setattr(bootstrap.subprocess, "run", run)
     assert bootstrap.install("test") == 0
-    assert len(calls) == 2, "one environment is made, one pip run fills it"
+    assert len(calls) == 3, "one environment is made, one pip run fills it, one adds the packages of vendors"
     assert bootstrap.install("test") == 0
-    assert len(calls) == 2
+    assert len(calls) == 3
     monkeypatch.setattr(bootstrap, "fingerprint", lambda files: "other requirements")
     assert bootstrap.install("test") == 0
-    assert len(calls) == 3, "other requirements go into the environment that is there"
+    assert len(calls) == 5, "other requirements go into the environment that is there"
 
 
 def test_an_unknown_command_explains_the_known_ones() -> None:
