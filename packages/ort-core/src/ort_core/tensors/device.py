@@ -340,7 +340,7 @@ class DeviceDirectory:
         """Return the DeviceApi of a device.
 
         Raises:
-            InvalidValue: no plugin offers the device.
+            InvalidValue: no plugin offers the device, or the one that does cannot reach it here.
         """
         with self._lock:
             if device not in self._apis:
@@ -350,8 +350,17 @@ class DeviceDirectory:
                         f"{', '.join(self.kinds())}). Install the plugin package of your hardware; `ort providers` "
                         "shows what is there."
                     )
-                self._apis[device] = self._factories[device.kind](device.index)
+                self._apis[device] = self._made(device)
             return self._apis[device]
+
+    def _made(self, device: Device) -> DeviceApi:
+        try:
+            return self._factories[device.kind](device.index)
+        except Exception as error:  # the border to plugins
+            raise InvalidValue(
+                f"Can't allocate memory on {device}: the plugin that offers it cannot reach it here "
+                f"({type(error).__name__}: {error}); `ort doctor` shows what is missing."
+            ) from error
 
 
 class CpuBuffer:
