@@ -191,6 +191,17 @@ class Impostor:
         raise RuntimeError("compared")
 
 
+def test_arrays_from_another_process_run_directly_whose_element_types_are_objects_of_their_own():
+    session = taught()
+    feeds = pickle.loads(pickle.dumps(FEEDS))
+    assert feeds["x"].dtype is not X.dtype, "numpy shares the object: the test shows nothing"
+    assert is_direct(session, feeds)
+    for found, expected in zip(session.run(None, feeds), (X + Z, X * Z), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    swapped = {**FEEDS, "x": X.astype(X.dtype.newbyteorder())}
+    assert not is_direct(session, swapped)
+
+
 def test_a_key_that_raises_when_compared_leaves_no_error_behind(session):
     assert session._loaded.direct.call({"x": X, Impostor(): Z}, None) is None
     np.testing.assert_array_equal(session.run(None, FEEDS)[0], X + Z)

@@ -76,7 +76,7 @@ MAX_ARRAYS = 160  # inputs and outputs of one call
 
 @dataclass(frozen=True, slots=True)
 class ArrayLayout:
-    """Offsets in bytes into objects: of the type in every object, of the fields in numpy's arrays."""
+    """Offsets in bytes into objects: the type in every object, fields of numpy's arrays, the last two of its dtypes."""
 
     type: int
     data: int
@@ -84,6 +84,8 @@ class ArrayLayout:
     sizes: int
     dtype: int
     flags: int
+    byte_order: int
+    type_number: int
 
 
 def call_text(layout: ArrayLayout) -> str:
@@ -121,6 +123,28 @@ define internal void @drop(ptr %head, ptr %object) {
   ret void
 }
 
+; Whether two element types are one: an array that was pickled, as between processes, has a dtype object of its own.
+define internal i1 @same_element_type(ptr %found, ptr %dtype) {
+entry:
+  %is = icmp eq ptr %found, %dtype
+  br i1 %is, label %yes, label %look
+look:
+  %number.a = getelementptr i8, ptr %found, i64 @@A.type_number@
+  %number.b = getelementptr i8, ptr %dtype, i64 @@A.type_number@
+  %a = load i32, ptr %number.a
+  %b = load i32, ptr %number.b
+  %same.number = icmp eq i32 %a, %b
+  %order.a = getelementptr i8, ptr %found, i64 @@A.byte_order@
+  %order.b = getelementptr i8, ptr %dtype, i64 @@A.byte_order@
+  %c = load i8, ptr %order.a
+  %d = load i8, ptr %order.b
+  %same.order = icmp eq i8 %c, %d
+  %same = and i1 %same.number, %same.order
+  ret i1 %same
+yes:
+  ret i1 true
+}
+
 ; Whether an object is one of numpy's own arrays of the given element type with all the wanted flags.
 define internal i1 @is_array(ptr %head, ptr %object, ptr %dtype, i32 %wanted) {
 entry:
@@ -130,7 +154,7 @@ entry:
   br i1 %typed, label %look, label %no
 look:
   %found = call ptr @field(ptr %object, i64 @@A.dtype@)
-  %same = icmp eq ptr %found, %dtype
+  %same = call i1 @same_element_type(ptr %found, ptr %dtype)
   %flags.p = getelementptr i8, ptr %object, i64 @@A.flags@
   %flags = load i32, ptr %flags.p
   %have = and i32 %flags, %wanted

@@ -21,6 +21,7 @@ from ort_core.cpu.direct.call_code import ArrayLayout, Head
 from ort_core.plugin import Rejection
 
 METH_FASTCALL = 0x80
+_SWAPPED = np.dtype(np.float64).newbyteorder()
 _ARRAY_TYPE, _ARRAY_NEW = 2, 93  # positions in numpy's table of functions
 _FUNCTIONS = {
     Head.DICT_SIZE: "PyDict_Size", Head.DICT_GET: "PyDict_GetItemWithError", Head.INCREF: "Py_IncRef",
@@ -56,7 +57,9 @@ def find_python_layout() -> PythonLayout | Rejection:
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return Rejection("direct calls are made for 64-bit processes")
     header = object.__basicsize__  # the reference count and, last, the type
-    arrays = ArrayLayout(header - 8, header, header + 8, header + 16, header + 40, header + 48)
+    arrays = ArrayLayout(
+        header - 8, header, header + 8, header + 16, header + 40, header + 48, header + 10, header + 12
+    )  # fmt: skip
     differs = _differing_field(arrays)
     if differs is not None:
         return Rejection(f"numpy {np.__version__} keeps an array's {differs} elsewhere than expected")
@@ -86,6 +89,8 @@ def _differing_field(layout: ArrayLayout) -> str | None:
         "data": (_word(at + layout.data), array.ctypes.data),
         "rank": (ctypes.c_int.from_address(at + layout.rank).value, 2),
         "element type": (_word(at + layout.dtype), id(array.dtype)),
+        "byte order": (ctypes.c_ubyte.from_address(id(_SWAPPED) + layout.byte_order).value, ord(_SWAPPED.byteorder)),
+        "type number": (ctypes.c_int.from_address(id(_SWAPPED) + layout.type_number).value, _SWAPPED.num),
         "flags": (ctypes.c_int.from_address(at + layout.flags).value & 0x501, 0x501),
     }
     wrong = next((name for name, (value, expected) in found.items() if value != expected), None)
