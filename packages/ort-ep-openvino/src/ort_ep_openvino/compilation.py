@@ -12,7 +12,6 @@ import numpy as np
 
 from ort_core.plugin import CompileRequest, EPFail, Rejection
 from ort_core.plugin.cache import ArtefactCache, CacheKey
-from ort_core.plugin.ir import Graph
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import opened
 from ort_ep_openvino.compiled import OpenVinoPartition
@@ -36,7 +35,7 @@ def compile_partition(request: CompileRequest, options: OpenVinoOptions, key: st
         compiled = _compiled_or_cached(program, request, options, key)
     except _sdk.SdkError as error:
         raise EPFail(f"OpenVINO failed to {error.phase} partition {request.name!r}: {error}") from error
-    return _partition(request.graph, compiled, program, key)
+    return _partition(request, options, compiled, program, key)
 
 
 def load_partition(
@@ -51,7 +50,7 @@ def load_partition(
         compiled = _sdk.import_model(content, options.device, options.configuration(request.num_threads))
     except _sdk.SdkError as error:
         return Rejection(f"OpenVINO does not import the stored model: {error}")
-    return _partition(request.graph, compiled, program, key)
+    return _partition(request, options, compiled, program, key)
 
 
 def _compiled_or_cached(program: Program, request: CompileRequest, options: OpenVinoOptions, key: str) -> Any:
@@ -91,14 +90,19 @@ def _compiled(program: Program, request: CompileRequest, options: OpenVinoOption
     return _sdk.compile_model(model, options.device, options.configuration(request.num_threads))
 
 
-def _partition(graph: Graph, compiled: Any, program: Program, key: str) -> OpenVinoPartition:
+def _partition(
+    request: CompileRequest, options: OpenVinoOptions, compiled: Any, program: Program, key: str
+) -> OpenVinoPartition:
+    graph = request.graph
     found = (len(compiled.inputs), len(compiled.outputs))
     expected = (len(graph.inputs), len(graph.outputs))
     if found != expected:
         raise EPFail(
             f"OpenVINO made {found[0]} inputs and {found[1]} outputs, expected {expected[0]} and {expected[1]}"
         )
-    return OpenVinoPartition(graph, compiled, program.weights, lambda: _blob_key(program, key))
+    return OpenVinoPartition(
+        graph, compiled, program.weights, lambda: _blob_key(program, key), lambda: _compiled(program, request, options)
+    )
 
 
 def _blob_key(program: Program, key: str) -> str:

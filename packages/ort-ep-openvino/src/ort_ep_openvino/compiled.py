@@ -34,9 +34,17 @@ class OpenVinoPartition(CompiledPartition):
         compiled: the compiled model; its inputs and outputs stand in the order of the graph's.
         weights: arrays whose memory the compiled model may use.
         key: returns what a stored form depends on; digests of all weights are in it, so it is asked late.
+        compile_anew: returns another compiled model of the same.
     """
 
-    def __init__(self, graph: Graph, compiled: Any, weights: Mapping[str, np.ndarray], key: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        compiled: Any,
+        weights: Mapping[str, np.ndarray],
+        key: Callable[[], str],
+        compile_anew: Callable[[], Any],
+    ) -> None:
         self._compiled, self._weights, self._key = compiled, weights, key
         self._tensor = _sdk.tensor_type()
         self._shapes = OutputShapes(graph)
@@ -45,7 +53,7 @@ class OpenVinoPartition(CompiledPartition):
         self._narrow = tuple(
             (index, narrow) for index, value in enumerate(graph.inputs) if (narrow := narrowing_of(value)) is not None
         )
-        self._requests = RequestPoolState(compiled)
+        self._requests = RequestPoolState(compiled, compile_anew)
         # With open sizes a request may keep what it was bound to beyond the run, and write there in the next one
         self._shares_memory = _sdk.is_static(compiled)
 
@@ -73,12 +81,18 @@ class OpenVinoPartition(CompiledPartition):
         for index, planned in enumerate(plan.outputs):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:
                 outputs[index] = run_state.allocate(planned.shape, planned.dtype.numpy)
-        request = self._requests.take()
-        try:
-            self._infer(request, arrays, plan, outputs, run_state)
-        except RuntimeError as error:
-            raise EPFail(f"OpenVINO failed in a run: {_sdk.stripped(str(error))}") from error
-        self._requests.give_back(request)
+        requests = self._requests
+        while True:
+            generation = requests.generation
+            request = requests.take()
+            try:
+                self._infer(request, arrays, plan, outputs, run_state)
+            except RuntimeError as error:
+                requests.replace(generation)
+                raise EPFail(f"OpenVINO failed in a run: {_sdk.stripped(str(error))}") from error
+            if requests.generation == generation:
+                requests.give_back(request)
+                return
 
     def _infer(
         self,

@@ -85,7 +85,7 @@ def _direct_function(
         arrays: list[np.ndarray] = []
         for name, dtype in zip(names, input_dtypes):
             array = feeds.get(name)
-            if type(array) is not ndarray or array.dtype is not dtype:
+            if type(array) is not ndarray or (array.dtype is not dtype and array.dtype != dtype):
                 return None
             flags = array.flags
             if not (flags.c_contiguous and flags.writeable):

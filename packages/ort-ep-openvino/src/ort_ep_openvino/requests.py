@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 
 class RequestPoolState:
-    """Requests of one compiled model: taken by a run, given back by it, made when there is none. Safe from threads."""
+    """Requests of one compiled model: taken by a run, given back by it, made when there is none. Safe from threads.
 
-    def __init__(self, compiled: Any) -> None:
-        self._compiled = compiled
+    The requests of a model share its graph, and a run that fails for its sizes leaves that in a state in which later
+    runs read other memory (OpenVINO 2026.4). So ``replace`` brings a new model behind a failure, and a run that went on
+    meanwhile asks ``generation`` whether it can believe its results.
+    """
+
+    def __init__(self, compiled: Any, compile_anew: Callable[[], Any]) -> None:
+        self._compiled, self._compile_anew = compiled, compile_anew
         self._idle: deque[Any] = deque()  # its append and pop are atomic
+        self._lock = threading.Lock()
+        self.generation = 0
+
+    def replace(self, generation: int) -> None:
+        """Compile the model anew, unless another run that failed in the same generation did."""
+        with self._lock:
+            if self.generation == generation:
+                self._compiled = self._compile_anew()
+                self._idle = deque()
+                self.generation += 1
 
     def take(self) -> Any:
         """Return a request that nobody uses."""
