@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.jit import host_target
-from ort_core.cpu.direct.call_code import Entry, Head, call_text
+from ort_core.cpu.direct.call_code import call_text
+from ort_core.cpu.direct.call_layout import Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.program import BoundState
 from ort_core.cpu.threads.pool import ThreadPool
