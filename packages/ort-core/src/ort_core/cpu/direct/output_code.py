@@ -1,4 +1,4 @@
-"""Native code that makes the list of outputs: the caller's own arrays, where they fit apart from all others, or new ones."""
+"""Native code that makes the list of outputs: new arrays, or the caller's own where they fit and overlap nothing."""
 
 from __future__ import annotations
 
