@@ -1,7 +1,7 @@
 """A float32 model rewritten to compute in float64: the truth that the errors of float32 engines are measured against.
 
 Types, weights, constants and casts become double. What operators fix to float32 by their own definition (the scales of
-Resize, everything that NonMaxSuppression reads) stays float32, through casts where a value computed in double meets it.
+Resize, everything that NonMaxSuppression or ZipMap reads) stays float32, through casts where double meets it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ FIXED: dict[str, frozenset[int]] = {
     "Resize": frozenset({1, 2}),
     "Upsample": frozenset({1}),
     "NonMaxSuppression": frozenset({0, 1, 3, 4}),
+    "ZipMap": frozenset({0}),
 }
 """Inputs that an operator takes in float32 alone."""
 
@@ -45,7 +46,7 @@ def _rewrite(graph: GraphProto) -> None:
         if tensor.data_type == TensorProto.FLOAT and tensor.name not in fixed:
             _widen(tensor)
     for value in (*graph.input, *graph.output):
-        if value.name not in weights and value.type.tensor_type.elem_type == TensorProto.FLOAT:
+        if not {value.name} & fixed & weights and value.type.tensor_type.elem_type == TensorProto.FLOAT:
             value.type.tensor_type.elem_type = TensorProto.DOUBLE
     del graph.value_info[:]
     nodes: list[NodeProto] = []
