@@ -94,7 +94,7 @@ def _c_words(function: CFunction, words: Sequence[Any], operator: str) -> Sequen
 
 def _wide(word: Any) -> Any:  # Any: as above
     if isinstance(word, np.generic):
-        return np.ctypeslib.as_ctypes_type(word.dtype)(word.item())
+        return np.ctypeslib.as_ctypes(np.asarray(word))
     if isinstance(word, (int, float)):
         return ctypes.c_double(word) if isinstance(word, float) else ctypes.c_int64(word)
     return word
