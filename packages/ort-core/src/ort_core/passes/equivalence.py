@@ -24,7 +24,7 @@ class EquivalenceCheck:
 
     ``evaluate`` runs a model on named feeds and returns its outputs in order. ``feeds`` overrides the random ones;
     ``sizes`` gives sizes to named dimensions. An output differs when it leaves ``absolute + relative * abs(before)``
-    by more than ``share_of_largest`` of its largest finite magnitude: many layers multiply what a pass rounds otherwise.
+    by more than ``share_of_largest`` of its largest finite magnitude: layers multiply what a pass rounds otherwise.
     """
 
     evaluate: ModelEvaluator
