@@ -77,6 +77,44 @@ def test_an_int64_input_beyond_int32_ends_the_run_and_names_the_input(session):
             opened.run(None, {"x": np.array([1, 2**31])})
 
 
+@pytest.mark.parametrize("through", ["w = Gather(x, i)", "j = Cast<to=6>(i)  k = Squeeze(j)  w = Gather(x, k)"])
+def test_an_index_beyond_its_axis_is_an_error_and_the_session_lives_on(session, through):
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    text = f"g (float[4,3] x, int64[1,2] i) => (float[2,3] y) <int64[2] s = {{2,3}}> {{ {through}  y = Reshape(w, s) }}"
+    with session(text) as opened:
+        for _ in range(2):
+            assert_close(opened.run(None, {"x": x, "i": np.array([[-4, 3]])})[0], x[[0, 3]], "exact")
+            for index in (4, -5, 2**40):
+                with pytest.raises(ort.InvalidArgument, match=r"'i'.*-4 to 3"):
+                    opened.run(None, {"x": x, "i": np.array([[0, index]])})
+
+
+def test_two_readers_of_one_index_are_both_kept_in_bounds(session):
+    text = "g (float[4] x, float[2] z, int64[2] i) => (float[2] y) { a = Gather(x, i)  b = Gather(z, i)  y = Add(a, b) }"
+    feeds = {"x": np.arange(4, dtype=np.float32), "z": np.array([10, 20], np.float32)}
+    with session(text) as opened:
+        assert opened.run(None, {**feeds, "i": np.array([-1, 0])})[0].tolist() == [23, 10]
+        with pytest.raises(ort.InvalidArgument, match="-2 to 1"):
+            opened.run(None, {**feeds, "i": np.array([2, 0])})
+
+
+def test_an_output_that_is_an_input_is_a_copy_of_it(session):
+    x = np.array([1, -2], np.float32)
+    with session("g (float[2] x) => (float[2] y, float[2] z) { y = Identity(x)  z = Relu(x) }") as opened:
+        for _ in range(2):
+            same, positive = opened.run(None, {"x": x})
+            assert same.tolist() == [1, -2]
+            assert positive.tolist() == [1, 0]
+            assert not np.shares_memory(same, x)
+
+
+def test_an_input_that_nothing_reads_may_hold_anything(session):
+    text = "g (float[2] x, int64[1] like) => (int64[2] y) { e = Equal(x, x)  y = CastLike(e, like) }"
+    with session(text) as opened:
+        found = opened.run(None, {"x": np.array([2, 3], np.float32), "like": np.array([2**60])})
+        assert found[0].tolist() == [1, 1]
+
+
 def test_bounds_of_slice_beyond_int32_mean_the_end(session):
     text = "g (float[5] x, int64[1] s, int64[1] e) => (float[k] y) { y = Slice(x, s, e) }"
     with session(text) as opened:

@@ -6,6 +6,7 @@ from sizes (never negative), and from arithmetic on intervals; what is not under
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -216,6 +217,14 @@ def _sizes(node: Node, read: Read) -> Interval | None:
     return 0, MAX_SIZE
 
 
+def _number_of_elements(node: Node, read: Read) -> Interval | None:
+    shape = None if node.input(0) is None else node.inputs[0].shape  # type: ignore[union-attr]  # just checked
+    sizes = [d for d in shape or () if isinstance(d, int)]
+    if shape is None or len(sizes) != len(shape):
+        return 0, MAX_SIZE
+    return math.prod(sizes), math.prod(sizes)
+
+
 def _count(node: Node, read: Read) -> Interval | None:
     return 0, MAX_SIZE
 
@@ -362,7 +371,7 @@ _RULES: dict[str, RangeRule] = {
     "Add": _two(_add), "Sub": _two(_subtract), "Mul": _two(_multiply), "Div": _two(_divide),
     "Mod": _modulo, "Max": _extreme(max), "Min": _extreme(min), "Where": _where, "Concat": _all_inputs,
     "Neg": _negate, "Abs": _absolute, "Relu": _positive_part, "Sign": _sign, "Clip": _clip, "Cast": _cast,
-    "Shape": _sizes, "Size": _count, "ArgMax": _index, "ArgMin": _index, "NonZero": _index,
+    "Shape": _sizes, "Size": _number_of_elements, "ArgMax": _index, "ArgMin": _index, "NonZero": _index,
     "ScatterElements": _data_and_updates, "ScatterND": _data_and_updates, "Scatter": _data_and_updates,
     "Pad": _padded, "OneHot": _one_hot, "Range": _range, "SequenceLength": _count, "EyeLike": _zero_or_one,
     "Constant": _constant, "ReduceMax": _reduced, "ReduceMin": _reduced, "ConstantOfShape": _filled,

@@ -9,6 +9,7 @@ from ort_core.custom_ops.function_op import function_definition
 from ort_core.custom_ops.library import OpLibrary
 from ort_core.custom_ops.reference_op import reference_definition
 from ort_core.custom_ops.shape_rule import TensorShape, broadcast_shapes
+from ort_core.ops.constant_node import constant_of_node
 from ort_core.ops.known_contents import known_contents
 from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
 from ort_core.ops.version_table import VersionTable
@@ -24,6 +25,7 @@ __all__ = [
     "TensorShape",
     "VersionTable",
     "broadcast_shapes",
+    "constant_of_node",
     "custom_op",
     "elementwise_op",
     "function_definition",
