@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
 from ort_core.plugin.ir import Node
+from ort_core.plugin.ops import ValueRanges
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.lowering.conditions import is_static
+from ort_ep_openvino.lowering.outside import bounds_from_outside
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import program_of
 from ort_ep_openvino.lowering.table import refusal
@@ -21,11 +25,7 @@ def find_capability(view: GraphView, options: OpenVinoOptions) -> Capability:
     absent = _absence(options.device)
     if absent is not None:
         return [Rejection(absent, node) for node in view.nodes]
-    reasons: dict[Node, str] = {}
-    for node in view.nodes:
-        reason = refusal(view, node) or (_dynamic(node) if options.disable_dynamic_shapes else None)
-        if reason is not None:
-            reasons[node] = reason
+    reasons = _untrusted(view, options)
     asked: set[tuple[Node, ...]] = set()
     while True:
         groups = _groups(view, reasons)
@@ -35,6 +35,21 @@ def find_capability(view: GraphView, options: OpenVinoOptions) -> Capability:
             break
         reasons.update(found)
     return [*(Claim(group) for group in groups), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+
+def _untrusted(view: GraphView, options: OpenVinoOptions) -> dict[Node, str]:
+    """Return the nodes that the table refuses; values that they make come from outside of every claim."""
+    offered = set(view.nodes)
+    outside = {value for node in view.graph if node not in offered for value in node.present_outputs()}
+    ranges = ValueRanges(given=lambda value: bounds_from_outside(view, outside, value))
+    seen = replace(view, ranges=ranges.value_range)
+    reasons: dict[Node, str] = {}
+    for node in view.nodes:
+        reason = refusal(seen, node) or (_dynamic(node) if options.disable_dynamic_shapes else None)
+        if reason is not None:
+            reasons[node] = reason
+            outside.update(node.present_outputs())
+    return reasons
 
 
 def _absence(device: str) -> str | None:

@@ -15,6 +15,7 @@ from ort_core.plugin.cache import ArtefactCache, CacheKey
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import opened
 from ort_ep_openvino.compiled import OpenVinoPartition
+from ort_ep_openvino.elsewhere import ElsewhereState
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of_request
 from ort_ep_openvino.options import OpenVinoOptions
@@ -114,6 +115,7 @@ def _partition(
         program.weights,
         lambda: _blob_key(program, key),
         lambda: _compiled(program, request, options)[0],
+        ElsewhereState(request),
     )
 
 

@@ -21,8 +21,9 @@ from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import sealed
 from ort_ep_openvino.direct import OpenVinoDirectCallsState
+from ort_ep_openvino.elsewhere import ElsewhereState
 from ort_ep_openvino.lowering.ports import Ports
-from ort_ep_openvino.narrowing import narrowing_of
+from ort_ep_openvino.narrowing import has_large_size, narrowings_of
 from ort_ep_openvino.output_shapes import OutputShapes
 from ort_ep_openvino.requests import RequestPoolState
 
@@ -37,6 +38,7 @@ class OpenVinoPartition(CompiledPartition):
         weights: arrays whose memory the compiled model may use.
         key: returns what a stored form depends on; digests of all weights are in it, so it is asked late.
         compile_anew: returns another compiled model of the same.
+        elsewhere: computes the runs for which OpenVINO would be wrong.
     """
 
     def __init__(
@@ -47,15 +49,16 @@ class OpenVinoPartition(CompiledPartition):
         weights: Mapping[str, np.ndarray],
         key: Callable[[], str],
         compile_anew: Callable[[], Any],
+        elsewhere: ElsewhereState,
     ) -> None:
         self._compiled, self._weights, self._key = compiled, weights, key
+        self._graph, self._elsewhere = graph, elsewhere
         self._tensor = _sdk.tensor_type()
         self._shapes = OutputShapes(graph)
         self._dtypes = tuple(_dtype(v.type) for v in graph.outputs)
         self._input_dtypes = tuple(_dtype(v.type).numpy for v in graph.inputs)
         self._ports = ports
-        fed = ((index, graph.inputs[index]) for index in ports.inputs)
-        self._narrow = tuple(narrow for index, value in fed if (narrow := narrowing_of(value, index)) is not None)
+        self._narrow = narrowings_of(graph, ports.inputs)
         self._requests = RequestPoolState(compiled, compile_anew)
         # With open sizes a request may keep what it was bound to beyond the run, and write there in the next one
         self._shares_memory = _sdk.is_static(compiled)
@@ -76,12 +79,19 @@ class OpenVinoPartition(CompiledPartition):
         """Run once, into the buffers that were handed in or new ones.
 
         Raises:
-            EPFail: OpenVINO failed, an int64 input does not fit int32, or an output has not the planned shape.
-            InvalidArgument: an index lies outside of its axis.
+            EPFail: OpenVINO failed, or an output has not the planned shape.
         """
         arrays = list(inputs)
         for narrow in self._narrow:
-            arrays[narrow.index] = narrow.applied(arrays[narrow.index])
+            if narrow.saturates:
+                arrays[narrow.index] = narrow.saturated(arrays[narrow.index])
+            elif not narrow.holds(arrays[narrow.index]):
+                self._elsewhere.run(narrow.name, inputs, outputs, run_state)
+                return
+        large = next((v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_large_size([a.shape])), None)
+        if large is not None:
+            self._elsewhere.run(large, inputs, outputs, run_state)
+            return
         for index, planned in enumerate(plan.outputs):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:
                 outputs[index] = run_state.allocate(planned.shape, planned.dtype.numpy)
@@ -169,7 +179,7 @@ class OpenVinoPartition(CompiledPartition):
     def serialize(self) -> bytes | Rejection:
         """Return the compiled model as OpenVINO exports it, its weights included."""
         try:
-            return sealed(_sdk.export_model(self._compiled), self._key())
+            return sealed(self._ports.sealed_with(_sdk.export_model(self._compiled)), self._key())
         except _sdk.SdkError as error:
             return Rejection(f"OpenVINO does not export this model: {error}")
 

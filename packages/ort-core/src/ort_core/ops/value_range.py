@@ -31,13 +31,18 @@ class ValueRanges:
     Args:
         values: what inference found of elements (``InferenceReport.values``).
         sizes: bounds of named sizes, where the caller knows them.
+        given: returns bounds of a value that the caller answers for, ``None`` for others; asked each time.
     """
 
     def __init__(
-        self, values: Mapping[Value, SymbolicValue] | None = None, sizes: Mapping[str, Interval] | None = None
+        self,
+        values: Mapping[Value, SymbolicValue] | None = None,
+        sizes: Mapping[str, Interval] | None = None,
+        given: Callable[[Value], Interval | None] = lambda value: None,
     ) -> None:
         self._values = values or {}
         self._sizes = sizes or {}
+        self._given = given
         self._known: dict[Value, Interval | None] = {}
 
     def value_range(self, value: Value) -> Interval | None:
@@ -52,6 +57,9 @@ class ValueRanges:
     def _range(self, value: Value | None, depth: int) -> Interval | None:
         if value is None:
             return None
+        given = self._given(value)
+        if given is not None:
+            return given
         if value in self._known:
             return self._known[value]
         limits = type_interval(value.type.dtype) if isinstance(value.type, TensorType) else None
@@ -281,6 +289,15 @@ def _clip(node: Node, read: Read) -> Interval | None:
     return found
 
 
+def _bitwise(node: Node, read: Read) -> Interval | None:
+    left, right = read(0), read(1)
+    if left is None or right is None:
+        return None
+    lowest = min(left[0], right[0])
+    reach = (1 << max(bound.bit_length() for bound in (*left, *right))) - 1
+    return (0 if lowest >= 0 else -reach - 1), reach
+
+
 def _index(node: Node, read: Read) -> Interval | None:
     """Indices of elements of one axis; sizes that are numbers bound them."""
     value = node.input(0)
@@ -375,5 +392,5 @@ _RULES: dict[str, RangeRule] = {
     "ScatterElements": _data_and_updates, "ScatterND": _data_and_updates, "Scatter": _data_and_updates,
     "Pad": _padded, "OneHot": _one_hot, "Range": _range, "SequenceLength": _count, "EyeLike": _zero_or_one,
     "Constant": _constant, "ReduceMax": _reduced, "ReduceMin": _reduced, "ConstantOfShape": _filled,
-     "NonMaxSuppression": _count,
+    "NonMaxSuppression": _count, "BitwiseAnd": _bitwise, "BitwiseOr": _bitwise, "BitwiseXor": _bitwise,
 }  # fmt: skip

@@ -12,6 +12,7 @@ from ort_core.custom_ops.shape_rule import TensorShape, broadcast_shapes
 from ort_core.ops.constant_node import constant_of_node
 from ort_core.ops.known_contents import known_contents
 from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
+from ort_core.ops.value_range import ValueRanges, type_interval
 from ort_core.ops.version_table import VersionTable
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Parameter",
     "ParameterOption",
     "TensorShape",
+    "ValueRanges",
     "VersionTable",
     "broadcast_shapes",
     "constant_of_node",
@@ -31,4 +33,5 @@ __all__ = [
     "function_definition",
     "known_contents",
     "reference_definition",
+    "type_interval",
 ]

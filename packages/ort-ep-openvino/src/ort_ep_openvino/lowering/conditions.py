@@ -5,15 +5,13 @@ from __future__ import annotations
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
 from ort_core.plugin.ops import constant_of_node
+from ort_ep_openvino.lowering.outside import HIGHEST_SMALL, WIDE, Interval
 from ort_ep_openvino.lowering.rule import Condition
 
-EXACT_IN_FLOAT32 = 2**24 - 1  # the next integer but one has no float32 of its own
-SMALL_LIMITS = (-EXACT_IN_FLOAT32, EXACT_IN_FLOAT32)
+SMALL_LIMITS = (-HIGHEST_SMALL, HIGHEST_SMALL)
 SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
 
 
-Interval = tuple[int, int]
-INT32_LIMITS: Interval = (-(2**31), 2**31 - 1)
 
 
 def constant_of(view: GraphView, value: Value | None) -> Constant | None:
@@ -28,20 +26,13 @@ def interval(view: GraphView, value: Value) -> Interval | None:
     """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
     constant = constant_of(view, value)
     if constant is None or constant.nbytes > SMALL_NBYTES:
-        found = view.value_range(value)
-        return INT32_LIMITS if _is_looked_at(view, value) and not _lies_within(found, INT32_LIMITS) else found
+        return view.value_range(value)
     array = constant.array()
     return (int(array.min()), int(array.max())) if array.size else (0, 0)
 
 
 def _lies_within(found: Interval | None, limits: Interval) -> bool:
     return found is not None and limits[0] <= found[0] and found[1] <= limits[1]
-
-
-def _is_looked_at(view: GraphView, value: Value) -> bool:
-    """Return whether a value comes from outside of every claim: int64 then is held to int32 before each run."""
-    is_computed_here = value.producer is not None and value.producer.graph is view.graph
-    return dtype_of(value) is DataType.INT64 and not is_computed_here
 
 
 def within(limit: int, types: frozenset[DataType], why: str) -> Condition:
@@ -59,12 +50,12 @@ def within(limit: int, types: frozenset[DataType], why: str) -> Condition:
 
 
 fits_int32 = within(
-    2**31 - 1, frozenset({DataType.INT64}), "OpenVINO computes int64 as int32, and nothing bounds these values"
+    2**31 - 1, WIDE - {DataType.INT32}, "OpenVINO computes int64 as int32, and nothing bounds these values"
 )
 """Integers that OpenVINO computes in int32."""
 fits_float32 = within(
-    EXACT_IN_FLOAT32,
-    frozenset({DataType.INT32, DataType.INT64}),
+    HIGHEST_SMALL,
+    WIDE,
     "OpenVINO computes this operator as float32, and nothing keeps these values below 2**24",
 )
 """Integers that OpenVINO computes in float32."""
@@ -151,8 +142,8 @@ def counted_axes(view: GraphView, node: Node) -> str | None:
 
 def comparable_integers(view: GraphView, node: Node) -> str | None:
     """Refuse comparisons of wide integers, which OpenVINO makes in float32, unless one side is a small constant."""
-    if all(dtype_of(value) not in (DataType.INT32, DataType.INT64) for value in node.present_inputs()):
+    if all(dtype_of(value) not in WIDE for value in node.present_inputs()):
         return None
-    if any(_lies_within(interval(view, value), SMALL_LIMITS) for value in node.present_inputs()):
+    if fits_int32(view, node) is None and any(_lies_within(interval(view, value), SMALL_LIMITS) for value in node.present_inputs()):
         return None
     return "OpenVINO compares int32 and int64 as float32; neither side is known to stay below 2**24"

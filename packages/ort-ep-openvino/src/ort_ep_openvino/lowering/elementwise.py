@@ -13,10 +13,10 @@ from ort_ep_openvino.lowering.conditions import (
     fits_int32,
     without_attributes,
 )
+from ort_ep_openvino.lowering.outside import WIDE
 from ort_ep_openvino.lowering.rule import BOOL, BYTES, FLOATS, INDICES, MOVED, SHORTS, Rule
 
 INT32 = frozenset({DataType.INT32})
-UINT32 = frozenset({DataType.UINT32})  # computed as the bits of int32: right where nothing asks for the order
 NUMPY_BROADCAST = 7  # before opset 7 broadcasting was asked for by an attribute
 
 _FUNCTIONS = (
@@ -46,21 +46,21 @@ def _not_of_a_quotient(view: GraphView, node: Node) -> str | None:
 
 def _same_types(view: GraphView, node: Node) -> str | None:
     left, right = dtype_of(node.input(0)), dtype_of(node.input(1))
-    return None if left == right else "OpenVINO computes a power of two element types in the wrong one"
+    if left is right or (left is DataType.FLOAT and right in WIDE):
+        return None
+    return "OpenVINO computes a power of two element types in the wrong one"
 
 
 ELEMENTWISE: Mapping[str, Rule] = {
     **{name: Rule(FLOATS) for name in _FUNCTIONS},
     **{name: Rule(FLOATS | INDICES, conditions=(fits_int32,)) for name in _EXACT_INTEGERS},
-    **{
-        name: Rule(FLOATS | INDICES | UINT32, conditions=(fits_int32,), oldest=NUMPY_BROADCAST) for name in _WRAPPING
-    },
+    **{name: Rule(FLOATS | BYTES | WIDE, conditions=(fits_int32,), oldest=NUMPY_BROADCAST) for name in _WRAPPING},
     "Round": Rule(FLOATS, conditions=(_not_of_a_quotient,)),
-    "Div": Rule(FLOATS | BYTES | INDICES, conditions=(fits_float32,), oldest=NUMPY_BROADCAST),
-    "Pow": Rule(FLOATS, conditions=(_same_types,), oldest=NUMPY_BROADCAST),
-    "Mod": Rule(FLOATS | BYTES | INDICES, conditions=(fits_float32,)),
-    "Max": Rule(FLOATS | BYTES | SHORTS | INDICES, conditions=(fits_int32,)),
-    "Min": Rule(FLOATS | BYTES | SHORTS | INDICES, conditions=(fits_int32,)),
+    "Div": Rule(FLOATS | BYTES | WIDE, conditions=(fits_float32,), oldest=NUMPY_BROADCAST),
+    "Pow": Rule(FLOATS, ports={1: FLOATS | WIDE}, conditions=(_same_types, fits_float32), oldest=NUMPY_BROADCAST),
+    "Mod": Rule(FLOATS | BYTES | WIDE, conditions=(fits_float32,)),
+    "Max": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
+    "Min": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "Mean": Rule(FLOATS),
     "Sum": Rule(FLOATS),
     "Clip": Rule(FLOATS | BYTES),
@@ -69,12 +69,12 @@ ELEMENTWISE: Mapping[str, Rule] = {
     **{name: Rule(BOOL, oldest=NUMPY_BROADCAST) for name in _LOGIC if name != "Not"},
     "Not": Rule(BOOL),
     **{
-        name: Rule(MOVED | SHORTS, results={0: BOOL}, conditions=(comparable_integers,), oldest=NUMPY_BROADCAST)
+        name: Rule(MOVED | SHORTS | WIDE, results={0: BOOL}, conditions=(comparable_integers,), oldest=NUMPY_BROADCAST)
         for name in _COMPARISONS
     },
-    "BitwiseAnd": Rule(BYTES | SHORTS | INT32 | UINT32),
-    "BitwiseOr": Rule(BYTES | SHORTS | INT32 | UINT32),
-    "BitwiseXor": Rule(BYTES | SHORTS | INT32 | UINT32),
+    "BitwiseAnd": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
+    "BitwiseOr": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
+    "BitwiseXor": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "BitwiseNot": Rule(BYTES | INT32),
     "BitShift": Rule(frozenset({DataType.UINT8})),
     "Where": Rule(MOVED, ports={0: BOOL}),

@@ -63,20 +63,43 @@ def _extreme(graph: Graph, node: Node) -> None:
     The device starts from the lowest finite number, and returns that for nothing but infinities, and for no elements.
     """
     source = _dtype(node.input(0))
-    if source not in (DataType.FLOAT, DataType.FLOAT16):
-        return
-    worst = -np.inf if node.op_type == "ReduceMax" else np.inf
-    limit = graph.new_constant(np.array(worst, source.numpy), "worst")
-    zero = graph.new_constant(np.zeros((), np.float32), "zero")
     axes, attributes = node.inputs[1:], tuple(node.attributes.values())
+    zero = graph.new_constant(np.zeros((), np.float32), "zero")
 
     def add(op_type: str, inputs: Sequence[Value | None], given: object = ()) -> Value:
         return graph.insert_before(node, Node(op_type, inputs, 1, given)).output  # type: ignore[arg-type]  # Node checks
 
+    if source is DataType.BOOL:
+        numbers = add("Cast", [node.input(0)], {"to": int(DataType.FLOAT)})
+        reduced = add(node.op_type, [numbers, *axes], attributes)
+        _replace(graph, node, Node("Greater", [reduced, zero], 1, name=node.name))
+        return
+    assert source in (DataType.FLOAT, DataType.FLOAT16), "the table takes no other types"
+    worst = -np.inf if node.op_type == "ReduceMax" else np.inf
+    limit = graph.new_constant(np.array(worst, source.numpy), "worst")
     is_better = add("Not", [add("Equal", [node.input(0), limit])])
     found = add("ReduceMax", [add("Cast", [is_better], {"to": int(DataType.FLOAT)}), *axes], attributes)
     extreme = add(node.op_type, node.inputs, attributes)
     _replace(graph, node, Node("Where", [add("Greater", [found, zero]), extreme, limit], 1, name=node.name))
+
+
+def _widened(graph: Graph, node: Node) -> None:
+    """Add, Sub and Mul of bytes -> in int32, and back: the device saturates where bytes wrap around."""
+    dtype = _dtype(node.output)
+    if dtype not in (DataType.INT8, DataType.UINT8):
+        return
+    casts = [Node("Cast", [value], 1, {"to": int(DataType.INT32)}) for value in node.inputs]
+    wide = [graph.insert_before(node, cast).output for cast in casts]
+    result = graph.insert_before(node, Node(node.op_type, wide, 1)).output
+    _replace(graph, node, Node("Cast", [result], 1, {"to": int(dtype)}, name=node.name))
+
+
+def _power(graph: Graph, node: Node) -> None:
+    """Pow(x, integer) -> Pow(x, Cast(integer)): the frontend computes two element types in the wrong one."""
+    base, exponent = _dtype(node.input(0)), _dtype(node.input(1))
+    if base is not None and exponent is not base:
+        cast = graph.insert_before(node, Node("Cast", [node.input(1)], 1, {"to": int(base)}))
+        node.set_input(1, cast.output)
 
 
 def _to_reshape(graph: Graph, node: Node) -> None:
@@ -107,6 +130,10 @@ def _boolean(node: Node) -> TensorType:
 
 
 _REWRITES: Mapping[str, Rewrite] = {
+    "Add": _widened,
+    "Mul": _widened,
+    "Sub": _widened,
+    "Pow": _power,
     "Cast": _cast,
     "CastLike": _cast_like,
     "NonMaxSuppression": _non_max_suppression,
