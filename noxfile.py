@@ -44,7 +44,7 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def node_cases(session: nox.Session) -> None:
-    """Count who computes ONNX's node cases when a provider is asked first; arguments go to tools/count_node_cases.py."""
+    """Count who computes ONNX's node cases when a provider is asked first; arguments: see the tool."""
     prepare(session, "test", providers=True)
     session.run("python", "tools/count_node_cases.py", *session.posargs)
 

@@ -25,9 +25,9 @@ import onnx
 import openvino as ov
 from rich.console import Console
 from rich.table import Table
+from run_calls import build_models
 
 import ort_core as ort
-from run_calls import build_models
 
 TURN_S = 0.2  # of each call in each round; a tiny model runs thousands of times in it, a large one a few
 CONFIG = {"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32"}
@@ -134,10 +134,15 @@ def measured(name: str, calls: dict[str, Call], rounds: int) -> list[dict[str, o
         over = sorted(a - b for a, b in zip(ours, theirs, strict=True))
         rows.append(
             {
-                "model": name, "direct call": label, "ours_us": statistics.median(ours),
-                "direct_us": statistics.median(theirs), "over_us": statistics.median(over), "lowest_us": over[0],
-                "highest_us": over[-1], "over_percent": 100 * statistics.median(over) / statistics.median(theirs),
-            }  # fmt: skip
+                "model": name,
+                "direct call": label,
+                "ours_us": statistics.median(ours),
+                "direct_us": statistics.median(theirs),
+                "over_us": statistics.median(over),
+                "lowest_us": over[0],
+                "highest_us": over[-1],
+                "over_percent": 100 * statistics.median(over) / statistics.median(theirs),
+            }
         )
     return rows
 

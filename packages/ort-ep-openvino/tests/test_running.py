@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import ort_core as ort
-from ort_core.errors import EPFail
 from ort_core.plugin import Claim, Rejection
 from ort_core.testing.claims import new_run_state, request_for
 from ort_core.tolerances import compare
@@ -109,7 +108,9 @@ def test_an_index_beyond_its_axis_is_an_error_and_the_session_lives_on(session, 
 
 
 def test_two_readers_of_one_index_are_both_kept_in_bounds(session):
-    text = "g (float[4] x, float[2] z, int64[2] i) => (float[2] y) { a = Gather(x, i)  b = Gather(z, i)  y = Add(a, b) }"
+    text = (
+        "g (float[4] x, float[2] z, int64[2] i) => (float[2] y) { a = Gather(x, i)  b = Gather(z, i)  y = Add(a, b) }"
+    )
     feeds = {"x": np.arange(4, dtype=np.float32), "z": np.array([10, 20], np.float32)}
     with session(text) as opened:
         assert opened.run(None, {**feeds, "i": np.array([-1, 0])})[0].tolist() == [23, 10]

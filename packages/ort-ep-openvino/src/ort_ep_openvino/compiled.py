@@ -88,7 +88,9 @@ class OpenVinoPartition(CompiledPartition):
             elif not narrow.holds(arrays[narrow.index]):
                 self._elsewhere.run(narrow.name, inputs, outputs, run_state)
                 return
-        large = next((v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_large_size([a.shape])), None)
+        large = next(
+            (v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_large_size([a.shape])), None
+        )
         if large is not None:
             self._elsewhere.run(large, inputs, outputs, run_state)
             return

@@ -12,8 +12,6 @@ SMALL_LIMITS = (-HIGHEST_SMALL, HIGHEST_SMALL)
 SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
 
 
-
-
 def constant_of(view: GraphView, value: Value | None) -> Constant | None:
     """Return the constant that a value is: an initializer that nobody overrides, or what a Constant node holds."""
     found = view.constant(value)
@@ -144,6 +142,8 @@ def comparable_integers(view: GraphView, node: Node) -> str | None:
     """Refuse comparisons of wide integers, which OpenVINO makes in float32, unless one side is a small constant."""
     if all(dtype_of(value) not in WIDE for value in node.present_inputs()):
         return None
-    if fits_int32(view, node) is None and any(_lies_within(interval(view, value), SMALL_LIMITS) for value in node.present_inputs()):
+    if fits_int32(view, node) is None and any(
+        _lies_within(interval(view, value), SMALL_LIMITS) for value in node.present_inputs()
+    ):
         return None
     return "OpenVINO compares int32 and int64 as float32; neither side is known to stay below 2**24"

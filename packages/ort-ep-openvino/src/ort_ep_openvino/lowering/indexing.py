@@ -28,7 +28,7 @@ def _in_its_axis(view: GraphView, node: Node) -> str | None:
         return None
     if _comes_from_outside(view, source_of(indices)) and len(set(sizes)) == 1:
         return None
-    return "nothing proves that its indices lie in their axis; OpenVINO reads zeros or other memory beyond it, or writes nothing"
+    return "nothing proves that its indices lie in their axis; OpenVINO does not check them, and reads other memory"
 
 
 def _comes_from_outside(view: GraphView, value: Value) -> bool:

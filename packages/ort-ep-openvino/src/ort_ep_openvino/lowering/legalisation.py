@@ -1,4 +1,4 @@
-"""Legalisation: nodes that OpenVINO's frontend or device misreads, as others that mean the same and that it reads rightly.
+"""Legalisation: nodes that OpenVINO misreads, as others that mean the same and that it reads rightly.
 
 Done on the copy of a claim that is handed to the frontend; the model of the session keeps its nodes.
 """
@@ -47,8 +47,8 @@ def _non_max_suppression(graph: Graph, node: Node) -> None:
     The product lies one or two steps above the threshold; denormal numbers, which the device may flush, are left out.
     """
     threshold = node.input(3)
-    step = graph.new_constant(np.float32(1) + np.finfo(np.float32).eps, "step")
-    least = graph.new_constant(np.finfo(np.float32).tiny, "least")
+    step = graph.new_constant(np.array(1 + np.finfo(np.float32).eps, np.float32), "step")
+    least = graph.new_constant(np.array(np.finfo(np.float32).tiny), "least")
     if threshold is None:
         moved = least
     else:

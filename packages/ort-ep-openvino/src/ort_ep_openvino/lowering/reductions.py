@@ -13,7 +13,9 @@ _REDUCTIONS = (
 
 REDUCTIONS: Mapping[str, Rule] = {
     **{name: Rule(FLOATS, ports={1: INDICES}, conditions=(counted_axes,)) for name in _REDUCTIONS},
-    **{name: Rule(FLOATS | BOOL, ports={1: INDICES}, conditions=(counted_axes,)) for name in ("ReduceMax", "ReduceMin")},
+    **{
+        name: Rule(FLOATS | BOOL, ports={1: INDICES}, conditions=(counted_axes,)) for name in ("ReduceMax", "ReduceMin")
+    },
     "ReduceMean": Rule(FLOATS, ports={1: INDICES}, conditions=(counted_axes, nonempty_data)),
     "Softmax": Rule(FLOATS),
     "LogSoftmax": Rule(FLOATS),
