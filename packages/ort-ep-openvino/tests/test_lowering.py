@@ -71,9 +71,7 @@ def path_of(name: str) -> Path:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_claim_is_lowered_to_the_program_that_is_kept(name):
     kept = path_of(name).read_text(encoding="utf-8")
-    assert lowered(PROGRAMS[name]) == kept, (
-        f"goldens/{name}.txt: run this file to write it anew"
-    )
+    assert lowered(PROGRAMS[name]) == kept, f"goldens/{name}.txt: run this file to write it anew"
 
 
 def test_every_golden_belongs_to_a_program():
@@ -93,6 +91,30 @@ def test_not_a_number_is_true(session, kind):
     x = np.array([0, -0.0, np.nan, np.inf, 1e-7, -2], np.float32 if kind == "float" else np.float16)
     with session(f"g ({kind}[6] x) => (bool[6] y) {{ y = Cast<to=9>(x) }}") as opened:
         assert opened.run(None, {"x": x})[0].tolist() == x.astype(bool).tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])
+def test_narrow_integers_wrap_around(session, dtype, operator):
+    limits = np.iinfo(dtype)
+    edges = np.array([limits.min, limits.min + 1, 0, 1, 2, limits.max // 2, limits.max - 1, limits.max], dtype)
+    a, b = np.repeat(edges, edges.size), np.tile(edges, edges.size)
+    kind = np.dtype(dtype).name
+    plain = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[operator]
+    text = f"g ({kind}[64] a, {kind}[64] b) => (bool[64] y) {{ c = {operator}(a, b)  y = Less(c, b) }}"
+    with session(text) as opened:
+        assert opened.run(None, {"a": a, "b": b})[0].tolist() == (plain(a, b) < b).tolist()
+
+
+@pytest.mark.parametrize("operator", ["ReduceMax", "ReduceMin"])
+@pytest.mark.parametrize("kind", ["float", "float16"])
+def test_the_extreme_of_infinities_is_infinite(session, operator, kind):
+    worst = -np.inf if operator == "ReduceMax" else np.inf
+    dtype = np.float32 if kind == "float" else np.float16
+    x = np.array([[worst] * 3, [worst, 2, -3], [np.finfo(dtype).min, np.finfo(dtype).min, worst], [1, 2, 3]], dtype)
+    plain = np.max if operator == "ReduceMax" else np.min
+    with session(f"g ({kind}[n,3] x) => ({kind}[n,1] y) <int64[1] a = {{1}}> {{ y = {operator}(x, a) }}") as opened:
+        assert opened.run(None, {"x": x})[0].tolist() == plain(x, axis=1, keepdims=True).tolist()
 
 
 @pytest.mark.parametrize(("threshold", "kept"), [(1 / 3, 2), (0.3, 1), (0.4, 2)])

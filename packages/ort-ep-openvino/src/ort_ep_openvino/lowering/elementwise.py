@@ -8,6 +8,7 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     comparable_integers,
+    constant_of,
     dtype_of,
     fits_float32,
     fits_int32,
@@ -17,6 +18,7 @@ from ort_ep_openvino.lowering.outside import WIDE
 from ort_ep_openvino.lowering.rule import BOOL, BYTES, FLOATS, INDICES, MOVED, SHORTS, Rule
 
 INT32 = frozenset({DataType.INT32})
+BOOLEAN_MASK = 10  # before opset 10 the mask of Dropout had the type of the data
 NUMPY_BROADCAST = 7  # before opset 7 broadcasting was asked for by an attribute
 
 _FUNCTIONS = (
@@ -44,6 +46,14 @@ def _not_of_a_quotient(view: GraphView, node: Node) -> str | None:
     return "OpenVINO divides with an error in the last place, which rounding makes a whole step"
 
 
+def _not_training(view: GraphView, node: Node) -> str | None:
+    training = node.input(2)
+    constant = constant_of(view, training)
+    if training is None or (constant is not None and not constant.array().any()):
+        return None
+    return "OpenVINO drops nothing out: that is for training"
+
+
 def _same_types(view: GraphView, node: Node) -> str | None:
     left, right = dtype_of(node.input(0)), dtype_of(node.input(1))
     if left is right or (left is DataType.FLOAT and right in WIDE):
@@ -54,11 +64,14 @@ def _same_types(view: GraphView, node: Node) -> str | None:
 ELEMENTWISE: Mapping[str, Rule] = {
     **{name: Rule(FLOATS) for name in _FUNCTIONS},
     **{name: Rule(FLOATS | INDICES, conditions=(fits_int32,)) for name in _EXACT_INTEGERS},
-    **{name: Rule(FLOATS | BYTES | WIDE, conditions=(fits_int32,), oldest=NUMPY_BROADCAST) for name in _WRAPPING},
+    **{
+        name: Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,), oldest=NUMPY_BROADCAST)
+        for name in _WRAPPING
+    },
     "Round": Rule(FLOATS, conditions=(_not_of_a_quotient,)),
-    "Div": Rule(FLOATS | BYTES | WIDE, conditions=(fits_float32,), oldest=NUMPY_BROADCAST),
+    "Div": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_float32,), oldest=NUMPY_BROADCAST),
     "Pow": Rule(FLOATS, ports={1: FLOATS | WIDE}, conditions=(_same_types, fits_float32), oldest=NUMPY_BROADCAST),
-    "Mod": Rule(FLOATS | BYTES | WIDE, conditions=(fits_float32,)),
+    "Mod": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_float32,)),
     "Max": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "Min": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "Mean": Rule(FLOATS),
@@ -86,6 +99,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     ),
     "Constant": Rule(MOVED),
     "Identity": Rule(MOVED),
-    "CumSum": Rule(FLOATS, ports={1: INDICES}),
+    "Dropout": Rule(FLOATS, ports={2: BOOL}, results={1: BOOL}, conditions=(_not_training,), oldest=BOOLEAN_MASK),
+    "CumSum": Rule(FLOATS | INT32, ports={1: INDICES}),
 }
 """Rules by operator."""

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value
+from ort_core.plugin.ir import Constant, DataType, Graph, Node, TensorType, Value
 
+SHORTS = (DataType.INT16, DataType.UINT16)
+NARROW = (DataType.INT8, DataType.UINT8, *SHORTS)
 Rewrite = Callable[[Graph, Node], None]
 
 
@@ -84,14 +86,36 @@ def _extreme(graph: Graph, node: Node) -> None:
 
 
 def _widened(graph: Graph, node: Node) -> None:
-    """Add, Sub and Mul of bytes -> in int32, and back: the device saturates where bytes wrap around."""
+    """Arithmetic of 8 and 16 bits -> in int32, then cut to the bits of the type.
+
+    The device saturates where bytes wrap around, and holds 16 bits in int32 without cutting what overflows.
+    """
     dtype = _dtype(node.output)
-    if dtype not in (DataType.INT8, DataType.UINT8):
+    if dtype not in NARROW or (node.op_type in ("Div", "Mod") and dtype not in SHORTS):
         return
-    casts = [Node("Cast", [value], 1, {"to": int(DataType.INT32)}) for value in node.inputs]
-    wide = [graph.insert_before(node, cast).output for cast in casts]
-    result = graph.insert_before(node, Node(node.op_type, wide, 1)).output
-    _replace(graph, node, Node("Cast", [result], 1, {"to": int(dtype)}, name=node.name))
+
+    def add(op_type: str, inputs: Sequence[Value | None], given: object = ()) -> Value:
+        return graph.insert_before(node, Node(op_type, inputs, 1, given)).output  # type: ignore[arg-type]  # Node checks
+
+    def constant(number: int) -> Value:
+        return graph.new_constant(np.array(number, np.int32), "number")
+
+    lowest = 1 << (dtype.bits - 1) if dtype in (DataType.INT8, DataType.INT16) else 0
+    wide = [add("Cast", [value], {"to": int(DataType.INT32)}) for value in node.inputs]
+    raised = add("Add", [add(node.op_type, wide, tuple(node.attributes.values())), constant(lowest)])
+    cut = add("Sub", [add("BitwiseAnd", [raised, constant((1 << dtype.bits) - 1)]), constant(lowest)])
+    _replace(graph, node, Node("Cast", [cut], 1, {"to": int(dtype)}, name=node.name))
+
+
+def _dropout(graph: Graph, node: Node) -> None:
+    """Dropout(x) outside of training -> Identity(x), and a mask of ones."""
+    outputs = node.outputs
+    if len(outputs) > 1 and outputs[1] is not None:
+        shape = graph.insert_before(node, Node("Shape", [node.input(0)], 1)).output
+        fill = {"value": Constant.of(np.ones(1, bool))}
+        ones = graph.insert_before(node, Node("ConstantOfShape", [shape], 1, fill))
+        ones.adopt_outputs([node.detach_output(1)])
+    _replace(graph, node, Node("Identity", [node.input(0)], 1, name=node.name))
 
 
 def _power(graph: Graph, node: Node) -> None:
@@ -130,9 +154,8 @@ def _boolean(node: Node) -> TensorType:
 
 
 _REWRITES: Mapping[str, Rewrite] = {
-    "Add": _widened,
-    "Mul": _widened,
-    "Sub": _widened,
+    **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _widened),
+    "Dropout": _dropout,
     "Pow": _power,
     "Cast": _cast,
     "CastLike": _cast_like,

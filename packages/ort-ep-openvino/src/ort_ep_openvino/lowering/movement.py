@@ -9,6 +9,7 @@ from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     constant_inputs,
     constant_of,
+    dtype_of,
     fits_float32,
     is_static,
     nonempty_data,
@@ -34,6 +35,12 @@ def _known_axes(view: GraphView, node: Node) -> str | None:
     return constant_inputs(1)(view, node)
 
 
+def _reduced_floats(view: GraphView, node: Node) -> str | None:
+    if node.string_attribute("reduction", "none") == "none" or dtype_of(node.output) in FLOATS:
+        return None
+    return "a reduction of scattered integers is not known to be right"
+
+
 def _known_k(view: GraphView, node: Node) -> str | None:
     return None if node.int_attribute("sorted", 1) else "OpenVINO's unsorted TopK is sorted by index"
 
@@ -50,13 +57,13 @@ MOVEMENT: Mapping[str, Rule] = {
     "Expand": Rule(MOVED, ports={1: INDICES}),
     "Tile": Rule(MOVED, ports={1: INDICES}, conditions=(_known_tiles,), oldest=6),
     "Pad": Rule(
-        FLOATS,
+        FLOATS | {DataType.INT32},
         ports={1: INDICES, 3: INDICES},
         conditions=(only_attributes(mode=("constant", "reflect", "edge")),),
         oldest=2,
     ),
     "GatherElements": Rule(MOVED, ports={1: INDICES}),
-    "ScatterND": Rule(MOVED, ports={1: INDICES}, conditions=(without_attributes(reduction="none"),)),
+    "ScatterND": Rule(MOVED, ports={1: INDICES}, conditions=(_reduced_floats,)),
     "Compress": Rule(MOVED, ports={1: BOOL}),
     "DepthToSpace": Rule(FLOATS),
     "SpaceToDepth": Rule(FLOATS, conditions=(without_attributes(mode="DCR"),)),

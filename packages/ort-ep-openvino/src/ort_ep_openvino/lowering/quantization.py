@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import constant_of
-from ort_ep_openvino.lowering.rule import BYTES, FLOATS, Rule
+from ort_ep_openvino.lowering.rule import BYTES, FLOATS, SHORTS, Rule
 
-_ACCUMULATED = BYTES | {DataType.INT32}
+_ACCUMULATED = BYTES | SHORTS | {DataType.INT32}
 _SCALES = dict.fromkeys((1, 4, 6), FLOATS)
 
 

@@ -22,7 +22,6 @@ RULES: Mapping[str, Rule] = {
 
 _WHY_NOT = {
     "Bernoulli": "OpenVINO's random numbers are not those of a seed",
-    "Dropout": "a dropout passes its input on; OpenVINO merges the two",
     "If": "its branches are placed on their own",
     "Loop": "its body is placed on its own",
     "Scan": "its body is placed on its own",
