@@ -92,6 +92,7 @@ class Lowering:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = list(outputs)
         self.node: Node | None = None  # being lowered
+        self.row_major: dict[Buffer, View] = {}  # what channels-last copies were made of
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self._made: dict[Hashable, KernelText] = {}
