@@ -138,7 +138,7 @@ def tile_widths(width: int | None, pixels: int) -> tuple[int, ...]:
         return _falling(pixels, pixels // 2, pixels // 4, 1)
     if width < pixels:
         return _falling(width, 1)
-    main = min(range(pixels, pixels // 2, -1), key=lambda size: (-(-width // size), -size))
+    main = -(-width // -(-width // pixels))  # even pieces: threads share them more evenly
     return _falling(main, width % main, 1)
 
 
