@@ -8,9 +8,10 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto
-from test_groups import FLOAT, INT32, INT64, N, model_of
+from test_groups import FLOAT, INT32, INT64, N, model_of, session
 from test_quantized_groups import run_native
 
+import ort_core as ort
 from ort_core.tolerances import ToleranceName, compare
 
 UINT8 = TensorProto.UINT8
@@ -136,16 +137,33 @@ def test_embedding_normalisation_equals_onnxruntime(outputs: list[str], optional
     agrees(model_of([node], inputs, {name: kinds[name] for name in outputs}, constants), feeds)
 
 
+def test_ids_that_no_row_has_are_refused_as_by_the_kernels() -> None:
+    names = ["ids", "", "word", "place", "", "g", "b"]
+    node = N("EmbedLayerNormalization", names, ["y", "counts"], domain=DOMAIN)
+    constants = {"word": floats(9, 8), "place": floats(4, 8), "g": floats(8), "b": floats(8)}
+    model = model_of([node], {"ids": (INT32, ["B", "S"])}, {"y": FLOAT, "counts": INT32}, constants)
+    compiled = session(model, "CPUExecutionProvider")
+    for wrong in (-1, 9):
+        with pytest.raises(ort.OrtError, match=f"index {wrong} is out of range"):
+            compiled.run(None, {"ids": np.array([[0, wrong]], np.int32)})
+    with pytest.raises(ort.OrtError, match="index 4 is out of range"):
+        compiled.run(None, {"ids": np.zeros((1, 5), np.int32)})
+
+
+@pytest.mark.parametrize("zeros", [False, True], ids=["symmetric", "zero points"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("shape", [(5,), (2, 3)], ids=str)
-def test_gathered_rows_of_few_bits_equal_onnxruntime(bits: int, shape: tuple[int, ...]) -> None:
-    rows, width, block = 20, 64, 32
+def test_gathered_rows_of_few_bits_equal_onnxruntime(bits: int, shape: tuple[int, ...], zeros: bool) -> None:
+    rows, width, block = 20, 96, 16
+    blocks = width // block
     node = N(
-        "GatherBlockQuantized", ["w", "i", "s"], ["y"], domain=DOMAIN, bits=bits, block_size=block, gather_axis=0,
-        quantize_axis=1,
+        "GatherBlockQuantized", ["w", "i", "s", *(["z"] if zeros else [])], ["y"], domain=DOMAIN, bits=bits,
+        block_size=block, gather_axis=0, quantize_axis=1,
     )  # fmt: skip
     constants = {
-        "w": RANDOM.integers(0, 256, (rows, width * bits // 8)).astype(np.uint8), "s": floats(rows, width // block),
+        "w": RANDOM.integers(0, 256, (rows, width * bits // 8)).astype(np.uint8), "s": floats(rows, blocks),
     }  # fmt: skip
+    if zeros:
+        constants["z"] = RANDOM.integers(0, 256, (rows, blocks * bits // 8)).astype(np.uint8)
     model = model_of([node], {"i": (INT64, [f"D{axis}" for axis in range(len(shape))])}, {"y": FLOAT}, constants)
     agrees(model, {"i": RANDOM.integers(-rows, rows, shape)}, "rounding")

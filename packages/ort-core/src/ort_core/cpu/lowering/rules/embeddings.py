@@ -6,9 +6,9 @@ import numpy as np
 
 from ort_core.cpu.codegen.gather import gather_kernel
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import PendingElementwise
+from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.quantized import F32
-from ort_core.cpu.lowering.reducing import combined, reduce_operand
+from ort_core.cpu.lowering.reducing import Operand, combined, reduce_operand
 from ort_core.cpu.lowering.rules.rows import normalized_rows
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
@@ -66,11 +66,14 @@ def _count_mask(lowering: Lowering, node: Node, ids: View) -> None:
     lowering.set(output, target)
 
 
-def gather_rows(lowering: Lowering, node: Node, table: View, indices: View) -> View:
-    """Write the step that copies a row of a contiguous table for each index; return ``[*indices, *row]``."""
+def gather_rows(lowering: Lowering, node: Node, table: View, indices: View, *, wraps: bool = False) -> View:
+    """Write the step that copies a row of a contiguous table for each index; return ``[*indices, *row]``.
+
+    Negative indices count from the end if the table ``wraps``.
+    """
     if indices.dtype not in INDICES:
         raise NotLowered(f"indices of type {indices.dtype.text}")
-    name, function = gather_kernel(indices.dtype.bits)
+    name, function = gather_kernel(indices.dtype.bits, wraps=wraps)
     target = lowering.new_view(table.dtype, (*indices.shape, *table.shape[1:]))
     row = count_of(table.shape[1:]) * table.buffer.itemsize
     error = Pointer(lowering.error_buffer())
@@ -96,36 +99,50 @@ def gather_block_quantized(lowering: Lowering, node: Node) -> None:
     if not isinstance(width, int) or not isinstance(blocks, int) or width * (8 // bits) != blocks * block:
         raise NotLowered("rows are not whole blocks")
     indices = lowering.contiguous(_required(node, 1))
-    packed, scale = (gather_rows(lowering, node, table, indices) for table in (data, scales))
-    zero = None
-    if node.input(3) is not None:
-        zero = gather_rows(lowering, node, lowering.contiguous(node.input(3)), indices)
-    count = count_of(indices.shape)
+    packed, scale = (gather_rows(lowering, node, table, indices, wraps=True) for table in (data, scales))
+    count, parts = count_of(indices.shape), 8 // bits
     target = lowering.result_view(node.output)
-    parts = 8 // bits
     out = target.reshaped((count, blocks, block // parts, parts))
-    levels = packed.reshaped((count, blocks, block // parts))
+    levels, scale = packed.reshaped((count, blocks, block // parts)), scale.reshaped((count, blocks, 1))
+    zero = None if node.input(3) is None else _zero_points(lowering, node, indices, blocks, bits)
     for part in range(parts):
         place = View(out.buffer, out.shape[:3], out.strides[:3], out.offset + part)
-        _store_part(lowering, node, place, levels, scale.reshaped((count, blocks, 1)), zero, bits * part, bits)
+        level = combined(place.shape, lambda x, part=part: _field(x, bits, part), levels)
+        _store_weights(lowering, node, place, level, scale, zero, float(1 << (bits - 1)))
     lowering.set(node.output, target)
 
 
-def _store_part(
-    lowering: Lowering, node: Node, place: View, levels: View, scale: View, zero: View | None, shift: int, bits: int
+def _field(stored: Scalar, bits: int, part: int) -> Scalar:
+    """Return the number that stands in some bits of a byte, the first in the lowest."""
+    return cast(binary("and", binary("lshr", cast(stored, I32), bits * part), (1 << bits) - 1), F32)
+
+
+def _zero_points(lowering: Lowering, node: Node, indices: View, blocks: int, bits: int) -> View:
+    """Return the zero points of the gathered rows as floats ``[count, blocks, 1]``."""
+    table = lowering.contiguous(node.input(3))
+    parts = 8 // bits
+    if table.dtype is not DataType.UINT8 or table.shape[1:] != (blocks // parts,) or blocks % parts:
+        raise NotLowered("zero points do not fill their bytes")
+    packed = gather_rows(lowering, node, table, indices, wraps=True).reshaped(
+        (count_of(indices.shape), blocks // parts)
+    )
+    target = lowering.new_view(F32, (*packed.shape, parts))
+    for part in range(parts):
+        place = View(target.buffer, packed.shape, target.strides[:2], target.offset + part)
+        zero = combined(place.shape, lambda x, part=part: _field(x, bits, part), packed)
+        lowering.store_elementwise(PendingElementwise(zero.expression, zero.inputs, zero.shape, (node,)), place)
+    return target.reshaped((packed.shape[0], blocks, 1))
+
+
+def _store_weights(
+    lowering: Lowering, node: Node, place: View, level: Operand, scale: View, zero: View | None, middle: float
 ) -> None:  # fmt: skip
-    """Write the weights that stand at one shift in their bytes."""
-    if zero is not None and bits < 8:
-        raise NotLowered("zero points of 4 bits")
-    middle = float(1 << (bits - 1))
-
-    def real(level: Scalar, factor: Scalar, *offset: Scalar) -> Scalar:
-        whole = binary("and", binary("lshr", cast(level, I32), shift), (1 << bits) - 1)
-        return (cast(whole, F32) - (cast(offset[0], F32) if offset else middle)) * factor
-
-    zeros = () if zero is None else (zero.reshaped(scale.shape),)
-    weights = combined(place.shape, real, levels, scale, *zeros)
-    lowering.store_elementwise(PendingElementwise(weights.expression, weights.inputs, place.shape, (node,)), place)
+    """Write ``(level - zero point) * scale``."""
+    state = FusionState()
+    stored = state.inlined(PendingElementwise(level.expression, level.inputs, level.shape))
+    offset: Scalar | float = middle if zero is None else state.add(zero)
+    weights = (stored - offset) * state.add(scale)
+    lowering.store_elementwise(PendingElementwise(weights, tuple(state.inputs), place.shape, (node,)), place)
 
 
 def _required(node: Node, index: int) -> Value:
