@@ -101,6 +101,17 @@ def test_float32_rounds_to_the_nearest_bfloat16() -> None:
     assert is_nan(found[~numbers]).all()
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=["float16", "bfloat16"])
+def test_rows_of_tables_of_halves_keep_their_bits(dtype: int, axis: int) -> None:
+    table = halves(9, 40).astype(NUMBERS[dtype])
+    indices = np.array([[0, -1, 8], [3, 3, 5]])
+    nodes = [N("Gather", ["table", "i"], ["g"], axis=axis), N("Neg", ["g"], ["t"]), N("Neg", ["t"], ["y"])]
+    model = model_of(nodes, {"i": (TensorProto.INT64, ["A", "B"])}, {"g": dtype, "y": dtype}, {"table": table})
+    for found in run_native(model, {"i": indices}):
+        np.testing.assert_array_equal(found, np.take(table, indices, axis=axis))
+
+
 def test_float16_keeps_infinities_and_nan() -> None:
     x = np.array([[np.inf, -np.inf, np.nan, 65504.0, -65504.0, 6e-8]], np.float16)
     model = model_of([N("Add", ["x", "x"], ["t"]), N("Neg", ["t"], ["y"])], {"x": (HALF, ["N", 6])}, {"y": HALF})
