@@ -56,6 +56,7 @@ from ort_core.plugin.loops import OpMeaning, RowMeaning, Scalar, cast, element, 
 from ort_core.plugin.ops import VersionTable
 
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
+HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 SPREAD = 16  # floats, a cache line, between rows that would
 
 
@@ -81,9 +82,12 @@ class Lowering:
         contents: Mapping[Value, np.ndarray] = MappingProxyType({}),
         meanings: VersionTable[OpMeaning] | None = None,
         weights: WeightPacking | None = None,
+        *,
+        uses_bfloat16: bool = False,
     ) -> None:
         self.target = target
         self.weights = WeightPacking() if weights is None else weights
+        self.uses_bfloat16 = uses_bfloat16  # for the products of float32 models, where the user asked for it
         self.opsets = opsets
         self.contents = contents  # elements of integer tensors, as far as they are known without a run
         self._meanings = meanings
@@ -562,8 +566,8 @@ def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
 
 
 def computed_type(dtype: DataType) -> DataType:
-    """Return the type that elements have in registers: float16 is computed, and kept within a group, as float32."""
-    return DataType.FLOAT if dtype is DataType.FLOAT16 else dtype
+    """Return the type that elements have in registers: halves are computed, and kept within a group, as float32."""
+    return DataType.FLOAT if dtype in HALVES else dtype
 
 
 def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:

@@ -10,6 +10,7 @@ from ort_core.cpu.lowering.rules.batch_normalization import batch_normalization
 from ort_core.cpu.lowering.rules.convolutions import convolution
 from ort_core.cpu.lowering.rules.dynamic_quantization import dynamic_quantize_linear
 from ort_core.cpu.lowering.rules.elementwise import elementwise
+from ort_core.cpu.lowering.rules.embeddings import embed_layer_normalization, gather_block_quantized
 from ort_core.cpu.lowering.rules.features import (
     array_feature_extractor,
     binarizer,
@@ -24,6 +25,7 @@ from ort_core.cpu.lowering.rules.indexed import gather_elements, gather_nd, scat
 from ort_core.cpu.lowering.rules.indexing import gather
 from ort_core.cpu.lowering.rules.integer_convolutions import integer_convolution, qlinear_convolution
 from ort_core.cpu.lowering.rules.integer_products import (
+    dynamic_quantize_matmul,
     matmul_integer,
     matmul_integer_to_float,
     qlinear_matmul,
@@ -44,8 +46,10 @@ from ort_core.cpu.lowering.rules.movement import (
 from ort_core.cpu.lowering.rules.nbits_products import matmul_nbits
 from ort_core.cpu.lowering.rules.pooling import pooling
 from ort_core.cpu.lowering.rules.products import gemm, matmul
+from ort_core.cpu.lowering.rules.projected_attention import attention, quantized_attention
 from ort_core.cpu.lowering.rules.quantization import dequantize_linear, quantize_linear
 from ort_core.cpu.lowering.rules.quantized_elementwise import quantized_concat, quantized_elementwise
+from ort_core.cpu.lowering.rules.quantized_pooling import quantized_pooling
 from ort_core.cpu.lowering.rules.recurrent import recurrent
 from ort_core.cpu.lowering.rules.reductions import (
     arg_extreme,
@@ -116,6 +120,12 @@ RULES: Mapping[tuple[str, str], Rule] = {
                                                                    "QLinearSigmoid")},
     ("com.microsoft", "QLinearConcat"): quantized_concat, ("com.microsoft", "MatMulNBits"): matmul_nbits,
     ("", "DynamicQuantizeLinear"): dynamic_quantize_linear,
+    ("com.microsoft", "DynamicQuantizeMatMul"): dynamic_quantize_matmul,
+    ("com.microsoft", "QLinearAveragePool"): quantized_pooling,
+    ("com.microsoft", "QLinearGlobalAveragePool"): quantized_pooling,
+    ("com.microsoft", "Attention"): attention, ("com.microsoft", "QAttention"): quantized_attention,
+    ("com.microsoft", "EmbedLayerNormalization"): embed_layer_normalization,
+    ("com.microsoft", "GatherBlockQuantized"): gather_block_quantized,
     ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
     ("", "QuantizeLinear"): quantize_linear, ("com.microsoft", "QuantizeLinear"): quantize_linear,
     ("", "DequantizeLinear"): dequantize_linear, ("com.microsoft", "DequantizeLinear"): dequantize_linear,
