@@ -66,11 +66,12 @@ class Entry(enum.IntEnum):
     PATCHES = 5  # address of three words each: a word of the argument table, what to add to an address, which array's
     PATCH_COUNT = 6
     SIGNATURE = 7  # address of: for each input, its rank, its sizes and its bytes
-    OUTPUTS = 8  # address of five words for each output: numpy's type number, its dtype, rank, address of sizes, bytes
+    OUTPUTS = 8  # address of OUTPUT_WORDS words for each output
     HOLDS_LOCK = 9
     COUNT = 10
 
 
+OUTPUT_WORDS = 6  # numpy's type number, its dtype, rank, address of sizes, bytes, which input may lie there (or -1)
 MAX_ARRAYS = 160  # inputs and outputs of one call
 
 
@@ -92,6 +93,7 @@ def call_text(layout: ArrayLayout) -> str:
     """Return the module of both functions."""
     words = {f"@@{name}.{word.name}@": str(int(word)) for name, words in (("H", Head), ("E", Entry)) for word in words}
     words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__slots__}
+    words["@@OUTPUT_WORDS@"] = str(OUTPUT_WORDS)
     text = _TEXT
     for name, value in words.items():
         text = text.replace(name, value)
@@ -281,8 +283,8 @@ none:
   ret ptr null
 }
 
-; Whether the first %count spans of memory are apart from [%start, %start + %nbytes).
-define internal i1 @apart(ptr %starts, ptr %lengths, i64 %count, i64 %start, i64 %nbytes) {
+; Whether the first %count spans of memory are apart from [%start, %start + %nbytes), or, for number %same, just that.
+define internal i1 @apart(ptr %starts, ptr %lengths, i64 %count, i64 %start, i64 %nbytes, i64 %same) {
 entry:
   %stop = add i64 %start, %nbytes
   br label %next
@@ -297,7 +299,14 @@ look:
   %before = icmp ule i64 %high, %start
   %behind = icmp ule i64 %stop, %low
   %free = or i1 %before, %behind
-  br i1 %free, label %good, label %no
+  br i1 %free, label %good, label %touching
+touching:
+  %is.same = icmp eq i64 %i, %same
+  %is.there = icmp eq i64 %low, %start
+  %is.long = icmp eq i64 %length, %nbytes
+  %is.span = and i1 %is.there, %is.long
+  %is.good = and i1 %is.same, %is.span
+  br i1 %is.good, label %good, label %no
 good:
   %i1 = add i64 %i, 1
   br label %next
@@ -393,7 +402,7 @@ next:
   %more = icmp slt i64 %i, %count
   br i1 %more, label %look, label %out
 look:
-  %at = mul i64 %i, 5
+  %at = mul i64 %i, @@OUTPUT_WORDS@
   %output = getelementptr i64, ptr %table, i64 %at
   %nbytes = call i64 @word(ptr %output, i64 4)
   %position = add i64 %inputs, %i
@@ -406,7 +415,8 @@ check:
 overlap:
   %own.data = call ptr @field(ptr %own, i64 @@A.data@)
   %own.start = ptrtoint ptr %own.data to i64
-  %free = call i1 @apart(ptr %starts, ptr %lengths, i64 %position, i64 %own.start, i64 %nbytes)
+  %same = call i64 @word(ptr %output, i64 5)
+  %free = call i1 @apart(ptr %starts, ptr %lengths, i64 %position, i64 %own.start, i64 %nbytes, i64 %same)
   br i1 %free, label %share, label %undo
 share:
   %incref = call ptr @pointer(ptr %head, i64 @@H.INCREF@)

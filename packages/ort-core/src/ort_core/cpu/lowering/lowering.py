@@ -259,8 +259,9 @@ class Lowering:
         operators: Operators,
         flops: KnownDim = 0,
         nbytes: KnownDim | None = None,
+        in_place: tuple[Buffer, Buffer] | None = None,
     ) -> None:
-        """Append a step."""
+        """Append a step; its arguments are the fields of ``Step``."""
         self.kernels.setdefault(kernel.name, kernel)
         self.steps.append(
             Step(
@@ -273,6 +274,7 @@ class Lowering:
                 flops,
                 self.node,
                 nbytes,
+                in_place,
             )
         )
 

@@ -133,6 +133,7 @@ def _appended(lowering: Lowering, node: Node, which: int, new: View, lengths: Vi
     ]  # fmt: skip
     assert len(words) == ARGUMENTS.count
     reads = [past.buffer, new.buffer, lengths.buffer, longest.buffer]
-    lowering.emit(kernel, words, reads, [target.buffer], count_of(target.shape) * 2, (node,))
+    work, in_place = count_of(target.shape) * 2, (past.buffer, target.buffer)
+    lowering.emit(kernel, words, reads, [target.buffer], work, (node,), in_place=in_place)
     lowering.set(present, target)
     return target
