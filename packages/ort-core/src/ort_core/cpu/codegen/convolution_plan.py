@@ -197,9 +197,7 @@ def weights_count(spec: Convolution, target: Target) -> int:
     return spec.groups * spec.depth * panels(spec, target).stored_channels
 
 
-def pack_weights(
-    spec: Convolution, weights: np.ndarray, target: Target, out: np.ndarray | None = None
-) -> np.ndarray:
+def pack_weights(spec: Convolution, weights: np.ndarray, target: Target, out: np.ndarray | None = None) -> np.ndarray:
     """Return the weights ``[out][in / groups][kernel height][kernel width]`` in the order the kernel reads them.
 
     That is ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0. They
