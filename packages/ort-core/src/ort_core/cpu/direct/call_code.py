@@ -22,7 +22,7 @@ Rules that keep it sound:
 
 from __future__ import annotations
 
-from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
+from ort_core.cpu.direct.call_layout import OUTPUT_WORDS, ArrayLayout, Entry, Head
 from ort_core.cpu.direct.object_code import OBJECT_CODE
 from ort_core.cpu.direct.output_code import OUTPUT_CODE
 from ort_core.cpu.direct.signature_code import SIGNATURE_CODE
@@ -32,6 +32,7 @@ def call_text(layout: ArrayLayout) -> str:
     """Return the module of both functions."""
     words = {f"@@{name}.{word.name}@": str(int(word)) for name, words in (("H", Head), ("E", Entry)) for word in words}
     words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__slots__}
+    words["@@OUTPUT_WORDS@"] = str(OUTPUT_WORDS)
     text = "\n".join((OBJECT_CODE, SIGNATURE_CODE, OUTPUT_CODE, _CALLS))
     for name, value in words.items():
         text = text.replace(name, value)

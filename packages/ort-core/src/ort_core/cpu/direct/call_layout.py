@@ -47,11 +47,12 @@ class Entry(enum.IntEnum):
     PATCHES = 5  # address of three words each: a word of the argument table, what to add to an address, which array's
     PATCH_COUNT = 6
     SIGNATURE = 7  # address of: for each input, its rank, its sizes and its bytes
-    OUTPUTS = 8  # address of five words for each output: numpy's type number, its dtype, rank, address of sizes, bytes
+    OUTPUTS = 8  # address of OUTPUT_WORDS words for each output
     HOLDS_LOCK = 9
     COUNT = 10
 
 
+OUTPUT_WORDS = 6  # numpy's type number, its dtype, rank, address of sizes, bytes, which input may lie there (or -1)
 MAX_ARRAYS = 160  # inputs and outputs of one call
 
 

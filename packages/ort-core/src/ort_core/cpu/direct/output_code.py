@@ -32,8 +32,8 @@ out:
   ret void
 }
 
-; Whether the first %count spans of memory are apart from [%start, %start + %nbytes).
-define internal i1 @apart(ptr %starts, ptr %lengths, i64 %count, i64 %start, i64 %nbytes) {
+; Whether the first %count spans of memory are apart from [%start, %start + %nbytes), or, for number %same, just that.
+define internal i1 @apart(ptr %starts, ptr %lengths, i64 %count, i64 %start, i64 %nbytes, i64 %same) {
 entry:
   %stop = add i64 %start, %nbytes
   br label %next
@@ -48,7 +48,14 @@ look:
   %before = icmp ule i64 %high, %start
   %behind = icmp ule i64 %stop, %low
   %free = or i1 %before, %behind
-  br i1 %free, label %good, label %no
+  br i1 %free, label %good, label %touching
+touching:
+  %is.same = icmp eq i64 %i, %same
+  %is.there = icmp eq i64 %low, %start
+  %is.long = icmp eq i64 %length, %nbytes
+  %is.span = and i1 %is.there, %is.long
+  %is.good = and i1 %is.same, %is.span
+  br i1 %is.good, label %good, label %no
 good:
   %i1 = add i64 %i, 1
   br label %next
@@ -115,7 +122,7 @@ next:
   %more = icmp slt i64 %i, %count
   br i1 %more, label %look, label %out
 look:
-  %at = mul i64 %i, 5
+  %at = mul i64 %i, @@OUTPUT_WORDS@
   %output = getelementptr i64, ptr %table, i64 %at
   %nbytes = call i64 @word(ptr %output, i64 4)
   %position = add i64 %inputs, %i
@@ -128,7 +135,8 @@ check:
 overlap:
   %own.data = call ptr @field(ptr %own, i64 @@A.data@)
   %own.start = ptrtoint ptr %own.data to i64
-  %free = call i1 @apart(ptr %starts, ptr %lengths, i64 %position, i64 %own.start, i64 %nbytes)
+  %same = call i64 @word(ptr %output, i64 5)
+  %free = call i1 @apart(ptr %starts, ptr %lengths, i64 %position, i64 %own.start, i64 %nbytes, i64 %same)
   br i1 %free, label %share, label %undo
 share:
   %incref = call ptr @pointer(ptr %head, i64 @@H.INCREF@)

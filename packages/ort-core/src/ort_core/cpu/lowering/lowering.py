@@ -274,8 +274,9 @@ class Lowering:
         flops: KnownDim = 0,
         nbytes: KnownDim | None = None,
         images: StageOfImages | None = None,
+        in_place: tuple[Buffer, Buffer] | None = None,
     ) -> None:
-        """Append a step."""
+        """Append a step; its arguments are the fields of ``Step``."""
         self.kernels.setdefault(kernel.name, kernel)
         self.steps.append(
             Step(
@@ -289,6 +290,7 @@ class Lowering:
                 self.node,
                 nbytes,
                 images,
+                in_place,
             )
         )
 

@@ -46,7 +46,8 @@ Operators = tuple[Node | str, ...]  # what a step computes: nodes of the model, 
 class Step:
     """One kernel call; ``work`` estimates its cost in elements touched, for deciding on threads.
 
-    ``flops`` and ``nbytes`` are what reports compare with the machine's ceilings.
+    ``flops`` and ``nbytes`` are what reports compare with the machine's ceilings. ``in_place`` is a buffer read and one
+    written that may be the same memory: then nothing that stays as it is is copied.
     """
 
     kernel: str
@@ -59,6 +60,7 @@ class Step:
     node: Node | None = None  # at whose lowering it was written
     nbytes: KnownDim | None = None  # read and written at least
     images: StageOfImages | None = None  # as what it can run together with its neighbours
+    in_place: tuple[Buffer, Buffer] | None = None
 
     def work_at(self, sizes: Mapping[str, int]) -> RegionWork:
         """Return the step's work under an assignment of the named sizes."""

@@ -108,10 +108,12 @@ class ConvolutionAnchor:
         machine, weights = lowering.target, self.weights
         narrow = is_narrow(spec, machine)
         count = (narrow_count if narrow else weights_count)(spec, machine)
-        pack = pack_narrow_weights if narrow else pack_weights
 
         def fill(out: np.ndarray) -> None:
-            out[...] = pack(spec, weights, machine)
+            if narrow:
+                out[...] = pack_narrow_weights(spec, weights, machine)
+            else:
+                pack_weights(spec, weights, machine, out)
 
         # the kernels load whole, aligned vectors of weights
         return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
