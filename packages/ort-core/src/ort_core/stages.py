@@ -256,7 +256,7 @@ def _restore_policy(
     read_file: ReadFile,
 ) -> RestorePolicy:
     context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
-    services = {"weights": environment.weights}
+    services = {"weights": environment.weights, "devices": environment.devices}
     return RestorePolicy(
         providers,
         read_file,
@@ -450,7 +450,7 @@ def plan_model(
     build = BuildSettings(
         context,
         settings.threads,
-        {"weights": environment.weights},
+        {"weights": environment.weights, "devices": environment.devices},
         lambda part, graph: fuse_partition(part, graph, model, environment, settings),
     )
     if settings.placement == "measured":

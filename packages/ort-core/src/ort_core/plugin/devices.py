@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, Event, OrtDevice, Stream
+from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, DeviceDirectory, Event, OrtDevice, Stream
 
-__all__ = ["Device", "DeviceApi", "DeviceBuffer", "Event", "OrtDevice", "Stream"]
+__all__ = ["Device", "DeviceApi", "DeviceBuffer", "DeviceDirectory", "Event", "OrtDevice", "Stream"]
