@@ -84,6 +84,22 @@ def test_shapes_that_are_computed_inside_a_claim_are_taken(view, rtx):
     assert len(claims) == 1
 
 
+def test_what_rtx_parses_and_never_builds_is_refused(view, rtx, fake):
+    text = (
+        "g (float[1,6,4] b, float[1,1,6] s) => (int64[k,3] y) <int64[1] m = {3}, float[1] t = {0.5}> "
+        "{ y = NonMaxSuppression(b, s, m, t) }"
+    )
+    assert "has no kernel" in claimed(view(text), rtx)[1]["NonMaxSuppression"]
+    assert claimed(view(text), fake) == ([["NonMaxSuppression"]], {})
+
+
+def test_a_zero_point_that_is_computed_is_refused(view, sdk):
+    text = "g (float[n,4] x, float s, int8 z) => (int8[n,4] y) { y = QuantizeLinear(x, s, z) }"
+    claims, reasons = claimed(view(text), sdk)
+    assert not claims
+    assert "the zero point 'z' is no constant" in reasons["QuantizeLinear"]
+
+
 def test_symmetric_quantisation_is_claimed(view, rtx):
     text = (
         "g (float[n,4] x, int8[4,4] w) => (float[n,4] y) <float s = {0.5}, int8 z = {0}> "

@@ -23,7 +23,7 @@ _NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity", "Shape", "Size"})
 
 def find_capability(view: GraphView, sdk: Sdk, settings: BuildSettings) -> Capability:
     """Claim convex groups that the rules and the parser take; refuse every other node with its reason."""
-    reasons = {node: reason for node in view.nodes if (reason := refusal(view, node, settings)) is not None}
+    reasons = {node: why for node in view.nodes if (why := _ruled_out(view, node, sdk, settings))}
     taken: set[Group] = set()
     while True:
         groups = convex_groups(view.graph.nodes, (set(view.nodes) - reasons.keys()).__contains__)
@@ -38,6 +38,10 @@ def find_capability(view: GraphView, sdk: Sdk, settings: BuildSettings) -> Capab
             break
         reasons.update(found)
     return [*(Claim(group) for group in groups), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+
+def _ruled_out(view: GraphView, node: Node, sdk: Sdk, settings: BuildSettings) -> str | None:
+    return refusal(view, node, settings, is_rtx=sdk.is_rtx)
 
 
 def refusals(view: GraphView, group: Group, sdk: Sdk, settings: BuildSettings) -> dict[Node, str]:

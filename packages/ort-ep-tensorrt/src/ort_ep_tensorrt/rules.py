@@ -18,11 +18,17 @@ _WHY = {
 _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
+_NOT_BUILT_BY_RTX = {
+    "Attention": "TensorRT-RTX parses it, and mostly finds no kernel when it builds",
+    "NonMaxSuppression": "TensorRT-RTX parses it, and has no kernel for it when it builds",
+}  # found by building every node case that is claimed
 _CONVERTING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
-def refusal(view: GraphView, node: Node, settings: BuildSettings) -> str | None:
-    """Return why a node is not for TensorRT, or ``None``."""
+def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: bool) -> str | None:
+    """Return why a node is not for TensorRT (or TensorRT-RTX), or ``None``."""
+    if is_rtx and node.op_type in _NOT_BUILT_BY_RTX:
+        return _NOT_BUILT_BY_RTX[node.op_type]
     if node.op_type in settings.excluded:
         return f"option trt_op_types_to_exclude names {node.op_type}"
     if node.subgraphs():
@@ -31,6 +37,9 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings) -> str | None:
         return "TensorRT takes no seed: its numbers could not be repeated"
     if node.op_type == "Dropout" and view.opset(node) >= 12 and node.input(2) is not None:
         return "Dropout that may be training has random numbers; TensorRT leaves them out"
+    zero_point = node.input(2) if node.op_type in _CONVERTING else None
+    if zero_point is not None and view.constant(zero_point) is None:
+        return f"the zero point {zero_point.name!r} is no constant; TensorRT needs its values when it builds"
     allowed = _COMPUTED | _QUANTIZED if node.op_type in _CONVERTING else _COMPUTED
     for value in (*node.present_inputs(), *node.present_outputs()):
         reason = _type_reason(value, allowed)
