@@ -148,7 +148,7 @@ class CpuPartition(CompiledPartition):
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
-        with WeightPacking(pool.num_threads) as self._weights:
+        with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
             groups = self._native_groups(target, pool)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))

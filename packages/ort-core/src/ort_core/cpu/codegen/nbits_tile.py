@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.convolution import prefetch
+from ort_core.cpu.codegen.convolution_plan import Tiling
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
-from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution, IntegerTiling, aligned
+from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution, aligned
 from ort_core.cpu.codegen.integer_tile import IntegerTile
 from ort_core.cpu.codegen.jit import Target
 
@@ -61,7 +62,7 @@ class NBitsProduct(IntegerConvolution):
         """Words of one column."""
         return self.blocks * self.block_words
 
-    def tiling_for(self, target: Target) -> IntegerTiling:
+    def tiling_for(self, target: Target) -> Tiling:
         """Choose tiles: one vector of columns, and rows that fill the registers.
 
         Rows a multiple of a page apart share a set of the first-level cache, which holds 8 lines or more: 24 such rows
@@ -70,7 +71,7 @@ class NBitsProduct(IntegerConvolution):
         most = target.vector_registers - 8
         if self.x_pixel is None or self.x_pixel % 4096 == 0:
             most = min(most, 8)
-        return IntegerTiling(1, tuple(sorted({most, most // 3, 4, 2, 1}, reverse=True)), 1)
+        return Tiling(1, tuple(sorted({most, most // 3, 4, 2, 1}, reverse=True)), 1)
 
 
 def pack_nbits(

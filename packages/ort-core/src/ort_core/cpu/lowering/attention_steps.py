@@ -90,7 +90,10 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         for left, right in zip(found, expected, strict=True):
             lowering.require_equal(left, right)
     mask = _mask(lowering, heads.mask, (batch, query_heads, queries, keys), facts)
-    kernel = text_kernel("attention", lambda name: attention_text(name, lowering.target, mask.facts))
+    kernel = lowering.kernel(
+        ("attention", mask.facts),
+        lambda: text_kernel("attention", lambda name: attention_text(name, lowering.target, mask.facts)),
+    )
     group = query_heads // key_heads
     count = scratch_count(lowering.target, group * queries, depth, width)
     scratch = lowering.scratch(DataType.FLOAT, count)

@@ -16,6 +16,7 @@ from ort_core.cpu.codegen.iota import iota_kernel
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.store_words import store_words_kernel
+from ort_core.cpu.lowering.bands import join_stages
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last
 from ort_core.cpu.lowering.pending import (
     MAX_OPERATIONS,
@@ -27,7 +28,15 @@ from ort_core.cpu.lowering.pending import (
     PendingReshape,
     is_cheap,
 )
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Step, pointer
+from ort_core.cpu.lowering.steps import (
+    Argument,
+    KernelText,
+    NotLowered,
+    Operators,
+    StageOfImages,
+    Step,
+    pointer,
+)
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
@@ -87,6 +96,7 @@ class Lowering:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = list(outputs)
         self.node: Node | None = None  # being lowered
+        self.row_major: dict[Buffer, View] = {}  # what channels-last copies were made of
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self._made: dict[Hashable, KernelText] = {}
@@ -263,8 +273,10 @@ class Lowering:
         operators: Operators,
         flops: KnownDim = 0,
         nbytes: KnownDim | None = None,
+        images: StageOfImages | None = None,
+        in_place: tuple[Buffer, Buffer] | None = None,
     ) -> None:
-        """Append a step."""
+        """Append a step; its arguments are the fields of ``Step``."""
         self.kernels.setdefault(kernel.name, kernel)
         self.steps.append(
             Step(
@@ -277,6 +289,8 @@ class Lowering:
                 flops,
                 self.node,
                 nbytes,
+                images,
+                in_place,
             )
         )
 
@@ -384,6 +398,7 @@ class Lowering:
                 view = self.contiguous(value)
             self.store_elementwise(self._converted(view, dtype), target)
         self.steps = _needed(self.steps)
+        join_stages(self)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
