@@ -35,7 +35,7 @@ def integers(*shape: int, dtype: type = np.int8) -> np.ndarray:
 
 def run_native(model: ModelProto, feeds: Mapping[str, np.ndarray], *, whole: bool = True) -> list[np.ndarray]:
     """Return the CPU provider's outputs; every node must have become machine code where ``whole``."""
-    before = {id(each) for each in gc.get_objects() if isinstance(each, CpuPartition)}
+    before = {id(each): each for each in gc.get_objects() if isinstance(each, CpuPartition)}  # held: ids are used again
     ran = session(model, "CPUExecutionProvider", optimized=True)
     made = [e for e in gc.get_objects() if isinstance(e, CpuPartition) and id(e) not in before]
     refusals = {node.op_type: reason for partition in made for node, reason in partition.refusals.items()}
