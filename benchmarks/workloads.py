@@ -26,6 +26,7 @@ class Workload:
         group: the table that the row belongs to.
         dims: sizes of named dimensions.
         shapes: whole shapes of inputs whose open dimensions have no names.
+        data: a folder of inputs as ONNX's test data sets have them.
     """
 
     title: str
@@ -33,14 +34,22 @@ class Workload:
     group: str
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
+    data: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """What the model is called on a command line: its file, or its folder where it has one of its own."""
+        return self.path.stem if self.data is None else self.path.parent.name
 
     def options(self) -> list[str]:
         """Return the options of ``ort bench`` that set the sizes."""
         dims = [part for name, size in self.dims.items() for part in ("--dim", f"{name}={size}")]
-        return dims + [part for name, shape in self.shapes.items() for part in ("--shape", f"{name}={shape}")]
+        data = [] if self.data is None else ["--input", str(self.data)]
+        return data + dims + [part for name, shape in self.shapes.items() for part in ("--shape", f"{name}={shape}")]
 
 
 FLOAT32, LOW, TREES, SMALL = "float32", "low precision", "classic machine learning", "small models"
+TRAINED = "trained models"
 _TABLE: tuple[tuple[str, str, Mapping[str, int], Mapping[str, str]], ...] = (
     ("bert_base", FLOAT32, TEXT, {}),
     ("bert_base_ort_fused", FLOAT32, TEXT, {}),
@@ -78,6 +87,14 @@ def workloads(folder: Path) -> Iterator[Workload]:
         if path.is_file():
             title = name if not shapes else f"{name}, {next(iter(shapes.values())).partition('x')[0]} rows"
             yield Workload(title.replace(", 1 rows", ", 1 row"), path, group, dims, shapes)
+
+
+def trained_models(folder: Path) -> Iterator[Workload]:
+    """Return the models that lie in folders of their own with ONNX's test data, on the first set of inputs."""
+    for path in sorted(folder.glob("*/model.onnx")):
+        data = path.with_name("test_data_set_0")
+        if data.is_dir():
+            yield Workload(path.parent.name, path, TRAINED, data=data)
 
 
 def generated_models(folder: Path) -> Iterator[Workload]:
