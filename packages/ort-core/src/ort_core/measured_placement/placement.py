@@ -22,6 +22,7 @@ from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.structure import ModelStructure
+from ort_core.ir.traversal import graphs_of
 from ort_core.kernels.evaluator import RuntimeValue
 from ort_core.measured_placement.regions_alone import estimate_regions
 from ort_core.measured_placement.request import MeasureRequest
@@ -80,14 +81,6 @@ def _regions(request: MeasureRequest) -> tuple[Region, ...]:
     """Return the regions of the model's graph, then those of the bodies of its control-flow nodes."""
     found = [region for graph in graphs_of(request.model.graph) for region in _regions_of(request, graph)]
     return tuple(sorted(found, key=lambda region: region.is_inside))
-
-
-def graphs_of(graph: Graph) -> Iterator[Graph]:
-    """Yield a graph and, behind it, those nested in its nodes, outer ones first."""
-    yield graph
-    for node in graph:
-        for body in node.subgraphs():
-            yield from graphs_of(body)
 
 
 def _regions_of(request: MeasureRequest, graph: Graph) -> tuple[Region, ...]:
