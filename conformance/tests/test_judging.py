@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,6 +16,7 @@ from liars import NAME, Honest, overriding
 from rich.console import Console
 
 from ort_conformance import EpProfile
+from ort_conformance.case import DataSet
 from ort_conformance.check import Check
 from ort_conformance.comparison import distance, find_difference
 from ort_conformance.expectations import ExpectationError, Expectations
@@ -255,6 +257,13 @@ def test_a_whole_step_apart_counts_unless_the_value_lies_on_the_border(tmp_path,
         finding = check.run(Subject(EpProfile(Honest.name)))
     assert finding.outcome is outcome
     assert "elements outside approximate" in finding.detail, "the difference is shown in either case"
+
+
+@pytest.mark.parametrize(("provider", "outcome"), [(echo_of("Relu"), Outcome.NOT_JUDGED), (Honest, Outcome.MISMATCH)])
+def test_what_the_reference_misses_in_the_same_way_is_not_the_fault_of_who_computed_a_part(provider, outcome):
+    right = [*CASE.data_sets()]
+    wrong = [DataSet(data.feeds, [np.asarray(value) + 1 for value in data.expected]) for data in right]
+    assert judged(provider, replace(CASE, data_sets=lambda: iter(wrong))).outcome is outcome
 
 
 def test_mappings_are_compared_within_tolerance():

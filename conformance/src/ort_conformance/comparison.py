@@ -48,8 +48,8 @@ def _mapping_difference(
         return f"{where}: {found!r}, expected {expected!r}"
     if not all(isinstance(value, float) for value in expected.values()):
         return None if found == expected else f"{where}: {found!r}, expected {expected!r}"
-    values = (np.array([each[key] for key in expected], np.float32) for each in (found, expected))
-    return _array_difference(*values, limits, where)
+    left, right = (np.array([each[key] for key in expected], np.float32) for each in (found, expected))
+    return _array_difference(left, right, limits, where)
 
 
 def distance(found: object, expected: object) -> float:

@@ -22,6 +22,7 @@ from ort_conformance.comparison import distance
 from ort_conformance.judge import case_check
 from ort_conformance.subject import ORACLE
 from ort_core.cli.feeds import InputRequest, build_feeds, run_with_feeds
+from ort_core.cli.input_files import read_value_file
 from ort_core.testing.claims import typed_model
 
 NUDGES = 4  # draws; of rare borders between steps not every draw meets one
@@ -63,15 +64,13 @@ def _file_case(path: Path, name: str) -> Case:
 
 def _recorded(path: Path, folder: Path) -> DataSet:
     """Return a data set as ONNX lays them out; outputs up to the first that is not there as protobuf."""
-    from ort_core.onnx_io.value_file import read_value  # protobuf files are only read here
-
     model = typed_model(path)
     expected: list[object] = []
     for index, value in enumerate(model.graph.outputs):
         file = folder / f"output_{index}.pb"
         if not file.is_file():
             break
-        expected.append(read_value(file.read_bytes(), value.type)[1])
+        expected.append(read_value_file(file, value))
     return DataSet(build_feeds(model, InputRequest([str(folder)])).values, expected)
 
 
@@ -96,11 +95,15 @@ def nudged_model(path: Path, generator: np.random.Generator) -> onnx.ModelProto:
     model = onnx.load(path, load_external_data=False)
     for proto in model.graph.initializer:
         if proto.data_type == onnx.TensorProto.FLOAT and proto.data_location != onnx.TensorProto.EXTERNAL:
-            proto.CopyFrom(numpy_helper.from_array(_nudged(numpy_helper.to_array(proto), generator), proto.name))
+            proto.CopyFrom(numpy_helper.from_array(_nudged_array(numpy_helper.to_array(proto), generator), proto.name))
     return model
 
 
 def _nudged(value: object, generator: np.random.Generator) -> object:
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
-    return (value * (1 + generator.uniform(-NUDGE, NUDGE, value.shape))).astype(value.dtype)
+    return _nudged_array(value, generator)
+
+
+def _nudged_array(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    return (array * (1 + generator.uniform(-NUDGE, NUDGE, array.shape))).astype(array.dtype)
