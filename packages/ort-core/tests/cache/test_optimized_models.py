@@ -128,6 +128,24 @@ def test_model_from_the_cache_is_the_optimised_one_to_the_last_type() -> None:
     assert contents[0] == contents[1]
 
 
+def with_words(words: list[str]) -> onnx.ModelProto:
+    """``layers``, and words of more than what counts as structure as a second output."""
+    model = layers(weights())
+    model.graph.initializer.append(helper.make_tensor("words", TensorProto.STRING, [len(words)], words))
+    model.graph.node.append(helper.make_node("Identity", ["words"], ["said"], "said"))
+    model.graph.output.append(helper.make_tensor_value_info("said", TensorProto.STRING, [len(words)]))
+    return model
+
+
+def test_text_of_a_model_comes_back_and_counts_by_its_contents() -> None:
+    words, others = ["one"] * 400, ["two"] * 400
+    load(with_words(words))
+    again, changed = load(with_words(words)), load(with_words(others))
+    assert (came_from_cache(again), came_from_cache(changed)) == (True, False)
+    for session, expected in ((again, words), (changed, others)):
+        assert session.run(["said"], {"x": X, "go": np.bool_(1)})[0].tolist() == expected
+
+
 DECOMPOSED = """
     <ir_version: 8, opset_import: ["": 17, "own": 1]>
     g (float[N, 16] x) => (float[N, 16] y)
