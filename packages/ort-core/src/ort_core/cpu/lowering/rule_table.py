@@ -30,6 +30,7 @@ from ort_core.cpu.lowering.rules.integer_products import (
     quantized_gemm,
 )
 from ort_core.cpu.lowering.rules.linear_models import linear_classifier, linear_regressor
+from ort_core.cpu.lowering.rules.lp_pooling import lp_pooling
 from ort_core.cpu.lowering.rules.movement import (
     arithmetic_range,
     cast_like,
@@ -59,11 +60,13 @@ from ort_core.cpu.lowering.rules.reductions import (
     softmax,
 )
 from ort_core.cpu.lowering.rules.resizing import resize
+from ort_core.cpu.lowering.rules.response_normalization import local_response_normalization
 from ort_core.cpu.lowering.rules.rotary import rotary_embedding
 from ort_core.cpu.lowering.rules.row_formulas import row_formula
 from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
 from ort_core.cpu.lowering.rules.sizes import shape, size
 from ort_core.cpu.lowering.rules.standard_attention import standard_attention
+from ort_core.cpu.lowering.rules.support_vectors import svm_classifier, svm_regressor
 from ort_core.cpu.lowering.rules.transposed_convolutions import transposed_convolution
 from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
 from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
@@ -98,11 +101,13 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "BatchNormalization"): batch_normalization,
     ("", "Resize"): resize, ("", "Upsample"): resize,
     **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
+    ("", "LpPool"): lp_pooling, ("", "GlobalLpPool"): lp_pooling, ("", "LRN"): local_response_normalization,
     ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
     ("", "LSTM"): recurrent, ("", "GRU"): recurrent, ("", "RNN"): recurrent,
     ("ai.onnx.ml", "TreeEnsemble"): tree_ensemble, ("ai.onnx.ml", "TreeEnsembleRegressor"): tree_ensemble,
     ("ai.onnx.ml", "TreeEnsembleClassifier"): tree_classifier,
     ("ai.onnx.ml", "LinearClassifier"): linear_classifier, ("ai.onnx.ml", "LinearRegressor"): linear_regressor,
+    ("ai.onnx.ml", "SVMClassifier"): svm_classifier, ("ai.onnx.ml", "SVMRegressor"): svm_regressor,
     ("ai.onnx.ml", "Normalizer"): normalizer, ("ai.onnx.ml", "Scaler"): scaler, ("ai.onnx.ml", "Imputer"): imputer,
     ("ai.onnx.ml", "Binarizer"): binarizer, ("ai.onnx.ml", "OneHotEncoder"): one_hot_encoder,
     ("ai.onnx.ml", "LabelEncoder"): label_encoder, ("ai.onnx.ml", "FeatureVectorizer"): feature_vectorizer,

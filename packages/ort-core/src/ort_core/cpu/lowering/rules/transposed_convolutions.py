@@ -20,8 +20,8 @@ from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.rules.convolutions import operand_kind
 from ort_core.cpu.lowering.rules.images import images, pair
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, moved_nbytes
@@ -154,7 +154,7 @@ class TransposedConvolutionAnchor:
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(View(y.buffer, y.shape, y.strides, y.offset + first)), y.shape[0],
             height, width, x.strides[2], x.strides[0], vertical * y.strides[2], y.strides[0], x.shape[2], x.shape[3],
-            0, 0,
+            0, 0, 0, 0, 0,
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
         words.extend(pointer(view) for view in pending.inputs)
