@@ -27,7 +27,7 @@ class SplitStringLabels(RewriteRule[tuple[str, ...]]):
 
     def build_pattern(self) -> Pattern:
         """Return a classifier."""
-        return op(tuple(NUMBERS), var("x"), domain=ML_DOMAIN)
+        return op(tuple(NUMBERS), var("x"), domain=ML_DOMAIN, shared=True)  # the scores are read as well
 
     def check(self, match: Match) -> tuple[str, ...] | Rejection:
         """The labels must be strings, and someone must want them."""
