@@ -78,3 +78,12 @@ def test_nan_and_infinity_stay_in_their_windows(agrees: Agrees, operator: str) -
     spoil[0, 0, 1, 1], spoil[0, 3, 4, 5] = np.nan, np.inf
     nodes = [N("Add", ["x", "spoil"], ["a"]), N(operator, ["a"], ["y"], **attributes)]
     agrees(nodes, {"spoil": spoil}, ["N", 4, 5, 6], (2, 4, 5, 6))
+
+
+def test_pads_without_a_mode_are_those_that_are_given(agrees: Agrees) -> None:
+    nodes = [
+        N("LpPool", ["x"], ["a"], kernel_shape=[3, 2], pads=[1, 0, 0, 1], auto_pad=""),
+        N("MaxPool", ["a"], ["b"], kernel_shape=[2, 2], auto_pad=""),
+        N("ConvTranspose", ["b", "w"], ["y"], strides=[2, 2], pads=[1, 0, 0, 1], auto_pad=""),
+    ]
+    agrees(nodes, {"w": numbers(1, 3, 4, 2, 2)}, ["N", 3, 8, 7], (2, 3, 8, 7))

@@ -196,3 +196,40 @@ def test_whole_volumes_are_pooled_behind_a_convolution(run: Run, operator: str) 
     inner = convolved(x, weights, ONES, ONES, (1,) * 6, 1)
     reduced = inner.mean((2, 3, 4), keepdims=True) if "Average" in operator else inner.max((2, 3, 4), keepdims=True)
     agree(run(nodes, {"w": weights}, x, ["N", 4, "D", "H", "W"]), reduced)
+
+
+TRANSPOSED = [
+    # channels, outputs, window, strides, dilations, pads, output_padding, groups, size
+    (6, 20, (2, 2, 2), (2, 2, 2), ONES, (0,) * 6, (0, 0, 0), 1, (2, 3, 4, 5)),
+    (5, 7, (3, 3, 3), (2, 2, 2), ONES, (1,) * 6, (1, 1, 1), 1, (2, 3, 4, 5)),
+    (4, 9, (4, 3, 4), (2, 1, 2), ONES, (1, 1, 1, 1, 1, 1), (0, 0, 0), 1, (1, 4, 5, 6)),
+    (8, 12, (3, 2, 3), (1, 2, 1), (1, 1, 2), (1, 0, 2, 1, 0, 2), (0, 0, 0), 4, (2, 4, 3, 6)),
+]
+
+
+@pytest.mark.parametrize("case", TRANSPOSED, ids=range(len(TRANSPOSED)))
+def test_transposed_convolution_adds_every_input_to_its_window(run: Run, case: tuple) -> None:
+    channels, outputs, window, strides, dilations, pads, extra, groups, (batch, *space) = case
+    x, weights = numbers(1, batch, channels, *space), numbers(2, channels, outputs // groups, *window)
+    bias = numbers(3, outputs)
+    sizes = [strides[a] * (space[a] - 1) + extra[a] + (window[a] - 1) * dilations[a] + 1 for a in range(3)]
+    whole = np.zeros((batch, outputs, *sizes))
+    grouped = x.reshape(batch, groups, -1, *space).astype(np.float64)
+    for tap in itertools.product(*map(range, window)):
+        factors = weights[(slice(None), slice(None), *tap)].reshape(groups, channels // groups, -1)
+        part = np.einsum("ngidhw,gio->ngodhw", grouped, factors).reshape(batch, outputs, *space)
+        place = tuple(
+            slice(tap[a] * dilations[a], tap[a] * dilations[a] + strides[a] * (space[a] - 1) + 1, strides[a])
+            for a in range(3)
+        )
+        whole[(slice(None), slice(None), *place)] += part
+    cut = tuple(slice(pads[a], sizes[a] - pads[a + 3]) for a in range(3))
+    truth = np.maximum(whole[(slice(None), slice(None), *cut)] + bias[:, None, None, None], 0)
+    nodes = [
+        N(
+            "ConvTranspose", ["x", "w", "b"], ["a"], strides=strides, dilations=dilations, pads=pads, group=groups,
+            output_padding=extra,
+        ),
+        N("Relu", ["a"], ["y"]),
+    ]  # fmt: skip
+    agree(run(nodes, {"w": weights, "b": bias}, x, ["N", channels, *space]), truth)

@@ -70,7 +70,7 @@ def pads_by_axis(
     Raises:
         NotLowered: some are negative, or depend on a size that only a run knows.
     """
-    mode, rank = node.string_attribute("auto_pad", "NOTSET"), len(window)
+    mode, rank = node.string_attribute("auto_pad", "") or "NOTSET", len(window)
     if mode == "VALID":
         return [0] * rank, [0] * rank
     if mode == "NOTSET":
