@@ -30,8 +30,8 @@ def agrees(monkeypatch: pytest.MonkeyPatch) -> Agrees:
     partitions: list[CpuPartition] = []
     build = CpuPartition.__init__
 
-    def noted(self: CpuPartition, *arguments: object) -> None:
-        build(self, *arguments)  # type: ignore[arg-type]  # passed on as they came
+    def noted(self: CpuPartition, *arguments: object, **named: object) -> None:
+        build(self, *arguments, **named)  # type: ignore[arg-type]  # passed on as they came
         partitions.append(self)
 
     monkeypatch.setattr(CpuPartition, "__init__", noted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ort_core.cpu.codegen.pooling import Pooling
@@ -13,7 +14,7 @@ from ort_core.cpu.lowering.rules.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.rules.volumes import planes_as_rows, pooled_volumes, volumes
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, channels_last, dense_strides, ordered_strides
-from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ir import DataType, KnownDim, Node
 
 F32 = DataType.FLOAT
 
@@ -51,8 +52,18 @@ def pooled(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
     _, shape = tensor_type(node.output)
     if node.op_type.startswith("Global"):
         return pooled_whole(lowering, node, planes_as_rows(x) if len(x.shape) == 5 else x, kind)
-    if len(shape) == 5:
-        return pooled_volumes(lowering, node, x, kind)
+    return pooled_volumes(lowering, node, x, kind) if len(shape) == 5 else _windows(lowering, node, x, shape, kind)
+
+
+def pool_windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], *, is_maximum: bool) -> View:
+    """Pool channels-last images of rank 4 under the node's windows; return the result of ``shape``, channels first."""
+    channels = x.shape[1]
+    assert isinstance(channels, int)
+    counts = node.int_attribute("count_include_pad", 0) != 0
+    return _windows(lowering, node, x, shape, Pooling(channels, None, is_maximum=is_maximum, counts_border=counts))
+
+
+def _windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], kind: Pooling) -> View:
     rank = len(shape)
     kernel = pair(node.ints_attribute("kernel_shape"), rank)
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)

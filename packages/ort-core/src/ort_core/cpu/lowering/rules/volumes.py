@@ -162,7 +162,7 @@ class VolumeConvolution:
         machine, weights = lowering.target, self.weights
 
         def fill(out: np.ndarray) -> None:
-            out[...] = pack_weights(spec, weights, machine)
+            pack_weights(spec, weights, machine, out)
 
         # the kernels load whole, aligned vectors of weights
         count = weights_count(spec, machine)
