@@ -254,7 +254,10 @@ class _Conversion:
                 ) from error
         array = np.asarray(value)
         if array.dtype == object:
-            if any(isinstance(item, (list, tuple, Mapping)) for item in array.reshape(-1).tolist()):
+            items = array.reshape(-1).tolist()
+            if set(map(type, items)) == {str}:
+                return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+            if any(isinstance(item, (list, tuple, Mapping)) for item in items):
                 raise self._unfit(value)
             return string_array(array)
         if array.dtype.kind not in "UST":
