@@ -110,7 +110,9 @@ class CupyGpu:
         compiler = f"nvrtc {_sdk.nvrtc_version()}"
         self.facts = GpuFacts(properties["name"].decode(), architecture, (("compiler", compiler),))
         self.convolutions = ConvolutionPlans(self, options)
-        self._cache = KernelCache(architecture, compiler, _sdk.compile_cubin)
+        self._cache = KernelCache(
+            architecture, compiler, lambda source, target: _sdk.compile_cubin(source, target).code
+        )
         self._functions: dict[str, Any] = {}  # Any: CuPy's Function
         self._lock = threading.Lock()
 
@@ -156,3 +158,7 @@ class CupyGpu:
             module = self.library.cuda.function.Module()
             module.load(self._cache.code_of(kernels))
             self._functions.update({kernel.name: module.get_function(kernel.name) for kernel in kernels})
+
+
+def _machine_code(source: str, architecture: str) -> bytes:
+    return _sdk.compile_cubin(source, architecture).code
