@@ -110,7 +110,7 @@ def test_an_option_that_cannot_be_honoured_is_refused_by_name(given, words) -> N
         ("g (float[N,4] x) => (int64[a] y) { y = Shape(x) }", "host must know"),
         ("g (float[N,4] x) => (int64[a,b] y) { y = NonZero(x) }", "no lowering"),
         ("g (uint16[N,4] x, uint16[4] z) => (uint16[N,4] y) { y = Add(x, z) }", "uint16"),
-        ("g (double[N,4] x) => (double[N,4] y) { y = Exp(x) }", "double"),
+        ("g (int32[N,4] x, int32[4] z) => (int32[N,4] y) { y = Pow(x, z) }", "power of integers"),
         ("g (float[N,4] x, int64[1] n) => (float[a,b] y) { m = Neg(n) s = Neg(m) y = Expand(x, s) }", "decides sizes"),
     ],
 )  # fmt: skip

@@ -92,8 +92,10 @@ class ConvolutionPlans:
         x, weights, out = (_planar(view.shape) for view in (convolution.x, convolution.weights, convolution.out))
         image = graph.tensor(name="x", dim=list(x), stride=list(dense_strides(x)), data_type=kind)
         filters = graph.tensor(name="weights", dim=list(weights), stride=list(dense_strides(weights)), data_type=kind)
-        result = graph.conv_fprop(
-            image=image, weight=filters, pre_padding=_lifted(convolution.pads_before, 0),
+        is_transposed = convolution.is_transposed
+        factors = {"loss": image, "filter": filters} if is_transposed else {"image": image, "weight": filters}
+        result = (graph.conv_dgrad if is_transposed else graph.conv_fprop)(
+            **factors, pre_padding=_lifted(convolution.pads_before, 0),
             post_padding=_lifted(convolution.pads_after, 0), stride=_lifted(convolution.strides, 1),
             dilation=_lifted(convolution.dilations, 1),
         )  # fmt: skip
