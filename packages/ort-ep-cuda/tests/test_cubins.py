@@ -24,6 +24,8 @@ from ort_ep_cuda.lowering.program import Kernel
 ARCHITECTURES = ("sm_80", "sm_90")
 REGISTERS = 64  # per thread: of 65536 of a multiprocessor, 1024 threads of it can be at work at once
 
+STACK_NBYTES = 40  # per thread: CUDA's sin, cos and tan of float64 keep pieces of 2 / pi for large angles; others 0
+
 
 @dataclass(frozen=True)
 class KernelResources:
@@ -83,7 +85,8 @@ def test_kernels_compile_and_do_not_spill_for(architecture: str, kernels: list[K
         report = compiled.log
     found = _resources(report)
     assert {each.name for each in found} == {kernel.name for kernel in kernels}
-    assert [each for each in found if each.spilled_nbytes or each.stack_nbytes] == []
+    assert [each for each in found if each.spilled_nbytes] == []
+    assert [each for each in found if each.stack_nbytes > STACK_NBYTES] == []
     assert [each for each in found if each.registers > REGISTERS] == []
 
 
