@@ -16,7 +16,7 @@ _COMPILER_OPTIONS = (
     "-diag-suppress=177",  # variables that are declared and not read: the text of a loop is the same for all layouts
 )  # fmt: skip
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum"})
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _FAILURES = (ImportError, OSError, RuntimeError)  # of loading a library, or of its first call
 
 
@@ -102,7 +102,7 @@ def find_library(op_type: str) -> Available | Unavailable:
     """Return whether the library that an operator needs is there; operators of generated kernels need none."""
     if op_type in _PRODUCTS:
         return find_cublas()
-    return find_cudnn() if op_type in _CONVOLUTIONS else Available()
+    return find_cudnn() if op_type in CONVOLUTIONS else Available()
 
 
 @functools.cache
