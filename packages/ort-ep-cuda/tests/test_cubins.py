@@ -22,7 +22,7 @@ from ort_ep_cuda.kernel_cache import module_source
 from ort_ep_cuda.lowering.program import Kernel
 
 ARCHITECTURES = ("sm_80", "sm_90")
-REGISTERS = 64  # per thread: of 65536 of a multiprocessor, 1024 threads of it can be at work at once
+REGISTERS = 80  # per thread: three blocks of 256 threads share the 65536 of a multiprocessor; 255 is the most
 
 STACK_NBYTES = 40  # per thread: CUDA's sin, cos and tan of float64 keep pieces of 2 / pi for large angles; others 0
 

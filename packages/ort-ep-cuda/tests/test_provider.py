@@ -46,7 +46,7 @@ def _cupy(driver: int, runtime: int, error: str = "", count: int = 0) -> types.S
         (
             _cupy(12040, 13000, "cudaErrorInsufficientDriver"),
             "supports CUDA 12.4, older than CUDA 13.0",
-            "cupy-cuda12x",
+            "ort-ep-cuda12",
         ),
         (_cupy(13000, 13000, "cudaErrorSystemNotReady"), "cudaErrorSystemNotReady", "nvidia-smi"),
         (_cupy(13000, 13000), "sees no GPU", "CUDA_VISIBLE_DEVICES"),

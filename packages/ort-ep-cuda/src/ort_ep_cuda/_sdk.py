@@ -8,7 +8,7 @@ from typing import Any
 
 from ort_core.plugin import Available, Unavailable
 
-_INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, cupy-cuda12x in place of cupy-cuda13x"
+_INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, ort-ep-cuda12 in its place"
 _TOOLKIT = "pip install 'ort-ep-cuda[toolkit]', or install the CUDA toolkit"
 _CUDNN = "pip install 'ort-ep-cuda[cudnn]'"
 _COMPILER_OPTIONS = (
@@ -83,7 +83,7 @@ def _explained(runtime: Any, error: RuntimeError) -> Unavailable:  # Any: CuPy h
         return Unavailable("there is no NVIDIA driver on this machine", "install the driver of your GPU")
     if driver // 1000 < wanted // 1000:
         remedy = (
-            "update the driver, or install cupy-cuda12x in place of cupy-cuda13x"
+            "update the driver, or install ort-ep-cuda12 in place of ort-ep-cuda"
             if wanted >= 13000
             else "update the driver"
         )

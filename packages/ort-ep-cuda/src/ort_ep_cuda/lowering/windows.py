@@ -63,7 +63,8 @@ def _pooled(size: int, before: int, after: int, extent: int, stride: int, is_cei
 
 
 def _types(dtype: DataType) -> dict[str, str]:
-    return {"T": STORAGE[dtype], "C": STORAGE[compute_type(dtype)]}
+    power = "pow" if dtype is DataType.DOUBLE else "powf"
+    return {"T": STORAGE[dtype], "C": STORAGE[compute_type(dtype)], "POW": power}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class _PoolPrinter:
         power = self.node.int_attribute("p", 2)
         if power in (1, 2):
             return f"({value} < 0 ? -{value} : {value})" if power == 1 else f"{value} * {value}"
-        return f"(@C@)pow((double)({value} < 0 ? -{value} : {value}), {power}.0)"
+        return f"@POW@({value} < 0 ? -{value} : {value}, (@C@){power})"
 
     def _result(self) -> str:
         if self.node.op_type == "AveragePool":
@@ -127,7 +128,7 @@ class _PoolPrinter:
         if self.node.op_type == "MaxPool":
             return "value"
         power = self.node.int_attribute("p", 2)
-        return {1: "value", 2: "(@C@)sqrt(value)"}.get(power, f"(@C@)pow((double)value, 1.0 / {power}.0)")
+        return {1: "value", 2: "(@C@)sqrt(value)"}.get(power, f"@POW@(value, (@C@)(1.0 / {power}.0))")
 
     def _least(self) -> str:
         return _LEAST.get(self.dtype, "-(@C@)__int_as_float(0x7f800000)")
