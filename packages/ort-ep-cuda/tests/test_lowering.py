@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from goldens import FOLDER, NAMES, program_of, text_of
 from graph_cases import CASES
@@ -11,6 +14,7 @@ from ort_core.testing.claims import request_for, typed_model, view_of
 from ort_core.testing.models import model_of
 from ort_ep_cuda.capability import find_capability
 from ort_ep_cuda.lowering.lower_partition import lower_partition
+from ort_ep_cuda.lowering.operators import OPERATORS
 from ort_ep_cuda.lowering.program import Convolution, Launch, MatrixProduct
 
 
@@ -52,3 +56,11 @@ def test_other_sizes_of_the_same_rank_have_the_same_kernels() -> None:
     programs = [lower_partition(request.graph, request.context, [(n, 200), (200,), (200,)], {}) for n in (2, 5, 4096)]
     first, *others = ([kernel.name for kernel in program.kernels()] for program in programs)
     assert others == [first, first]
+
+
+def test_the_documentation_names_every_operator_that_is_lowered() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "cuda.md"
+    if not page.is_file():
+        pytest.skip("the page is not part of the package")
+    table = page.read_text(encoding="utf-8").partition("| computed by |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", table)) == {name for _, name in OPERATORS}

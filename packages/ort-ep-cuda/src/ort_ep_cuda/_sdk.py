@@ -15,7 +15,7 @@ _COMPILER_OPTIONS = (
     "-std=c++17", "-default-device",
     "-diag-suppress=177",  # variables that are declared and not read: the text of a loop is the same for all layouts
 )  # fmt: skip
-_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum"})
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Attention"})
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _FAILURES = (ImportError, OSError, RuntimeError)  # of loading a library, or of its first call
 

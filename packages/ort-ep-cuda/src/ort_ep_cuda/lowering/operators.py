@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_cuda.lowering import (
+    attention,
     cumulative,
     einsum,
     elementwise,
@@ -99,6 +100,7 @@ _PLAIN: Mapping[str, Operator] = {
     "QLinearMatMul": Operator(integer_products.lower_qlinear_matmul, _INTEGER),
     "ConvInteger": Operator(integer_products.lower_convolution_integer, _INTEGER),
     "QLinearConv": Operator(integer_products.lower_convolution_integer, _INTEGER),
+    "Attention": Operator(attention.lower_attention, attention.refuse_attention, oldest_opset=23),
     "Einsum": Operator(einsum.lower_einsum, einsum.refuse_einsum),
     "ConvTranspose": Operator(products.lower_transposed, products.refuse_transposed),
     "MatMul": Operator(products.lower_matmul, products.refuse_product),
