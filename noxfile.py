@@ -53,6 +53,13 @@ def cuda(session: nox.Session) -> None:
 
 
 @nox.session
+def node_cases(session: nox.Session) -> None:
+    """Count who computes ONNX's node cases when a provider is asked first; arguments: see the tool."""
+    prepare(session, "test", providers=True)
+    session.run("python", "tools/count_node_cases.py", *session.posargs)
+
+
+@nox.session
 def models(session: nox.Session) -> None:
     """Hold every real architecture of ORT_TEST_DATA against onnxruntime at every level; minutes, and 3 GB of disk."""
     prepare(session, "test")

@@ -26,7 +26,7 @@ from typing import Any
 from load_times import load_times
 from rich.console import Console
 from rich.table import Table
-from workloads import FLOAT32, LOW, Workload, generated_models, workloads
+from workloads import FLOAT32, LOW, TRAINED, Workload, generated_models, workloads
 
 TABLE_WIDTH = 130  # of a table that goes to a file
 ENGINES = {"onnxruntime": "onnxruntime", "openvino": str(Path(__file__).with_name("openvino_engine.py"))}
@@ -124,9 +124,10 @@ def milliseconds(value: float) -> str:
 def load_rows(chosen: Sequence[Workload], threads: int, console: Console) -> list[Row]:
     """Return the load times of each model once."""
     rows = []
-    for path in dict.fromkeys(w.path for w in chosen if w.group in (FLOAT32, LOW)):
-        console.print(f"loading {path.stem}")
-        rows.append({"kind": "load", "model": path.stem, "seconds": load_times(path, threads)})
+    for workload in chosen:
+        if workload.group in (FLOAT32, TRAINED, LOW):
+            console.print(f"loading {workload.name}")
+            rows.append({"kind": "load", "model": workload.name, "seconds": load_times(workload.path, threads)})
     return rows
 
 
@@ -147,7 +148,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="ort-bench-models-") as folder:
         chosen = [*workloads(arguments.folder), *generated_models(Path(folder))]
         if arguments.models:
-            chosen = [workload for workload in chosen if workload.path.stem in arguments.models]
+            chosen = [workload for workload in chosen if workload.name in arguments.models]
         if not chosen:
             parser.error(f"none of the models of benchmarks/workloads.py is in {arguments.folder}")
         rows = [machine(arguments.threads, engines)]

@@ -8,7 +8,7 @@ conversation of 128, half a minute of sound. Nothing is measured that is not in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 IMAGE: Mapping[str, int] = {"batch": 1}
@@ -34,13 +34,19 @@ class Workload:
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The model's name: of its file, or of its folder where the file is just ``model.onnx``."""
+        return self.path.parent.name if self.path.stem == "model" else self.path.stem
+
     def options(self) -> list[str]:
         """Return the options of ``ort bench`` that set the sizes."""
         dims = [part for name, size in self.dims.items() for part in ("--dim", f"{name}={size}")]
         return dims + [part for name, shape in self.shapes.items() for part in ("--shape", f"{name}={shape}")]
 
 
-FLOAT32, LOW, TREES, SMALL = "float32", "low precision", "classic machine learning", "small models"
+FLOAT32, TRAINED, LOW = "float32", "float32, trained models", "low precision"
+TREES, SMALL = "classic machine learning", "small models"
 _TABLE: tuple[tuple[str, str, Mapping[str, int], Mapping[str, str]], ...] = (
     ("bert_base", FLOAT32, TEXT, {}),
     ("bert_base_ort_fused", FLOAT32, TEXT, {}),
@@ -56,9 +62,16 @@ _TABLE: tuple[tuple[str, str, Mapping[str, int], Mapping[str, str]], ...] = (
     ("vit_base", FLOAT32, IMAGE, {}),
     ("whisper_tiny_encoder", FLOAT32, IMAGE, {}),
     ("yolo_nms", FLOAT32, IMAGE, {}),
+    ("real/magika_v3_3/model", TRAINED, {}, {"bytes": "1x2048"}),
+    ("real/mnist_cntk/model", TRAINED, {}, {}),
+    ("real/mnist_pytorch_cnn/model", TRAINED, {}, {}),
+    ("real/silero_vad_v6/model", TRAINED, {}, {"input": "1x576", "state": "2x1x128"}),
+    ("real/squeezenet_winml/model", TRAINED, {"None": 1}, {}),
+    ("real/ultraface_rfb_320/model", TRAINED, {}, {}),
     ("bert_base_fp16", LOW, TEXT, {}),
     ("bert_base_int8_dynamic", LOW, TEXT, {}),
     ("llama_small_past_int4", LOW, DECODE, {}),
+    ("real/mobilenet_qdq_imagenet/model", LOW, IMAGE, {}),
     ("resnet50_qdq_int8", LOW, IMAGE, {}),
     ("skl_gbr100", TREES, {}, {"X": "1x20"}),
     ("skl_gbr100", TREES, {}, {"X": "10000x20"}),
@@ -68,16 +81,25 @@ _TABLE: tuple[tuple[str, str, Mapping[str, int], Mapping[str, str]], ...] = (
     ("skl_logreg_pipeline", TREES, {}, {"X": "10000x20"}),
     ("skl_tfidf_text", TREES, {}, {"X": "1"}),
     ("skl_tfidf_text", TREES, {}, {"X": "1000"}),
+    ("real/lgbm_classifier/model", TREES, {}, {"input": "1x13"}),
+    ("real/lgbm_classifier/model", TREES, {}, {"input": "10000x13"}),
+    ("real/mnist_sklearn_lr/model", TREES, {}, {"float_input": "1x780"}),
+    ("real/xgboost_regressor/model", TREES, {}, {"input": "1x13"}),
+    ("real/xgboost_regressor/model", TREES, {}, {"input": "10000x13"}),
 )
 
 
 def workloads(folder: Path) -> Iterator[Workload]:
-    """Return the workloads of the models that lie in a folder, in the table's order."""
+    """Return the workloads of the models that lie in a folder (trained ones in its ``real``), in the table's order."""
     for name, group, dims, shapes in _TABLE:
-        path = folder / f"{name}.onnx"
-        if path.is_file():
-            title = name if not shapes else f"{name}, {next(iter(shapes.values())).partition('x')[0]} rows"
-            yield Workload(title.replace(", 1 rows", ", 1 row"), path, group, dims, shapes)
+        workload = Workload("", folder / f"{name}.onnx", group, dims, shapes)
+        if workload.path.is_file():
+            yield replace(workload, title=workload.name + (_rows(shapes) if group == TREES else ""))
+
+
+def _rows(shapes: Mapping[str, str]) -> str:
+    rows = next(iter(shapes.values())).partition("x")[0]
+    return f", {rows} row{'' if rows == '1' else 's'}"
 
 
 def generated_models(folder: Path) -> Iterator[Workload]:

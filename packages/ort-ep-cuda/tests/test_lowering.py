@@ -59,7 +59,7 @@ def test_other_sizes_of_the_same_rank_have_the_same_kernels() -> None:
 
 
 def test_the_documentation_names_every_operator_that_is_lowered() -> None:
-    page = Path(__file__).resolve().parents[3] / "docs" / "cuda.md"
+    page = Path(__file__).resolve().parents[3] / "docs" / "providers" / "cuda.md"
     if not page.is_file():
         pytest.skip("the page is not part of the package")
     table = page.read_text(encoding="utf-8").partition("| computed by |")[2].partition("\n\n")[0]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import onnx
 import pytest
 
 from ort_core.plugin import InvalidArgument
+from ort_ep_openvino import _sdk
 from ort_ep_openvino.options import OpenVinoOptions
 from ort_ep_openvino.provider import OpenVinoExecutionProvider
 
@@ -102,3 +104,38 @@ def test_bounds_of_inputs_are_read_as_openvino_writes_them():
 def test_every_option_changes_the_cache_key(sdk):
     keys = {OpenVinoExecutionProvider(given).cache_key() for given in ({}, {"num_streams": "2"}, {"precision": "FP16"})}
     assert len(keys) == 3
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_of_threads": "2", "num_streams": "1"},
+        {"precision": "FP16"},
+        {"load_config": '{"CPU": {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": 1}}'},
+    ],
+)
+def test_the_processor_knows_each_property_and_keeps_its_value(sdk, given):
+    configuration = options(**given).configuration(0)
+    compiled = _sdk.compile_model(_sdk.read_model(relu(), {}), "CPU", configuration)
+    settable = set(_sdk.core().get_property("CPU", "SUPPORTED_PROPERTIES"))
+    for name, value in configuration.items():
+        assert name in settable, f"OpenVINO's processor has no property {name}"
+        if name != "INFERENCE_PRECISION_HINT":  # what the processor lacks becomes the nearest that it has
+            assert value_text(compiled.get_property(name)) == str(value).upper(), name
+
+
+def test_float32_is_what_the_processor_is_told(sdk):
+    compiled = _sdk.compile_model(_sdk.read_model(relu(), {}), "CPU", options().configuration(0))
+    assert compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name() == "f32"
+
+
+def relu() -> bytes:
+    """Return a serialised model of one node."""
+    text = '<ir_version: 10, opset_import: ["" : 21]> g (float[4] x) => (float[4] y) { y = Relu(x) }'
+    return onnx.parser.parse_model(text).SerializeToString()
+
+
+def value_text(value: object) -> str:
+    """Return a property as it is written in an option."""
+    name = value.get_type_name() if hasattr(value, "get_type_name") else getattr(value, "name", value)
+    return str(name).upper()

@@ -80,6 +80,7 @@ _BACKOFF = "waiting threads look again after one pause instruction"
 _ORT_FORMAT = "the .ort file format belongs to onnxruntime; models are read and written as ONNX"
 _OTHER_EP = "it concerns a provider of onnxruntime; set the option on the plugin provider itself"
 _MLAS = "it switches between onnxruntime's own CPU kernels"
+_FASTMATH = "here it is an option of the CPU provider: precision=bfloat16"
 _SHARED_CONTEXT = "each compiled partition is complete in itself"
 _WEIGHTLESS = "each provider decides whether its bytes hold weights; a compiled model keeps the weights of the others"
 _MOE = "experts are not counted here"
@@ -260,7 +261,7 @@ def _provider_keys() -> tuple[Setting, ...]:
         _session("ep.cuda.fpa_intb_gemm", "", "Mixed products.", _OTHER_EP),
         _session("ep.cuda.fpa_intb_profile_m", "", "Sizes to measure.", _OTHER_EP),
         _session("ep.cuda.gqa_workspace_max_total_sequence_length", 0, "Workspace of attention.", _OTHER_EP),
-        _session("mlas.enable_gemm_fastmath_arm64_bfloat16", False, "Products in bfloat16.", _MLAS),
+        _session("mlas.enable_gemm_fastmath_arm64_bfloat16", False, "Products in bfloat16.", _FASTMATH),
         _session("mlas.use_lut_gemm", False, "Products by tables.", _MLAS),
         _session("mlas.disable_kleidiai", False, "No KleidiAI.", _MLAS),
         _session("mlas.kleidiai.conv_igemm_max_work", 0, "Limit of one algorithm.", _MLAS),

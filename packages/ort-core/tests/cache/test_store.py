@@ -98,3 +98,20 @@ def test_two_processes_writing_one_entry_leave_a_whole_one(tmp_path: Path) -> No
     )
     workers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) for _ in range(2)]
     assert [worker.wait(60) for worker in workers] == [0, 0]
+
+
+def test_writing_lists_the_cache_only_when_much_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = []
+    entries = ArtefactCache.entries
+    monkeypatch.setattr(ArtefactCache, "entries", lambda self: listed.append(1) or entries(self))
+    for number in range(40):
+        ArtefactCache(tmp_path, 1 << 20).put(CacheKey("test", bytes([number])), b"x" * 4000)
+    assert 1 <= len(listed) <= 4, "40 entries of 4,000 bytes are two sixteenths of a mebibyte and a half"
+
+
+def test_a_cache_stays_within_a_sixteenth_of_its_limit_with_many_small_writers(tmp_path: Path) -> None:
+    limit = 100_000
+    for number in range(300):
+        ArtefactCache(tmp_path, limit).put(CacheKey("test", number.to_bytes(2, "big")), b"x" * 1000)
+        assert ArtefactCache(tmp_path).nbytes() <= limit * 17 // 16 + 1128
+    assert ArtefactCache(tmp_path).nbytes() > limit // 2, "what fits stays"

@@ -126,3 +126,17 @@ def test_row_kernels_are_told_apart_by_what_they_reduce_store_and_return() -> No
     ]
     names = {row_kernel(each, host_target()).name for each in others}
     assert len(names) == len(others), names
+
+
+def test_load_takes_what_is_there_and_compiles_what_is_missing(
+    objects: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run()
+    for entry in objects[::2]:
+        entry.unlink()
+    monkeypatch.setattr(code_cache, "_loaded", {})
+    compiled: list[int] = []
+    original = code_cache.compile_module
+    monkeypatch.setattr(code_cache, "compile_module", lambda *a, **k: compiled.append(1) or original(*a, **k))
+    np.testing.assert_array_equal(run(), expected)
+    assert len(compiled) == len(objects[::2])

@@ -8,7 +8,8 @@ import pytest
 
 from ort_core.cpu.codegen.jit import assembly, target_of
 from ort_core.cpu.direct import python_layout
-from ort_core.cpu.direct.call_code import ArrayLayout, call_text
+from ort_core.cpu.direct.call_code import call_text
+from ort_core.cpu.direct.call_layout import ArrayLayout
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
 from ort_core.plugin import Rejection
 

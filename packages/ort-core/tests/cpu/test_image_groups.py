@@ -177,3 +177,13 @@ def test_winograd_error_is_that_of_a_float32_sum(channels: int) -> None:
     expected = -np.einsum("nchwij,ocij->nohw", windows, w.astype(np.float64))
     # The error that the other convolution kernels are held to, times two for the transforms.
     np.testing.assert_allclose(found, expected, rtol=0, atol=8 * np.finfo(np.float32).eps * (4 + (9 * channels) ** 0.5))
+
+
+@pytest.mark.parametrize("width", [24, 70])
+@pytest.mark.parametrize("readers", [1, 2])
+def test_border_is_made_while_images_become_channels_last(agrees: Agrees, width: int, readers: int) -> None:
+    nodes = [N("Conv", ["x", "w"], ["a"], pads=[1, 0, 2, 1], strides=[2, 2])]
+    nodes += [N("Conv", ["x", "v"], ["b"], strides=[2, 2]), N("Concat", ["a", "b"], ["c"], axis=1)][: 2 * (readers - 1)]
+    nodes.append(N("Relu", ["c" if readers == 2 else "a"], ["y"]))
+    constants = {"w": numbers(1, 8, 3, 3, 3), "v": numbers(2, 5, 3, 1, 2)}
+    agrees(nodes, constants, ["N", 3, "H", width], (1, 3, 9, width), (2, 3, 13, width))

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
 from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.weight_packing import WeightPacking
+from ort_core.environment import default_environment
+from ort_core.tensors.mapped_files import map_file
+from ort_core.tensors.weight_store import WeightStore
 from ort_core.tolerances import compare
 
 
@@ -80,3 +89,107 @@ def test_products_of_packed_weights_are_right_with_any_number_of_threads(
     assert comparison.passes, comparison
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
+
+
+def mapped(folder: Path, array: np.ndarray) -> np.ndarray:
+    path = folder / "weights"
+    if not path.exists():
+        path.write_bytes(array.tobytes())
+    return np.frombuffer(map_file(path), array.dtype).reshape(array.shape)
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_two_packings_of_one_file_share_the_packed_weight_until_both_are_gone(tmp_path: Path, num_threads: int) -> None:
+    store = WeightStore()
+    matrix = numbers(0, 300, 257)
+    with WeightPacking(num_threads, store) as first:
+        one = packed(first, mapped(tmp_path, matrix))
+    with WeightPacking(num_threads, store) as second:
+        assert packed(second, mapped(tmp_path, matrix)) is one
+    np.testing.assert_array_equal(one, pack_panels(matrix, 32))
+    assert store.nbytes == one.nbytes
+    del first
+    gc.collect()
+    assert len(store) == 1
+    del second
+    gc.collect()
+    assert len(store) == 0
+
+
+def test_weights_for_another_processor_and_weights_in_memory_are_not_shared(tmp_path: Path) -> None:
+    store = WeightStore()
+    matrix = mapped(tmp_path, numbers(0, 64, 64))
+    with WeightPacking(0, store, "one") as first, WeightPacking(0, store, "other") as second:
+        assert packed(first, matrix) is not packed(second, matrix)
+        assert len(store) == 2
+        own = numbers(0, 64, 64)
+        assert packed(first, own) is not packed(second, own)
+        assert len(store) == 2, "its address may be that of another array later"
+
+
+def test_a_packing_waits_for_the_weight_that_another_one_is_packing(tmp_path: Path) -> None:
+    store, matrix = WeightStore(), mapped(tmp_path, numbers(0, 600, 600))
+    may_go_on, has_started = threading.Event(), threading.Event()
+
+    def fill(out: np.ndarray) -> None:
+        has_started.set()
+        assert may_go_on.wait(60)
+        pack_panels(matrix, 32, out)
+
+    def pack(fill_with: object) -> np.ndarray:
+        with WeightPacking(1, store) as packing:
+            shape = panels_shape(matrix.shape, 32)
+            found = packing.packed(matrix, "panels", lambda: aligned_empty(shape), fill_with)
+        return found.copy()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(pack, fill)
+        assert has_started.wait(60)
+        second = pool.submit(pack, lambda out: pytest.fail("packed twice"))
+        may_go_on.set()
+        for each in (first, second):
+            np.testing.assert_array_equal(each.result(60), pack_panels(matrix, 32))
+
+
+def test_a_weight_whose_packing_failed_is_packed_again_by_the_next(tmp_path: Path) -> None:
+    def fail(out: np.ndarray) -> None:
+        raise MemoryError("no room")
+
+    store, matrix = WeightStore(), mapped(tmp_path, numbers(0, 512, 512))
+    failed = WeightPacking(2, store)
+    with pytest.raises(MemoryError, match="no room"), failed:
+        failed.packed(matrix, "panels 32", lambda: aligned_empty(panels_shape(matrix.shape, 32)), fail)
+    with WeightPacking(2, store) as packing:
+        found = packed(packing, matrix)
+    np.testing.assert_array_equal(found, pack_panels(matrix, 32))
+
+
+def test_two_sessions_of_one_model_file_hold_its_packed_weights_once(tmp_path: Path) -> None:
+    weights = numbers(3, 512, 384)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])], "shared",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 512])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        initializer=[numpy_helper.from_array(weights, "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    path = str(tmp_path / "model.onnx")
+    onnx.save(model, path, save_as_external_data=True, location="model.weights")
+    gc.collect()
+    store = default_environment().weights
+    before = set(store.keys())
+    first = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    made = set(store.keys()) - before
+    assert made, "the weight was packed"
+    second = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert set(store.keys()) - before == made
+    x = numbers(4, 5, 512)
+    np.testing.assert_array_equal(first.run(None, {"x": x})[0], second.run(None, {"x": x})[0])
+    del first
+    gc.collect()
+    comparison = compare(second.run(None, {"x": x})[0], np.maximum(x @ weights, 0), "approximate")
+    assert comparison.passes, comparison
+    assert made <= set(store.keys())
+    del second
+    gc.collect()
+    assert not made & set(store.keys())

@@ -177,3 +177,15 @@ def test_functions_and_several_outputs_are_checked_too() -> None:
     Both <by: float = 3.0> (x) => (y, z) { c = Constant <value_float: float = @by> () y = Mul (x, c) z = Neg (x) }"""
     report = check_custom_op(text, [OpCase([X], {"by": 2.0}, expected=[X * 2, -X]), [X]])
     assert "round trip through a saved model" in report.checked
+
+
+@needs_compiler
+def test_what_is_checked_in_some_cases_only_is_told() -> None:
+    @ort.elementwise_op("com.acme", "Op", dtypes=(np.float32, np.uint32))
+    def op(x: Scalar) -> Scalar:
+        return x + x
+
+    report = check_custom_op(op)
+    name = "loop kernel printed as CUDA C++ (emulated)"
+    assert name in report.checked
+    assert "uint32 has no CUDA form" in report.not_checked[f"{name}, in some cases"]

@@ -58,6 +58,29 @@ def test_a_c_function_runs_in_place_of_the_numpy_kernel(scale) -> None:
     assert "strided inputs" in report.checked
 
 
+def test_a_c_function_that_is_given_too_much_or_too_little_is_not_called(scale) -> None:
+    for arguments, given in ((None, 3), (lambda request: (5, 2.0, 7), 5)):
+        op = scaled_op()
+        op.ctypes(scale, arguments)
+        with pytest.raises(OrtError, match=f"has 4 argtypes and is given {given} arguments"):
+            session_of(BODY, op).run(None, {"x": np.ones(2, np.float32)})
+
+
+def test_a_c_function_without_argtypes_gets_numbers_in_their_full_width() -> None:
+    class Undeclared:
+        argtypes = None
+
+        def __call__(self, *words: object) -> None:
+            self.words = words
+
+    function, op = Undeclared(), scaled_op()
+    op.ctypes(function, lambda request: (2**40, 0.5, np.float32(3), np.int32(-1), ctypes.c_bool(True)))
+    session_of(BODY, op).run(None, {"x": np.ones(2, np.float32)})
+    kinds = [type(word) for word in function.words[2:]]
+    assert kinds == [ctypes.c_int64, ctypes.c_double, ctypes.c_float, ctypes.c_int32, ctypes.c_bool]
+    assert function.words[2].value == 2**40
+
+
 def test_any_ctypes_function_will_do_and_is_told_the_number_of_elements() -> None:
     told = []
 

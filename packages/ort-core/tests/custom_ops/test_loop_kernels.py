@@ -200,3 +200,9 @@ def test_a_function_of_float32_leaves_other_types_to_the_numpy_kernel() -> None:
 
     with pytest.raises(OrtError, match="tanh is of float, not of double"):
         session_of("g (double[N] x) => (double[N] y) { y = com.acme.Op (x) }", formula).run(None, {"x": x})
+
+
+def test_a_formula_for_a_type_that_none_computes_is_refused_where_it_is_written() -> None:
+    for decorator in (ort.elementwise_op, ort.row_op):
+        with pytest.raises(InvalidArgument, match=r"test_loop_kernels\.py.*no formula computes float16.*custom_op"):
+            decorator("com.acme", "Op", dtypes=(np.float32, np.float16))(lambda x: x)

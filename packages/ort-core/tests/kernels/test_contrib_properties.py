@@ -25,7 +25,7 @@ from ort_core.kernels.reference import (
     contrib_spectrum,
     contrib_text,
 )
-from ort_core.kernels.reference.gauss_error import erf
+from ort_core.kernels.reference.error_function import erf
 
 RNG = np.random.default_rng(11)
 

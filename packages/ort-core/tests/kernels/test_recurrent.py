@@ -111,5 +111,5 @@ def test_layer_refuses_lengths_beyond_the_input():
     x, w, r, b, *_ = draw("RNN", 1)
     with pytest.raises(InvalidArgument, match="All values must be >= 0 and <= seq_length"):
         rnn(x, w, r, b, np.array([6, 1, 1], np.int32))
-    with pytest.raises(InvalidArgument, match="activation 'Sine' is not known"):
+    with pytest.raises(InvalidArgument, match="unknown activation 'Sine'"):
         rnn(x, w, r, b, activations=("Sine",))

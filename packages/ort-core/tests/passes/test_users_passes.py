@@ -91,6 +91,9 @@ def test_check_pass_passes_what_is_right_and_names_what_is_wrong() -> None:
     assert check_pass(Renaming(), model_of(BODY)).counts == {"Neg to Identity": 1}
     with pytest.raises(Fail, match="pass Renaming changed the result: output 'y' is off by up to"):
         check_pass(Renaming(), model_of("g (float[N] x) => (float[N] y) { y = Neg (x) }"), sizes={"N": 3})
+    with pytest.raises(Fail, match=r"is off by up to \S+, 2 of its largest value"):
+        check_pass(Renaming(), model_of("g (float[1] x) => (float[1] y) { y = Neg (x) }"), share_of_largest=1.9)
+    check_pass(Renaming(), model_of("g (float[1] x) => (float[1] y) { y = Neg (x) }"), share_of_largest=2.1)
 
     class Silent(Renaming):
         def apply(self, context: PassContext, record: PassRecordState) -> None:

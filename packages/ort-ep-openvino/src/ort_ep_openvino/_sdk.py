@@ -14,6 +14,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from ort_core.plugin import Available, Unavailable
+from ort_ep_openvino.lowering.ports import Ports
 
 Phase = Literal["read", "query", "compile", "import", "run"]
 Parameters = ParamSpec("Parameters")
@@ -26,6 +27,7 @@ _PLACE = re.compile(
 )
 _URL = re.compile(r",? ?refer to [^\n]*https?://\S+|https?://\S+")
 _COUNTER = re.compile(r"\b([A-Z][A-Za-z]*)_\d+\b")  # of names that OpenVINO makes up, another in each process
+_BORDER = frozenset({"Parameter", "Result", "Constant"})
 MAX_MESSAGE = 400  # characters; OpenVINO repeats itself for each layer of its own code
 
 
@@ -158,11 +160,42 @@ def reshape(model: Any, shapes: Mapping[int, str]) -> None:
     model.reshape(given)
 
 
-@_in_phase("query")
-def passed_on(model: Any) -> tuple[str, ...]:
-    """Return the outputs that are inputs: OpenVINO merges the two, and does not write an output that is bound."""
-    found = ((each, each.input_value(0).get_node()) for each in model.get_results())
-    return tuple(each.get_friendly_name() for each, source in found if source.get_type_name() == "Parameter")
+@_in_phase("read")
+def separate_passed(model: Any, inputs: Sequence[str]) -> Ports:
+    """Take the outputs that only hand an input on out of a model, and then the inputs that nothing reads.
+
+    Args:
+        model: what ``read_model`` returned; changed.
+        inputs: the names of the claim's inputs.
+
+    Returns:
+        Ports: what is left, and what was taken out.
+    """
+    place = _places(model, inputs)
+    outputs, passed = [], []
+    for index, result in enumerate(model.get_results()):
+        source = result.input_value(0).get_node()
+        if source.get_type_name() == "Parameter":
+            passed.append((index, place[source.get_friendly_name()]))
+            model.remove_result(result)
+        else:
+            outputs.append(index)
+    for parameter in model.get_parameters():
+        if not parameter.output(0).get_target_inputs():
+            model.remove_parameter(parameter)
+    left = tuple(place[each.get_friendly_name()] for each in model.get_parameters())
+    return Ports(left, tuple(outputs), tuple(passed))
+
+
+def _places(model: Any, inputs: Sequence[str]) -> dict[str, int]:
+    """Return which input each parameter is; one that is handed on has the name of the output instead."""
+    names = [each.get_friendly_name() for each in model.get_parameters()]
+    place = {name: inputs.index(name) for name in names if name in inputs}
+    renamed = [name for name in names if name not in place]
+    left = [index for index, name in enumerate(inputs) if name not in place]
+    if renamed and len(renamed) != len(left):
+        raise ValueError(f"it dropped some of the inputs {[inputs[index] for index in left]} and renamed others")
+    return {**place, **dict(zip(renamed, left, strict=False))}
 
 
 @_in_phase("query")
@@ -170,7 +203,14 @@ def unsupported(model: Any, device: str) -> tuple[str, ...]:
     """Return the kinds of operations of a model that a device does not run."""
     able = set(core().query_model(model, device))
     left = [each for each in model.get_ordered_ops() if each.get_friendly_name() not in able]
-    return tuple(dict.fromkeys(each.get_type_name() for each in left))
+    kinds = tuple(dict.fromkeys(each.get_type_name() for each in left if each.get_type_name() not in _BORDER))
+    if not left:
+        return ()
+    try:  # a query asks before the transformations of a compilation, which leave nothing of some operations
+        core().compile_model(model, device, {})
+    except RuntimeError:
+        return kinds or tuple(dict.fromkeys(each.get_type_name() for each in left))
+    return ()
 
 
 @_in_phase("compile")

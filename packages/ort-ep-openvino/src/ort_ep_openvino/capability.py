@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 
 from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
-from ort_core.plugin.ir import Node, TensorType, Value
+from ort_core.plugin.ir import Node
+from ort_core.plugin.ops import ValueRanges
 from ort_ep_openvino import _sdk
+from ort_ep_openvino.lowering.conditions import is_static
+from ort_ep_openvino.lowering.outside import bounds_from_outside
+from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import program_of
 from ort_ep_openvino.lowering.table import refusal
 from ort_ep_openvino.options import OpenVinoOptions
 
 Groups = list[tuple[Node, ...]]
+_NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity"})
 _VIRTUAL = ("AUTO", "HETERO", "MULTI", "BATCH")
 
 
@@ -20,11 +25,7 @@ def find_capability(view: GraphView, options: OpenVinoOptions) -> Capability:
     absent = _absence(options.device)
     if absent is not None:
         return [Rejection(absent, node) for node in view.nodes]
-    reasons: dict[Node, str] = {}
-    for node in view.nodes:
-        reason = refusal(view, node) or (_dynamic(node) if options.disable_dynamic_shapes else None)
-        if reason is not None:
-            reasons[node] = reason
+    reasons = _untrusted(view, options)
     asked: set[tuple[Node, ...]] = set()
     while True:
         groups = _groups(view, reasons)
@@ -34,6 +35,21 @@ def find_capability(view: GraphView, options: OpenVinoOptions) -> Capability:
             break
         reasons.update(found)
     return [*(Claim(group) for group in groups), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+
+def _untrusted(view: GraphView, options: OpenVinoOptions) -> dict[Node, str]:
+    """Return the nodes that the table refuses; values that they make come from outside of every claim."""
+    offered = set(view.nodes)
+    outside = {value for node in view.graph if node not in offered for value in node.present_outputs()}
+    ranges = ValueRanges(given=lambda value: bounds_from_outside(view, outside, value))
+    seen = replace(view, ranges=ranges.value_range)
+    reasons: dict[Node, str] = {}
+    for node in view.nodes:
+        reason = refusal(seen, node) or (_dynamic(node) if options.disable_dynamic_shapes else None)
+        if reason is not None:
+            reasons[node] = reason
+            outside.update(node.present_outputs())
+    return reasons
 
 
 def _absence(device: str) -> str | None:
@@ -49,48 +65,42 @@ def _groups(view: GraphView, reasons: dict[Node, str]) -> Groups:
     return convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
 
 
-def _refused(view: GraphView, group: Sequence[Node], options: OpenVinoOptions) -> dict[Node, str]:
+def _refused(view: GraphView, group: tuple[Node, ...], options: OpenVinoOptions) -> dict[Node, str]:
     """Return the nodes of a group that OpenVINO does not take, with its words; empty when it takes the group."""
-    passing = {node: reason for node in group if (reason := _passes_on(node, set(group))) is not None}
-    if passing:
-        return passing
-    reason = _group_refusal(view, group, options.device)
-    if reason is None:
-        return {}
-    single = {n: r for n in group if (r := _group_refusal(view, (n,), options.device)) is not None}
-    return single or dict.fromkeys(group, reason)  # all of them alone, but not together: the group stays elsewhere
+    if all(node.op_type in _NOTHING_TO_COMPUTE for node in group):
+        return dict.fromkeys(group, "there is nothing to compute: constants, and values that are handed on")
+    lowered = _lowered(view, group, options.device)
+    if isinstance(lowered, Ports):
+        handed_on = "it hands its inputs on unchanged: there is nothing to compute"
+        return {} if lowered.outputs else dict.fromkeys(group, handed_on)
+    return _culprits(view, group, options.device) or dict.fromkeys(group, lowered)
 
 
-def _group_refusal(view: GraphView, group: Sequence[Node], device: str) -> str | None:
+def _culprits(view: GraphView, group: tuple[Node, ...], device: str) -> dict[Node, str]:
+    """Return the nodes for which a group is refused, by halves; empty when every half is taken alone."""
+    if len(group) == 1:
+        lowered = _lowered(view, group, device)
+        return {} if isinstance(lowered, Ports) else {group[0]: lowered}
+    middle = len(group) // 2
+    found: dict[Node, str] = {}
+    for half in (group[:middle], group[middle:]):  # convex too: a group is in topological order
+        if not isinstance(lowered := _lowered(view, half, device), Ports):
+            found |= _culprits(view, half, device) or dict.fromkeys(half, lowered)
+    return found
+
+
+def _lowered(view: GraphView, group: tuple[Node, ...], device: str) -> Ports | str:
+    """Return how the ports of a group's model stand to it, or why OpenVINO does not take it."""
     program = program_of(view, group)
     try:
         model = _sdk.read_model(program.content, program.weights)
-        merged = _sdk.passed_on(model)
-        missing = _sdk.unsupported(model, device)
+        ports = _sdk.separate_passed(model, program.inputs)
+        missing = _sdk.unsupported(model, device) if ports.outputs else ()
     except _sdk.SdkError as error:
         return f"OpenVINO's ONNX frontend: {error}"
-    if merged:
-        return "it passes an input on unchanged; OpenVINO merges such an input with its output"
-    if missing:
-        return f"OpenVINO's device {device} does not run {', '.join(missing)}"
-    return None
-
-
-def _passes_on(node: Node, group: set[Node]) -> str | None:
-    """Refuse a node that hands on what comes from outside: OpenVINO merges such an input with the output."""
-    source = node.input(0)
-    if source is None or (source.producer is not None and source.producer in group):
-        return None
-    if node.op_type == "Identity" or (node.op_type == "Cast" and source.type == node.output.type):
-        return "it passes an input on unchanged; OpenVINO merges such an input with its output"
-    return None
+    return f"OpenVINO's device {device} does not run {', '.join(missing)}" if missing else ports
 
 
 def _dynamic(node: Node) -> str | None:
-    open_values = [v.name for v in (*node.present_inputs(), *node.present_outputs()) if not _is_static(v)]
+    open_values = [v.name for v in (*node.present_inputs(), *node.present_outputs()) if not is_static(v)]
     return f"option disable_dynamic_shapes: the sizes of {open_values[0]!r} are not fixed" if open_values else None
-
-
-def _is_static(value: Value) -> bool:
-    shape = value.type.shape if isinstance(value.type, TensorType) else None
-    return shape is not None and all(isinstance(dim, int) for dim in shape)

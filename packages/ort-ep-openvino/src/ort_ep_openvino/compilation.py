@@ -15,6 +15,8 @@ from ort_core.plugin.cache import ArtefactCache, CacheKey
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import opened
 from ort_ep_openvino.compiled import OpenVinoPartition
+from ort_ep_openvino.elsewhere import ElsewhereState
+from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of_request
 from ort_ep_openvino.options import OpenVinoOptions
 
@@ -32,10 +34,10 @@ def compile_partition(request: CompileRequest, options: OpenVinoOptions, key: st
     """
     program = program_of_request(request)
     try:
-        compiled = _compiled_or_cached(program, request, options, key)
+        compiled, ports = _compiled_or_cached(program, request, options, key)
     except _sdk.SdkError as error:
         raise EPFail(f"OpenVINO failed to {error.phase} partition {request.name!r}: {error}") from error
-    return _partition(request, options, compiled, program, key)
+    return _partition(request, options, compiled, ports, program, key)
 
 
 def load_partition(
@@ -47,13 +49,16 @@ def load_partition(
     if isinstance(content, Rejection):
         return content
     try:
-        compiled = _sdk.import_model(content, options.device, options.configuration(request.num_threads))
-    except _sdk.SdkError as error:
+        ports, exported = Ports.opened(content)
+        compiled = _sdk.import_model(exported, options.device, options.configuration(request.num_threads))
+    except (_sdk.SdkError, ValueError) as error:
         return Rejection(f"OpenVINO does not import the stored model: {error}")
-    return _partition(request, options, compiled, program, key)
+    return _partition(request, options, compiled, ports, program, key)
 
 
-def _compiled_or_cached(program: Program, request: CompileRequest, options: OpenVinoOptions, key: str) -> Any:
+def _compiled_or_cached(
+    program: Program, request: CompileRequest, options: OpenVinoOptions, key: str
+) -> tuple[Any, Ports]:
     configuration = options.configuration(request.num_threads)
     if len(request.graph) < MIN_CACHED_NODES or "CACHE_DIR" in configuration:  # a folder of OpenVINO's own was chosen
         return _compiled(program, request, options)
@@ -61,14 +66,15 @@ def _compiled_or_cached(program: Program, request: CompileRequest, options: Open
     found = cache.get(place)
     if found is not None:
         try:
-            return _sdk.import_model(found, options.device, configuration)
-        except _sdk.SdkError as error:  # written by another build of OpenVINO: compiled anew and replaced
+            ports, exported = Ports.opened(found)
+            return _sdk.import_model(exported, options.device, configuration), ports
+        except (_sdk.SdkError, ValueError) as error:  # written by another build of OpenVINO: compiled anew and replaced
             log.info("a cached model of %s is not used: %s", request.name, error)
     start = time.perf_counter()
-    compiled = _compiled(program, request, options)
+    compiled, ports = _compiled(program, request, options)
     if time.perf_counter() - start >= MIN_CACHED_S:
-        cache.put(place, _sdk.export_model(compiled))
-    return compiled
+        cache.put(place, ports.sealed_with(_sdk.export_model(compiled)))
+    return compiled, ports
 
 
 def _cache_key(program: Program, key: str, configuration: Mapping[str, object]) -> CacheKey:
@@ -81,27 +87,35 @@ def _digest(array: np.ndarray) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
 
-def _compiled(program: Program, request: CompileRequest, options: OpenVinoOptions) -> Any:
+def _compiled(program: Program, request: CompileRequest, options: OpenVinoOptions) -> tuple[Any, Ports]:
     model = _sdk.read_model(program.content, program.weights)
+    ports = _sdk.separate_passed(model, program.inputs)
     bounds = options.shapes()
-    given = {index: bounds[v.name] for index, v in enumerate(request.graph.inputs) if v.name in bounds}
+    names = [request.graph.inputs[place].name for place in ports.inputs]
+    given = {index: bounds[name] for index, name in enumerate(names) if name in bounds}
     if given:
         _sdk.reshape(model, given)
-    return _sdk.compile_model(model, options.device, options.configuration(request.num_threads))
+    return _sdk.compile_model(model, options.device, options.configuration(request.num_threads)), ports
 
 
 def _partition(
-    request: CompileRequest, options: OpenVinoOptions, compiled: Any, program: Program, key: str
+    request: CompileRequest, options: OpenVinoOptions, compiled: Any, ports: Ports, program: Program, key: str
 ) -> OpenVinoPartition:
     graph = request.graph
     found = (len(compiled.inputs), len(compiled.outputs))
-    expected = (len(graph.inputs), len(graph.outputs))
+    expected = (len(ports.inputs), len(ports.outputs))
     if found != expected:
         raise EPFail(
             f"OpenVINO made {found[0]} inputs and {found[1]} outputs, expected {expected[0]} and {expected[1]}"
         )
     return OpenVinoPartition(
-        graph, compiled, program.weights, lambda: _blob_key(program, key), lambda: _compiled(program, request, options)
+        graph,
+        ports,
+        compiled,
+        program.weights,
+        lambda: _blob_key(program, key),
+        lambda: _compiled(program, request, options)[0],
+        ElsewhereState(request),
     )
 
 

@@ -21,7 +21,9 @@ from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import sealed
 from ort_ep_openvino.direct import OpenVinoDirectCallsState
-from ort_ep_openvino.narrowing import narrowing_of
+from ort_ep_openvino.elsewhere import ElsewhereState
+from ort_ep_openvino.lowering.ports import Ports
+from ort_ep_openvino.narrowing import has_large_size, narrowings_of
 from ort_ep_openvino.output_shapes import OutputShapes
 from ort_ep_openvino.requests import RequestPoolState
 
@@ -31,28 +33,32 @@ class OpenVinoPartition(CompiledPartition):
 
     Args:
         graph: the partition's graph, for its border.
-        compiled: the compiled model; its inputs and outputs stand in the order of the graph's.
+        ports: how the compiled model's inputs and outputs stand to those of the graph.
+        compiled: the compiled model.
         weights: arrays whose memory the compiled model may use.
         key: returns what a stored form depends on; digests of all weights are in it, so it is asked late.
         compile_anew: returns another compiled model of the same.
+        elsewhere: computes the runs for which OpenVINO would be wrong.
     """
 
     def __init__(
         self,
         graph: Graph,
+        ports: Ports,
         compiled: Any,
         weights: Mapping[str, np.ndarray],
         key: Callable[[], str],
         compile_anew: Callable[[], Any],
+        elsewhere: ElsewhereState,
     ) -> None:
         self._compiled, self._weights, self._key = compiled, weights, key
+        self._graph, self._elsewhere = graph, elsewhere
         self._tensor = _sdk.tensor_type()
         self._shapes = OutputShapes(graph)
         self._dtypes = tuple(_dtype(v.type) for v in graph.outputs)
         self._input_dtypes = tuple(_dtype(v.type).numpy for v in graph.inputs)
-        self._narrow = tuple(
-            (index, narrow) for index, value in enumerate(graph.inputs) if (narrow := narrowing_of(value)) is not None
-        )
+        self._ports = ports
+        self._narrow = narrowings_of(graph, ports.inputs)
         self._requests = RequestPoolState(compiled, compile_anew)
         # With open sizes a request may keep what it was bound to beyond the run, and write there in the next one
         self._shares_memory = _sdk.is_static(compiled)
@@ -73,20 +79,33 @@ class OpenVinoPartition(CompiledPartition):
         """Run once, into the buffers that were handed in or new ones.
 
         Raises:
-            EPFail: OpenVINO failed, an int64 input does not fit int32, or an output has not the planned shape.
+            EPFail: OpenVINO failed, or an output has not the planned shape.
         """
         arrays = list(inputs)
-        for index, narrow in self._narrow:
-            arrays[index] = narrow(arrays[index])
+        for narrow in self._narrow:
+            if narrow.saturates:
+                arrays[narrow.index] = narrow.saturated(arrays[narrow.index])
+            elif not narrow.holds(arrays[narrow.index]):
+                self._elsewhere.run(narrow.name, inputs, outputs, run_state)
+                return
+        large = next(
+            (v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_large_size([a.shape])), None
+        )
+        if large is not None:
+            self._elsewhere.run(large, inputs, outputs, run_state)
+            return
         for index, planned in enumerate(plan.outputs):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:
                 outputs[index] = run_state.allocate(planned.shape, planned.dtype.numpy)
+        for index, source in self._ports.passed:
+            outputs[index] = _copied(inputs[source], outputs[index], run_state)
+        fed = [arrays[index] for index in self._ports.inputs]
         requests = self._requests
         while True:
             generation = requests.generation
             request = requests.take()
             try:
-                self._infer(request, arrays, plan, outputs, run_state)
+                self._infer(request, fed, plan, outputs, run_state)
             except RuntimeError as error:
                 requests.replace(generation)
                 raise EPFail(f"OpenVINO failed in a run: {_sdk.stripped(str(error))}") from error
@@ -109,12 +128,12 @@ class OpenVinoPartition(CompiledPartition):
         shared = [shareable(array) for array in arrays]  # a request does not keep its arrays alive: this list does
         for index, array in enumerate(shared):
             request.set_input_tensor(index, tensor(array, shared_memory=True))
-        for index, known in enumerate(self._shapes.is_known):
-            if known:
-                request.set_output_tensor(index, tensor(outputs[index], shared_memory=True))
+        for port, index in enumerate(self._ports.outputs):
+            if self._shapes.is_known[index]:
+                request.set_output_tensor(port, tensor(outputs[index], shared_memory=True))
         request.infer(share_outputs=True)
-        for index, planned in enumerate(plan.outputs):
-            found = request.get_output_tensor(index)
+        for port, index in enumerate(self._ports.outputs):
+            found, planned = request.get_output_tensor(port), plan.outputs[index]
             if planned.shape is None:
                 outputs[index] = _copied(found.data, outputs[index], run_state)
             elif tuple(found.shape) != planned.shape:
@@ -132,8 +151,8 @@ class OpenVinoPartition(CompiledPartition):
         for index, array in enumerate(arrays):
             request.set_input_tensor(index, self._tensor(array.copy(order="C"), shared_memory=False))
         request.infer(share_outputs=True)
-        for index, planned in enumerate(plan.outputs):
-            found = request.get_output_tensor(index).data
+        for port, index in enumerate(self._ports.outputs):
+            found, planned = request.get_output_tensor(port).data, plan.outputs[index]
             if planned.shape is not None and found.shape != planned.shape:
                 raise EPFail(f"output {index} has the shape {list(found.shape)}, expected {list(planned.shape)}")
             outputs[index] = _copied(found, outputs[index], run_state)
@@ -144,6 +163,8 @@ class OpenVinoPartition(CompiledPartition):
             return Rejection("a size is open: runs copy their inputs and outputs")
         if not all(self._shapes.is_known):
             return Rejection("the shape of an output is only known when it is computed")
+        if self._ports.passed or self._ports.inputs != tuple(range(len(sources))):
+            return Rejection("an input is handed on, or not read")
         names = [source for source in sources if isinstance(source, str)]
         if len(names) != len(sources):
             return Rejection("an input of the partition is a constant")
@@ -153,14 +174,14 @@ class OpenVinoPartition(CompiledPartition):
             tuple(dtype.numpy for dtype in self._dtypes),
             tuple(order),
             self._shapes,
-            tuple(index for index, _ in self._narrow),
+            self._narrow,
             self._requests,
         )
 
     def serialize(self) -> bytes | Rejection:
         """Return the compiled model as OpenVINO exports it, its weights included."""
         try:
-            return sealed(_sdk.export_model(self._compiled), self._key())
+            return sealed(self._ports.sealed_with(_sdk.export_model(self._compiled)), self._key())
         except _sdk.SdkError as error:
             return Rejection(f"OpenVINO does not export this model: {error}")
 

@@ -13,9 +13,10 @@ import numpy as np
 
 from ort_core.plugin import DirectFunction
 from ort_ep_openvino import _sdk
-from ort_ep_openvino.narrowing import fits
+from ort_ep_openvino.narrowing import has_large_size
 
 if TYPE_CHECKING:
+    from ort_ep_openvino.narrowing import Narrowing
     from ort_ep_openvino.output_shapes import OutputShapes, Shape
     from ort_ep_openvino.requests import RequestPoolState
 
@@ -31,7 +32,7 @@ class OpenVinoDirectCallsState:
         output_dtypes: and of each output of the partition.
         order: which output of the partition each output of the model is.
         shapes: shapes of the outputs, all known.
-        narrowed: inputs whose values must fit int32.
+        narrowed: what must hold of the values of integer inputs.
         requests: where requests come from.
     """
 
@@ -42,7 +43,7 @@ class OpenVinoDirectCallsState:
         output_dtypes: tuple[np.dtype, ...],
         order: tuple[int, ...],
         shapes: OutputShapes,
-        narrowed: tuple[int, ...],
+        narrowed: tuple[Narrowing, ...],
         requests: RequestPoolState,
     ) -> None:
         self._names, self._input_dtypes, self._shapes = tuple(names), input_dtypes, shapes
@@ -58,7 +59,7 @@ class OpenVinoDirectCallsState:
         """Take note of the shapes of feeds that an ordinary run took."""
         arrays = [feeds.get(name) for name in self._names]
         shapes = tuple(array.shape for array in arrays if isinstance(array, np.ndarray))
-        if len(shapes) != len(arrays) or shapes in self._known:
+        if len(shapes) != len(arrays) or shapes in self._known or has_large_size(shapes):
             return
         outputs = tuple(shape for shape in self._shapes.evaluate(shapes) if shape is not None)
         self._known[shapes] = outputs
@@ -71,7 +72,7 @@ def _direct_function(
     input_dtypes: tuple[np.dtype, ...],
     output_dtypes: tuple[np.dtype, ...],
     order: tuple[int, ...],
-    narrowed: tuple[int, ...],
+    narrowed: tuple[Narrowing, ...],
     known: Mapping[tuple[Shape, ...], tuple[Shape, ...]],
     requests: RequestPoolState,
 ) -> DirectFunction:
@@ -94,8 +95,8 @@ def _direct_function(
         shapes = known.get(tuple([array.shape for array in arrays]))
         if shapes is None:
             return None
-        for index in narrowed:
-            if not fits(arrays[index]):
+        for narrow in narrowed:
+            if not narrow.holds(arrays[narrow.index]):
                 return None
         results = [empty(shape, dtype) for shape, dtype in zip(shapes, output_dtypes)]
         if outputs is not None and not _bind(results, outputs, places, arrays):

@@ -1,45 +1,89 @@
-"""Narrowing: OpenVINO computes int64 as int32, so int64 inputs are looked at before each run.
+"""Narrowing: what is looked at in inputs before each run, because OpenVINO would go on with a wrong result.
 
-A value that does not fit is saturated where it can only be a bound of Slice, for which the ends of int32 mean the same;
-everywhere else it ends the run: a wrong result is never given.
+OpenVINO computes int64 as int32, some operators over integers as float32, and reads zeros or other memory where an
+index lies outside of its axis. A run whose inputs go beyond is computed by kernels, which also have the words for an
+index that is wrong. Bounds of Slice are saturated: the ends of int32 mean the same there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.plugin import EPFail
-from ort_core.plugin.ir import DataType, TensorType, Value
+from ort_core.plugin.ir import DataType, Graph, TensorType, Value
+from ort_ep_openvino.lowering.indexing import INDEXING, indexed_sizes
+from ort_ep_openvino.lowering.movement import MOVEMENT
+from ort_ep_openvino.lowering.outside import HIGHEST_SMALL, WIDE
 
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
-Narrow = Callable[[np.ndarray], np.ndarray]
 _BOUNDS = (1, 2)  # of Slice: starts and ends
+_HANDING_ON = frozenset({*MOVEMENT, *INDEXING, "Cast", "CastLike", "Identity", "Where"})
+"""Operators that compute nothing with integers."""
 
 
-def narrowing_of(value: Value) -> Narrow | None:
-    """Return what checks the values of an input, or ``None`` where its type needs no look."""
-    if not isinstance(value.type, TensorType) or value.type.dtype is not DataType.INT64:
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """Between which bounds the values of one input must lie for OpenVINO to be right.
+
+    Attributes:
+        index: which input of the partition.
+        name: its name, for messages.
+        lowest: the least value that is right.
+        highest: the greatest.
+        saturates: whether a value beyond a bound means the bound.
+    """
+
+    index: int
+    name: str
+    lowest: int = LOWEST
+    highest: int = HIGHEST
+    saturates: bool = False
+
+    def holds(self, array: np.ndarray) -> bool:
+        """Return whether every value lies within the bounds."""
+        return array.size == 0 or bool(array.min() >= self.lowest and array.max() <= self.highest)
+
+    def saturated(self, array: np.ndarray) -> np.ndarray:
+        """Return an array within the bounds."""
+        return array if self.holds(array) else np.clip(array, self.lowest, self.highest)
+
+
+def narrowings_of(graph: Graph, places: Sequence[int]) -> tuple[Narrowing, ...]:
+    """Return what must hold of the inputs of a partition at the given places."""
+    found = (_narrowing_of(graph.inputs[index], index) for index in places)
+    return tuple(narrowing for narrowing in found if narrowing is not None)
+
+
+def has_large_size(shapes: Sequence[tuple[int, ...] | None]) -> bool:
+    """Return whether a size is larger than claims count on."""
+    return any(size > HIGHEST_SMALL for shape in shapes if shape is not None for size in shape)
+
+
+def _narrowing_of(value: Value, index: int) -> Narrowing | None:
+    if not isinstance(value.type, TensorType) or value.type.dtype not in WIDE:
         return None
-    if value.uses and all(node.op_type == "Slice" and position in _BOUNDS for node, position in value.uses):
-        return _saturated
-    return lambda array: _checked(array, value.name)
+    lowest, highest = (-HIGHEST_SMALL, HIGHEST_SMALL) if _is_computed_with(value, set()) else (LOWEST, HIGHEST)
+    sizes = indexed_sizes(value)
+    if sizes:
+        lowest, highest = max(lowest, -min(sizes)), min(highest, min(sizes) - 1)
+    elif value.type.dtype is DataType.INT32 and lowest == LOWEST:
+        return None
+    saturates = bool(value.uses) and all(n.op_type == "Slice" and place in _BOUNDS for n, place in value.uses)
+    return Narrowing(index, value.name, lowest, highest, saturates)
 
 
-def fits(array: np.ndarray) -> bool:
-    """Return whether every value fits int32."""
-    return array.size == 0 or bool(array.min() >= LOWEST and array.max() <= HIGHEST)
+def _is_computed_with(value: Value, seen: set[Value]) -> bool:
+    """Return whether an operator computes with a value, or with what was moved of it."""
+    if value in seen:
+        return False
+    seen.add(value)
+    if any(node.op_type not in _HANDING_ON for node, _ in value.uses):
+        return True
+    made = (output for node in value.consumers() for output in node.present_outputs())
+    return any(_is_computed_with(each, seen) for each in made if _is_wide(each))
 
 
-def _saturated(array: np.ndarray) -> np.ndarray:
-    return array if fits(array) else np.clip(array, LOWEST, HIGHEST)
-
-
-def _checked(array: np.ndarray, name: str) -> np.ndarray:
-    if fits(array):
-        return array
-    raise EPFail(
-        f"input {name!r} of an OpenVINO partition holds {array.min()} to {array.max()}; OpenVINO computes int64 as "
-        "int32, so values must lie within int32. Leave this provider out of the session for such data."
-    )
+def _is_wide(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype in WIDE

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import mmap
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from ort_core.cache.key import CacheKey
 from ort_core.settings import environment_value
+from ort_core.tensors.mapped_files import map_file
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,7 @@ _MAGIC = b"ort-core-artefact-2"
 _HEADER_NBYTES = 128  # fixed, so that what is aligned within the content is aligned in the mapped file
 DEFAULT_MAX_NBYTES = 4 << 30
 _SUFFIX = ".artefact"
+_TRIM_FRACTION = 16  # the part of the limit by which a cache may grow beyond it
 
 
 def cache_directory() -> Path:
@@ -53,7 +54,7 @@ class ArtefactCache:
 
     Args:
         folder: where they lie; made when the first is written.
-        max_nbytes: when all entries together grow above this, the least recently used ones go.
+        max_nbytes: when all entries together grow above this by a sixteenth, the least recently used ones go.
     """
 
     def __init__(self, folder: Path | None = None, max_nbytes: int = DEFAULT_MAX_NBYTES) -> None:
@@ -103,7 +104,8 @@ class ArtefactCache:
         except OSError as error:
             log.info("cache entry %s cannot be written: %s", path, error)
             return False
-        self.trim()
+        if self._is_trim_due(_HEADER_NBYTES + sum(len(part) for part in parts)):
+            self.trim()
         return True
 
     def remove(self, key: CacheKey) -> None:
@@ -141,18 +143,34 @@ class ArtefactCache:
         """Remove all entries; returns how many went."""
         return self.trim(-1)
 
+    def _is_trim_due(self, nbytes: int) -> bool:
+        """Note that an entry was written; return whether all writers wrote much since the last time this said so.
+
+        To list a large cache takes longer than to write an entry. A file counts: it grows by a byte for each
+        ``max_nbytes / 65536`` written, and appending is safe from many processes.
+        """
+        unit = max(1, self.max_nbytes // 65536)
+        count = self.folder / ".written"
+        try:
+            with count.open("ab") as file:
+                file.write(b"." * -(-nbytes // unit))
+                written = file.tell() * unit
+            if written < self.max_nbytes // _TRIM_FRACTION:
+                return False
+            count.unlink(missing_ok=True)
+        except OSError as error:  # then the entries are counted each time
+            log.debug("cannot count in %s: %s", count, error)
+        return True
+
     def _path(self, key: CacheKey) -> Path:
         return self.folder / key.kind / f"{key.digest()}{_SUFFIX}"
 
 
 def _mapped(path: Path) -> memoryview | None:
     try:
-        with path.open("rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return map_file(path, is_final=True)
     except OSError:
         return None
-    except ValueError:  # an empty file cannot be mapped
-        return memoryview(b"")
 
 
 def _header(parts: Sequence[bytes | memoryview]) -> bytes:

@@ -88,6 +88,12 @@ HEAVY = frozenset(
         "QLinearSigmoid",
         "QLinearLeakyRelu",
         "QLinearConcat",
+        "DynamicQuantizeMatMul",
+        "QLinearAveragePool",
+        "QLinearGlobalAveragePool",
+        "QAttention",
+        "EmbedLayerNormalization",
+        "GatherBlockQuantized",
     }
 )
 ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
@@ -131,15 +137,18 @@ class CpuPartition(CompiledPartition):
 
     plans_by_shape = False
 
-    def __init__(self, request: CompileRequest, target: Target, pool: ThreadPool) -> None:
+    def __init__(
+        self, request: CompileRequest, target: Target, pool: ThreadPool, *, uses_bfloat16: bool = False
+    ) -> None:
         context = request.context
+        self._uses_bfloat16 = uses_bfloat16
         self._request = replace(request, context=replace(context, bodies=self._bind_body))
         self.bodies: list[CompiledBody[CpuPartition]] = []
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
-        with WeightPacking(pool.num_threads) as self._weights:
+        with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
             groups = self._native_groups(target, pool)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
@@ -249,7 +258,8 @@ class CpuPartition(CompiledPartition):
 
         def compile_body(own: Graph) -> CpuPartition:
             name = f"{self._request.name}/{graph.name}"
-            return CpuPartition(replace(self._request, name=name, graph=own, context=context), self._target, self._pool)
+            own_request = replace(self._request, name=name, graph=own, context=context)
+            return CpuPartition(own_request, self._target, self._pool, uses_bfloat16=self._uses_bfloat16)
 
         body = CompiledBody(graph, compile_body)
         if not body.partition.is_native:
@@ -291,8 +301,9 @@ class CpuPartition(CompiledPartition):
         outputs = border_of(group).outputs
         context = self._request.context
         lowering = Lowering(
-            group, outputs, target, context.opset_imports, self._contents, context.meanings, self._weights
-        )
+            group, outputs, target, context.opset_imports, self._contents, context.meanings, self._weights,
+            uses_bfloat16=self._uses_bfloat16,
+        )  # fmt: skip
         node = group[0]
         try:
             for node in group:
@@ -421,6 +432,8 @@ def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str 
     if find_rule(node, context) is None:
         return f"{node.op_type} is not generated"
     for value in (*node.present_inputs(), *node.present_outputs()):
+        if node.op_type == "DequantizeLinear" and value.constant is not None:
+            continue  # made real at load, whatever its type
         if not isinstance(value.type, TensorType):
             return f"{value.name!r} is no tensor of known type"
         dtype = value.type.dtype

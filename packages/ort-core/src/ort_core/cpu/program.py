@@ -21,6 +21,7 @@ from ort_core.cpu.codegen.code_cache import compiled, compiled_joined, compiled_
 from ort_core.cpu.codegen.emitter import Emitter, module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import LateText
+from ort_core.cpu.in_place import in_place_outputs
 from ort_core.cpu.lowering.lowering import Lowering, stored_type, tensor_type
 from ort_core.cpu.lowering.steps import NotLowered, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
@@ -73,6 +74,7 @@ class BoundState:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
     nbytes: int  # that a run takes, outputs included
+    in_place: Mapping[int, int]  # outputs that may be the very memory of an input, and of which
 
     def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
         """Say for good where the data of an input lies."""
@@ -106,6 +108,7 @@ class NativeProgram:
             [size for _, shape in self._types for size in shape] + [left - right for left, right in self._equal],
             [binding.atom for binding in self._bindings],
         )
+        self.in_place = in_place_outputs(self.steps)
         self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
         self._lock = threading.Lock()
         self.memory = OutputMemory()
@@ -275,7 +278,7 @@ class ProgramPlan:
         return BoundState(
             state, state.steps_address, len(self._program.steps), self._wanted, state.error_address,
             tuple(state.places(positions) for positions in self._inputs), outputs, tuple(self._shapes),
-            tuple(self._dtypes), self.nbytes,
+            tuple(self._dtypes), self.nbytes, self._program.in_place,
         )  # fmt: skip
 
     def release(self) -> None:

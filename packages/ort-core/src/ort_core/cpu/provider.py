@@ -65,7 +65,9 @@ class CpuExecutionProvider(KernelProvider):
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
             return KernelPartition(BoundGraph(request.graph, request.context))
-        return CpuPartition(request, host_target(), shared_pool(request.threads))
+        assert isinstance(self.options, CpuOptions)
+        uses_bfloat16 = self.options.precision == "bfloat16"
+        return CpuPartition(request, host_target(), shared_pool(request.threads), uses_bfloat16=uses_bfloat16)
 
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
         """Lower the graph again and take the machine code for it out of the bytes instead of compiling."""

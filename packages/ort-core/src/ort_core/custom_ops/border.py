@@ -33,11 +33,24 @@ _making_state = threading.Lock()  # held while a node's state is made: never in 
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayKind:
+    """The arrays that a kernel takes and returns; ``noun`` is what messages call one."""
+
+    noun: str
+    is_array: Callable[[object], bool]
+
+
+HOST_ARRAYS = ArrayKind("a numpy array", lambda value: isinstance(value, np.ndarray))
+DEVICE_ARRAYS = ArrayKind("an array of the device", lambda value: hasattr(type(value), "__cuda_array_interface__"))
+
+
+@dataclass(frozen=True, slots=True)
 class GuardedKernel:
     """What ``guarded`` needs to know of a user's kernel.
 
     ``handed_in`` are those of ``ctx`` and ``state`` that ``function`` takes. ``make_state`` makes the state of a node,
     once for each session. A kernel that is not ``is_reentrant`` is entered by one thread at a time at each node.
+    ``arrays`` says whether it works on numpy's or on a device's.
     """
 
     function: KernelFunction
@@ -47,6 +60,7 @@ class GuardedKernel:
     shape: ShapeFunction | None = None
     make_state: StateFactory | None = None
     is_reentrant: bool = True
+    arrays: ArrayKind = HOST_ARRAYS
 
     @property
     def name(self) -> str:
@@ -166,13 +180,12 @@ class _Results:
             if self._ctx.output_present[index] and parameter.option is not ParameterOption.OPTIONAL:
                 raise self._wrong(f"None for {what}")
             return None
-        declared = self._ctx.output_types[index]
-        if not parameter.type_text.startswith("tensor(") and not isinstance(value, np.ndarray):
-            if isinstance(declared, TensorType) or parameter.type_text in self._tensor_variables():
-                raise self._wrong(f"a {type(value).__name__} for {what}, expected a numpy array")
+        declared, arrays = self._ctx.output_types[index], self._kernel.arrays
+        if not arrays.is_array(value):
+            is_tensor = isinstance(declared, TensorType) or parameter.type_text in self._tensor_variables()
+            if is_tensor or parameter.type_text.startswith("tensor("):
+                raise self._wrong(f"a {type(value).__name__} for {what}, expected {arrays.noun}")
             return value
-        if not isinstance(value, np.ndarray):
-            raise self._wrong(f"a {type(value).__name__} for {what}, expected a numpy array")
         if value.dtype.kind == "U":
             value = value.astype(object)  # strings are arrays of dtype object
         self._check_dtype(what, value, source, declared)
@@ -183,7 +196,7 @@ class _Results:
         constraints = self._kernel.schema.type_constraints
         return {name for name, texts in constraints.items() if all(text.startswith("tensor(") for text in texts)}
 
-    def _check_dtype(self, what: str, value: np.ndarray, source: DataType | int | None, declared: object) -> None:
+    def _check_dtype(self, what: str, value: Any, source: DataType | int | None, declared: object) -> None:
         expected: np.dtype | None = None
         if isinstance(source, DataType):
             expected = source.numpy
@@ -194,7 +207,7 @@ class _Results:
         if expected is not None and value.dtype != expected:
             raise self._wrong(f"{what} as {value.dtype}, expected {expected}; convert it with .astype")
 
-    def _check_shape(self, what: str, value: np.ndarray, shape: object, declared: object) -> None:
+    def _check_shape(self, what: str, value: Any, shape: object, declared: object) -> None:
         for expected, said in ((shape, "by its shape function"), (declared, "by the model")):
             sizes = expected.shape if isinstance(expected, TensorType) else expected
             if not isinstance(sizes, tuple):
@@ -208,10 +221,11 @@ class _Results:
         function, schema = self._kernel.shape, self._kernel.schema
         if function is None:
             return [None] * count
+        shapes = concrete_shapes(self._inputs)
+        if self._kernel.arrays is DEVICE_ARRAYS and any(each is not None and each.dtype.is_integer for each in shapes):
+            return [None] * count  # it may ask for their elements, which to read would wait for the device
         try:
-            return output_shapes(
-                function, schema, padded(concrete_shapes(self._inputs), schema), self._attributes, count
-            )
+            return output_shapes(function, schema, padded(shapes, schema), self._attributes, count)
         except Exception as error:  # the border to the user's function
             text = user_traceback(error, function)
             raise RuntimeException(f"the shape function of {self._kernel.name} failed: {text}") from error
@@ -223,4 +237,5 @@ class _Results:
 
 
 def _summary(value: Any) -> str:  # Any: a run-time value
-    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+    is_array = hasattr(value, "dtype") and hasattr(value, "shape")
+    return f"{value.dtype}{list(value.shape)}" if is_array else type(value).__name__

@@ -49,7 +49,7 @@ def ctypes_kernel(
             attributes,
         )
         pointers = [ctypes.c_void_p(None if a is None else a.ctypes.data) for a in (*dense, *outputs)]
-        function(*pointers, *make_arguments(request))
+        function(*_c_words(function, [*pointers, *make_arguments(request)], f"{schema.domain}::{schema.op_type}"))
         return tuple(outputs)
 
     return _named_after(function, run)
@@ -72,6 +72,32 @@ def _named_after(function: Callable[..., Any], run: KernelFunction) -> KernelFun
     run.__wrapped__ = function  # type: ignore[attr-defined]  # what inspect.unwrap follows
     run.__qualname__ = getattr(function, "__qualname__", getattr(function, "__name__", run.__qualname__))
     return run
+
+
+def _c_words(function: CFunction, words: Sequence[Any], operator: str) -> Sequence[Any]:  # Any: as CArguments
+    """Return what a C function is called with: numbers in their full width, and as many as it says that it takes.
+
+    ctypes itself passes a Python int as 32 bits where nothing is declared, and lets arguments be too many.
+    """
+    if not hasattr(function, "argtypes"):
+        return words  # a function of Python around one of C
+    declared = function.argtypes
+    if declared is None:
+        return [_wide(word) for word in words]
+    if len(declared) != len(words):
+        raise InvalidArgument(
+            f"the C function of {operator} has {len(declared)} argtypes and is given {len(words)} arguments: a pointer "
+            "for each input and output, and what its arguments function gives (by default the count of elements)"
+        )
+    return words
+
+
+def _wide(word: Any) -> Any:  # Any: as above
+    if isinstance(word, np.generic):
+        return np.ctypeslib.as_ctypes(np.asarray(word))
+    if isinstance(word, (int, float)):
+        return ctypes.c_double(word) if isinstance(word, float) else ctypes.c_int64(word)
+    return word
 
 
 def _element_count(request: LaunchRequest) -> tuple[ctypes.c_int64]:

@@ -19,11 +19,14 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ort_core.custom_ops.border import GuardedKernel, StateFactory, guarded
 from ort_core.custom_ops.compiled_kernel import CArguments, CFunction, ctypes_kernel, positional_kernel
+from ort_core.custom_ops.cuda_launch import check_cuda_source
 from ort_core.custom_ops.definition import OpDefinition
+from ort_core.custom_ops.device_function import device_kernel
 from ort_core.custom_ops.loop_kernel import (
     LoopFunction,
     check_row_schema,
@@ -36,10 +39,10 @@ from ort_core.custom_ops.op_signature import OpSignature, read_signature
 from ort_core.custom_ops.shape_rule import ShapeFunction, TensorShape, broadcast_shapes, shape_rule
 from ort_core.custom_ops.traceback_text import place_of
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.device_kernel import CUDA, DeviceKernel
+from ort_core.kernels.device_kernel import CUDA, CudaSource, DeviceKernel
 from ort_core.kernels.kernel import KernelFunction
 from ort_core.loops.rows import OpMeaning, RowMeaning
-from ort_core.ops.schema import OpSchema
+from ort_core.ops.schema import OpSchema, ParameterOption
 
 _F = TypeVar("_F")
 _OP_TYPE = re.compile(r"[A-Za-z_]\w*")
@@ -131,6 +134,10 @@ class CustomOp:
         """Attach the kernel for CUDA devices: a ``CudaSource``, or a function over CuPy arrays (then a decorator)."""
         if CUDA in self.device_kernels:
             raise InvalidArgument(f"{self!r} has a CUDA kernel already")
+        if isinstance(kernel, CudaSource):
+            check_cuda_source(kernel, self.qualified_name, self._num_tensors())
+        elif not callable(kernel):
+            raise InvalidArgument(f"{self!r}: a CUDA kernel is a CudaSource or a function, found {kernel!r}")
         self.device_kernels[CUDA] = kernel  # type: ignore[assignment]  # a decorator returns what it is given
         return kernel
 
@@ -163,20 +170,29 @@ class CustomOp:
     def definition(self) -> OpDefinition:
         """Return what the engine is told: a snapshot of what is attached by now."""
         shape = self._shape_or_none()
-        kernel = GuardedKernel(
+        host = GuardedKernel(
             self.function, self.schema, self.convert, self.signature.handed_in, shape, self.make_state,
             self.is_reentrant,
         )  # fmt: skip
+        kernel = host
         if self.compiled is not None:
             taken = frozenset({"ctx"}) if self._compiled_takes_context else frozenset()
-            kernel = GuardedKernel(
-                self.compiled, self.schema, self.convert, taken, shape, is_reentrant=self.is_reentrant
-            )
+            kernel = replace(host, function=self.compiled, handed_in=taken, make_state=None)
+        on_devices = {
+            device: each if isinstance(each, CudaSource) else device_kernel(each, host, self.signature.defaults)
+            for device, each in self.device_kernels.items()
+        }
         return OpDefinition(
             self.schema.domain, self.schema.op_type, self.schema.since_version, self.schema, guarded(kernel),
             None if shape is None else shape_rule(shape, self.schema, self.convert, self.qualified_name),
-            self._meaning(), dict(self.device_kernels), origin=place_of(self.written_as),
+            self._meaning(), on_devices, origin=place_of(self.written_as),
         )  # fmt: skip
+
+    def _num_tensors(self) -> int | None:
+        parameters = (*self.schema.inputs, *self.schema.outputs)
+        if any(each.option is ParameterOption.VARIADIC for each in parameters):
+            return None
+        return len(parameters)
 
     def _meaning(self) -> OpMeaning | None:
         if self.loop_function is None:

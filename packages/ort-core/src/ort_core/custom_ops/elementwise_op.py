@@ -24,7 +24,11 @@ from numpy.typing import NDArray
 
 from ort_core.custom_ops.custom_op import CustomOp
 from ort_core.custom_ops.loop_kernel import LoopFunction, numpy_kernel, numpy_row_kernel
+from ort_core.custom_ops.traceback_text import place_of
+from ort_core.errors import InvalidArgument
+from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelFunction
+from ort_core.loops.meanings import SUPPORTED
 
 
 def elementwise_op(
@@ -38,6 +42,9 @@ def elementwise_op(
         since_version: the version of the domain from which it holds.
         dtypes: the element types that the formula is right for; inputs and output have the same one. The functions
             (``exp``, ``tanh`` ...) take float32, arithmetic all integers and float64 as well.
+
+    Raises:
+        InvalidArgument: there are no formulas for one of ``dtypes``.
     """
 
     def decorate(function: LoopFunction) -> CustomOp:
@@ -65,6 +72,9 @@ def row_op(
         since_version: the version of the domain from which it holds.
         dtypes: the element types that the formulas are right for, of inputs and outputs. The CPU provider compiles
             float32.
+
+    Raises:
+        InvalidArgument: there are no formulas for one of ``dtypes``.
     """
 
     def decorate(function: LoopFunction) -> CustomOp:
@@ -83,6 +93,7 @@ def _numpy_form(
     function: LoopFunction, dtypes: Sequence[type[np.generic]], evaluated: KernelFunction, num_outputs: int
 ) -> KernelFunction:
     """Return the formula as a numpy kernel whose annotations say arrays where those of the formula say Scalar."""
+    _check_dtypes(function, dtypes)
     array: Any = NDArray[dtypes[0]]  # type: ignore[valid-type]  # Any: an annotation made at run time
     if len(dtypes) > 1:
         array = NDArray[TypeVar("T", *dtypes)]  # type: ignore[misc]  # as above
@@ -102,3 +113,14 @@ def _numpy_form(
     kernel.__signature__ = signature  # type: ignore[attr-defined]  # what inspect.signature looks for
     del kernel.__wrapped__  # the annotations of the kernel are meant, not those of the formula
     return kernel
+
+
+def _check_dtypes(function: LoopFunction, dtypes: Sequence[type[np.generic]]) -> None:
+    formulas = sorted(dtype.text for dtype in SUPPORTED)
+    for each in dtypes:
+        if DataType.from_numpy(np.dtype(each)) not in SUPPORTED:
+            raise InvalidArgument(
+                f"{place_of(function)}: no formula computes {np.dtype(each)}; those for which there are formulas: "
+                f"{', '.join(formulas)}. Write a numpy kernel with custom_op, and attach the formula by op.loops or "
+                "op.rows: what it does not compute, the kernel does."
+            )

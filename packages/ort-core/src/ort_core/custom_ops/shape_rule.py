@@ -129,7 +129,7 @@ def output_shapes(
 
 
 def concrete_shapes(inputs: Sequence[Any]) -> list[TensorShape | None]:  # Any: run-time values
-    """Return the shapes of arrays, with the elements of small integer ones."""
+    """Return the shapes of arrays, with the elements of small integer ones of numpy."""
     return [None if value is None else _concrete(value) for value in inputs]
 
 
@@ -140,6 +140,8 @@ def padded(shapes: Sequence[TensorShape | None], schema: OpSchema) -> list[Tenso
 
 
 def _concrete(value: Any) -> TensorShape:  # Any: a run-time value
+    if hasattr(type(value), "__cuda_array_interface__"):  # to look at its elements would wait for the device
+        return TensorShape(value.shape, DataType.from_numpy(value.dtype))
     array = np.asarray(value)
     small = array.dtype.kind in "iu" and array.size <= MAX_ELEMENTS
     values = tuple(int(item) for item in array.reshape(-1)) if small else None

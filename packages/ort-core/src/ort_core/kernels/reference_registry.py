@@ -1,95 +1,182 @@
-"""The reference registry: every numpy kernel of ``kernels/reference``, from one literal list of families."""
+"""The reference registry: every numpy kernel of ``kernels/reference``, from one literal table of families.
+
+A session needs the kernels of its own operators only: a family's module is imported when one of them is asked for.
+"""
 
 from __future__ import annotations
 
 import functools
-import importlib
+from collections.abc import Mapping
 
 from ort_core.kernels.registry import KernelRegistry
 
-FAMILIES: tuple[str, ...] = (
-    "activations",
-    "arithmetic",
-    "attention",
-    "cast",
-    "contrib_activation",
-    "contrib_attention",
-    "contrib_block_quantized",
-    "contrib_convolution",
-    "contrib_dropout",
-    "contrib_embedding",
-    "contrib_fused_projections",
-    "contrib_generation",
-    "contrib_group_query_attention",
-    "contrib_hashing",
-    "contrib_hyper_connections",
-    "contrib_image",
-    "contrib_linear_attention",
-    "contrib_matmul",
-    "contrib_mixture_of_experts",
-    "contrib_normalization",
-    "contrib_ordered",
-    "contrib_packed_sequences",
-    "contrib_pooling",
-    "contrib_qlinear",
-    "contrib_quantized_attention",
-    "contrib_quantized_product",
-    "contrib_recurrent",
-    "contrib_relative_position",
-    "contrib_rotary",
-    "contrib_sparse_attention",
-    "contrib_spectrum",
-    "contrib_tensor",
-    "contrib_text",
-    "control_flow",
-    "convolution",
-    "cumulative",
-    "deformable",
-    "detection",
-    "dropout",
-    "gather",
-    "generators",
-    "grid_sample",
-    "image_decoder",
-    "legacy_experimental",
-    "logic",
-    "losses",
-    "matrix_products",
-    "ml_features",
-    "ml_linear",
-    "ml_maps",
-    "ml_svm",
-    "ml_trees",
-    "movement",
-    "normalization",
-    "pad",
-    "pooling",
-    "position_and_cache",
-    "quantization",
-    "quantized_convolution",
-    "quantized_matmul",
-    "random_numbers",
-    "rearrangement",
-    "recurrent",
-    "reductions",
-    "regions",
-    "resize",
-    "scatter",
-    "selection",
-    "sequences",
-    "shapes",
-    "signal",
-    "softmax",
-    "text",
-    "tfidf",
-    "training",
-    "unary_math",
-    "window_functions",
-)
+PACKAGE = "ort_core.kernels.reference"
+FAMILIES: Mapping[str, str] = {  # module: the operators that it has kernels for, with their domain unless it is ONNX's
+    "activations": (
+        "Celu Elu Gelu HardSigmoid HardSwish LeakyRelu Mish PRelu Relu Selu Shrink Sigmoid Softplus Softsign SwiGLU "
+        "Swish ThresholdedRelu"
+    ),
+    "arithmetic": "Add BitShift Clip Div Max Mean Min Mod Mul Pow Sub Sum",
+    "attention": "Attention ai.onnx.preview:FlexAttention",
+    "cast": "BitCast Cast CastLike",
+    "contrib_activation": (
+        "com.microsoft:BiasAdd com.microsoft:BiasGelu com.microsoft:BiasSoftmax com.microsoft:BiasSplitGelu "
+        "com.microsoft:FastGelu com.microsoft:Gelu com.microsoft:QuickGelu com.microsoft:ScaledSiLU"
+    ),
+    "contrib_attention": (
+        "com.microsoft:Attention com.microsoft:DecoderMaskedMultiHeadAttention "
+        "com.microsoft:DecoderMaskedSelfAttention com.microsoft:MultiHeadAttention"
+    ),
+    "contrib_block_quantized": (
+        "com.microsoft:GatherBlockQuantized com.microsoft:MatMulBnb4 com.microsoft:MatMulFpQ4 com.microsoft:MatMulNBits"
+    ),
+    "contrib_convolution": (
+        "com.microsoft:ConvTransposeWithDynamicPads com.microsoft:FusedConv com.microsoft:NhwcConv "
+        "com.microsoft:NhwcFusedConv com.microsoft:QLinearConv"
+    ),
+    "contrib_dropout": (
+        "com.microsoft:BiasDropout com.microsoft:BitmaskBiasDropout com.microsoft:BitmaskDropout "
+        "com.microsoft:IsAllFinite"
+    ),
+    "contrib_embedding": (
+        "com.microsoft:EmbedLayerNormalization com.microsoft:QEmbedLayerNormalization com.microsoft:TorchEmbedding "
+        "com.microsoft:WordConvEmbedding"
+    ),
+    "contrib_fused_projections": (
+        "com.microsoft:MatMulBlockQuantizedFp4Weight com.microsoft:MatMulBlockQuantizedFp8Weight "
+        "com.microsoft:MatMulNBitsMlp com.microsoft:MatMulNBitsQkv"
+    ),
+    "contrib_generation": (
+        "com.microsoft:BeamSearch com.microsoft:GreedySearch com.microsoft:Sampling com.microsoft:WhisperBeamSearch"
+    ),
+    "contrib_group_query_attention": "com.microsoft:GroupQueryAttention",
+    "contrib_hashing": (
+        "com.microsoft:BifurcationDetector com.microsoft:MurmurHash3 com.microsoft:NGramHashMapping "
+        "com.microsoft:NGramRepeatBlock com.microsoft:VarlenNGramHashMapping"
+    ),
+    "contrib_hyper_connections": (
+        "com.microsoft:GatedAdd com.microsoft:HyperConnectionPostMix com.microsoft:HyperConnectionPreMix"
+    ),
+    "contrib_image": "com.microsoft:CropAndResize com.microsoft:GridSample",
+    "contrib_linear_attention": (
+        "com.microsoft:CausalConvWithState com.microsoft:LinearAttention com.microsoft:LinearAttentionGate"
+    ),
+    "contrib_matmul": (
+        "com.microsoft:FusedGemm com.microsoft:FusedMatMul com.microsoft:FusedMatMulActivation "
+        "com.microsoft:GemmFastGelu com.microsoft:MatMulInteger16 com.microsoft:SparseToDenseMatMul "
+        "com.microsoft:TransposeMatMul"
+    ),
+    "contrib_mixture_of_experts": "com.microsoft:MoE com.microsoft:QMoE",
+    "contrib_normalization": (
+        "com.microsoft:BranchwiseRMSNorm com.microsoft:EngramGate com.microsoft:GatedRMSNorm com.microsoft:GroupNorm "
+        "com.microsoft:SkipGroupNorm com.microsoft:SkipLayerNormalization "
+        "com.microsoft:SkipSimplifiedLayerNormalization"
+    ),
+    "contrib_ordered": (
+        "com.microsoft:DequantizeWithOrder com.microsoft:GemmFloat8 com.microsoft:QOrderedGelu "
+        "com.microsoft:QOrderedLayerNormalization com.microsoft:QuantizeWithOrder"
+    ),
+    "contrib_packed_sequences": (
+        "com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention com.microsoft:RemovePadding "
+        "com.microsoft:RestorePadding com.microsoft:VarlenCausalConvWithState"
+    ),
+    "contrib_pooling": "com.microsoft:MaxpoolWithMask com.microsoft:NhwcMaxPool com.microsoft:QLinearAveragePool",
+    "contrib_qlinear": (
+        "com.microsoft:QLinearAdd com.microsoft:QLinearConcat com.microsoft:QLinearGlobalAveragePool "
+        "com.microsoft:QLinearLeakyRelu com.microsoft:QLinearMul com.microsoft:QLinearReduceMean "
+        "com.microsoft:QLinearSigmoid com.microsoft:QLinearSoftmax com.microsoft:QLinearWhere"
+    ),
+    "contrib_quantized_attention": "com.microsoft:QAttention",
+    "contrib_quantized_product": (
+        "com.microsoft:DequantizeLinear com.microsoft:DynamicQuantizeMatMul com.microsoft:MatMulIntegerToFloat "
+        "com.microsoft:MulInteger com.microsoft:QGemm com.microsoft:QuantizeLinear com.microsoft:ReduceSumInteger"
+    ),
+    "contrib_recurrent": "com.microsoft:AttnLSTM com.microsoft:DynamicQuantizeLSTM",
+    "contrib_relative_position": "com.microsoft:GatedRelativePositionBias com.microsoft:RelativePositionBias",
+    "contrib_rotary": "com.microsoft:GemmaRotaryEmbedding com.microsoft:MRotaryEmbedding com.microsoft:RotaryEmbedding",
+    "contrib_sparse_attention": "com.microsoft:SparseAttention",
+    "contrib_spectrum": "com.microsoft:ComplexMul com.microsoft:ComplexMulConj com.microsoft:Irfft com.microsoft:Rfft",
+    "contrib_tensor": (
+        "com.microsoft:CDist com.microsoft:DynamicTimeWarping com.microsoft:ExpandDims com.microsoft:GatherND "
+        "com.microsoft:Inverse com.microsoft:Pad com.microsoft:Range com.microsoft:SampleOp com.microsoft:Trilu "
+        "com.microsoft:UnfoldTensor com.microsoft:Unique"
+    ),
+    "contrib_text": "com.microsoft:Tokenizer",
+    "control_flow": "If Loop Scan",
+    "convolution": "CausalConvWithState Col2Im Conv ConvTranspose",
+    "cumulative": "CumProd CumSum",
+    "deformable": "DeformConv",
+    "detection": "NonMaxSuppression",
+    "dropout": "Dropout",
+    "gather": "Compress Gather GatherElements GatherND OneHot",
+    "generators": "Constant ConstantOfShape EyeLike Range",
+    "grid_sample": "AffineGrid GridSample",
+    "image_decoder": "ImageDecoder",
+    "legacy_experimental": "Affine Crop DynamicSlice ImageScaler ParametricSoftplus Scale ScaledTanh",
+    "logic": "And BitwiseAnd BitwiseOr BitwiseXor Equal Greater GreaterOrEqual Less LessOrEqual Or Where Xor",
+    "losses": "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss",
+    "matrix_products": "Det Einsum Gemm MatMul",
+    "ml_features": (
+        "ai.onnx.ml:ArrayFeatureExtractor ai.onnx.ml:Binarizer ai.onnx.ml:FeatureVectorizer ai.onnx.ml:Imputer "
+        "ai.onnx.ml:Normalizer ai.onnx.ml:OneHotEncoder ai.onnx.ml:Scaler"
+    ),
+    "ml_linear": "ai.onnx.ml:LinearClassifier ai.onnx.ml:LinearRegressor",
+    "ml_maps": (
+        "ai.onnx.ml:CastMap ai.onnx.ml:CategoryMapper ai.onnx.ml:DictVectorizer ai.onnx.ml:LabelEncoder "
+        "ai.onnx.ml:ZipMap"
+    ),
+    "ml_svm": "ai.onnx.ml:SVMClassifier ai.onnx.ml:SVMRegressor",
+    "ml_trees": "ai.onnx.ml:TreeEnsemble ai.onnx.ml:TreeEnsembleClassifier ai.onnx.ml:TreeEnsembleRegressor",
+    "movement": "Concat Expand ReverseSequence Slice Split Tile Transpose Trilu",
+    "normalization": (
+        "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LpNormalization "
+        "MeanVarianceNormalization RMSNormalization SimplifiedLayerNormalization"
+    ),
+    "pad": "Pad",
+    "pooling": "AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool MaxUnpool",
+    "position_and_cache": "LinearAttention RotaryEmbedding TensorScatter",
+    "quantization": "DequantizeLinear DynamicQuantizeLinear QuantizeLinear",
+    "quantized_convolution": "ConvInteger QLinearConv",
+    "quantized_matmul": "MatMulInteger QLinearMatMul",
+    "random_numbers": "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
+    "rearrangement": "CenterCropPad DepthToSpace SpaceToDepth",
+    "recurrent": "GRU LSTM RNN",
+    "reductions": (
+        "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+        "ReduceSumSquare"
+    ),
+    "regions": "MaxRoiPool RoiAlign",
+    "resize": "Resize Upsample",
+    "scatter": "Scatter ScatterElements ScatterND",
+    "selection": "ArgMax ArgMin NonZero TopK Unique",
+    "sequences": (
+        "ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceEmpty "
+        "SequenceErase SequenceInsert SequenceLength SequenceMap SplitToSequence"
+    ),
+    "shapes": "Flatten Identity Reshape Shape Size Squeeze Unsqueeze",
+    "signal": "DFT MelWeightMatrix STFT",
+    "softmax": "Hardmax LogSoftmax Softmax",
+    "text": "RegexFullMatch StringConcat StringNormalizer StringSplit",
+    "tfidf": "TfIdfVectorizer",
+    "training": (
+        "ai.onnx.preview.training:Adagrad ai.onnx.preview.training:Adam ai.onnx.preview.training:Gradient "
+        "ai.onnx.preview.training:Momentum"
+    ),
+    "unary_math": (
+        "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Cos Cosh Erf Exp Floor IsInf IsNaN Log Neg Not "
+        "Reciprocal Round Sign Sin Sinh Sqrt Tan Tanh"
+    ),
+    "window_functions": "BlackmanWindow HammingWindow HannWindow",
+}
+
+
+def operators_of(family: str) -> tuple[tuple[str, str], ...]:
+    """Return (domain, op_type) of each operator of a family."""
+    parts = (name.rpartition(":") for name in FAMILIES[family].split())
+    return tuple((domain, op_type) for domain, _, op_type in parts)
 
 
 @functools.cache
 def reference_kernels() -> KernelRegistry:
     """Return the registry of all reference kernels (built once; not to be changed, extend a copy)."""
-    package = "ort_core.kernels.reference"
-    return KernelRegistry.of(importlib.import_module(f"{package}.{family}") for family in FAMILIES)
+    return KernelRegistry({key: f"{PACKAGE}.{family}" for family in FAMILIES for key in operators_of(family)})

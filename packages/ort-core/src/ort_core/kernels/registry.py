@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
-from collections.abc import Iterable, Iterator
-from types import ModuleType
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType, ModuleType
 
 from ort_core.ir.rejection import Rejection
 from ort_core.kernels.kernel import MARK, KernelFunction, KernelSpec
 
 
 class KernelRegistry:
-    """A lookup from (domain, op_type, opset) to the kernel with the highest fitting since-version."""
+    """A lookup from (domain, op_type, opset) to the kernel with the highest fitting since-version.
 
-    def __init__(self) -> None:
+    Args:
+        late: the name of the module with the kernels of an operator (domain, op_type), imported and collected when
+            that operator is first asked for.
+    """
+
+    def __init__(self, late: Mapping[tuple[str, str], str] = MappingProxyType({})) -> None:
         self._specs: dict[tuple[str, str], list[KernelSpec]] = {}
+        self._late = dict(late)
+        self._lock = threading.RLock()
 
     def add(self, spec: KernelSpec) -> None:
         """Add one kernel.
@@ -25,6 +34,7 @@ class KernelRegistry:
                 calling convention of ``kernels.kernel``.
         """
         _check_signature(spec)
+        self._collect_late(spec.domain, spec.op_type)
         known = self._specs.setdefault((spec.domain, spec.op_type), [])
         for other in known:
             if other.since_version == spec.since_version:
@@ -37,14 +47,13 @@ class KernelRegistry:
 
     def collect(self, module: ModuleType) -> KernelRegistry:
         """Add every marked function defined in ``module`` and return self."""
-        for function in vars(module).values():
-            if getattr(function, "__module__", None) == module.__name__:
-                for spec in getattr(function, MARK, ()):
-                    self.add(spec)
+        for spec in _marked(module):
+            self.add(spec)
         return self
 
     def find(self, domain: str, op_type: str, opset: int) -> KernelSpec | Rejection:
         """Return the kernel for an operator at ``opset``, or the reason why there is none."""
+        self._collect_late(domain, op_type)
         known = self._specs.get((domain, op_type), ())
         for spec in known:
             if spec.covers(opset):
@@ -57,13 +66,16 @@ class KernelRegistry:
 
     def operators(self) -> Iterator[tuple[str, str, tuple[KernelSpec, ...]]]:
         """Yield (domain, op_type, specs) for every operator, sorted by name."""
+        for late in tuple(self._late):
+            self._collect_late(*late)
         for (domain, op_type), specs in sorted(self._specs.items()):
             yield domain, op_type, tuple(specs)
 
     def extended(self) -> KernelRegistry:
         """Return a new registry that starts with everything in this one."""
-        copy = KernelRegistry()
-        copy._specs = {key: list(specs) for key, specs in self._specs.items()}
+        with self._lock:
+            copy = KernelRegistry(self._late)
+            copy._specs = {key: list(specs) for key, specs in self._specs.items()}
         return copy
 
     @classmethod
@@ -73,6 +85,34 @@ class KernelRegistry:
         for module in modules:
             registry.collect(module)
         return registry
+
+    def _collect_late(self, domain: str, op_type: str) -> None:
+        """Collect the module that has the kernels of an operator, unless that is done."""
+        if (domain, op_type) not in self._late:
+            return
+        with self._lock:
+            name = self._late.get((domain, op_type))
+            if name is None:
+                return  # by another thread
+            specs = _specs_of(importlib.import_module(name))
+            promised = {key for key, other in self._late.items() if other == name}
+            if promised != set(specs):
+                wrong = ", ".join(f"{domain}:{op_type}" for domain, op_type in sorted(promised ^ set(specs)))
+                raise ValueError(f"{name} and the table of its operators do not agree on {wrong}")
+            self._specs.update({key: list(found) for key, found in specs.items()})
+            self._late = {key: other for key, other in self._late.items() if other != name}
+
+
+def _marked(module: ModuleType) -> Iterator[KernelSpec]:
+    for function in vars(module).values():
+        if getattr(function, "__module__", None) == module.__name__:
+            yield from getattr(function, MARK, ())
+
+
+@functools.cache
+def _specs_of(module: ModuleType) -> Mapping[tuple[str, str], list[KernelSpec]]:
+    """Return the kernels of a module by operator, checked. The lists are not to be changed."""
+    return KernelRegistry.of([module])._specs
 
 
 @functools.cache

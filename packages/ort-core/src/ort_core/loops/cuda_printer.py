@@ -104,9 +104,20 @@ def print_expression(root: Scalar, read_input: ReadValue, read_row: ReadValue | 
     Raises:
         ValueError: an element type or operation has no CUDA form.
     """
+    statements, (result,) = print_expressions([root], read_input, read_row)
+    return PrintedExpression(statements, result)
+
+
+def print_expressions(
+    roots: Sequence[Scalar], read_input: ReadValue, read_row: ReadValue | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the statements for one element of several expressions, and the text of each value.
+
+    What expressions share is computed once. Arguments and errors are those of ``print_expression``.
+    """
     printer = _Printer(read_input, read_row)
-    result = printer.print(root)
-    return PrintedExpression(tuple(printer.statements), result)
+    results = tuple([printer.print(root) for root in roots])
+    return tuple(printer.statements), results
 
 
 def print_elementwise_kernel(
@@ -126,13 +137,17 @@ def print_elementwise_kernel(
     """
     strided = [index for index, layout in enumerate(layouts) if layout is InputLayout.STRIDED]
     expression = print_expression(root, lambda index: f"in{index}[{_position(index, layouts[index])}]")
-    pointers = [f"const {_type(dtype)}* __restrict__ in{index}" for index, dtype in enumerate(dtypes)]
+    pointers = [f"const {type_text(dtype)}* __restrict__ in{index}" for index, dtype in enumerate(dtypes)]
     numbers = ["count"]
     if strided:
         numbers += [f"size{axis}" for axis in range(1, rank)]
         numbers += [f"stride{index}_{axis}" for index in strided for axis in range(rank)]
-    parameters = [*pointers, f"{_type(root.dtype)}* __restrict__ out", *(f"long long {number}" for number in numbers)]
-    body = [*_coordinates(strided, rank), *expression.statements, f"out[i] = {expression.result};"]
+    parameters = [
+        *pointers,
+        f"{type_text(root.dtype)}* __restrict__ out",
+        *(f"long long {number}" for number in numbers),
+    ]
+    body = [*coordinates("i", strided, rank), *expression.statements, f"out[i] = {expression.result};"]
     name = name or f"elementwise_{hashlib.sha256('|'.join([*parameters, *body]).encode()).hexdigest()[:16]}"
     lines = "\n".join(f"    {line}" for line in body)
     source = (
@@ -148,11 +163,14 @@ def _position(index: int, layout: InputLayout) -> str:
     return {InputLayout.DENSE: "i", InputLayout.SCALAR: "0", InputLayout.STRIDED: f"at{index}"}[layout]
 
 
-def _coordinates(strided: Sequence[int], rank: int) -> list[str]:
-    """Return statements that turn the flat index into the position of each strided input, last axis first."""
+def coordinates(flat: str, strided: Sequence[int], rank: int) -> list[str]:
+    """Return statements that turn a flat index into ``at{k}``, where each strided input ``k`` is read.
+
+    They count through ``rank`` axes, the last one first, by ``size{axis}`` and ``stride{k}_{axis}``.
+    """
     if not strided:
         return []
-    lines = ["long long rest = i;", *(f"long long at{index} = 0;" for index in strided)]
+    lines = [f"long long rest = {flat};", *(f"long long at{index} = 0;" for index in strided)]
     for axis in range(rank - 1, -1, -1):
         coordinate = f"rest % size{axis}" if axis else "rest"
         lines.append(f"const long long c{axis} = {coordinate};")
@@ -192,7 +210,7 @@ class _Printer:
 
     def _assigned(self, dtype: DataType, text: str) -> str:
         name = f"v{len(self.statements)}"
-        self.statements.append(f"const {_type(dtype)} {name} = {text};")
+        self.statements.append(f"const {type_text(dtype)} {name} = {text};")
         return name
 
 
@@ -209,11 +227,16 @@ def _operation(node: Scalar, arguments: list[str]) -> str:
     if operation == "cast":
         return _cast(node.arguments[0].dtype, dtype, arguments[0])
     if len(arguments) == 2:
-        return _binary(operation, node.arguments[0].dtype, *arguments)
+        return binary_text(operation, node.arguments[0].dtype, *arguments)
     return _unary(operation, dtype, arguments[0])
 
 
-def _binary(operation: str, dtype: DataType, left: str, right: str) -> str:
+def binary_text(operation: str, dtype: DataType, left: str, right: str) -> str:
+    """Return an operation on two values of a type, as text.
+
+    Raises:
+        ValueError: it has no CUDA form.
+    """
     if operation in ("min", "max"):
         return f"ort_{operation}({left}, {right})"
     if operation == "rem":
@@ -222,12 +245,12 @@ def _binary(operation: str, dtype: DataType, left: str, right: str) -> str:
         return f"pow({left}, {right})"
     unsigned = _UNSIGNED.get(dtype)
     if operation == "lshr" and unsigned:
-        return f"({_type(dtype)})(({unsigned}){left} >> {right})"
+        return f"({type_text(dtype)})(({unsigned}){left} >> {right})"
     if operation not in _OPERATORS:
         raise ValueError(f"{operation} of {dtype.text} has no CUDA form")
     sign = _OPERATORS[operation]
     if operation in _WRAPPING and unsigned and operation not in COMPARISONS:
-        return f"({_type(dtype)})(({unsigned}){left} {sign} ({unsigned}){right})"
+        return f"({type_text(dtype)})(({unsigned}){left} {sign} ({unsigned}){right})"
     return f"{left} {sign} {right}"
 
 
@@ -235,7 +258,7 @@ def _unary(operation: str, dtype: DataType, value: str) -> str:
     if operation == "is_nan":
         return f"{value} != {value}"
     if operation == "neg":
-        return f"-{value}" if dtype.is_float else f"({_type(dtype)})(0 - ({_UNSIGNED.get(dtype, 'int')}){value})"
+        return f"-{value}" if dtype.is_float else f"({type_text(dtype)})(0 - ({_UNSIGNED.get(dtype, 'int')}){value})"
     if operation == "not":
         return f"!{value}" if dtype is DataType.BOOL else f"~{value}"
     if dtype.is_float and operation in _FLOAT_FUNCTIONS:
@@ -243,7 +266,7 @@ def _unary(operation: str, dtype: DataType, value: str) -> str:
     if dtype is DataType.DOUBLE and operation in DOUBLE_FUNCTIONS:
         return f"{operation}({value})"
     if operation == "abs":
-        return f"{value} < 0 ? ({_type(dtype)})(0 - ({_UNSIGNED.get(dtype, 'int')}){value}) : {value}"
+        return f"{value} < 0 ? ({type_text(dtype)})(0 - ({_UNSIGNED.get(dtype, 'int')}){value}) : {value}"
     if operation in ("floor", "ceil", "rint", "trunc"):
         return value  # of an integer
     raise ValueError(f"{operation} of {dtype.text} has no CUDA form")
@@ -254,7 +277,7 @@ def _cast(source: DataType, target: DataType, value: str) -> str:
         return f"ort_to_int({value})"
     if source.is_float and target is DataType.INT64:
         return f"ort_to_int64({value})"
-    return f"({_type(target)}){value}"
+    return f"({type_text(target)}){value}"
 
 
 def _bitcast(source: DataType, target: DataType, value: str) -> str:
@@ -288,7 +311,7 @@ def constant(value: float | int | bool, dtype: DataType) -> str:
 
 def _integer(value: int, dtype: DataType) -> str:
     if dtype.bits < 32:  # literals are int: a function template would be given two types
-        return f"(({_type(dtype)}){value})"
+        return f"(({type_text(dtype)}){value})"
     suffix = "LL" if dtype is DataType.INT64 else ""
     least = -(2 ** (dtype.bits - 1))
     if value == least:  # the literal without its sign would be out of range
@@ -300,7 +323,12 @@ def _function(name: str, dtype: DataType) -> str:
     return f"{name}f" if dtype is DataType.FLOAT else name
 
 
-def _type(dtype: DataType) -> str:
+def type_text(dtype: DataType) -> str:
+    """Return the CUDA type of an element.
+
+    Raises:
+        ValueError: there is none.
+    """
     if dtype not in TYPES:
         raise ValueError(f"{dtype.text} has no CUDA form")
     return TYPES[dtype]

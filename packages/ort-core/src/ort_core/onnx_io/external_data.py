@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ort_core.errors import Fail, InvalidArgument
+from ort_core.tensors.mapped_files import map_file
 
 _FIELDS = frozenset({"location", "offset", "length", "checksum", "basepath"})
 
@@ -76,8 +77,7 @@ class ExternalFiles:
                 content = np.frombuffer(self.in_memory[where.location], np.uint8)
             else:
                 path = self._path(tensor_name, where.location)
-                size = path.stat().st_size
-                content = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+                content = np.frombuffer(map_file(path), np.uint8)
             self._maps[where.location] = content
             return content
 

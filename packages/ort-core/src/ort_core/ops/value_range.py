@@ -6,6 +6,7 @@ from sizes (never negative), and from arithmetic on intervals; what is not under
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -30,13 +31,18 @@ class ValueRanges:
     Args:
         values: what inference found of elements (``InferenceReport.values``).
         sizes: bounds of named sizes, where the caller knows them.
+        given: returns bounds of a value that the caller answers for, ``None`` for others; asked each time.
     """
 
     def __init__(
-        self, values: Mapping[Value, SymbolicValue] | None = None, sizes: Mapping[str, Interval] | None = None
+        self,
+        values: Mapping[Value, SymbolicValue] | None = None,
+        sizes: Mapping[str, Interval] | None = None,
+        given: Callable[[Value], Interval | None] = lambda value: None,
     ) -> None:
         self._values = values or {}
         self._sizes = sizes or {}
+        self._given = given
         self._known: dict[Value, Interval | None] = {}
 
     def value_range(self, value: Value) -> Interval | None:
@@ -51,6 +57,9 @@ class ValueRanges:
     def _range(self, value: Value | None, depth: int) -> Interval | None:
         if value is None:
             return None
+        given = self._given(value)
+        if given is not None:
+            return given
         if value in self._known:
             return self._known[value]
         limits = type_interval(value.type.dtype) if isinstance(value.type, TensorType) else None
@@ -216,6 +225,14 @@ def _sizes(node: Node, read: Read) -> Interval | None:
     return 0, MAX_SIZE
 
 
+def _number_of_elements(node: Node, read: Read) -> Interval | None:
+    shape = None if node.input(0) is None else node.inputs[0].shape  # type: ignore[union-attr]  # just checked
+    sizes = [d for d in shape or () if isinstance(d, int)]
+    if shape is None or len(sizes) != len(shape):
+        return 0, MAX_SIZE
+    return math.prod(sizes), math.prod(sizes)
+
+
 def _count(node: Node, read: Read) -> Interval | None:
     return 0, MAX_SIZE
 
@@ -270,6 +287,15 @@ def _clip(node: Node, read: Read) -> Interval | None:
     if high is not None:
         found = min(found[0], high[0]), min(found[1], high[1])
     return found
+
+
+def _bitwise(node: Node, read: Read) -> Interval | None:
+    left, right = read(0), read(1)
+    if left is None or right is None:
+        return None
+    lowest = min(left[0], right[0])
+    reach = (1 << max(bound.bit_length() for bound in (*left, *right))) - 1
+    return (0 if lowest >= 0 else -reach - 1), reach
 
 
 def _index(node: Node, read: Read) -> Interval | None:
@@ -362,9 +388,9 @@ _RULES: dict[str, RangeRule] = {
     "Add": _two(_add), "Sub": _two(_subtract), "Mul": _two(_multiply), "Div": _two(_divide),
     "Mod": _modulo, "Max": _extreme(max), "Min": _extreme(min), "Where": _where, "Concat": _all_inputs,
     "Neg": _negate, "Abs": _absolute, "Relu": _positive_part, "Sign": _sign, "Clip": _clip, "Cast": _cast,
-    "Shape": _sizes, "Size": _count, "ArgMax": _index, "ArgMin": _index, "NonZero": _index,
+    "Shape": _sizes, "Size": _number_of_elements, "ArgMax": _index, "ArgMin": _index, "NonZero": _index,
     "ScatterElements": _data_and_updates, "ScatterND": _data_and_updates, "Scatter": _data_and_updates,
     "Pad": _padded, "OneHot": _one_hot, "Range": _range, "SequenceLength": _count, "EyeLike": _zero_or_one,
     "Constant": _constant, "ReduceMax": _reduced, "ReduceMin": _reduced, "ConstantOfShape": _filled,
-     "NonMaxSuppression": _count,
+    "NonMaxSuppression": _count, "BitwiseAnd": _bitwise, "BitwiseOr": _bitwise, "BitwiseXor": _bitwise,
 }  # fmt: skip

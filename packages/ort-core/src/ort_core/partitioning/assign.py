@@ -17,6 +17,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import predecessors
 from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.ops.value_range import ValueRanges
 from ort_core.partitioning.report import Refusal
 from ort_core.providers.capability import Claim, GraphView
 from ort_core.providers.grouping import is_convex
@@ -61,6 +62,7 @@ def assign_by_priority(
     left = dict.fromkeys(node for node in order if node not in restored)
     accepted = [AcceptedClaim((node,), each.provider) for node, each in restored.items() if node.graph is graph]
     refusals: dict[Node, list[Refusal]] = {}
+    ranges = ValueRanges()
     for provider in providers:
         if not left:
             break
@@ -68,7 +70,7 @@ def assign_by_priority(
         for node in left:
             if (provider.name, node) in exclusions:
                 refusals.setdefault(node, []).append(Refusal(provider.name, exclusions[provider.name, node]))
-        view = GraphView(model, graph, tuple(offered), context)
+        view = GraphView(model, graph, tuple(offered), context, ranges.value_range)
         for claim in _checked_claims(provider, view, order, accepted, refusals):
             accepted.append(claim)
             for node in claim.nodes:

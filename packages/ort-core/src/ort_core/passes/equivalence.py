@@ -23,7 +23,8 @@ class EquivalenceCheck:
     """How to check that passes keep a model's results.
 
     ``evaluate`` runs a model on named feeds and returns its outputs in order. ``feeds`` overrides the random ones;
-    ``sizes`` gives sizes to named dimensions. An output differs when it leaves ``absolute + relative * abs(before)``.
+    ``sizes`` gives sizes to named dimensions. An output differs when it leaves ``absolute + relative * abs(before)``
+    by more than ``share_of_largest`` of its largest finite magnitude: layers multiply what a pass rounds otherwise.
     """
 
     evaluate: ModelEvaluator
@@ -32,6 +33,7 @@ class EquivalenceCheck:
     feeds: Mapping[str, np.ndarray] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
+    share_of_largest: float = 0.0
 
     def outputs_of(self, model: Model) -> tuple[object, ...]:
         """Evaluate the model on the feeds."""
@@ -41,12 +43,35 @@ class EquivalenceCheck:
     def compare(self, pass_name: str, model: Model, before: Sequence[object], after: Sequence[object]) -> None:
         """Raise ``Fail`` naming the pass and the first output that it changed."""
         for value, old, new in zip(model.graph.outputs, before, after, strict=True):
-            difference = _difference(old, new, self.relative, self.absolute)
+            difference = self._difference(old, new)
             if difference is not None:
                 raise Fail(
                     f"pass {pass_name} changed the result: output {value.name!r} {difference}. The pass is wrong or "
                     f"inexact here; run with disabled_optimizers=[{pass_name!r}] to do without it."
                 )
+
+    def _difference(self, old: object, new: object) -> str | None:
+        if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
+            if len(old) != len(new):
+                return f"has {len(new)} elements instead of {len(old)}"
+            found = (self._difference(a, b) for a, b in zip(old, new, strict=True))
+            return next((difference for difference in found if difference is not None), None)
+        if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):
+            return None if old == new else f"is {new!r} instead of {old!r}"
+        if old.shape != new.shape or old.dtype != new.dtype:
+            return f"is {new.dtype}{list(new.shape)} instead of {old.dtype}{list(old.shape)}"
+        if old.dtype == object or old.dtype.kind in "biu":
+            return None if np.array_equal(old, new) else "has other elements"
+        return self._float_difference(old.astype(np.float64), new.astype(np.float64))
+
+    def _float_difference(self, old: np.ndarray, new: np.ndarray) -> str | None:
+        largest = float(np.max(np.abs(old), initial=0.0, where=np.isfinite(old)))
+        absolute = self.absolute + self.share_of_largest * largest
+        if np.allclose(new, old, rtol=self.relative, atol=absolute, equal_nan=True):
+            return None
+        off = np.nanmax(np.abs(new - old))
+        share = f", {off / largest:.2g} of its largest value" if largest and np.isfinite(off) else ""
+        return f"is off by up to {off:.3g}{share}"
 
 
 def random_feeds(model: Model, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
@@ -78,21 +103,3 @@ def _size_of(dim: object, sizes: Mapping[str, int]) -> int:
     if isinstance(dim, SymbolicDim):
         return dim.evaluate({name: sizes.get(name, DEFAULT_SIZE) for name in dim.symbols()})
     return DEFAULT_SIZE
-
-
-def _difference(old: object, new: object, relative: float, absolute: float) -> str | None:
-    if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
-        if len(old) != len(new):
-            return f"has {len(new)} elements instead of {len(old)}"
-        found = (_difference(a, b, relative, absolute) for a, b in zip(old, new, strict=True))
-        return next((difference for difference in found if difference is not None), None)
-    if not isinstance(old, np.ndarray) or not isinstance(new, np.ndarray):
-        return None if old == new else f"is {new!r} instead of {old!r}"
-    if old.shape != new.shape or old.dtype != new.dtype:
-        return f"is {new.dtype}{list(new.shape)} instead of {old.dtype}{list(old.shape)}"
-    if old.dtype == object or old.dtype.kind in "biu":
-        return None if np.array_equal(old, new) else "has other elements"
-    wide_old, wide_new = old.astype(np.float64), new.astype(np.float64)
-    if np.allclose(wide_new, wide_old, rtol=relative, atol=absolute, equal_nan=True):
-        return None
-    return f"is off by up to {np.nanmax(np.abs(wide_new - wide_old)):.3g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ort_core.custom_ops.cuda_launch import CudaParameter, cuda_parameters, plan_launch
 from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKernels, Launch, LaunchRequest
 from ort_core.kernels.evaluator import (
     BoundGraph,
@@ -21,6 +22,7 @@ from ort_core.kernels.registry import KernelRegistry
 __all__ = [
     "BoundGraph",
     "BranchMode",
+    "CudaParameter",
     "CudaSource",
     "DeviceKernel",
     "DeviceKernels",
@@ -40,7 +42,9 @@ __all__ = [
     "TreeEnsemble",
     "TreeModel",
     "Unguarded",
+    "cuda_parameters",
     "kernel",
+    "plan_launch",
     "reference_kernels",
     "tree_model",
 ]

@@ -11,6 +11,7 @@ from ort_core.loops.cuda_printer import (
     print_elementwise_kernel,
     print_expression,
 )
+from ort_core.loops.cuda_row_printer import print_row_kernel, row_blocks
 from ort_core.loops.meanings import MEANINGS, SUPPORTED, ElementMeaning, meaning_of
 from ort_core.loops.numpy_evaluation import evaluate, evaluate_rows
 from ort_core.loops.polynomials import MAX_ULP, erf, exp, exp2_of_negative, log, sigmoid, tanh
@@ -80,7 +81,9 @@ __all__ = [
     "operations",
     "print_elementwise_kernel",
     "print_expression",
+    "print_row_kernel",
     "reads_rows",
+    "row_blocks",
     "row_length",
     "row_max",
     "row_mean",

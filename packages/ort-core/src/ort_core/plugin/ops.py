@@ -9,8 +9,10 @@ from ort_core.custom_ops.function_op import function_definition
 from ort_core.custom_ops.library import OpLibrary
 from ort_core.custom_ops.reference_op import reference_definition
 from ort_core.custom_ops.shape_rule import TensorShape, broadcast_shapes
+from ort_core.ops.constant_node import constant_of_node
 from ort_core.ops.known_contents import known_contents
 from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
+from ort_core.ops.value_range import ValueRanges, type_interval
 from ort_core.ops.version_table import VersionTable
 
 __all__ = [
@@ -22,11 +24,14 @@ __all__ = [
     "Parameter",
     "ParameterOption",
     "TensorShape",
+    "ValueRanges",
     "VersionTable",
     "broadcast_shapes",
+    "constant_of_node",
     "custom_op",
     "elementwise_op",
     "function_definition",
     "known_contents",
     "reference_definition",
+    "type_interval",
 ]

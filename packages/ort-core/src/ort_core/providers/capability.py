@@ -85,7 +85,12 @@ class GraphView:
         return tuple(units)
 
     def to_onnx(
-        self, nodes: Iterable[Node], *, weights: str = "inline", weight_names: Collection[str] | None = None
+        self,
+        nodes: Iterable[Node],
+        *,
+        weights: str = "inline",
+        weight_names: Collection[str] | None = None,
+        legalise: Callable[[Graph], None] | None = None,
     ) -> bytes:
         """Return the nodes as a serialised ONNX model of their own, for SDKs that read ONNX.
 
@@ -93,10 +98,15 @@ class GraphView:
             nodes: nodes of this graph.
             weights: ``"inline"`` keeps constants inside, ``"inputs"`` makes them inputs of the model, behind its own.
             weight_names: with ``"inputs"``, the constants that become inputs; all by default.
+            legalise: changes the copy of the nodes before it is written, into forms that the SDK takes; the graph's
+                inputs and outputs must stay.
         """
         from ort_core.onnx_io.save import model_to_bytes  # the serialiser is only loaded by providers that need it
 
-        return model_to_bytes(subgraph_model(self.model, nodes, weights=weights, weight_names=weight_names))
+        model = subgraph_model(self.model, nodes, weights=weights, weight_names=weight_names)
+        if legalise is not None:
+            legalise(model.graph)
+        return model_to_bytes(model)
 
 
 def subgraph_model(

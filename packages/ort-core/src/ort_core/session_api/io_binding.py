@@ -83,8 +83,9 @@ class _DirectBinding:
     """Bindings as a direct call takes them: arrays that stay the same from run to run."""
 
     feeds: dict[str, np.ndarray]
-    outputs: tuple[np.ndarray | None, ...] | None  # None: all new
-    places: tuple[OrtValue | None, ...]  # what holds each output; None: a value of its own in each run
+    outputs: tuple[np.ndarray | None, ...] | None  # in the model's order; None: all new
+    places: tuple[OrtValue | None, ...]  # in the order of binding, what holds each output; None: a new value
+    order: tuple[int, ...]  # in the order of binding, which output of the model it is
 
 
 class IOBinding:
@@ -221,12 +222,13 @@ class IOBinding:
         if results is None:
             return False
         self._results = [
-            OrtValue(array) if place is None else place for array, place in zip(results, bound.places, strict=True)
+            OrtValue(results[number]) if place is None else place
+            for number, place in zip(bound.order, bound.places, strict=True)
         ]
         return True
 
     def _as_direct(self, output_names: list[str]) -> _DirectBinding | None:
-        if list(self._wanted) != output_names:
+        if sorted(self._wanted) != sorted(output_names):
             return None
         feeds: dict[str, np.ndarray] = {}
         for name, fed in self._fed.items():
@@ -236,12 +238,14 @@ class IOBinding:
             feeds[name] = array
         if any(place is not None and _array_of(place) is None for place in self._wanted.values()):
             return None
-        outputs = tuple(None if place is None else _array_of(place) for place in self._wanted.values())
+        arrays = {name: None if place is None else _array_of(place) for name, place in self._wanted.items()}
         places = tuple(
             OrtValue(array) if isinstance(place, _Memory) and array is not None else cast("OrtValue | None", place)
-            for place, array in zip(self._wanted.values(), outputs, strict=True)
+            for place, array in zip(self._wanted.values(), arrays.values(), strict=True)
         )
-        return _DirectBinding(feeds, None if all(array is None for array in outputs) else outputs, places)
+        outputs = tuple(arrays[name] for name in output_names)
+        order = tuple(output_names.index(name) for name in self._wanted)
+        return _DirectBinding(feeds, None if all(array is None for array in outputs) else outputs, places, order)
 
     def accept(self, results: Sequence[OrtValue]) -> None:
         """Take the results of a run and copy those that have a place of their own."""

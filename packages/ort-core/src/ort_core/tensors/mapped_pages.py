@@ -19,6 +19,11 @@ _DROP: int | None = getattr(mmap, "MADV_DONTNEED", None)  # Windows has none
 _POPULATE_READ = 22 if sys.platform == "linux" else None  # MADV_POPULATE_READ of Linux 5.14; Python does not name it
 
 
+def is_mapped(array: np.ndarray) -> bool:
+    """Return whether an array lies in a file that is mapped to be read only."""
+    return _mapping(array) is not None
+
+
 def read_ahead(array: np.ndarray) -> None:
     """Map all pages of a file-backed array in one call: a fifth of what faulting on each of them takes."""
     if _POPULATE_READ is not None:

@@ -6,6 +6,7 @@ from ort_core.environment import Environment
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.subgraph import extract
+from ort_core.ops.value_range import ValueRanges
 from ort_core.plugin import Claim, CompileRequest, GraphView, RunState, ThreadOptions
 from ort_core.runtime.limits import DEFAULT_RUN
 from ort_core.runtime.state import PlanRunState
@@ -33,7 +34,7 @@ def view_of(model: Model, graph: Graph | None = None, environment: Environment |
     """Return the view of a frozen model's graph (by default the main one), with every node on offer."""
     context = evaluation_context(model, environment or session_environment())
     shown = graph or model.graph
-    return GraphView(model, shown, tuple(shown.nodes), context)
+    return GraphView(model, shown, tuple(shown.nodes), context, ValueRanges().value_range)
 
 
 def request_for(view: GraphView, claim: Claim, *, threads: ThreadOptions | None = None) -> CompileRequest:

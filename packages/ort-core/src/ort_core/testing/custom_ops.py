@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +31,17 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.kernels.kernel import KernelContext, Unguarded
-from ort_core.loops.rows import RowMeaning
 from ort_core.onnx_io.load import load_model
 from ort_core.onnx_io.save import model_to_bytes, save_model
 from ort_core.ops.shape_inference import infer_types
 from ort_core.options import SessionOptions
 from ort_core.session import InferenceSession
+from ort_core.testing.custom_op_cases import OpCase, random_cases
 from ort_core.testing.custom_op_cuda import CudaCase, run_emulated
 from ort_core.tolerances import ToleranceName
 
 REFERENCE, CPU = "ReferenceExecutionProvider", "CPUExecutionProvider"
 _OPSET = 21  # of ai.onnx in the models that are made; no node of it is in them
-
-
-@dataclass(frozen=True)
-class OpCase:
-    """Inputs (``None``: absent) and attributes to try; ``expected`` are the right outputs where they are known."""
-
-    inputs: Sequence[np.ndarray | None]
-    attributes: Mapping[str, object] = field(default_factory=dict)
-    num_outputs: int | None = None
-    expected: Sequence[np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,14 +85,16 @@ def check_custom_op(
     """
     library = OpLibrary("under test", [operator])
     (definition,) = library.operators
-    tried = [each if isinstance(each, OpCase) else OpCase(each) for each in cases or _random_cases(definition, seed)]
+    tried = [each if isinstance(each, OpCase) else OpCase(each) for each in cases or random_cases(definition, seed)]
     if not tried:
         raise InvalidArgument("check_custom_op was given no cases")
     checker = _Checker(library, definition, operator, tolerance, num_threads)
     for case in tried:
         checker.check(case)
     checker.check_cuda()
-    unchecked = {name: why for name, why in checker.not_checked.items() if name not in checker.checked}
+    unchecked = {
+        f"{name}, in some cases" if name in checker.checked else name: why for name, why in checker.not_checked.items()
+    }
     return OpReport(definition.qualified_name, len(tried), tuple(checker.checked), unchecked)
 
 
@@ -375,26 +367,3 @@ def _is_native(session: InferenceSession) -> tuple[bool, str]:
         reasons = "; ".join(getattr(compiled, "refusals", {}).values())
         return False, reasons or "the CPU compiler is not available"
     return False, "nothing was left to run"
-
-
-_SHAPES = ((2, 3), (1,), (0, 4), (), (7, 1, 5))
-
-
-def _random_cases(definition: OpDefinition, seed: int) -> list[OpCase]:
-    """Return cases for an operator with a loop kernel: every element type that it takes, small and empty shapes."""
-    schema = definition.schema
-    if definition.meaning is None or schema is None or any(a.is_required for a in schema.attributes.values()):
-        raise InvalidArgument(
-            f"check_custom_op needs cases for {definition.qualified_name}: only an operator with a loop kernel and "
-            "without required attributes takes arrays of any shape. Give a list with the inputs of each case."
-        )
-    rng = np.random.default_rng(seed)
-    texts = set().union(*(schema.type_constraints.get(p.type_text, {p.type_text}) for p in schema.inputs))
-    dtypes = [t.numpy for t in DataType if f"tensor({t.text})" in texts and (t.is_float or t.is_integer) and t.bits > 8]
-    cases = []
-    for dtype in dtypes:
-        for shape in [each for each in _SHAPES if each or not isinstance(definition.meaning, RowMeaning)]:
-            count = max(1, schema.min_inputs)
-            inputs = [np.asarray(rng.standard_normal(shape) * 4).astype(dtype) for _ in range(count)]
-            cases.append(OpCase(inputs))
-    return cases

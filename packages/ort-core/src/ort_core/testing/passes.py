@@ -29,6 +29,7 @@ def check_pass(
     feeds: Mapping[str, np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None,
     limits: ToleranceName = "approximate",
+    share_of_largest: float = 0.0,
 ) -> PassReport:
     """Run a pass over a model in place, and check it.
 
@@ -39,6 +40,7 @@ def check_pass(
         feeds: inputs for the comparison; random ones where they are not given.
         sizes: sizes of named dimensions of random inputs, 2 where they are not given.
         limits: how far results may change, by the name of a tolerance.
+        share_of_largest: how much further, as a share of an output's largest magnitude: of use for deep models.
 
     Returns:
         What the pass did in its first round.
@@ -59,6 +61,7 @@ def check_pass(
 
     infer_types(model, environment.schemas, environment.inference_rules)
     allowed = tolerance(limits, "float32")
-    check = EquivalenceCheck(evaluate, allowed.relative, allowed.absolute, feeds or {}, sizes or {})
+    limit = (allowed.relative, allowed.absolute)
+    check = EquivalenceCheck(evaluate, *limit, feeds or {}, sizes or {}, share_of_largest=share_of_largest)
     context = stages.pass_context(model, environment, stages.PrepareSettings())
     return run_pipeline([each], context, verify=True, equivalence=check).reports[0]

@@ -9,7 +9,13 @@ import pytest
 
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import Target, assembly, host_target, target_of
-from ort_core.cpu.codegen.layout import border_kernel, channels_first_kernel, channels_last_kernel, pad_kernel
+from ort_core.cpu.codegen.layout import (
+    border_kernel,
+    channels_first_kernel,
+    channels_last_kernel,
+    pad_kernel,
+    padded_channels_last_kernel,
+)
 
 RunKernel = Callable[..., np.ndarray]
 SHAPES = [(1, 3, 20, 33), (2, 1, 5, 40), (2, 16, 7, 7), (1, 37, 16, 18), (1, 64, 1, 5), (1, 5, 30, 31), (1, 100, 3, 3)]
@@ -55,6 +61,19 @@ def test_padding_copies_the_image_and_fills_the_border(run_kernel: RunKernel, va
     sizes = [2, 5, 7, 21, 105, 30, 240, 1, 2, 3, 0]
     actual = run_kernel(pad_kernel("kernel", 3, value=value), [x, y, *sizes], 1)
     wanted = np.pad(x, ((0, 0), (1, 2), (3, 0), (0, 0)), constant_values=value)
+    np.testing.assert_array_equal(actual, wanted)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5, 20])
+def test_padding_of_a_channels_first_image_gives_a_channels_last_one(
+    run_kernel: RunKernel, target: Target, channels: int
+) -> None:
+    x = image((2, channels, 5, 37))
+    y = np.full((2, 5 + 1 + 2, 37 + 3 + 0, channels), np.nan, np.float32)
+    plane, row = 5 * 37, 40 * channels
+    sizes = [2, 5, 37, 37, plane * channels, row, 8 * row, 1, 2, 3, 0, plane]
+    actual = run_kernel(padded_channels_last_kernel("kernel", channels, target), [x, y, *sizes], 1, target)
+    wanted = np.pad(x.transpose(0, 2, 3, 1), ((0, 0), (1, 2), (3, 0), (0, 0)))
     np.testing.assert_array_equal(actual, wanted)
 
 

@@ -1,7 +1,11 @@
-"""float16 graphs by the CPU provider, against float64; they are computed in float32 and rounded where they leave."""
+"""float16 and bfloat16 graphs by the CPU provider, against float64.
+
+They are computed in float32 and rounded where they leave.
+"""
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto
@@ -12,12 +16,14 @@ from ort_core.cpu.codegen.jit import restricted_target, target_of
 from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.tolerances import compare
 
-HALF = TensorProto.FLOAT16
+HALF, BRAIN = TensorProto.FLOAT16, TensorProto.BFLOAT16
+NUMBERS = {HALF: np.dtype(np.float16), BRAIN: np.dtype(ml_dtypes.bfloat16), TensorProto.DOUBLE: np.dtype(np.float64)}
 RANDOM = np.random.default_rng(5)
 
 
 def halves(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float16)
+    """Return float64 numbers that both types hold exactly."""
+    return RANDOM.standard_normal(shape).astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
 W, B, SCALE, KERNEL = halves(24, 17), halves(17), halves(24), halves(6, 3, 3, 3)
@@ -37,31 +43,73 @@ CASES: dict[str, tuple[list[NodeProto], list[int | str]]] = {
 
 
 def model_for(nodes: list[NodeProto], shape: list[int | str], dtype: int) -> ModelProto:
-    number = np.float16 if dtype == HALF else np.float64
+    number = NUMBERS[dtype]
     constants = {"w": W, "b": B, "scale": SCALE, "kernel": KERNEL}
     used = {name for node in nodes for name in node.input}
     floats = {name: array.astype(number) for name, array in constants.items() if name in used}
     wide = [N(node.op_type, list(node.input), list(node.output)) for node in nodes]
     for copy, node in zip(wide, nodes, strict=True):
         copy.attribute.extend(node.attribute)
-        if node.op_type == "Cast" and dtype != HALF:
+        if node.op_type == "Cast" and (dtype == TensorProto.DOUBLE or node.attribute[0].i == HALF):
             copy.attribute[0].i = dtype
     if "shape" in used:
         floats["shape"] = np.array([-1, 6, 4])
-    return model_of(wide, {"x": (dtype, shape)}, {"y": dtype}, floats)
+    model = model_of(wide, {"x": (dtype, shape)}, {"y": dtype}, floats)
+    model.opset_import[0].version = 22  # the first in which convolutions take bfloat16
+    return model
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("size", [0, 1, 5])
-def test_float16_equals_float64_rounded_once(name: str, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 5, 33])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=["float16", "bfloat16"])
+def test_halves_equal_float64_rounded_once(name: str, size: int, dtype: int) -> None:
     nodes, shape = CASES[name]
     x = halves(size, *(each for each in shape if isinstance(each, int)))
     wide = session(model_for(nodes, shape, TensorProto.DOUBLE), "ReferenceExecutionProvider")
-    (expected,) = wide.run(None, {"x": x.astype(np.float64)})
-    (found,) = run_native(model_for(nodes, shape, HALF), {"x": x})
-    assert found.dtype == np.float16
-    comparison = compare(found, expected.astype(np.float16), "rounding")
+    (expected,) = wide.run(None, {"x": x})
+    (found,) = run_native(model_for(nodes, shape, dtype), {"x": x.astype(NUMBERS[dtype])})
+    assert found.dtype == NUMBERS[dtype]
+    comparison = compare(found, expected.astype(NUMBERS[dtype]), "rounding")
     assert comparison.passes, comparison
+
+
+def is_nan(x: np.ndarray) -> np.ndarray:
+    """Return where bfloat16 numbers are NaN, by their bits: an operation on a signalling one warns."""
+    return (x.view(np.uint16) & 0x7FFF) > 0x7F80
+
+
+def test_every_bfloat16_widens_and_rounds_back_to_itself() -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16).reshape(1, -1)
+    x = bits.view(ml_dtypes.bfloat16)
+    nodes = [N("Neg", ["x"], ["t"]), N("Neg", ["t"], ["y"])]
+    (found,) = run_native(model_of(nodes, {"x": (BRAIN, ["N", 1 << 16])}, {"y": BRAIN}), {"x": x})
+    numbers = ~is_nan(x)
+    np.testing.assert_array_equal(found.view(np.uint16)[numbers], bits[numbers])
+    assert is_nan(found[~numbers]).all()
+
+
+def test_float32_rounds_to_the_nearest_bfloat16() -> None:
+    bits = np.random.default_rng(3).integers(0, 1 << 32, (1, 1 << 16), dtype=np.uint32)
+    bits[0, :4] = 0x3F808000, 0x3F818000, 0x7F7FFFFF, 0x7F800001  # ties to even, beyond the range, NaN by its low bits
+    x = bits.view(np.float32)
+    nodes = [N("Neg", ["x"], ["s"]), N("Neg", ["s"], ["t"]), N("Cast", ["t"], ["y"], to=BRAIN)]
+    (found,) = run_native(model_of(nodes, {"x": (FLOAT, ["N", 1 << 16])}, {"y": BRAIN}), {"x": x})
+    with np.errstate(invalid="ignore"):  # of signalling NaNs
+        expected = x.astype(ml_dtypes.bfloat16)
+    numbers = ~np.isnan(x)
+    np.testing.assert_array_equal(found.view(np.uint16)[numbers], expected.view(np.uint16)[numbers])
+    assert is_nan(found[~numbers]).all()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=["float16", "bfloat16"])
+def test_rows_of_tables_of_halves_keep_their_bits(dtype: int, axis: int) -> None:
+    table = halves(9, 40).astype(NUMBERS[dtype])
+    indices = np.array([[0, -1, 8], [3, 3, 5]])
+    nodes = [N("Gather", ["table", "i"], ["g"], axis=axis), N("Neg", ["g"], ["t"]), N("Neg", ["t"], ["y"])]
+    model = model_of(nodes, {"i": (TensorProto.INT64, ["A", "B"])}, {"g": dtype, "y": dtype}, {"table": table})
+    for found in run_native(model, {"i": indices}):
+        np.testing.assert_array_equal(found, np.take(table, indices, axis=axis))
 
 
 def test_float16_keeps_infinities_and_nan() -> None:

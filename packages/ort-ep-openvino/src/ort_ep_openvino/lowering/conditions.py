@@ -2,19 +2,71 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
+from ort_core.plugin.ops import constant_of_node
+from ort_ep_openvino.lowering.outside import HIGHEST_SMALL, WIDE, Interval
 from ort_ep_openvino.lowering.rule import Condition
 
-EXACT_IN_FLOAT32 = 2**24 - 1  # the next integer but one has no float32 of its own
-SMALL_INTEGERS = frozenset({DataType.INT8, DataType.UINT8, DataType.BOOL})
+SMALL_LIMITS = (-HIGHEST_SMALL, HIGHEST_SMALL)
+SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
+
+
+def constant_of(view: GraphView, value: Value | None) -> Constant | None:
+    """Return the constant that a value is: an initializer that nobody overrides, or what a Constant node holds."""
+    found = view.constant(value)
+    if found is None and value is not None and value.producer is not None:
+        return constant_of_node(value.producer)
+    return found
+
+
+def interval(view: GraphView, value: Value) -> Interval | None:
+    """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
+    constant = constant_of(view, value)
+    if constant is None or constant.nbytes > SMALL_NBYTES:
+        return view.value_range(value)
+    array = constant.array()
+    return (int(array.min()), int(array.max())) if array.size else (0, 0)
+
+
+def _lies_within(found: Interval | None, limits: Interval) -> bool:
+    return found is not None and limits[0] <= found[0] and found[1] <= limits[1]
+
+
+def within(limit: int, types: frozenset[DataType], why: str) -> Condition:
+    """Refuse when elements of some types, of an input or output, are not proven to lie between -limit and limit."""
+
+    def check(view: GraphView, node: Node) -> str | None:
+        for value in (*node.present_inputs(), *node.present_outputs()):
+            if dtype_of(value) not in types:
+                continue
+            if not _lies_within(interval(view, value), (-limit - 1, limit)):
+                return f"{value.name!r} is {value.type}: {why}"
+        return None
+
+    return check
+
+
+fits_int32 = within(
+    2**31 - 1, WIDE - {DataType.INT32}, "OpenVINO computes int64 as int32, and nothing bounds these values"
+)
+"""Integers that OpenVINO computes in int32."""
+fits_float32 = within(
+    HIGHEST_SMALL,
+    WIDE,
+    "OpenVINO computes this operator as float32, and nothing keeps these values below 2**24",
+)
+"""Integers that OpenVINO computes in float32."""
 
 
 def dtype_of(value: Value | None) -> DataType | None:
     """Return the element type of a tensor, or ``None``."""
     return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+
+def is_static(value: Value) -> bool:
+    """Return whether every size of a tensor is a number."""
+    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
 
 
 def constant_inputs(*positions: int) -> Condition:
@@ -23,7 +75,7 @@ def constant_inputs(*positions: int) -> Condition:
     def check(view: GraphView, node: Node) -> str | None:
         for position in positions:
             value = node.input(position)
-            if value is not None and view.constant(value) is None:
+            if value is not None and constant_of(view, value) is None:
                 return f"input {position} ({value.name!r}) is no constant; OpenVINO needs its values for shapes"
         return None
 
@@ -68,34 +120,30 @@ def without_inputs(*positions: int) -> Condition:
     return check
 
 
-def without_outputs(*positions: int) -> Condition:
-    """Refuse when one of these optional outputs is asked for."""
-
-    def check(view: GraphView, node: Node) -> str | None:
-        asked = next((p for p in positions if p < len(node.outputs) and node.outputs[p] is not None), None)
-        return None if asked is None else f"OpenVINO computes output {asked} of {node.op_type} wrongly, or not at all"
-
-    return check
+def nonempty_data(view: GraphView, node: Node) -> str | None:
+    """Refuse data that are known to hold no element: the value of an empty reduction is not ONNX's."""
+    data = node.input(0)
+    if data is None or data.shape is None or 0 not in data.shape:
+        return None
+    return f"{data.name!r} holds no element; OpenVINO's result then is not ONNX's"
 
 
-def nonempty_inputs(view: GraphView, node: Node) -> str | None:
-    """Refuse inputs that are known to hold no element: the value of an empty reduction is not ONNX's."""
-    empty = next((v for v in node.present_inputs() if v.shape is not None and 0 in v.shape), None)
-    return None if empty is None else f"{empty.name!r} holds no element; OpenVINO's result then is not ONNX's"
+def counted_axes(view: GraphView, node: Node) -> str | None:
+    """Refuse a list of axes of unknown length: OpenVINO needs the rank of the result."""
+    axes = node.input(1)
+    if axes is None or constant_of(view, axes) is not None:
+        return None
+    if axes.shape is not None and all(isinstance(size, int) for size in axes.shape):
+        return None
+    return f"the number of axes in {axes.name!r} is not known before a run; OpenVINO needs the rank of the result"
 
 
 def comparable_integers(view: GraphView, node: Node) -> str | None:
     """Refuse comparisons of wide integers, which OpenVINO makes in float32, unless one side is a small constant."""
-    if all(dtype_of(value) not in (DataType.INT32, DataType.INT64) for value in node.present_inputs()):
+    if all(dtype_of(value) not in WIDE for value in node.present_inputs()):
         return None
-    if any(_is_small(view, value) for value in node.present_inputs()):
+    if fits_int32(view, node) is None and any(
+        _lies_within(interval(view, value), SMALL_LIMITS) for value in node.present_inputs()
+    ):
         return None
-    return "OpenVINO compares int32 and int64 as float32; neither side is a constant below 2**24"
-
-
-def _is_small(view: GraphView, value: Value) -> bool:
-    constant = view.constant(value)
-    if constant is not None and constant.dtype in (DataType.INT32, DataType.INT64) and constant.nbytes <= 1 << 16:
-        array = constant.array()
-        return bool(array.size == 0 or np.abs(array.astype(np.float64)).max() <= EXACT_IN_FLOAT32)
-    return False
+    return "OpenVINO compares int32 and int64 as float32; neither side is known to stay below 2**24"

@@ -8,12 +8,17 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     comparable_integers,
+    constant_of,
     dtype_of,
+    fits_float32,
+    fits_int32,
     without_attributes,
 )
-from ort_ep_openvino.lowering.rule import BOOL, BYTES, FLOATS, INDICES, MOVED, Rule
+from ort_ep_openvino.lowering.outside import WIDE
+from ort_ep_openvino.lowering.rule import BOOL, BYTES, FLOATS, INDICES, MOVED, SHORTS, Rule
 
 INT32 = frozenset({DataType.INT32})
+BOOLEAN_MASK = 10  # before opset 10 the mask of Dropout had the type of the data
 NUMPY_BROADCAST = 7  # before opset 7 broadcasting was asked for by an attribute
 
 _FUNCTIONS = (
@@ -29,10 +34,8 @@ _LOGIC = ("And", "Not", "Or", "Xor")
 
 def _exact_conversion(view: GraphView, node: Node) -> str | None:
     source, target = dtype_of(node.input(0)), dtype_of(node.output)
-    if source in FLOATS and target not in FLOATS:
-        return (
-            f"OpenVINO does not convert {source.text} to {target.text if target else '?'} as numbers out of range ask"
-        )
+    if source in FLOATS and target is DataType.INT64:
+        return "OpenVINO converts to int64 by int32; numbers from 2**31 on would be wrong"
     return None
 
 
@@ -43,40 +46,60 @@ def _not_of_a_quotient(view: GraphView, node: Node) -> str | None:
     return "OpenVINO divides with an error in the last place, which rounding makes a whole step"
 
 
+def _not_training(view: GraphView, node: Node) -> str | None:
+    training = node.input(2)
+    constant = constant_of(view, training)
+    if training is None or (constant is not None and not constant.array().any()):
+        return None
+    return "OpenVINO drops nothing out: that is for training"
+
+
 def _same_types(view: GraphView, node: Node) -> str | None:
     left, right = dtype_of(node.input(0)), dtype_of(node.input(1))
-    return None if left == right else "OpenVINO computes a power of two element types in the wrong one"
+    if left is right or (left is DataType.FLOAT and right in WIDE):
+        return None
+    return "OpenVINO computes a power of two element types in the wrong one"
 
 
 ELEMENTWISE: Mapping[str, Rule] = {
     **{name: Rule(FLOATS) for name in _FUNCTIONS},
-    **{name: Rule(FLOATS | INT32) for name in _EXACT_INTEGERS},
-    **{name: Rule(FLOATS | INT32, oldest=NUMPY_BROADCAST) for name in _WRAPPING},
+    **{name: Rule(FLOATS | INDICES, conditions=(fits_int32,)) for name in _EXACT_INTEGERS},
+    **{
+        name: Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,), oldest=NUMPY_BROADCAST)
+        for name in _WRAPPING
+    },
     "Round": Rule(FLOATS, conditions=(_not_of_a_quotient,)),
-    "Div": Rule(FLOATS | BYTES, oldest=NUMPY_BROADCAST),
-    "Pow": Rule(FLOATS, conditions=(_same_types,), oldest=NUMPY_BROADCAST),
-    "Mod": Rule(FLOATS | BYTES),
-    "Max": Rule(FLOATS | BYTES | INT32),
-    "Min": Rule(FLOATS | BYTES | INT32),
+    "Div": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_float32,), oldest=NUMPY_BROADCAST),
+    "Pow": Rule(FLOATS, ports={1: FLOATS | WIDE}, conditions=(_same_types, fits_float32), oldest=NUMPY_BROADCAST),
+    "Mod": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_float32,)),
+    "Max": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
+    "Min": Rule(FLOATS | BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "Mean": Rule(FLOATS),
     "Sum": Rule(FLOATS),
-    "Clip": Rule(FLOATS),
+    "Clip": Rule(FLOATS | BYTES),
     "IsNaN": Rule(FLOATS, results={0: BOOL}),
     "IsInf": Rule(FLOATS, results={0: BOOL}),
     **{name: Rule(BOOL, oldest=NUMPY_BROADCAST) for name in _LOGIC if name != "Not"},
     "Not": Rule(BOOL),
     **{
-        name: Rule(MOVED, results={0: BOOL}, conditions=(comparable_integers,), oldest=NUMPY_BROADCAST)
+        name: Rule(MOVED | SHORTS | WIDE, results={0: BOOL}, conditions=(comparable_integers,), oldest=NUMPY_BROADCAST)
         for name in _COMPARISONS
     },
-    "BitwiseAnd": Rule(BYTES | INT32),
-    "BitwiseOr": Rule(BYTES | INT32),
-    "BitwiseXor": Rule(BYTES | INT32),
+    "BitwiseAnd": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
+    "BitwiseOr": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
+    "BitwiseXor": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "BitwiseNot": Rule(BYTES | INT32),
     "BitShift": Rule(frozenset({DataType.UINT8})),
     "Where": Rule(MOVED, ports={0: BOOL}),
     "Cast": Rule(MOVED, conditions=(_exact_conversion, without_attributes(saturate=1))),
+    "CastLike": Rule(
+        MOVED,
+        ports={1: frozenset(DataType)},
+        conditions=(_exact_conversion, without_attributes(saturate=1)),
+    ),
+    "Constant": Rule(MOVED),
     "Identity": Rule(MOVED),
-    "CumSum": Rule(FLOATS, ports={1: INDICES}),
+    "Dropout": Rule(FLOATS, ports={2: BOOL}, results={1: BOOL}, conditions=(_not_training,), oldest=BOOLEAN_MASK),
+    "CumSum": Rule(FLOATS | INT32, ports={1: INDICES}),
 }
 """Rules by operator."""

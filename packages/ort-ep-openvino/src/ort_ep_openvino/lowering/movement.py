@@ -8,7 +8,11 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     constant_inputs,
-    nonempty_inputs,
+    constant_of,
+    dtype_of,
+    fits_float32,
+    is_static,
+    nonempty_data,
     only_attributes,
     without_attributes,
 )
@@ -20,9 +24,21 @@ TILES_OF_LOW_RANK = 3  # of rank 4 and more, with repeats from outside, OpenVINO
 
 def _known_tiles(view: GraphView, node: Node) -> str | None:
     data = node.input(0)
-    if view.constant(node.input(1)) is not None or (data is not None and (data.rank or 9) <= TILES_OF_LOW_RANK):
+    if constant_of(view, node.input(1)) is not None or (data is not None and (data.rank or 9) <= TILES_OF_LOW_RANK):
         return None
     return "OpenVINO leaves parts of a tile of rank 4 unwritten when its repeats are no constant"
+
+
+def _known_axes(view: GraphView, node: Node) -> str | None:
+    if is_static(node.output):  # the axes then say nothing new: it is lowered to Reshape
+        return None
+    return constant_inputs(1)(view, node)
+
+
+def _reduced_floats(view: GraphView, node: Node) -> str | None:
+    if node.string_attribute("reduction", "none") == "none" or dtype_of(node.output) in FLOATS:
+        return None
+    return "a reduction of scattered integers is not known to be right"
 
 
 def _known_k(view: GraphView, node: Node) -> str | None:
@@ -33,25 +49,21 @@ MOVEMENT: Mapping[str, Rule] = {
     "Reshape": Rule(MOVED, ports={1: INDICES}, oldest=5),
     "Flatten": Rule(MOVED),
     "Transpose": Rule(MOVED),
-    "Squeeze": Rule(MOVED, ports={1: INDICES}, conditions=(constant_inputs(1),)),
-    "Unsqueeze": Rule(MOVED, ports={1: INDICES}, conditions=(constant_inputs(1),)),
+    "Squeeze": Rule(MOVED, ports={1: INDICES}, conditions=(_known_axes,)),
+    "Unsqueeze": Rule(MOVED, ports={1: INDICES}, conditions=(_known_axes,)),
     "Concat": Rule(MOVED, oldest=4),
     "Split": Rule(MOVED, ports={1: INDICES}),
     "Slice": Rule(MOVED, ports=dict.fromkeys(range(1, 5), INDICES)),
     "Expand": Rule(MOVED, ports={1: INDICES}),
     "Tile": Rule(MOVED, ports={1: INDICES}, conditions=(_known_tiles,), oldest=6),
     "Pad": Rule(
-        FLOATS,
+        FLOATS | {DataType.INT32},
         ports={1: INDICES, 3: INDICES},
         conditions=(only_attributes(mode=("constant", "reflect", "edge")),),
         oldest=2,
     ),
-    "Gather": Rule(MOVED, ports={1: INDICES}),
     "GatherElements": Rule(MOVED, ports={1: INDICES}),
-    "GatherND": Rule(MOVED, ports={1: INDICES}),
-    "Scatter": Rule(MOVED, ports={1: INDICES}),
-    "ScatterElements": Rule(MOVED, ports={1: INDICES}),
-    "ScatterND": Rule(MOVED, ports={1: INDICES}, conditions=(without_attributes(reduction="none"),)),
+    "ScatterND": Rule(MOVED, ports={1: INDICES}, conditions=(_reduced_floats,)),
     "Compress": Rule(MOVED, ports={1: BOOL}),
     "DepthToSpace": Rule(FLOATS),
     "SpaceToDepth": Rule(FLOATS, conditions=(without_attributes(mode="DCR"),)),
@@ -64,11 +76,11 @@ MOVEMENT: Mapping[str, Rule] = {
     "ConstantOfShape": Rule(MOVED, ports={0: INT64}),
     "EyeLike": Rule(MOVED),
     "NonZero": Rule(MOVED, results={0: INT64}),
-    "OneHot": Rule(MOVED, ports={0: INDICES, 1: INDICES}),
-    "Range": Rule(FLOATS),
+    "OneHot": Rule(MOVED, ports={0: FLOATS | INDICES, 1: FLOATS | INDICES}),
+    "Range": Rule(FLOATS | INDICES, conditions=(fits_float32,)),
     "TopK": Rule(FLOATS, ports={1: INDICES}, results={1: INT64}, conditions=(_known_k,)),
     "Unique": Rule(FLOATS, results=dict.fromkeys(range(1, 4), INT64)),
-    "ArgMax": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_inputs,)),
-    "ArgMin": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_inputs,)),
+    "ArgMax": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_data,)),
+    "ArgMin": Rule(FLOATS, results={0: INT64}, conditions=(nonempty_data,)),
 }
 """Rules by operator."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_core.plugin import CompileRequest, GraphView
 from ort_core.plugin.ir import DataType, Model, Node, border_of
+from ort_ep_openvino.lowering.legalisation import legalise
 
 INLINE_NBYTES = 4096  # smaller constants stay in the model: shapes and axes must be there when the frontend reads it
 _SHARED = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.INT8, DataType.UINT8})
@@ -21,19 +22,23 @@ class Program:
     Attributes:
         content: the model.
         weights: the arrays of the inputs that are weights, by name.
+        inputs: the names of the claim's inputs.
     """
 
     content: bytes
     weights: Mapping[str, np.ndarray]
+    inputs: tuple[str, ...]
 
 
 def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
     """Return the program of some nodes of a graph."""
     nodes = tuple(nodes)
-    constants = {v.name: c for v in border_of(nodes).constants if (c := view.constant(v)) is not None}
+    border = border_of(nodes)
+    constants = {v.name: c for v in border.constants if (c := view.constant(v)) is not None}
     shared = {n: c for n, c in constants.items() if c.dtype in _SHARED and c.nbytes >= INLINE_NBYTES}
-    content = view.to_onnx(nodes, weights="inputs", weight_names=frozenset(shared))
-    return Program(content, {name: np.ascontiguousarray(constant.array()) for name, constant in shared.items()})
+    content = view.to_onnx(nodes, weights="inputs", weight_names=frozenset(shared), legalise=legalise)
+    weights = {name: np.ascontiguousarray(constant.array()) for name, constant in shared.items()}
+    return Program(content, weights, tuple(value.name for value in border.inputs))
 
 
 def program_of_request(request: CompileRequest) -> Program:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ort_core.plugin.ir import DataType
-from ort_ep_openvino.lowering.rule import BYTES, FLOATS, Rule
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import DataType, Node
+from ort_ep_openvino.lowering.conditions import constant_of
+from ort_ep_openvino.lowering.rule import BYTES, FLOATS, SHORTS, Rule
 
-_ACCUMULATED = BYTES | {DataType.INT32}
+_ACCUMULATED = BYTES | SHORTS | {DataType.INT32}
 _SCALES = dict.fromkeys((1, 4, 6), FLOATS)
 
+
+def _given_scale(view: GraphView, node: Node) -> str | None:
+    scale = node.input(1)
+    if scale is None or scale.producer is None or constant_of(view, scale) is not None:
+        return None
+    return "OpenVINO multiplies by the reciprocal of a computed scale, and rounds some values to the neighbour"
+
+
 QUANTIZATION: Mapping[str, Rule] = {
-    "QuantizeLinear": Rule(BYTES, ports={0: FLOATS, 1: FLOATS}),
+    "QuantizeLinear": Rule(BYTES, ports={0: FLOATS, 1: FLOATS}, conditions=(_given_scale,)),
     "DequantizeLinear": Rule(_ACCUMULATED, ports={1: FLOATS}, results={0: FLOATS}),
     "QLinearMatMul": Rule(BYTES, ports=_SCALES),
     "QLinearConv": Rule(BYTES, ports={**_SCALES, 8: frozenset({DataType.INT32})}),

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ort_ep_openvino.lowering.conditions import constant_inputs, nonempty_inputs
-from ort_ep_openvino.lowering.rule import FLOATS, INDICES, Rule
+from ort_ep_openvino.lowering.conditions import counted_axes, nonempty_data
+from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, Rule
 
 _REDUCTIONS = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare",
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
 
 REDUCTIONS: Mapping[str, Rule] = {
+    **{name: Rule(FLOATS, ports={1: INDICES}, conditions=(counted_axes,)) for name in _REDUCTIONS},
     **{
-        name: Rule(FLOATS, ports={1: INDICES}, conditions=(constant_inputs(1), nonempty_inputs)) for name in _REDUCTIONS
+        name: Rule(FLOATS | BOOL, ports={1: INDICES}, conditions=(counted_axes,)) for name in ("ReduceMax", "ReduceMin")
     },
+    "ReduceMean": Rule(FLOATS, ports={1: INDICES}, conditions=(counted_axes, nonempty_data)),
     "Softmax": Rule(FLOATS),
     "LogSoftmax": Rule(FLOATS),
     "Hardmax": Rule(FLOATS),

@@ -19,6 +19,7 @@ Condition = Callable[[GraphView, Node], "str | None"]
 FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
 BOOL = frozenset({DataType.BOOL})
 BYTES = frozenset({DataType.INT8, DataType.UINT8})
+SHORTS = frozenset({DataType.INT16, DataType.UINT16})
 INDICES = frozenset({DataType.INT32, DataType.INT64})
 MOVED = FLOATS | BOOL | BYTES | INDICES
 """What crosses the border to OpenVINO unchanged: int64 too, while its values fit int32 (``Narrowing``)."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node
 from ort_ep_openvino.lowering.elementwise import ELEMENTWISE
+from ort_ep_openvino.lowering.indexing import INDEXING
 from ort_ep_openvino.lowering.movement import MOVEMENT
 from ort_ep_openvino.lowering.quantization import QUANTIZATION
 from ort_ep_openvino.lowering.reductions import REDUCTIONS
@@ -14,16 +15,14 @@ from ort_ep_openvino.lowering.rule import Rule
 from ort_ep_openvino.lowering.sequences import SEQUENCES
 from ort_ep_openvino.lowering.windows import WINDOWS
 
-RULES: Mapping[str, Rule] = {**ELEMENTWISE, **MOVEMENT, **REDUCTIONS, **WINDOWS, **SEQUENCES, **QUANTIZATION}
+RULES: Mapping[str, Rule] = {
+    **ELEMENTWISE, **MOVEMENT, **INDEXING, **REDUCTIONS, **WINDOWS, **SEQUENCES, **QUANTIZATION
+}  # fmt: skip
 """Rules by operator of ``ai.onnx``."""
 
 _WHY_NOT = {
-    "CastLike": "OpenVINO's processors do not run ConvertLike",
-    "Constant": "a constant alone is nothing to compute; the optimizer makes it an initializer of its reader",
     "Bernoulli": "OpenVINO's random numbers are not those of a seed",
-    "Dropout": "a dropout passes its input on; OpenVINO merges the two",
     "If": "its branches are placed on their own",
-    "NonMaxSuppression": "OpenVINO drops boxes whose overlap is the threshold itself",
     "Loop": "its body is placed on its own",
     "Scan": "its body is placed on its own",
     "DFT": "OpenVINO's frontend loses the axis of DFT",

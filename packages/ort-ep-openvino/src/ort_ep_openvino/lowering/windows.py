@@ -45,6 +45,7 @@ WINDOWS: Mapping[str, Rule] = {
     "GridSample": Rule(FLOATS),
     "AffineGrid": Rule(FLOATS, ports={1: INDICES}),
     "RoiAlign": Rule(FLOATS, ports={2: INDICES}, conditions=(without_attributes(mode="avg"),)),
+    "NonMaxSuppression": Rule(FLOATS, ports={2: INT64}, results={0: INT64}, oldest=10),
     "HannWindow": Rule(FLOATS, ports={0: INDICES}),
     "HammingWindow": Rule(FLOATS, ports={0: INDICES}),
     "BlackmanWindow": Rule(FLOATS, ports={0: INDICES}),

@@ -49,6 +49,17 @@ def optimize(
     check: Annotated[
         bool, typer.Option("--check", help="Evaluate the model before and after each pass, and compare.")
     ] = False,
+    allow: Annotated[
+        float,
+        typer.Option(
+            "--allow",
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="With --check: let outputs be off by this share of their largest value, too; many layers multiply "
+            "what a pass rounds otherwise.",
+        ),
+    ] = 0.0,
     external_data: Annotated[
         str | None,
         typer.Option("--external-data", metavar="FILE", help="Keep large weights in this file beside the output."),
@@ -80,7 +91,7 @@ def optimize(
     with working(f"Optimising {model.name}"):
         loaded = load_model(model)
         request = InputRequest(inputs, shape, dim, seed)
-        equivalence = _equivalence(loaded, request, environment) if check else None
+        equivalence = _equivalence(loaded, request, environment, allow) if check else None
         report = optimize_model(loaded, pipelines, equivalence, environment)
         written = None if output is None else _write(loaded, model, output, external_data)
     data = {"model": str(model), "level": level.value, "checked": check, **report.as_dict(), "output": written}
@@ -94,6 +105,7 @@ def _equivalence(
     model: Model,
     request: Any,  # Any: an InputRequest, imported late
     environment: Environment,
+    share_of_largest: float,
 ) -> EquivalenceCheck:
     from ort_core.cli.evaluation import evaluate_by_reference
     from ort_core.cli.feeds import run_with_feeds
@@ -106,6 +118,7 @@ def _equivalence(
         lambda changed, _: evaluate_by_reference(changed, feeds.values, None, environment),
         limits.relative,
         limits.absolute,
+        share_of_largest=share_of_largest,
     )
 
 

@@ -31,7 +31,8 @@ CACHED_INPUT_NBYTES = 1 << 20  # beyond that, this much input is run through all
 NEAR_WEIGHTS_NBYTES = 1 << 15  # weights up to this stay in the first-level cache and need no prefetch
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop, about a memory latency
 UNROLLED_OPERATIONS = 12  # longer expressions run in a loop over the pixels of a tile
-SEGMENT_TILES = 4  # tiles of one row that are one piece of work: enough to reuse a panel, few enough to balance
+SEGMENT_TILES = 4  # tiles of one row that are one piece of work: enough to reuse a panel
+BALANCED_UNITS = 8  # pieces for each thread, below which a tile is a piece: threads end more nearly together
 
 
 def convolution_kernel(name: str, spec: Convolution, target: Target) -> list[Emitter]:
@@ -60,19 +61,30 @@ class _Generator:
         args = emitter.parameter("args")
         batch, height, width = (emitter.argument(args, i) for i in (ARGUMENTS.batch, ARGUMENTS.height, ARGUMENTS.width))
         strips = ceil_divide(emitter, height, self.tiling.rows)
-        segments = ceil_divide(emitter, width, self._segment)
-        places = emitter.mul(emitter.mul(batch, strips), segments)
+        lines = emitter.mul(batch, strips)
         columns = self.cut.count * self.spec.groups
+        segment_pixels = self._segment_pixels(emitter, emitter.mul(lines, columns), width)
+        segments = emitter.udiv(emitter.sub(emitter.add(width, segment_pixels), 1), segment_pixels)
+        places = emitter.mul(lines, segments)
         with share_of(emitter, emitter.mul(places, columns)) as unit:
-            place, column, inner, block = self._place_and_column(emitter, unit, places, columns)
+            place, column, inner, block = self._place_and_column(emitter, unit, places, columns, segment_pixels)
             strip_index, segment = divide(emitter, place, segments)
             image, strip = divide(emitter, strip_index, strips)
             first_row = emitter.mul(strip, self.tiling.rows)
-            self._unit(emitter, image, first_row, segment, column, height, width, (inner, block))
+            first = emitter.mul(segment, segment_pixels)
+            end = emitter.minimum(emitter.add(first, segment_pixels), width)
+            self._unit(emitter, image, first_row, column, height, (first, end), (inner, block))
         return emitter
 
+    def _segment_pixels(self, emitter: Emitter, lines: Operand, width: Operand) -> Operand:
+        """Return how many pixels of a row are one piece of work: some tiles, or one where pieces would be few."""
+        tile = self.tiling.widths[0]
+        units = emitter.mul(lines, ceil_divide(emitter, width, tile * SEGMENT_TILES))
+        few = emitter.compare("slt", units, emitter.mul(emitter.parameter("nt"), BALANCED_UNITS))
+        return emitter.select(few, integer(tile), integer(tile * SEGMENT_TILES))
+
     def _place_and_column(
-        self, emitter: Emitter, unit: Operand, places: Operand, columns: int
+        self, emitter: Emitter, unit: Operand, places: Operand, columns: int, segment_pixels: Operand
     ) -> tuple[Operand, Operand, Operand, Operand]:
         """Order units so that what is used again is still in the cache: places of a block, panels, blocks.
 
@@ -80,37 +92,33 @@ class _Generator:
         """
         if columns == 1:
             return unit, integer(0), integer(0), integer(1)
-        block = self._places_per_block(emitter, places)
+        block = self._places_per_block(emitter, places, segment_pixels)
         index, within = divide(emitter, unit, emitter.mul(block, columns))
         first = emitter.mul(index, block)
         size = emitter.minimum(emitter.sub(places, first), block)
         column, inner = divide(emitter, within, size)
         return emitter.add(first, inner), column, inner, size
 
-    @property
-    def _segment(self) -> int:
-        return self.tiling.widths[0] * SEGMENT_TILES
-
-    def _places_per_block(self, emitter: Emitter, places: Operand) -> Operand:
+    def _places_per_block(self, emitter: Emitter, places: Operand, segment_pixels: Operand) -> Operand:
         """Return 1 where every thread had better read all weights, else how many places share one reading of them."""
         spec = self.spec
-        pixels = min(spec.expected_width or self._segment, self._segment) * spec.strides[1]
-        place_nbytes = pixels * self.tiling.rows * spec.strides[0] * spec.in_channels * 4
+        pixel_nbytes = spec.strides[1] * self.tiling.rows * spec.strides[0] * spec.in_channels * 4
+        width = emitter.argument(emitter.parameter("args"), ARGUMENTS.width)
+        place_nbytes = emitter.mul(emitter.minimum(segment_pixels, width), pixel_nbytes)
         weights_nbytes = spec.depth * spec.out_channels * 4
-        several = integer(max(1, CACHED_INPUT_NBYTES // place_nbytes))
+        several = emitter.maximum(emitter.udiv(integer(CACHED_INPUT_NBYTES), emitter.maximum(place_nbytes, 1)), 1)
         if weights_nbytes > CACHED_WEIGHTS_NBYTES:
             return several
         is_smaller = emitter.compare("sle", integer(weights_nbytes), emitter.mul(places, place_nbytes))
         return emitter.select(is_smaller, integer(1), several)
 
     def _unit(
-        self, emitter: Emitter, image: Operand, row: Operand, segment: Operand, column: Operand, height: Operand,
-        width: Operand, order: tuple[Operand, Operand],
+        self, emitter: Emitter, image: Operand, row: Operand, column: Operand, height: Operand,
+        pixels: tuple[Operand, Operand], order: tuple[Operand, Operand],
     ) -> None:  # fmt: skip
-        first = emitter.mul(segment, self._segment)
-        end = emitter.minimum(emitter.add(first, self._segment), width)
+        first, end = pixels
         inner, block = order
-        tiles = ceil_divide(emitter, emitter.minimum(width, integer(self._segment)), self.tiling.widths[0])
+        tiles = ceil_divide(emitter, emitter.sub(end, first), self.tiling.widths[0])
         panel_nbytes = 4 * self.cut.channels
         ahead_step = emitter.maximum(emitter.udiv(integer(panel_nbytes), emitter.mul(tiles, block)), 1)
         ahead = (emitter.mul(inner, tiles), ahead_step)

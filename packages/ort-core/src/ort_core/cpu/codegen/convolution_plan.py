@@ -138,7 +138,7 @@ def tile_widths(width: int | None, pixels: int) -> tuple[int, ...]:
         return _falling(pixels, pixels // 2, pixels // 4, 1)
     if width < pixels:
         return _falling(width, 1)
-    main = min(range(pixels, pixels // 2, -1), key=lambda size: (-(-width // size), -size))
+    main = -(-width // -(-width // pixels))  # even pieces: threads share them more evenly
     return _falling(main, width % main, 1)
 
 
@@ -197,22 +197,21 @@ def weights_count(spec: Convolution, target: Target) -> int:
     return spec.groups * spec.depth * panels(spec, target).stored_channels
 
 
-def pack_weights(spec: Convolution, weights: np.ndarray, target: Target) -> np.ndarray:
+def pack_weights(spec: Convolution, weights: np.ndarray, target: Target, out: np.ndarray | None = None) -> np.ndarray:
     """Return the weights ``[out][in / groups][kernel height][kernel width]`` in the order the kernel reads them.
 
-    That is ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0.
+    That is ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0. They
+    are written to ``out``, a vector of ``weights_count`` elements, or to new memory.
     """
     cut = panels(spec, target)
-    outputs = spec.group_outputs
-    by_depth = np.ascontiguousarray(weights, np.float32).reshape(spec.groups, outputs, spec.group_inputs, *spec.kernel)
-    by_depth = by_depth.transpose(0, 3, 4, 2, 1).reshape(spec.groups, spec.depth, outputs)
-    padded = np.zeros((spec.groups, spec.depth, cut.stored_channels), np.float32)
-    padded[:, :, :outputs] = by_depth
-    sizes = [cut.channels] * cut.full + ([cut.stored_channels - cut.full * cut.channels] if cut.last else [])
-    starts = np.cumsum([0, *sizes])
-    parts = [
-        padded[group, :, start : start + size].ravel()
-        for group in range(spec.groups)
-        for start, size in zip(starts[:-1], sizes, strict=True)
-    ]
-    return np.concatenate(parts)
+    outputs, inputs, window = spec.group_outputs, spec.group_inputs, tuple(spec.kernel)
+    grouped = np.asarray(weights).reshape(spec.groups, outputs, inputs, *window)
+    packed = np.empty(weights_count(spec, target), np.float32) if out is None else out
+    stored = packed.reshape(spec.groups, -1)
+    for start in range(0, cut.stored_channels, cut.channels):
+        stop = min(start + cut.channels, cut.stored_channels)
+        panel = stored[:, start * spec.depth : stop * spec.depth].reshape(spec.groups, *window, inputs, stop - start)
+        present = grouped[:, start:stop].transpose(0, 3, 4, 2, 1)
+        panel[..., : present.shape[-1]] = present
+        panel[..., present.shape[-1] :] = 0
+    return packed

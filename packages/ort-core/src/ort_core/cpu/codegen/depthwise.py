@@ -92,7 +92,7 @@ class _Generator:
     def __init__(self, name: str, spec: Convolution, target: Target) -> None:
         self.name, self.spec, self.lanes = name, spec, target.lanes
         self.vectors = channel_vectors(spec.out_channels, target.lanes)
-        self.widths = tile_widths(spec.expected_width, max(4, target.vector_registers // 4))
+        self.widths = tile_widths(spec.expected_width, target.vector_registers // 2 - 2)
         self.operands = spec.epilogue.operands if spec.epilogue else ()
         self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
 

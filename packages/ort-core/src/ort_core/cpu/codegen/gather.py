@@ -6,14 +6,14 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
 
 
-def gather_kernel(index_bits: int) -> tuple[str, Emitter]:
+def gather_kernel(index_bits: int, *, wraps: bool = True) -> tuple[str, Emitter]:
     """Return the kernel ``out[o, i, :] = table[o, index[i], :]``.
 
     The argument table: out, table, index, error (pointers), the outer count, the number of indices, the size of the
-    gathered axis, and the bytes of one row. Indices are of ``index_bits`` bits, negative ones count from the end. An
-    index out of bounds sets ``error`` and copies nothing.
+    gathered axis, and the bytes of one row. Indices are of ``index_bits`` bits, negative ones count from the end (or,
+    without ``wraps``, are out of bounds). An index out of bounds sets ``error`` and copies nothing.
     """
-    name = f"gather_{index_bits}"
+    name = f"gather_{index_bits}" if wraps else f"gather_{index_bits}_from_start"
     emitter = Emitter(name, KERNEL_PARAMETERS)
     args = emitter.parameter("args")
     out, table, indices, error = (emitter.argument(args, i, "ptr") for i in range(4))
@@ -22,8 +22,9 @@ def gather_kernel(index_bits: int) -> tuple[str, Emitter]:
     with emitter.loop(first, last, unroll=False, hint="task") as task:
         block, which = emitter.udiv(task, count), emitter.urem(task, count)
         index = _index(emitter, indices, which, index_bits)
-        negative = emitter.compare("slt", index, 0)
-        index = emitter.select(negative, emitter.add(index, size), index)
+        if wraps:
+            negative = emitter.compare("slt", index, 0)
+            index = emitter.select(negative, emitter.add(index, size), index)
         inside = emitter.compare("ult", index, size)  # unsigned: a negative index is huge
         with emitter.either(inside) as branch:
             source = emitter.mul(emitter.add(emitter.mul(block, size), index), row)

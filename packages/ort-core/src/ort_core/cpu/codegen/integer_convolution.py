@@ -7,11 +7,11 @@ which takes zero points off, scales, and may end in bytes again; see ``integer_c
 from __future__ import annotations
 
 from ort_core.cpu.codegen.channels_last import ceil_divide, divide, kernel_emitter, share_of
+from ort_core.cpu.codegen.convolution_plan import Tiling
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.integer_convolution_plan import (
     ARGUMENTS,
     IntegerConvolution,
-    IntegerTiling,
     panels_of,
     tiling,
 )
@@ -31,7 +31,7 @@ def integer_convolution_kernel(
     spec: IntegerConvolution,
     target: Target,
     tile: type[IntegerTile] | None = None,
-    cut: IntegerTiling | None = None,
+    cut: Tiling | None = None,
 ) -> list[Emitter]:
     """Return the functions of a convolution; ``name`` is the kernel, the others are its tiles.
 
@@ -48,7 +48,7 @@ def integer_convolution_kernel(
 
 class _Generator:
     def __init__(
-        self, name: str, spec: IntegerConvolution, target: Target, tile: type[IntegerTile], cut: IntegerTiling
+        self, name: str, spec: IntegerConvolution, target: Target, tile: type[IntegerTile], cut: Tiling
     ) -> None:
         self.name, self.spec, self.target, self.tile = name, spec, target, tile
         self.cut, self.tiling = panels_of(spec, cut.vectors * target.lanes), cut

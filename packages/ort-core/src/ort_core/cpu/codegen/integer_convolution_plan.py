@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.cpu.codegen.convolution_plan import Tiling, tile_widths
 from ort_core.cpu.codegen.integer_dot import WORD, register_tile
 from ort_core.cpu.codegen.jit import Target
 from ort_core.plugin.ir import DataType
@@ -147,16 +148,7 @@ def is_depthwise(in_channels: int, out_channels: int, groups: int, kernel: tuple
     return groups == in_channels == out_channels and groups > 1 and kernel[0] * kernel[1] <= 256
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerTiling:
-    """How outputs are cut: ``rows`` and falling ``widths`` (ending in 1) of tiles, ``vectors`` of a panel."""
-
-    rows: int
-    widths: tuple[int, ...]
-    vectors: int
-
-
-def tiling(spec: IntegerConvolution, target: Target) -> IntegerTiling:
+def tiling(spec: IntegerConvolution, target: Target) -> Tiling:
     """Choose tiles that fill the registers and cover the expected width in few pieces."""
     vectors, pixels = register_tile(target)
     vectors = min(vectors, -(-spec.panel_outputs // target.lanes))
@@ -166,14 +158,7 @@ def tiling(spec: IntegerConvolution, target: Target) -> IntegerTiling:
     elif vectors == 1:
         pixels += pixels // 2
     rows = 1 if spec.is_depthwise else max(1, pixels // width) if width else 1
-    if width is None:
-        sizes = [pixels, pixels // 2, pixels // 4, 1]
-    elif width < pixels:
-        sizes = [width, 1]
-    else:
-        main = min(range(pixels, pixels // 2, -1), key=lambda size: (-(-width // size), -size))
-        sizes = [main, width % main, 1]
-    return IntegerTiling(rows, tuple(sorted({size for size in sizes if size > 0}, reverse=True)), vectors)
+    return Tiling(rows, tile_widths(width, pixels), vectors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,7 @@ def digest(text: str, target: Target) -> bytes:
 
 
 def _loaded(object_code: bytes, target: Target) -> CompiledModule:
+    # An engine for each object: of several in one, MCJIT finds constants by the offset table of the first (x86-64).
     module = llvm.parse_assembly("")
     module.triple = target.triple
     engine = llvm.create_mcjit_compiler(module, _machine(target))

@@ -40,7 +40,8 @@ class TransposeArguments:
 class PadArguments:
     """Positions in the argument table: sizes of the source in pixels, borders in pixels, strides in elements.
 
-    ``target`` is the first number of the whole target, border included.
+    ``target`` is the first number of the whole target, border included. ``source_channel`` is read for channels-first
+    sources only.
     """
 
     source: int = 0
@@ -56,6 +57,7 @@ class PadArguments:
     bottom: int = 10
     left: int = 11
     right: int = 12
+    source_channel: int = 13
 
 
 TRANSPOSE_ARGUMENTS = TransposeArguments()
@@ -203,16 +205,27 @@ def joined_vectors(emitter: Emitter, vectors: Sequence[Operand]) -> Operand:
 
 def pad_kernel(name: str, channels: int, *, value: float = 0.0) -> list[Emitter]:
     """Return a kernel that copies channels-last images into larger ones and fills the border with a value."""
-    return _bordered(name, channels, value, is_copy=True)
+    return _bordered(name, channels, value, _copy_function(f"{name}.copy", channels))
+
+
+def padded_channels_last_kernel(name: str, channels: int, target: Target) -> list[Emitter]:
+    """Return a kernel that copies channels-first images into larger, channels-last ones and fills the border with 0.
+
+    Rows of the source are contiguous and at least a vector long.
+    """
+    return _bordered(name, channels, 0.0, _transpose_row_function(f"{name}.copy", channels, target), has_planes=True)
 
 
 def border_kernel(name: str, channels: int, *, value: float = 0.0) -> list[Emitter]:
     """Return a kernel that fills the border of images whose inner part other kernels write; it has no source."""
-    return _bordered(name, channels, value, is_copy=False)
+    return _bordered(name, channels, value, None)
 
 
-def _bordered(name: str, channels: int, value: float, *, is_copy: bool) -> list[Emitter]:
-    fill, copy = _fill_function(f"{name}.fill", value), _copy_function(f"{name}.copy")
+def _bordered(
+    name: str, channels: int, value: float, copy: Emitter | None, *, has_planes: bool = False
+) -> list[Emitter]:
+    """Return a walk over rows; ``copy`` is given a row of the source, its place, its pixels, and the source's plane."""
+    fill = _fill_function(f"{name}.fill", value)
     emitter = kernel_emitter(name)
     args, at = emitter.parameter("args"), PAD_ARGUMENTS
     batch, height, width, top, bottom, left, right = (
@@ -231,7 +244,7 @@ def _bordered(name: str, channels: int, value: float, *, is_copy: bool) -> list[
         with emitter.either(emitter.compare("ult", source_row, height)) as branch:
             emitter.call_void(fill.name, line, before)
             middle = emitter.element(line, before)
-            if is_copy:
+            if copy is not None:
                 origin = position(
                     emitter,
                     emitter.argument(args, at.source, "ptr"),
@@ -240,11 +253,27 @@ def _bordered(name: str, channels: int, value: float, *, is_copy: bool) -> list[
                         (source_row, emitter.argument(args, at.source_row)),
                     ],
                 )
-                emitter.call_void(copy.name, origin, middle, inner)
+                plane = emitter.argument(args, at.source_channel) if has_planes else integer(0)
+                emitter.call_void(copy.name, origin, middle, width, plane)
             emitter.call_void(fill.name, emitter.element(middle, inner), after)
             with branch.otherwise():
                 emitter.call_void(fill.name, line, emitter.add(emitter.add(before, inner), after))
-    return [fill, copy, emitter] if is_copy else [fill, emitter]
+    return [fill, *([] if copy is None else [copy]), emitter]
+
+
+_COPY = [("ptr noalias readonly", "x"), ("ptr noalias", "y"), ("i64", "pixels"), ("i64", "plane")]
+
+
+def _transpose_row_function(name: str, channels: int, target: Target) -> Emitter:
+    """Return the copy of a channels-first row to a channels-last one; the last square overlaps the one before it."""
+    emitter = Emitter(name, _COPY, linkage="internal")
+    x, y, pixels, plane = (emitter.parameter(n) for n in ("x", "y", "pixels", "plane"))
+    final = emitter.sub(pixels, target.lanes)
+    with emitter.loop(0, pixels, target.lanes, unroll=False, hint="pixel") as block:
+        pixel = emitter.minimum(block, final)
+        near, far = emitter.element(x, pixel), position(emitter, y, [(pixel, channels)])
+        _squares(emitter, channels, channels, target.lanes, near, far, plane, is_to_last=True)
+    return emitter
 
 
 def _fill_function(name: str, value: float) -> Emitter:
@@ -254,10 +283,9 @@ def _fill_function(name: str, value: float) -> Emitter:
     return emitter
 
 
-def _copy_function(name: str) -> Emitter:
-    parameters = [("ptr noalias readonly", "x"), ("ptr noalias", "y"), ("i64", "count")]
-    emitter = Emitter(name, parameters, linkage="internal")
-    with emitter.loop(0, emitter.parameter("count")) as i:
+def _copy_function(name: str, channels: int) -> Emitter:
+    emitter = Emitter(name, _COPY, linkage="internal")
+    with emitter.loop(0, emitter.mul(emitter.parameter("pixels"), channels)) as i:
         emitter.store(
             emitter.load("float", emitter.element(emitter.parameter("x"), i)),
             emitter.element(emitter.parameter("y"), i),

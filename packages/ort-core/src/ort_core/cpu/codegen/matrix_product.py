@@ -108,8 +108,8 @@ def product_functions(
 ) -> list[Emitter]:
     """Return the functions of ``product_text``; the last one is the kernel."""
     shape = tile_shape(target)
-    finish = _finish(f"{name}_finish", shape, epilogue)
-    return [finish, _Driver(name, shape, blocking, packed=packed, has_epilogue=epilogue is not None).emit()]
+    finish = finish_function(f"{name}_finish", shape, epilogue)
+    return [finish, ProductDriver(name, shape, blocking, packed=packed, has_epilogue=epilogue is not None).emit()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ _FINISH = [
 ]  # fmt: skip
 
 
-def _finish(name: str, shape: TileShape, epilogue: Epilogue | None) -> Emitter:
+def finish_function(name: str, shape: TileShape, epilogue: Epilogue | None) -> Emitter:
     """Emit the last step of a tile: sums, through the epilogue, to C; in whole vectors or with a masked tail."""
     emitter = Emitter(name, _FINISH, linkage="internal")
     columns = emitter.parameter("columns")
@@ -196,7 +196,7 @@ class _Ahead:
     each: Operand
 
 
-class _Driver:
+class ProductDriver:
     """Emits the kernel itself: the share of a thread, the blocks, and the calls of the tiles."""
 
     def __init__(self, name: str, shape: TileShape, blocking: Blocking, *, packed: bool, has_epilogue: bool) -> None:
@@ -213,6 +213,10 @@ class _Driver:
         }
         offset = self.emitter.mul(self.emitter.parameter("tid"), self.given["scratch_stride"])
         self.mine = self.emitter.element(self.given["scratch"], offset, "i8")
+        self._begin()
+
+    def _begin(self) -> None:
+        """Change what was given before anything is made of it."""
 
     def emit(self) -> Emitter:
         """Return the kernel."""
@@ -256,10 +260,7 @@ class _Driver:
         e, given = self.emitter, self.given
         blocks = e.maximum(e.udiv(e.add(self.tiles, self.blocking.tiles - 1), self.blocking.tiles), 1)
         self.block = e.maximum(e.udiv(e.sub(e.add(self.tiles, blocks), 1), blocks), 1)
-        strided = e.compare("ne", given["a_k"], 1)
-        colliding = e.compare("eq", e.binary("and", given["a_row"], integer(511)), 0)
-        reused = e.binary("and", e.compare("sge", self.panels, 8), e.compare("sge", given["m"], 8))
-        self.copies_a = e.binary("or", strided, e.binary("and", colliding, reused))
+        self.copies_a = self._must_copy()
         depths = e.maximum(e.udiv(e.add(given["k"], self.blocking.depth - 1), self.blocking.depth), 1)
         even = e.udiv(e.sub(e.add(given["k"], depths), 1), depths)
         self.depth = e.maximum(e.mul(e.udiv(e.add(even, 7), 8), 8), 8)
@@ -267,6 +268,14 @@ class _Driver:
             single = e.compare("sle", self.heights, 1)
             whole = e.binary("and", single, e.binary("xor", self.copies_a, Operand("i1", "true")))
             self.depth = e.select(whole, e.maximum(given["k"], 1), self.depth)
+
+    def _must_copy(self) -> Operand:
+        """Return whether blocks of A are copied: its rows are strided, or fall on the same few sets of the cache."""
+        e, given = self.emitter, self.given
+        strided = e.compare("ne", given["a_k"], 1)
+        colliding = e.compare("eq", e.binary("and", given["a_row"], integer(511)), 0)
+        reused = e.binary("and", e.compare("sge", self.panels, 8), e.compare("sge", given["m"], 8))
+        return e.binary("or", strided, e.binary("and", colliding, reused))
 
     def _entry(self, entry: Operand, low: Operand, high: Operand) -> None:
         """Emit the tiles ``low`` to ``high`` of one batch entry."""

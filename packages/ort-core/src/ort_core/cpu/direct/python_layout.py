@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.direct.call_code import ArrayLayout, Head
+from ort_core.cpu.direct.call_layout import ArrayLayout, Head
 from ort_core.plugin import Rejection
 
 METH_FASTCALL = 0x80

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.jit import host_target
-from ort_core.cpu.direct.call_code import Entry, Head, call_text
+from ort_core.cpu.direct.call_code import call_text
+from ort_core.cpu.direct.call_layout import Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.program import BoundState
 from ort_core.cpu.threads.pool import ThreadPool
@@ -51,7 +52,7 @@ def build_entry(
     for number, index in enumerate(order):
         patches.extend((*place, len(shapes) + number) for place in bound.outputs[index])
     signature = [word for s, n in zip(shapes, nbytes, strict=True) for word in (len(s), *s, n)]
-    rows, kept_sizes = _output_rows(bound, order)
+    rows, kept_sizes = _output_rows(bound, sources, order)
     words = _words(Entry.COUNT)
     kept = [_filled(patches), _filled(signature), _filled(rows)]
     words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = bound.steps, bound.count, bound.wanted
@@ -87,7 +88,9 @@ def build_call(layout: PythonLayout, head: KeptWords, name: str) -> Callable[...
     return build_function(definition, head)  # type: ignore[return-value]  # what the native code is written to be
 
 
-def _output_rows(bound: BoundState, order: Sequence[int]) -> tuple[list[int], list[Words]]:
+def _output_rows(
+    bound: BoundState, sources: Sequence[int | np.ndarray], order: Sequence[int]
+) -> tuple[list[int], list[Words]]:
     rows: list[int] = []
     kept = []
     for index in order:
@@ -95,8 +98,15 @@ def _output_rows(bound: BoundState, order: Sequence[int]) -> tuple[list[int], li
         sizes = _filled(shape)
         kept.append(sizes)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        rows.extend((dtype.num, id(dtype), len(shape), sizes.ctypes.data, nbytes))
+        rows.extend((dtype.num, id(dtype), len(shape), sizes.ctypes.data, nbytes, _shared_input(bound, sources, index)))
     return rows, kept
+
+
+def _shared_input(bound: BoundState, sources: Sequence[int | np.ndarray], output: int) -> int:
+    """Return which input of the head may lie where an output of the program does, or -1."""
+    source = sources[bound.in_place[output]] if output in bound.in_place else -1
+    is_read_once = isinstance(source, int) and [s for s in sources if isinstance(s, int)].count(source) == 1
+    return source if isinstance(source, int) and is_read_once else -1
 
 
 def _words(count: int) -> KeptWords:

@@ -10,7 +10,7 @@ from ort_core.cpu.codegen.attention_rows import ScoreMask
 from ort_core.cpu.lowering.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.rules.products import tile_table_buffer
+from ort_core.cpu.lowering.product_panels import tile_table_buffer
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim
@@ -90,7 +90,10 @@ def emit_attention(lowering: Lowering, heads: Heads, facts: AttentionFacts, oper
         for left, right in zip(found, expected, strict=True):
             lowering.require_equal(left, right)
     mask = _mask(lowering, heads.mask, (batch, query_heads, queries, keys), facts)
-    kernel = text_kernel("attention", lambda name: attention_text(name, lowering.target, mask.facts))
+    kernel = lowering.kernel(
+        ("attention", mask.facts),
+        lambda: text_kernel("attention", lambda name: attention_text(name, lowering.target, mask.facts)),
+    )
     group = query_heads // key_heads
     count = scratch_count(lowering.target, group * queries, depth, width)
     scratch = lowering.scratch(DataType.FLOAT, count)

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.codegen.late_text import late_text
-from ort_core.cpu.codegen.layout import channels_first_kernel, channels_last_kernel, pad_kernel
+from ort_core.cpu.codegen.layout import (
+    channels_first_kernel,
+    channels_last_kernel,
+    pad_kernel,
+    padded_channels_last_kernel,
+)
 from ort_core.cpu.lowering.steps import Argument, KernelText, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import KnownDim
 
 if TYPE_CHECKING:
     from ort_core.cpu.lowering.lowering import Lowering
+
+LONG_ROW = 64  # pixels; shorter rows are copied faster all as one, as where there is no border
 
 
 def is_channels_last(view: View) -> bool:
@@ -43,6 +50,7 @@ def emit_channels_last(lowering: Lowering, source: View) -> View:
     assert isinstance(channels, int)
     target = lowering.new_view(source.dtype, source.shape, channels_last(len(source.shape)))
     _emit_transpose(lowering, source, target, source.shape, channels, to_last=True)
+    lowering.row_major[target.buffer] = source
     return target
 
 
@@ -54,16 +62,27 @@ def emit_channels_first(lowering: Lowering, source: View, target: View) -> None:
 
 
 def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: float = 0.0) -> View:
-    """Copy channels-last images (rank 4) into larger ones with a border; ``pads``: top, left, bottom, right."""
+    """Copy channels-last images (rank 4) into larger ones with a border; ``pads``: top, left, bottom, right.
+
+    Where they were copied from row-major images, so are these: a copy that nobody else reads is dropped in the end.
+    """
     batch, channels, height, width = source.shape
     assert isinstance(channels, int)
     top, left, bottom, right = pads
     shape = (batch, channels, height + (top + bottom), width + (left + right))
     target = lowering.new_view(source.dtype, shape, channels_last(4))
-    kernel = kernel_text("pad", f"{channels} {value!r}", lambda name: pad_kernel(name, channels, value=value))
+    origin = lowering.row_major.get(source.buffer)
+    if origin is not None and value == 0.0 and _has_long_rows(origin):
+        source, machine = origin, lowering.target
+        kernel = kernel_text(
+            "padlayout", f"{channels}", lambda name: padded_channels_last_kernel(name, channels, machine),
+            is_vectorised=True,
+        )  # fmt: skip
+    else:
+        kernel = kernel_text("pad", f"{channels} {value!r}", lambda name: pad_kernel(name, channels, value=value))
     arguments: list[Argument] = [
         pointer(source), pointer(target), batch, height, width, source.strides[2], source.strides[0],
-        target.strides[2], target.strides[0], top, bottom, left, right,
+        target.strides[2], target.strides[0], top, bottom, left, right, source.strides[1],
     ]  # fmt: skip
     lowering.emit(
         kernel,
@@ -76,6 +95,10 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
         moved_nbytes([source, target]),
     )
     return target
+
+
+def _has_long_rows(images: View) -> bool:
+    return len(images.shape) == 4 and isinstance(images.shape[3], int) and images.shape[3] >= LONG_ROW
 
 
 def kernel_text(

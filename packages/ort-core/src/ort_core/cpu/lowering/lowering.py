@@ -16,6 +16,7 @@ from ort_core.cpu.codegen.iota import iota_kernel
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.store_words import store_words_kernel
+from ort_core.cpu.lowering.bands import join_stages
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last
 from ort_core.cpu.lowering.pending import (
     MAX_OPERATIONS,
@@ -27,7 +28,15 @@ from ort_core.cpu.lowering.pending import (
     PendingReshape,
     is_cheap,
 )
-from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Step, pointer
+from ort_core.cpu.lowering.steps import (
+    Argument,
+    KernelText,
+    NotLowered,
+    Operators,
+    StageOfImages,
+    Step,
+    pointer,
+)
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
@@ -47,6 +56,7 @@ from ort_core.plugin.loops import OpMeaning, RowMeaning, Scalar, cast, element, 
 from ort_core.plugin.ops import VersionTable
 
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
+HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 SPREAD = 16  # floats, a cache line, between rows that would
 
 
@@ -72,9 +82,12 @@ class Lowering:
         contents: Mapping[Value, np.ndarray] = MappingProxyType({}),
         meanings: VersionTable[OpMeaning] | None = None,
         weights: WeightPacking | None = None,
+        *,
+        uses_bfloat16: bool = False,
     ) -> None:
         self.target = target
         self.weights = WeightPacking() if weights is None else weights
+        self.uses_bfloat16 = uses_bfloat16  # for the products of float32 models, where the user asked for it
         self.opsets = opsets
         self.contents = contents  # elements of integer tensors, as far as they are known without a run
         self._meanings = meanings
@@ -83,6 +96,7 @@ class Lowering:
         self.inputs: list[Value] = []
         self.outputs: list[Value] = list(outputs)
         self.node: Node | None = None  # being lowered
+        self.row_major: dict[Buffer, View] = {}  # what channels-last copies were made of
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self._made: dict[Hashable, KernelText] = {}
@@ -259,8 +273,10 @@ class Lowering:
         operators: Operators,
         flops: KnownDim = 0,
         nbytes: KnownDim | None = None,
+        images: StageOfImages | None = None,
+        in_place: tuple[Buffer, Buffer] | None = None,
     ) -> None:
-        """Append a step."""
+        """Append a step; its arguments are the fields of ``Step``."""
         self.kernels.setdefault(kernel.name, kernel)
         self.steps.append(
             Step(
@@ -273,6 +289,8 @@ class Lowering:
                 flops,
                 self.node,
                 nbytes,
+                images,
+                in_place,
             )
         )
 
@@ -380,6 +398,7 @@ class Lowering:
                 view = self.contiguous(value)
             self.store_elementwise(self._converted(view, dtype), target)
         self.steps = _needed(self.steps)
+        join_stages(self)
 
     def _outside(self, value: Value) -> View:
         dtype, shape = tensor_type(value)
@@ -549,8 +568,8 @@ def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
 
 
 def computed_type(dtype: DataType) -> DataType:
-    """Return the type that elements have in registers: float16 is computed, and kept within a group, as float32."""
-    return DataType.FLOAT if dtype is DataType.FLOAT16 else dtype
+    """Return the type that elements have in registers: halves are computed, and kept within a group, as float32."""
+    return DataType.FLOAT if dtype in HALVES else dtype
 
 
 def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:

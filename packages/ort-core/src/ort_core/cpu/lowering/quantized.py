@@ -9,11 +9,12 @@ import numpy as np
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.views import View
-from ort_core.plugin.ir import DataType, Value
+from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import Scalar, cast, maximum, minimum, unary
 
 F32 = DataType.FLOAT
 BYTES = frozenset({DataType.UINT8, DataType.INT8})
+DEQUANTIZE = frozenset({("", "DequantizeLinear"), ("com.microsoft", "DequantizeLinear")})
 STORED_TYPES = BYTES | {DataType.UINT16, DataType.INT16, DataType.INT32}
 
 
@@ -150,10 +151,7 @@ class QuantizedConstant:
 def quantized_constant(lowering: Lowering, value: Value | None) -> QuantizedConstant | None:
     """Return the integers of a constant that a DequantizeLinear makes real; one scale, or one for each channel."""
     node = value.producer if value is not None else None
-    if node is None or (node.domain, node.op_type) not in (
-        ("", "DequantizeLinear"),
-        ("com.microsoft", "DequantizeLinear"),
-    ):
+    if node is None or (node.domain, node.op_type) not in DEQUANTIZE:
         return None
     integers, scales = lowering.constant_of(node.input(0)), lowering.constant_of(node.input(1))
     if integers is None or scales is None or scales.dtype != np.float32 or integers.dtype.kind not in "iu":
@@ -167,3 +165,39 @@ def quantized_constant(lowering: Lowering, value: Value | None) -> QuantizedCons
     if zeros is None or any(a.size not in (1, integers.shape[axis] if integers.ndim else 1) for a in (scales, zeros)):
         return None
     return QuantizedConstant(integers, scales.reshape(-1), zeros.reshape(-1).astype(np.int64), axis)
+
+
+def dequantized_constant(lowering: Lowering, node: Node | None) -> np.ndarray | None:
+    """Return the float32 values of constants that a DequantizeLinear makes real: of any type, also in blocks.
+
+    ``None`` where something is not constant, or the shapes do not fit.
+    """
+    if node is None or (node.domain, node.op_type) not in DEQUANTIZE:
+        return None
+    stored, scales = lowering.constant_of(node.input(0)), lowering.constant_of(node.input(1))
+    zeros = None if node.input(2) is None else lowering.constant_of(node.input(2))
+    if stored is None or scales is None or (zeros is None and node.input(2) is not None):
+        return None
+    factor, offset = (each if each is None else _spread(node, each, stored.shape) for each in (scales, zeros))
+    if factor is None or (offset is None and zeros is not None):
+        return None
+    real = stored.astype(np.float32)  # exact for types of up to 16 bits
+    if offset is not None:
+        real -= offset
+    real *= factor
+    return real
+
+
+def _spread(node: Node, given: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return scales or zero points as float32 that broadcast to a shape, ``None`` if they do not fit."""
+    block, wide = node.int_attribute("block_size", 0), given.astype(np.float32)
+    if not block and wide.size == 1:
+        return wide.reshape(())
+    axis = node.int_attribute("axis", 1) % max(len(shape), 1)
+    if not block and wide.shape == shape[axis : axis + 1]:
+        return wide.reshape(-1, *[1] * (len(shape) - axis - 1))
+    fitting = tuple(-(-size // block) if a == axis else size for a, size in enumerate(shape)) if block else ()
+    if not block or wide.shape != fitting:
+        return None
+    rows: np.ndarray = np.take(wide, np.arange(shape[axis]) // block, axis=axis)
+    return rows

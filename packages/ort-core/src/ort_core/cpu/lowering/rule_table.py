@@ -1,134 +1,131 @@
-"""Which rule lowers which operator: one literal table."""
+"""Which rule lowers which operator: one literal table, of names: a rule is imported when a model has its operator."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections.abc import Callable, Mapping
 
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.rules.attention import multi_head_attention
-from ort_core.cpu.lowering.rules.batch_normalization import batch_normalization
-from ort_core.cpu.lowering.rules.convolutions import convolution
-from ort_core.cpu.lowering.rules.dynamic_quantization import dynamic_quantize_linear
-from ort_core.cpu.lowering.rules.elementwise import elementwise
-from ort_core.cpu.lowering.rules.features import (
-    array_feature_extractor,
-    binarizer,
-    feature_vectorizer,
-    imputer,
-    label_encoder,
-    one_hot_encoder,
-    scaler,
-)
-from ort_core.cpu.lowering.rules.grouped_attention import group_query_attention
-from ort_core.cpu.lowering.rules.indexed import gather_elements, gather_nd, scatter_elements, scatter_nd, top_k
-from ort_core.cpu.lowering.rules.indexing import gather
-from ort_core.cpu.lowering.rules.integer_convolutions import integer_convolution, qlinear_convolution
-from ort_core.cpu.lowering.rules.integer_products import (
-    matmul_integer,
-    matmul_integer_to_float,
-    qlinear_matmul,
-    quantized_gemm,
-)
-from ort_core.cpu.lowering.rules.linear_models import linear_classifier, linear_regressor
-from ort_core.cpu.lowering.rules.movement import (
-    arithmetic_range,
-    cast_like,
-    constant_of_shape,
-    depth_to_space,
-    eye_like,
-    one_hot,
-    pad,
-    tile,
-    triangle,
-)
-from ort_core.cpu.lowering.rules.nbits_products import matmul_nbits
-from ort_core.cpu.lowering.rules.pooling import pooling
-from ort_core.cpu.lowering.rules.products import gemm, matmul
-from ort_core.cpu.lowering.rules.quantization import dequantize_linear, quantize_linear
-from ort_core.cpu.lowering.rules.quantized_elementwise import quantized_concat, quantized_elementwise
-from ort_core.cpu.lowering.rules.recurrent import recurrent
-from ort_core.cpu.lowering.rules.reductions import (
-    arg_extreme,
-    cumulative,
-    group_normalization,
-    hardmax,
-    layer_normalization,
-    lp_normalization,
-    mean_variance_normalization,
-    reduce,
-    softmax,
-)
-from ort_core.cpu.lowering.rules.resizing import resize
-from ort_core.cpu.lowering.rules.rotary import rotary_embedding
-from ort_core.cpu.lowering.rules.row_formulas import row_formula
-from ort_core.cpu.lowering.rules.rows import instance_normalization, normalizer
-from ort_core.cpu.lowering.rules.sizes import shape, size
-from ort_core.cpu.lowering.rules.standard_attention import standard_attention
-from ort_core.cpu.lowering.rules.transposed_convolutions import transposed_convolution
-from ort_core.cpu.lowering.rules.trees import tree_classifier, tree_ensemble
-from ort_core.cpu.lowering.rules.views import concat, expand, identity, reshape, slice_, split, transpose
 from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.loops import MEANINGS, OpMeaning, RowMeaning
 
 Rule = Callable[[Lowering, Node], None]
 
-RULES: Mapping[tuple[str, str], Rule] = {
-    **dict.fromkeys(MEANINGS, elementwise),
-    ("", "Identity"): identity, ("", "Reshape"): reshape, ("", "Flatten"): reshape, ("", "Squeeze"): reshape,
-    ("", "Unsqueeze"): reshape, ("", "Transpose"): transpose, ("", "Expand"): expand, ("", "Slice"): slice_,
-    ("", "Split"): split, ("", "Concat"): concat, ("", "Gather"): gather,
-    ("", "Shape"): shape, ("", "Size"): size,
-    ("", "GatherND"): gather_nd, ("", "GatherElements"): gather_elements, ("", "Scatter"): scatter_elements,
-    ("", "ScatterElements"): scatter_elements, ("", "ScatterND"): scatter_nd, ("", "TopK"): top_k,
-    ("", "ConstantOfShape"): constant_of_shape, ("", "Range"): arithmetic_range, ("", "Trilu"): triangle,
-    ("", "EyeLike"): eye_like, ("", "OneHot"): one_hot, ("", "Pad"): pad, ("", "Tile"): tile,
-    ("", "DepthToSpace"): depth_to_space, ("", "SpaceToDepth"): depth_to_space, ("", "CastLike"): cast_like,
-    ("", "Softmax"): softmax, ("", "LogSoftmax"): softmax, ("", "LayerNormalization"): layer_normalization,
-    ("", "InstanceNormalization"): instance_normalization,
-    ("", "RMSNormalization"): layer_normalization, ("", "SimplifiedLayerNormalization"): layer_normalization,
-    ("com.microsoft", "SkipLayerNormalization"): layer_normalization,
-    ("com.microsoft", "SkipSimplifiedLayerNormalization"): layer_normalization,
-    **{("", name): reduce for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSumSquare",
-                                       "ReduceL1", "ReduceL2", "ReduceProd", "ReduceLogSum", "ReduceLogSumExp")},
-    ("", "ArgMax"): arg_extreme, ("", "ArgMin"): arg_extreme, ("", "Hardmax"): hardmax,
-    ("", "CumSum"): cumulative, ("", "CumProd"): cumulative, ("", "GroupNormalization"): group_normalization,
-    ("", "MeanVarianceNormalization"): mean_variance_normalization, ("", "LpNormalization"): lp_normalization,
-    ("", "Conv"): convolution, ("", "ConvTranspose"): transposed_convolution,
-    ("", "BatchNormalization"): batch_normalization,
-    ("", "Resize"): resize, ("", "Upsample"): resize,
-    **{("", name): pooling for name in ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")},
-    ("", "MatMul"): matmul, ("com.microsoft", "FusedMatMul"): matmul, ("", "Gemm"): gemm,
-    ("", "LSTM"): recurrent, ("", "GRU"): recurrent, ("", "RNN"): recurrent,
-    ("ai.onnx.ml", "TreeEnsemble"): tree_ensemble, ("ai.onnx.ml", "TreeEnsembleRegressor"): tree_ensemble,
-    ("ai.onnx.ml", "TreeEnsembleClassifier"): tree_classifier,
-    ("ai.onnx.ml", "LinearClassifier"): linear_classifier, ("ai.onnx.ml", "LinearRegressor"): linear_regressor,
-    ("ai.onnx.ml", "Normalizer"): normalizer, ("ai.onnx.ml", "Scaler"): scaler, ("ai.onnx.ml", "Imputer"): imputer,
-    ("ai.onnx.ml", "Binarizer"): binarizer, ("ai.onnx.ml", "OneHotEncoder"): one_hot_encoder,
-    ("ai.onnx.ml", "LabelEncoder"): label_encoder, ("ai.onnx.ml", "FeatureVectorizer"): feature_vectorizer,
-    ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
-    ("", "Attention"): standard_attention, ("com.microsoft", "MultiHeadAttention"): multi_head_attention,
-    ("com.microsoft", "GroupQueryAttention"): group_query_attention,
-    ("", "RotaryEmbedding"): rotary_embedding, ("com.microsoft", "RotaryEmbedding"): rotary_embedding,
-    ("", "MatMulInteger"): matmul_integer, ("com.microsoft", "MatMulIntegerToFloat"): matmul_integer_to_float,
-    ("", "QLinearMatMul"): qlinear_matmul, ("com.microsoft", "QGemm"): quantized_gemm,
-    **{("com.microsoft", name): quantized_elementwise for name in ("QLinearAdd", "QLinearMul", "QLinearLeakyRelu",
-                                                                   "QLinearSigmoid")},
-    ("com.microsoft", "QLinearConcat"): quantized_concat, ("com.microsoft", "MatMulNBits"): matmul_nbits,
-    ("", "DynamicQuantizeLinear"): dynamic_quantize_linear,
-    ("", "QLinearConv"): qlinear_convolution, ("", "ConvInteger"): integer_convolution,
-    ("", "QuantizeLinear"): quantize_linear, ("com.microsoft", "QuantizeLinear"): quantize_linear,
-    ("", "DequantizeLinear"): dequantize_linear, ("com.microsoft", "DequantizeLinear"): dequantize_linear,
-}  # fmt: skip
+OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the operators it lowers
+    "views.identity": "Identity",
+    "views.reshape": "Reshape Flatten Squeeze Unsqueeze",
+    "views.transpose": "Transpose",
+    "views.expand": "Expand",
+    "views.slice_": "Slice",
+    "views.split": "Split",
+    "views.concat": "Concat",
+    "indexing.gather": "Gather",
+    "sizes.shape": "Shape",
+    "sizes.size": "Size",
+    "indexed.gather_nd": "GatherND",
+    "indexed.gather_elements": "GatherElements",
+    "indexed.scatter_elements": "Scatter ScatterElements",
+    "indexed.scatter_nd": "ScatterND",
+    "indexed.top_k": "TopK",
+    "movement.constant_of_shape": "ConstantOfShape",
+    "movement.arithmetic_range": "Range",
+    "movement.triangle": "Trilu",
+    "movement.eye_like": "EyeLike",
+    "movement.one_hot": "OneHot",
+    "movement.pad": "Pad",
+    "movement.tile": "Tile",
+    "movement.depth_to_space": "DepthToSpace SpaceToDepth",
+    "movement.cast_like": "CastLike",
+    "reductions.softmax": "Softmax LogSoftmax",
+    "reductions.layer_normalization": (
+        "LayerNormalization RMSNormalization SimplifiedLayerNormalization com.microsoft:SkipLayerNormalization "
+        "com.microsoft:SkipSimplifiedLayerNormalization"
+    ),
+    "rows.instance_normalization": "InstanceNormalization",
+    "reductions.reduce": (
+        "ReduceSum ReduceMean ReduceMax ReduceMin ReduceSumSquare ReduceL1 ReduceL2 ReduceProd ReduceLogSum "
+        "ReduceLogSumExp"
+    ),
+    "reductions.arg_extreme": "ArgMax ArgMin",
+    "reductions.hardmax": "Hardmax",
+    "reductions.cumulative": "CumSum CumProd",
+    "reductions.group_normalization": "GroupNormalization",
+    "reductions.mean_variance_normalization": "MeanVarianceNormalization",
+    "reductions.lp_normalization": "LpNormalization",
+    "convolutions.convolution": "Conv",
+    "transposed_convolutions.transposed_convolution": "ConvTranspose",
+    "batch_normalization.batch_normalization": "BatchNormalization",
+    "resizing.resize": "Resize Upsample",
+    "pooling.pooling": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
+    "products.matmul": "MatMul com.microsoft:FusedMatMul",
+    "products.gemm": "Gemm",
+    "recurrent.recurrent": "LSTM GRU RNN",
+    "trees.tree_ensemble": "ai.onnx.ml:TreeEnsemble ai.onnx.ml:TreeEnsembleRegressor",
+    "trees.tree_classifier": "ai.onnx.ml:TreeEnsembleClassifier",
+    "linear_models.linear_classifier": "ai.onnx.ml:LinearClassifier",
+    "linear_models.linear_regressor": "ai.onnx.ml:LinearRegressor",
+    "rows.normalizer": "ai.onnx.ml:Normalizer",
+    "features.scaler": "ai.onnx.ml:Scaler",
+    "features.imputer": "ai.onnx.ml:Imputer",
+    "features.binarizer": "ai.onnx.ml:Binarizer",
+    "features.one_hot_encoder": "ai.onnx.ml:OneHotEncoder",
+    "features.label_encoder": "ai.onnx.ml:LabelEncoder",
+    "features.feature_vectorizer": "ai.onnx.ml:FeatureVectorizer",
+    "features.array_feature_extractor": "ai.onnx.ml:ArrayFeatureExtractor",
+    "standard_attention.standard_attention": "Attention",
+    "attention.multi_head_attention": "com.microsoft:MultiHeadAttention",
+    "grouped_attention.group_query_attention": "com.microsoft:GroupQueryAttention",
+    "rotary.rotary_embedding": "RotaryEmbedding com.microsoft:RotaryEmbedding",
+    "integer_products.matmul_integer": "MatMulInteger",
+    "integer_products.matmul_integer_to_float": "com.microsoft:MatMulIntegerToFloat",
+    "integer_products.qlinear_matmul": "QLinearMatMul",
+    "integer_products.quantized_gemm": "com.microsoft:QGemm",
+    "quantized_elementwise.quantized_elementwise": (
+        "com.microsoft:QLinearAdd com.microsoft:QLinearMul com.microsoft:QLinearLeakyRelu com.microsoft:QLinearSigmoid"
+    ),
+    "quantized_elementwise.quantized_concat": "com.microsoft:QLinearConcat",
+    "nbits_products.matmul_nbits": "com.microsoft:MatMulNBits",
+    "dynamic_quantization.dynamic_quantize_linear": "DynamicQuantizeLinear",
+    "integer_products.dynamic_quantize_matmul": "com.microsoft:DynamicQuantizeMatMul",
+    "quantized_pooling.quantized_pooling": "com.microsoft:QLinearAveragePool com.microsoft:QLinearGlobalAveragePool",
+    "projected_attention.attention": "com.microsoft:Attention",
+    "projected_attention.quantized_attention": "com.microsoft:QAttention",
+    "embeddings.embed_layer_normalization": "com.microsoft:EmbedLayerNormalization",
+    "embeddings.gather_block_quantized": "com.microsoft:GatherBlockQuantized",
+    "integer_convolutions.qlinear_convolution": "QLinearConv",
+    "integer_convolutions.integer_convolution": "ConvInteger",
+    "quantization.quantize_linear": "QuantizeLinear com.microsoft:QuantizeLinear",
+    "quantization.dequantize_linear": "DequantizeLinear com.microsoft:DequantizeLinear",
+}
+RULES: Mapping[tuple[str, str], str] = {
+    **dict.fromkeys(MEANINGS, "elementwise.elementwise"),
+    **{
+        (name.rpartition(":")[0], name.rpartition(":")[2]): rule
+        for rule, names in OPERATORS.items()
+        for name in names.split()
+    },
+}
+
+
+@functools.cache
+def rule(name: str) -> Rule:
+    """Return a rule by its name; imports its module, with the code generators that it needs and no others."""
+    module, _, function = name.partition(".")
+    found: Rule = getattr(importlib.import_module(f"ort_core.cpu.lowering.rules.{module}"), function)
+    return found
 
 
 def find_rule(node: Node, context: EvaluationContext) -> Rule | None:
     """Return the rule that lowers a node; operators of users lower by their meaning, if they have one."""
     found = RULES.get((node.domain, node.op_type))
-    if found is not None:
-        return found
-    own = _own_meaning(node, context)
-    return None if own is None else row_formula if isinstance(own, RowMeaning) else elementwise
+    if found is None:
+        own = _own_meaning(node, context)
+        if own is None:
+            return None
+        found = "row_formulas.row_formula" if isinstance(own, RowMeaning) else "elementwise.elementwise"
+    return rule(found)
 
 
 def has_own_meaning(node: Node, context: EvaluationContext) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ort_core.cpu.codegen.convolution_bands import Stage
 from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.codegen.late_text import LateText
 from ort_core.cpu.lowering.views import Buffer, View
@@ -29,6 +30,14 @@ class Pointer:
     offset: KnownDim = 0
 
 
+@dataclass(frozen=True, slots=True)
+class StageOfImages:
+    """A convolution as one of several stages, and how many images it takes."""
+
+    stage: Stage
+    batch: KnownDim
+
+
 Argument = Pointer | KnownDim
 Operators = tuple[Node | str, ...]  # what a step computes: nodes of the model, words for copies that no node asked for
 
@@ -37,7 +46,8 @@ Operators = tuple[Node | str, ...]  # what a step computes: nodes of the model, 
 class Step:
     """One kernel call; ``work`` estimates its cost in elements touched, for deciding on threads.
 
-    ``flops`` and ``nbytes`` are what reports compare with the machine's ceilings.
+    ``flops`` and ``nbytes`` are what reports compare with the machine's ceilings. ``in_place`` is a buffer read and one
+    written that may be the same memory: then nothing that stays as it is is copied.
     """
 
     kernel: str
@@ -49,6 +59,8 @@ class Step:
     flops: KnownDim = 0
     node: Node | None = None  # at whose lowering it was written
     nbytes: KnownDim | None = None  # read and written at least
+    images: StageOfImages | None = None  # as what it can run together with its neighbours
+    in_place: tuple[Buffer, Buffer] | None = None
 
     def work_at(self, sizes: Mapping[str, int]) -> RegionWork:
         """Return the step's work under an assignment of the named sizes."""

@@ -2,18 +2,18 @@
 
 The memory of a packed weight is there at once, so that steps can point to it; its contents are there when the packing
 has finished. Copies in numpy let go of the interpreter's lock. What is packed twice from the same memory in the same
-layout, by two nodes or by a second attempt to lower a group, is packed once.
+layout, by two nodes, by a second attempt to lower a group or by another session of the same file, is packed once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 import numpy as np
 
-from ort_core.plugin.memory import read_ahead, release_pages
+from ort_core.plugin.memory import PackedWeight, WeightKey, WeightStore, is_mapped, read_ahead, release_pages
 
 Fill = Callable[[np.ndarray], object]
 MIN_SHARED_NBYTES = 1 << 18  # below it (about 100 us) a weight is packed at once: to hand it over costs as much
@@ -22,15 +22,21 @@ MIN_SHARED_NBYTES = 1 << 18  # below it (about 100 us) a weight is packed at onc
 class WeightPacking:
     """The weights of one partition while it is compiled; leaving the ``with`` block waits for all of them.
 
+    Who runs the partition holds this object: it holds what is shared with other sessions.
+
     Args:
         num_threads: how many threads pack; with 0 each weight is packed at once.
+        store: where sessions find what others have packed; without one nothing is shared.
+        target: what the layouts depend on besides what their names say.
     """
 
-    def __init__(self, num_threads: int = 0) -> None:
+    def __init__(self, num_threads: int = 0, store: WeightStore | None = None, target: str = "") -> None:
         self._num_threads = num_threads
+        self._store = store
+        self._own = WeightStore()
+        self._target = target
         self._pool: ThreadPoolExecutor | None = None
-        self._jobs: list[Future[None]] = []
-        self._packed: dict[tuple[object, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self._used: dict[WeightKey, PackedWeight] = {}
 
     def packed(self, source: np.ndarray, layout: str, allocate: Callable[[], np.ndarray], fill: Fill) -> np.ndarray:
         """Return ``source`` in another layout; filled in when the packing has finished.
@@ -41,13 +47,16 @@ class WeightPacking:
             allocate: returns the memory.
             fill: writes all of it.
         """
-        place = source.__array_interface__
-        key = (place["data"][0], source.shape, source.strides, source.dtype.str, layout)
-        found = self._packed.get(key)
+        key = WeightKey.of(source, f"{self._target} {layout}")
+        found = self._used.get(key)
         if found is None:
-            found = self._packed[key] = (allocate(), source)  # an address is only unique while the source lives
-            self._start(source, found[0], fill)
-        return found[0]
+            # the address of other memory says which weight it is for as long as this packing goes on, and no longer
+            store = self._store if self._store is not None and is_mapped(source) else self._own
+            found, is_new = store.claim(key, source, allocate)
+            self._used[key] = found
+            if is_new:
+                self._start(found, fill)
+        return found.buffer
 
     def finish(self) -> None:
         """Wait until all weights are packed.
@@ -55,9 +64,8 @@ class WeightPacking:
         Raises:
             MemoryError: there was no room for one.
         """
-        jobs, self._jobs = self._jobs, []
-        for job in jobs:
-            job.result()
+        for weight in self._used.values():
+            weight.packed.result()
 
     def __enter__(self) -> WeightPacking:
         return self
@@ -69,20 +77,30 @@ class WeightPacking:
             if kind is None:
                 self.finish()
         finally:
-            self._packed.clear()
             if self._pool is not None:
-                self._pool.shutdown(cancel_futures=True)
+                self._pool.shutdown()  # what another session may wait for is packed to its end
+            self._used = {key: weight for key, weight in self._used.items() if is_mapped(weight.source)}
 
-    def _start(self, source: np.ndarray, target: np.ndarray, fill: Fill) -> None:
-        if self._num_threads == 0 or target.nbytes < MIN_SHARED_NBYTES:
-            _pack(source, target, fill)
+    def _start(self, weight: PackedWeight, fill: Fill) -> None:
+        if self._num_threads == 0 or weight.buffer.nbytes < MIN_SHARED_NBYTES:
+            _pack(weight, fill)
+            weight.packed.result()
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._num_threads, "ort-weight-packing")
-        self._jobs.append(self._pool.submit(_pack, source, target, fill))
+        try:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._num_threads, "ort-weight-packing")
+            self._pool.submit(_pack, weight, fill)
+        except BaseException as error:
+            weight.packed.set_exception(error)  # another session may wait for it already
+            raise
 
 
-def _pack(source: np.ndarray, target: np.ndarray, fill: Fill) -> None:
-    read_ahead(source)
-    fill(target)
-    release_pages(source)
+def _pack(weight: PackedWeight, fill: Fill) -> None:
+    try:
+        read_ahead(weight.source)
+        fill(weight.buffer)
+        release_pages(weight.source)
+    except BaseException as error:  # noqa: BLE001 - handed to all who wait for the weight, and raised there
+        weight.packed.set_exception(error)
+    else:
+        weight.packed.set_result(None)

@@ -10,8 +10,9 @@ from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.broadcasting import align, check_broadcast
 from ort_core.kernels.reference.error_function import erf
+from ort_core.kernels.reference.gates import sigmoid as sigmoid_of
 from ort_core.kernels.reference.gates import times_weight
-from ort_core.kernels.reference.narrow_floats import narrow, widen
+from ort_core.kernels.reference.widening import narrow, widen
 
 # the attributes' float32 defaults, as the double that a loader hands over
 _ALPHA_LEAKY = float(np.float32(0.01))
@@ -19,12 +20,6 @@ _ALPHA_HARD_SIGMOID = float(np.float32(0.2))
 _ALPHA_SELU, _GAMMA_SELU = float(np.float32(1.67326319217681884765625)), float(np.float32(1.05070102214813232421875))
 _ALPHA_SELU_1, _GAMMA_SELU_1 = float(np.float32(1.6732)), float(np.float32(1.0507))
 _CLIP = (0.0, 1.0)
-
-
-def sigmoid_of(x: np.ndarray) -> np.ndarray:
-    """Return 1 / (1 + exp(-x)) without overflow; the dtype of ``x`` is kept."""
-    decay = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, decay) / (1 + decay)
 
 
 @kernel("Relu")

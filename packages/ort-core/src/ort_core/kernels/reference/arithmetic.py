@@ -10,7 +10,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
 from ort_core.kernels.reference.broadcasting import align, check_broadcast
-from ort_core.kernels.reference.narrow_floats import is_float, narrow, widen
+from ort_core.kernels.reference.widening import is_float, narrow, widen
 
 _FOLD = 62  # see _integer_power
 BinaryFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]

@@ -13,7 +13,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import SubgraphRunner, kernel
-from ort_core.kernels.reference.widening import accumulator, narrow, widen
+from ort_core.kernels.reference.widening import computing_dtype, narrow, widen
 
 
 @kernel("Attention", since=23)
@@ -205,7 +205,7 @@ def flex_attention(
     if not q.ndim == k.ndim == v.ndim == 4:
         raise InvalidArgument(f"FlexAttention: Q, K and V have shapes {q.shape}, {k.shape}, {v.shape}, expected rank 4")
     _check_heads(q, k, v)
-    seen = DataType(softmax_precision).numpy if softmax_precision else accumulator(q.dtype)
+    seen = DataType(softmax_precision).numpy if softmax_precision else computing_dtype(q.dtype)
     scores = narrow(_scores(q, k, scale), seen)
     if score_mod is not None:
         (scores,) = score_mod(scores)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.float_widening import narrow, widen
 from ort_core.kernels.reference.gates import fast_gelu, gelu, quick_gelu, sigmoid
+from ort_core.kernels.reference.widening import narrow, widen
 
 
 @kernel("Gelu", domain="com.microsoft")

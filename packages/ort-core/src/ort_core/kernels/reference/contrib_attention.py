@@ -7,9 +7,9 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.contrib_rotary import rotate_by_position
-from ort_core.kernels.reference.float_widening import narrow, widen, widen_optional
 from ort_core.kernels.reference.head_attention import Attended, attend, merge_heads, split_heads
 from ort_core.kernels.reference.padding_masks import additive_mask
+from ort_core.kernels.reference.widening import narrow, widen, widen_optional
 
 Optional = np.ndarray | None
 

@@ -9,7 +9,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.bit_unpacking import unpack_bits
-from ort_core.kernels.reference.float_widening import narrow, widen
+from ort_core.kernels.reference.widening import narrow, widen
 
 # Code books of bitsandbytes: 16 values between -1 and 1 that a 4-bit code stands for.
 FP4_VALUES = np.array(

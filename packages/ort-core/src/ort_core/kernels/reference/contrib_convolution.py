@@ -6,38 +6,24 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.float_widening import narrow, widen
-from ort_core.kernels.reference.gates import find_activation
+from ort_core.kernels.reference.convolution import conv_transpose, convolve
+from ort_core.kernels.reference.named_activations import find_activation
 from ort_core.kernels.reference.rounding_to_integers import quantise
-from ort_core.kernels.reference.spatial_windows import place_windows, window_view
+from ort_core.kernels.reference.widening import narrow, widen
+from ort_core.kernels.reference.windows import slide
 
 Ints = tuple[int, ...]
 
 
-def convolve(
-    x: np.ndarray,
-    w: np.ndarray,
-    *,
-    group: int,
-    strides: Ints,
-    dilations: Ints,
-    pads: Ints,
-    auto_pad: str,
+def _convolve(
+    x: np.ndarray, w: np.ndarray, *, group: int, strides: Ints, dilations: Ints, pads: Ints, auto_pad: str
 ) -> np.ndarray:
     """Return the convolution of (N, C, spatial...) with (M, C / group, kernel...), without a bias."""
     if x.ndim < 3 or w.ndim != x.ndim:
         raise errors.InvalidArgument(f"X and W must have one rank of at least 3; found {x.ndim} and {w.ndim}")
     if x.shape[1] != w.shape[1] * group or w.shape[0] % group:
         raise errors.InvalidArgument(f"X of {x.shape} does not fit W of {w.shape} in {group} groups")
-    windows = place_windows(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
-    rank = len(windows.kernel)
-    view = window_view(x, windows, 0).reshape(x.shape[0], group, w.shape[1], *windows.counts, *windows.kernel)
-    # Columns: (N, group, outputs, channels of the group * kernel), one matrix product per group.
-    order = (0, 1, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank))
-    columns = view.transpose(order).reshape(x.shape[0], group, int(np.prod(windows.counts)), -1)
-    weights = w.reshape(group, w.shape[0] // group, -1)
-    product = np.matmul(weights[None], columns.swapaxes(-1, -2))
-    return product.reshape(x.shape[0], w.shape[0], *windows.counts)
+    return convolve(x, w, slide(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad), group)
 
 
 def _activated(value: np.ndarray, activation: str | None, parameters: tuple[float, ...]) -> np.ndarray:
@@ -68,7 +54,7 @@ def fused_conv(
     strides: Ints = (),
 ) -> np.ndarray:
     """Y = activation(Conv(X, W) + B + Z)."""
-    result = convolve(
+    result = _convolve(
         widen(x), widen(w), group=group, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad
     )
     if b is not None:
@@ -162,7 +148,7 @@ def qlinear_conv(
     # float64 holds sums of 8-bit products exactly and runs in BLAS, which integers do not.
     shifted = image.astype(np.float64) - float(x_zero_point.reshape(()))
     zero = w_zero_point.astype(np.float64).reshape((-1,) + (1,) * (w.ndim - 1))
-    total = convolve(
+    total = _convolve(
         shifted,
         w.astype(np.float64) - zero,
         group=group,
@@ -197,44 +183,14 @@ def conv_transpose_with_dynamic_pads(
     """ConvTranspose whose paddings are an input: each input value adds a scaled kernel to the output."""
     if w.ndim < 3:
         raise errors.InvalidArgument(f"Weight tensor must have at least 3 dimensions; found shape {w.shape}")
-    rank = w.ndim - 2
-    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
-    extra = output_padding or (0,) * rank
-    edges = (0,) * (2 * rank) if pads is None else tuple(int(p) for p in pads)
-    spatial, taps = x.shape[2:], w.shape[2:]
-    outputs = w.shape[1]
-    images = x.reshape(x.shape[0], group, x.shape[1] // group, -1)
-    weights = w.reshape(group, w.shape[0] // group, -1)
-    spread = np.einsum("ngcp,gcq->ngqp", widen(images), widen(weights), optimize=True)
-    spread = spread.reshape(x.shape[0], group * outputs, *taps, *spatial)
-    full = [
-        (s - 1) * stride + (k - 1) * d + 1 for s, stride, k, d in zip(spatial, strides, taps, dilations, strict=True)
-    ]
-    canvas = np.zeros((x.shape[0], group * outputs, *(f + e for f, e in zip(full, extra, strict=True))), np.float32)
-    for tap in np.ndindex(*taps):
-        starts = [t * d for t, d in zip(tap, dilations, strict=True)]
-        where = tuple(
-            slice(start, start + (s - 1) * stride + 1, stride)
-            for start, s, stride in zip(starts, spatial, strides, strict=True)
-        )
-        canvas[(slice(None), slice(None), *where)] += spread[(slice(None), slice(None), *tap)]
-    begins, ends = _transpose_edges(auto_pad, edges, full, extra, spatial, strides)
-    cut = tuple(slice(begin, size - end) for begin, end, size in zip(begins, ends, canvas.shape[2:], strict=True))
-    result = canvas[(slice(None), slice(None), *cut)]
-    return narrow(result if b is None else result + _channels(widen(b), x.ndim), x.dtype)
-
-
-def _transpose_edges(
-    auto_pad: str, edges: Ints, full: list[int], extra: Ints, spatial: Ints, strides: Ints
-) -> tuple[list[int], list[int]]:
-    """Return how much of the full output is cut at each axis's beginning and end."""
-    rank = len(full)
-    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        return list(edges[:rank]), list(edges[rank:])
-    begins, ends = [], []
-    for axis in range(rank):
-        total = max(full[axis] + extra[axis] - spatial[axis] * strides[axis], 0)
-        less, more = total // 2, total - total // 2
-        begins.append(less if auto_pad == "SAME_UPPER" else more)
-        ends.append(more if auto_pad == "SAME_UPPER" else less)
-    return begins, ends
+    return conv_transpose(
+        x,
+        w,
+        b,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        output_padding=output_padding,
+        pads=() if pads is None else tuple(int(p) for p in pads),
+        strides=strides,
+    )

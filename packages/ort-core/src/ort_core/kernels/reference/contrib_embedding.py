@@ -7,8 +7,8 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.contrib_normalization import layer_norm
-from ort_core.kernels.reference.float_widening import narrow, widen, widen_optional
 from ort_core.kernels.reference.rounding_to_integers import dequantise
+from ort_core.kernels.reference.widening import narrow, widen, widen_optional
 
 Optional = np.ndarray | None
 

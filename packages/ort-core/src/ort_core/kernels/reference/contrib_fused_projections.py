@@ -10,8 +10,8 @@ from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.bit_unpacking import unpack_bits
 from ort_core.kernels.reference.contrib_block_quantized import dequantise_blocks, once_per_weight
 from ort_core.kernels.reference.contrib_normalization import rms_norm
-from ort_core.kernels.reference.float_widening import narrow, widen
 from ort_core.kernels.reference.gates import fast_gelu, gelu, silu
+from ort_core.kernels.reference.widening import narrow, widen
 
 Optional = np.ndarray | None
 _GATES = {"silu": silu, "swish": silu, "gelu": gelu, "fastgelu": fast_gelu}

@@ -9,9 +9,9 @@ from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.cache_windows import CacheLayout, keep, lay_out, stage
 from ort_core.kernels.reference.contrib_normalization import rms_norm
 from ort_core.kernels.reference.contrib_rotary import rotate
-from ort_core.kernels.reference.float_widening import narrow, widen
 from ort_core.kernels.reference.head_attention import attend, merge_heads, split_heads
 from ort_core.kernels.reference.quantised_caches import read_cache, write_cache
+from ort_core.kernels.reference.widening import narrow, widen
 
 Optional = np.ndarray | None
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
-from ort_core.kernels.reference.float_widening import narrow, widen, widen_optional
 from ort_core.kernels.reference.gates import sigmoid, silu, softplus
+from ort_core.kernels.reference.widening import narrow, widen, widen_optional
 
 Optional = np.ndarray | None
 _MAX_WINDOW = 8

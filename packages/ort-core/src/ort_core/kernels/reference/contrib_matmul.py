@@ -6,8 +6,9 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.float_widening import narrow, widen
-from ort_core.kernels.reference.gates import fast_gelu, find_activation
+from ort_core.kernels.reference.gates import fast_gelu
+from ort_core.kernels.reference.named_activations import find_activation
+from ort_core.kernels.reference.widening import narrow, widen
 from ort_core.tensors.sparse import SparseArray
 
 

@@ -11,8 +11,8 @@ from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.bit_unpacking import unpack_bits
 from ort_core.kernels.reference.contrib_block_quantized import once_per_weight
-from ort_core.kernels.reference.float_widening import narrow, widen, widen_optional
 from ort_core.kernels.reference.gates import fast_gelu, sigmoid, silu
+from ort_core.kernels.reference.widening import narrow, widen, widen_optional
 
 Optional = np.ndarray | None
 _SIMPLE: dict[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -6,8 +6,8 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
-from ort_core.kernels.reference.float_widening import narrow, widen
 from ort_core.kernels.reference.gates import sigmoid, silu
+from ort_core.kernels.reference.widening import narrow, widen
 
 SkipResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

@@ -8,9 +8,9 @@ from ort_core import errors
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.contrib_normalization import layer_norm
-from ort_core.kernels.reference.float_widening import narrow, widen
 from ort_core.kernels.reference.gates import gelu
 from ort_core.kernels.reference.rounding_to_integers import dequantise, quantise
+from ort_core.kernels.reference.widening import narrow, widen
 
 
 def _same_order(order_in: int, order_out: int) -> None:

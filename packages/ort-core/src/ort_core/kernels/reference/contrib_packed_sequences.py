@@ -9,8 +9,8 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.contrib_linear_attention import causal_conv_with_state
-from ort_core.kernels.reference.float_widening import narrow, widen, widen_optional
 from ort_core.kernels.reference.head_attention import attend, merge_heads, split_heads
+from ort_core.kernels.reference.widening import narrow, widen, widen_optional
 
 Optional = np.ndarray | None
 

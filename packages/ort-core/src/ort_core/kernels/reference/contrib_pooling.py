@@ -6,8 +6,8 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.pooling import average_pool, fold, lowest, pool_windows
 from ort_core.kernels.reference.rounding_to_integers import quantise
-from ort_core.kernels.reference.spatial_windows import pad_counts, place_windows, window_view
 
 Ints = tuple[int, ...]
 
@@ -25,9 +25,8 @@ def nhwc_max_pool(
 ) -> np.ndarray:
     """MaxPool of 8-bit values on (N, spatial..., C); padding never wins."""
     image = np.moveaxis(x, -1, 1)
-    windows = place_windows(image.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    view = window_view(image, windows, np.iinfo(x.dtype).min)
-    return np.moveaxis(view.max(axis=tuple(range(-len(kernel_shape), 0))), 1, -1)
+    windows = pool_windows(image, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return np.moveaxis(fold(image, windows, np.maximum, lowest(x.dtype)), 1, -1)
 
 
 @kernel("MaxpoolWithMask", domain="com.microsoft")
@@ -56,10 +55,9 @@ def max_pool_with_mask(
     # The mask holds one image after the other and is read again from its start when it has fewer than the input.
     images = mask.reshape(-1, *mask.shape[2:])
     chosen = images[np.arange(x.shape[0] * x.shape[1]) % images.shape[0]].reshape(x.shape)
-    lowest = float(np.finfo(np.float32).min)
-    windows = place_windows(x.shape[2:], kernel_shape, strides, (), pads, auto_pad)
-    view = window_view(np.where(chosen != 0, x, lowest).astype(x.dtype), windows, lowest)
-    return view.max(axis=tuple(range(-len(kernel_shape), 0)))
+    masked = float(np.finfo(np.float32).min)
+    windows = pool_windows(x, kernel_shape, strides, (), pads, auto_pad, 0)
+    return fold(np.where(chosen != 0, x, masked).astype(x.dtype), windows, np.maximum, masked)
 
 
 @kernel("QLinearAveragePool", domain="com.microsoft")
@@ -81,10 +79,15 @@ def qlinear_average_pool(
     """Quantised mean over windows; padding has the value zero and counts only with ``count_include_pad``."""
     image = np.moveaxis(x, -1, 1) if channels_last else x
     zero = np.float32(0) if x_zero_point is None else x_zero_point.reshape(()).astype(np.float32)
-    windows = place_windows(image.shape[2:], kernel_shape, strides, (), pads, auto_pad, ceil_mode)
-    view = window_view(image.astype(np.float32) - zero, windows, 0)
-    total = view.sum(axis=tuple(range(-len(kernel_shape), 0))) * x_scale.reshape(())
-    mean = total / pad_counts(image, windows, bool(count_include_pad))
+    mean = average_pool(
+        (image.astype(np.float32) - zero) * x_scale.reshape(()),
+        auto_pad=auto_pad,
+        ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
     y_zero = None if y_zero_point is None else y_zero_point.reshape(())
-    result = quantise(mean.astype(np.float32), y_scale.reshape(()), y_zero, x.dtype)
+    result = quantise(mean, y_scale.reshape(()), y_zero, x.dtype)
     return np.moveaxis(result, 1, -1) if channels_last else result

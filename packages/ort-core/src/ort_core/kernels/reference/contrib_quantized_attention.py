@@ -9,8 +9,8 @@ from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.contrib_attention import self_attention
 from ort_core.kernels.reference.contrib_quantized_product import integer_product
 from ort_core.kernels.reference.contrib_rotary import rotate_by_position
-from ort_core.kernels.reference.float_widening import narrow, widen, widen_optional
 from ort_core.kernels.reference.head_attention import split_heads
+from ort_core.kernels.reference.widening import narrow, widen, widen_optional
 
 Optional = np.ndarray | None
 

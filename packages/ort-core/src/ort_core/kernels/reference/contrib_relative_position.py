@@ -8,9 +8,9 @@ import numpy as np
 
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.contrib_packed_sequences import restore_padding
-from ort_core.kernels.reference.float_widening import narrow, widen
 from ort_core.kernels.reference.gates import sigmoid
 from ort_core.kernels.reference.head_attention import split_heads
+from ort_core.kernels.reference.widening import narrow, widen
 
 
 def buckets(queries: int, keys: int, count: int, max_distance: int, *, bidirectional: bool) -> np.ndarray:

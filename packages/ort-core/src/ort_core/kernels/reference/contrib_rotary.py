@@ -6,7 +6,7 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.float_widening import narrow, widen
+from ort_core.kernels.reference.widening import narrow, widen
 
 
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: int) -> np.ndarray:

@@ -12,9 +12,8 @@ from ort_core.kernels.reference.contrib_group_query_attention import (
     rotate_new,
     split_query_key_value,
 )
-from ort_core.kernels.reference.float_widening import narrow
-from ort_core.kernels.reference.float_widening import widen as to_float
 from ort_core.kernels.reference.head_attention import attend, merge_heads
+from ort_core.kernels.reference.widening import narrow, widen
 
 Optional = np.ndarray | None
 
@@ -101,7 +100,7 @@ def sparse_attention(
     blocks = table[:, np.minimum(own // sparse_block_size, last)][..., np.minimum(column // sparse_block_size, last)]
     by_head = np.tile(blocks, (num_heads // table.shape[0], 1, 1, 1)).transpose(1, 0, 2, 3)
     allowed = by_head & (column <= own[:, None, :, None])
-    result = attend(queries, to_float(stored[0]), to_float(stored[1]), scale=scale, allowed=allowed)
+    result = attend(queries, widen(stored[0]), widen(stored[1]), scale=scale, allowed=allowed)
     capacity = past_key.shape[2]
     presents = [np.concatenate([keep(rows, layout, capacity)], axis=0) if capacity else rows for rows in stored]
     return narrow(merge_heads(result.output), query.dtype), presents[0], presents[1]

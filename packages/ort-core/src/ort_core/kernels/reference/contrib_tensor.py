@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.float_widening import narrow, widen
+from ort_core.kernels.reference.widening import narrow, widen
 
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 

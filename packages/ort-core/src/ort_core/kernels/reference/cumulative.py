@@ -6,8 +6,8 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
-from ort_core.kernels.reference.narrow_floats import accumulating_dtype, narrow
 from ort_core.kernels.reference.reductions import normalise_axes
+from ort_core.kernels.reference.widening import accumulating_dtype, narrow
 
 
 def _cumulative(op_type: str, since: int, function: np.ufunc) -> KernelFunction:

@@ -10,8 +10,8 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
-from ort_core.kernels.reference.narrow_floats import widen
 from ort_core.kernels.reference.number_text import read_floats, read_integers, write_floats, write_integers
+from ort_core.kernels.reference.widening import widen
 
 _SMALL_INTEGERS = frozenset({DataType.INT4, DataType.UINT4, DataType.INT2, DataType.UINT2})
 _FLOAT8 = frozenset({DataType.FLOAT8E4M3FN, DataType.FLOAT8E4M3FNUZ, DataType.FLOAT8E5M2, DataType.FLOAT8E5M2FNUZ})

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core import errors
-from ort_core.kernels.reference.gates import Activation, find_activation
-
-# Which activations take an alpha, and which a beta, from the node's lists.
-_WITH_ALPHA = {"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"}
-_WITH_BETA = {"affine", "scaledtanh", "hardsigmoid"}
-_DEFAULT = ("Sigmoid", "Tanh", "Tanh")
+from ort_core.kernels.reference.named_activations import Activation
+from ort_core.kernels.reference.recurrent_activations import build_activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +54,13 @@ def build_cells(
     dtype: np.dtype,
 ) -> list[Cell]:
     """Return one cell per direction."""
-    names = activations or _DEFAULT * directions
-    if len(names) != 3 * directions:
-        raise errors.InvalidArgument(f"expected {3 * directions} activations, found {len(names)}: {names}")
-    alphas, betas, functions = iter(alpha), iter(beta), []
-    for name in names:
-        chosen_alpha = next(alphas, None) if name.lower() in _WITH_ALPHA else None
-        chosen_beta = next(betas, None) if name.lower() in _WITH_BETA else None
-        functions.append(find_activation(name, chosen_alpha, chosen_beta))
+    functions = build_activations(activations, alpha, beta, 3, directions, ("Sigmoid", "Tanh", "Tanh"))
     cells = []
     for index in range(directions):
         total = np.zeros(4 * hidden, dtype)
         if bias is not None:
             total = bias[index, : 4 * hidden] + bias[index, 4 * hidden :]
-        f, g, h = functions[3 * index : 3 * index + 3]
+        f, g, h = functions[index]
         peep = None if peepholes is None else peepholes[index]
         cells.append(Cell((f, g, h), total, peep, clip, bool(input_forget)))
     return cells

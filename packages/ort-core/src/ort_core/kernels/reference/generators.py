@@ -10,7 +10,7 @@ from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.cast import element_type
 from ort_core.kernels.reference.element_conversion import convert
-from ort_core.kernels.reference.narrow_floats import is_float, narrow, widen
+from ort_core.kernels.reference.widening import is_float, narrow, widen
 from ort_core.tensors.sparse import SparseArray
 
 

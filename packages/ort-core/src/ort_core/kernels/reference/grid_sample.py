@@ -13,7 +13,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size
-from ort_core.kernels.reference.widening import narrow, widen
+from ort_core.kernels.reference.widening import narrow, to_real
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
 _CUBIC = -0.75  # the coefficient of the cubic filter, fixed by the operator
@@ -33,7 +33,7 @@ def grid_sample(
     shape = (batch, channels, *grid.shape[1:-1])
     if 0 in shape:
         return np.zeros(shape, x.dtype)
-    points = widen(grid).reshape(batch, -1, rank)
+    points = to_real(grid).reshape(batch, -1, rank)
     axes = [
         _taps(points[..., rank - 1 - axis], x.shape[axis + 2], _MODES[mode], padding_mode, bool(align_corners))
         for axis in range(rank)
@@ -143,7 +143,7 @@ def _pick(flat: np.ndarray, axes: list[_Taps], spatial: tuple[int, ...], padding
 
 
 def _interpolate(flat: np.ndarray, axes: list[_Taps], spatial: tuple[int, ...], padding_mode: str) -> np.ndarray:
-    wide = widen(flat)
+    wide = to_real(flat)
     out = np.zeros((*flat.shape[:2], axes[0][0][0].shape[1]), wide.dtype)
     for corner in itertools.product(*axes):
         position, inside = _flat_index(tuple(index for index, _ in corner), spatial)
@@ -178,7 +178,7 @@ def affine_grid(
         if sizes[index] <= 0:
             raise InvalidArgument(f"AffineGrid: size[{index}] ({name}={sizes[index]}) must be positive")
     check_size((sizes[0], *sizes[2:], rank), theta.dtype, "AffineGrid", ctx)
-    wide = widen(theta)
+    wide = to_real(theta)
     lines = [_even(count, bool(align_corners)).astype(wide.dtype) for count in sizes[2:]]
     mesh = np.stack(np.meshgrid(*lines, indexing="ij")[::-1], axis=-1).reshape(-1, rank)
     points = np.matmul(mesh, wide[:, :, :rank].swapaxes(1, 2)) + wide[:, None, :, rank]

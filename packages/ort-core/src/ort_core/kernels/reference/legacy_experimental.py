@@ -6,8 +6,8 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.narrow_floats import narrow, widen
 from ort_core.kernels.reference.reductions import normalise_axes
+from ort_core.kernels.reference.widening import narrow, widen
 
 
 @kernel("Affine")

@@ -8,7 +8,7 @@ from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
 from ort_core.kernels.reference.arithmetic import BinaryFunction
 from ort_core.kernels.reference.broadcasting import align, check_broadcast
-from ort_core.kernels.reference.narrow_floats import widen
+from ort_core.kernels.reference.widening import widen
 
 
 def _predicate(op_type: str, function: BinaryFunction, since: int = 1) -> KernelFunction:

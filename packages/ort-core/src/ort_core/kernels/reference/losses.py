@@ -6,8 +6,8 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.narrow_floats import narrow, widen
 from ort_core.kernels.reference.softmax import log_softmax_of
+from ort_core.kernels.reference.widening import narrow, widen
 
 
 @kernel("NegativeLogLikelihoodLoss", since=12)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.narrow_floats import is_float, narrow, widen
+from ort_core.kernels.reference.widening import is_float, narrow, widen
 
 
 def check_matmul_shapes(op_type: str, a: np.ndarray, b: np.ndarray) -> None:

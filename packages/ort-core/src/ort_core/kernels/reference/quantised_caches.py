@@ -6,7 +6,7 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.reference.bit_unpacking import unpack_bits
-from ort_core.kernels.reference.float_widening import narrow, widen
+from ort_core.kernels.reference.widening import narrow, widen
 
 
 def _scale_for(scale: np.ndarray | None, kind: str, heads: int) -> np.ndarray:

@@ -11,8 +11,8 @@ from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.cast import element_type
 from ort_core.kernels.reference.element_conversion import convert, native_integers
-from ort_core.kernels.reference.narrow_floats import narrow, widen
 from ort_core.kernels.reference.reductions import normalise_axes
+from ort_core.kernels.reference.widening import narrow, widen
 
 
 @functools.cache

@@ -9,8 +9,8 @@ from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.element_conversion import convert
 from ort_core.kernels.reference.matrix_products import check_matmul_shapes
-from ort_core.kernels.reference.narrow_floats import widen
 from ort_core.kernels.reference.quantization import saturate
+from ort_core.kernels.reference.widening import widen
 
 
 def wrap_int32(exact: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.cast import element_type
 from ort_core.kernels.reference.element_conversion import convert
 from ort_core.kernels.reference.minimal_standard import MinimalStandard
-from ort_core.kernels.reference.narrow_floats import computing_dtype, widen
+from ort_core.kernels.reference.widening import computing_dtype, widen
 
 _POSITION = "minimal_standard_position"
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
-from ort_core.kernels.reference.recurrent_activations import Activation, build_activations
+from ort_core.kernels.reference.named_activations import Activation
+from ort_core.kernels.reference.recurrent_activations import build_activations
 from ort_core.kernels.reference.widening import narrow, widen
 
 _State = tuple[np.ndarray, ...]

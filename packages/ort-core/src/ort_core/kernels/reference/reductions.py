@@ -12,7 +12,6 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
-from ort_core.kernels.reference.narrow_floats import narrow, widen
 from ort_core.kernels.reference.saturating_integers import (
     Axes,
     mean_integers,
@@ -22,6 +21,7 @@ from ort_core.kernels.reference.saturating_integers import (
     sum_integers,
     sum_square_integers,
 )
+from ort_core.kernels.reference.widening import narrow, widen
 
 Reduction = Callable[[np.ndarray, Axes, bool], np.ndarray | np.float64]  # values, axes, keepdims
 

@@ -16,7 +16,7 @@ from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.interpolation import Axis, Filter, coordinates, mix, nearest
-from ort_core.kernels.reference.widening import narrow, widen
+from ort_core.kernels.reference.widening import narrow, to_real
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _with_regions(plan: list[Axis], named: tuple[int, ...], roi: np.ndarray | No
     """Add the region of interest: all starts, then all ends, of the named axes; without one it is everything."""
     if roi is None or roi.size == 0:
         return plan
-    region = widen(roi).tolist()
+    region = to_real(roi).tolist()
     if len(region) != 2 * len(named):
         raise InvalidArgument(
             f"roi input length is {len(region)}, expected {2 * len(named)}: a start and an end for each resized axis"
@@ -212,7 +212,7 @@ def _resize(x: np.ndarray, plan: list[Axis], method: _Method, ctx: KernelContext
         raise InvalidArgument(f"mode {method.mode!r} is not known to Resize, expected nearest, linear or cubic")
     crops = method.transformation == "tf_crop_and_resize"
     picked = Filter(method.mode == "cubic", method.cubic_coefficient, method.antialias, method.exclude_outside)
-    out = x if method.mode == "nearest" else widen(x)
+    out = x if method.mode == "nearest" else to_real(x)
     places = [coordinates(axis, method.transformation, fractional=method.fractional) for axis in plan]
     for index in reversed(range(x.ndim)):  # the last axis first: integers are rounded after each
         axis, at = plan[index], places[index]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_core.kernels.reference.float_widening import narrow, widen
+from ort_core.kernels.reference.widening import narrow, widen
 
 _BOUNDS = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3)}
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
-from ort_core.kernels.reference.narrow_floats import widen
 from ort_core.kernels.reference.reductions import normalise_axes
+from ort_core.kernels.reference.widening import widen
 
 
 def _extreme_index(op_type: str, function: Callable[..., np.ndarray]) -> KernelFunction:

@@ -8,7 +8,7 @@ from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size
-from ort_core.kernels.reference.widening import narrow, widen
+from ort_core.kernels.reference.widening import narrow, to_real
 
 
 def _scalar(value: np.ndarray) -> int:
@@ -59,7 +59,7 @@ def _transform(
     if length <= 0:
         raise InvalidArgument(f"DFT: dft_length is {length}, expected a positive number")
     check_size((*x.shape[:axis], length, *x.shape[axis + 1 : -1], 2), x.dtype, "DFT", ctx)
-    signal = _joined(widen(x))
+    signal = _joined(to_real(x))
     if returns_real:
         return narrow(np.fft.irfft(signal, n=length, axis=axis)[..., None], x.dtype)
     if not inverse and onesided and signal.dtype.kind == "f":
@@ -106,8 +106,8 @@ def stft(
         raise InvalidArgument(f"STFT: window has shape {window.shape}, expected ({size},): the frame length")
     if onesided and signal.shape[-1] == 2:
         raise InvalidArgument("STFT: onesided needs a real signal, found a complex one; set onesided to 0")
-    frames = np.lib.stride_tricks.sliding_window_view(_joined(widen(signal)), size, axis=1)[:, ::step]
-    weighted = frames if window is None else frames * widen(window)
+    frames = np.lib.stride_tricks.sliding_window_view(_joined(to_real(signal)), size, axis=1)[:, ::step]
+    weighted = frames if window is None else frames * to_real(window)
     return _parts((np.fft.rfft if onesided else np.fft.fft)(weighted, axis=-1), signal.dtype)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
-from ort_core.kernels.reference.narrow_floats import narrow, widen
+from ort_core.kernels.reference.widening import narrow, widen
 
 AxisFunction = Callable[[np.ndarray], np.ndarray]  # computes along the last axis
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument, NotImplemented
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.narrow_floats import narrow, widen
+from ort_core.kernels.reference.widening import narrow, widen
 
 _DOMAIN = "ai.onnx.preview.training"
 _EPSILON = float(np.float32(1e-6))

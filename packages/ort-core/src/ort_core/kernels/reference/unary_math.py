@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.kernels.kernel import KernelFunction, kernel
 from ort_core.kernels.reference.error_function import erf as error_function
-from ort_core.kernels.reference.narrow_floats import is_float, narrow, widen
+from ort_core.kernels.reference.widening import is_float, narrow, widen
 
 ArrayFunction = Callable[[np.ndarray], np.ndarray]
 

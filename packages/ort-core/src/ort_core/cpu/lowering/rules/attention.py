@@ -15,7 +15,7 @@ from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import binary, select
 
 _KEY, _VALUE, _BIAS, _PADDING, _ADDEND, _PAST_KEY, _PAST_VALUE = 1, 2, 3, 4, 5, 6, 7
-_DEFAULT_FILTER = -10000.0  # onnxruntime's; finite, so that a row that is masked as a whole stays defined
+DEFAULT_FILTER = -10000.0  # onnxruntime's; finite, so that a row that is masked as a whole stays defined
 
 
 def multi_head_attention(lowering: Lowering, node: Node) -> None:
@@ -36,8 +36,10 @@ def multi_head_attention(lowering: Lowering, node: Node) -> None:
                 target = lowering.result_view(present)
                 copy_into(lowering, new, target, (node,))
                 lowering.set(present, target)
-    mask = _addend(lowering, node, key.shape[2])
-    facts = AttentionFacts(_scale(node, query), is_causal=bool(node.int_attribute("unidirectional", 0)))
+    addend = None if node.input(_ADDEND) is None else lowering.view(node.input(_ADDEND))
+    padding = None if node.input(_PADDING) is None else lowering.view(node.input(_PADDING))
+    mask = score_addend(lowering, node, addend, padding, key.shape[2])
+    facts = AttentionFacts(score_scale(node, query), is_causal=bool(node.int_attribute("unidirectional", 0)))
     target = lowering.result_view(node.output)
     out = split_heads(target, num_heads)
     emit_attention(lowering, Heads(query, key, value, out, mask, None, offset), facts, (node,))
@@ -91,14 +93,14 @@ def _biased(lowering: Lowering, node: Node, parts: list[View], of: list[View]) -
     return parts
 
 
-def _addend(lowering: Lowering, node: Node, keys: KnownDim) -> View | None:
+def score_addend(
+    lowering: Lowering, node: Node, addend: View | None, padding: View | None, keys: KnownDim
+) -> View | None:
     """Return what is added to the scores: what the model gives, and a filter where the padding mask is not positive."""
-    addend = None if node.input(_ADDEND) is None else lowering.view(node.input(_ADDEND))
     if addend is not None and len(addend.shape) != 4:
         raise NotLowered("the addend of the scores has not four axes")
-    if node.input(_PADDING) is None:
+    if padding is None:
         return addend
-    padding = lowering.view(node.input(_PADDING))
     if len(padding.shape) not in (2, 3):
         raise NotLowered(f"a padding mask of {len(padding.shape)} axes")
     lowering.require_equal(padding.shape[-1], keys)
@@ -106,7 +108,7 @@ def _addend(lowering: Lowering, node: Node, keys: KnownDim) -> View | None:
     steps = padding.strides[1:-1] or (0,)
     shape = (padding.shape[0], 1, *middle, padding.shape[-1])
     mask = View(padding.buffer, shape, (padding.strides[0], 0, *steps, padding.strides[-1]), padding.offset)
-    filtered = node.float_attribute("mask_filter_value", _DEFAULT_FILTER)
+    filtered = node.float_attribute("mask_filter_value", DEFAULT_FILTER)
     if addend is None:
         total = combined(shape, lambda m: select(binary("gt", m, 0), 0.0, filtered), mask)
     else:
@@ -138,7 +140,7 @@ def _with_past(lowering: Lowering, node: Node, key: View, value: View) -> tuple[
     return joined[0], joined[1], length
 
 
-def _scale(node: Node, query: View) -> float:
+def score_scale(node: Node, query: View) -> float:
     """Return the factor of the scores."""
     scale = node.float_attribute("scale", 0.0)
     if scale:

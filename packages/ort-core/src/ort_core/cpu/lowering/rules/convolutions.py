@@ -9,6 +9,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolution_bands import Stage
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
 from ort_core.cpu.codegen.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.packing import aligned_empty
@@ -19,7 +20,7 @@ from ort_core.cpu.lowering.quantized import quantized_constant
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
 from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convolution
 from ort_core.cpu.lowering.rules.winograd_steps import emit_winograd, takes_winograd
-from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.steps import Argument, NotLowered, StageOfImages, pointer
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
@@ -98,16 +99,21 @@ class ConvolutionAnchor:
         reads = [x.buffer, weights.buffer, *(view.buffer for view in pending.inputs)]
         reads.extend([self.scale.buffer] if self.scale is not None else [])
         moved = moved_nbytes([x, weights, y, *pending.inputs])
-        lowering.emit(kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved)
+        lowering.emit(
+            kernel, words, reads, [target.buffer], flops // 32 + 1, pending.operators, flops, moved,
+            _stage(spec, narrow, x, y),
+        )  # fmt: skip
 
     def _packed(self, lowering: Lowering, spec: Convolution, facts: str) -> np.ndarray:
         machine, weights = lowering.target, self.weights
         narrow = is_narrow(spec, machine)
         count = (narrow_count if narrow else weights_count)(spec, machine)
-        pack = pack_narrow_weights if narrow else pack_weights
 
         def fill(out: np.ndarray) -> None:
-            out[...] = pack(spec, weights, machine)
+            if narrow:
+                out[...] = pack_narrow_weights(spec, weights, machine)
+            else:
+                pack_weights(spec, weights, machine, out)
 
         # the kernels load whole, aligned vectors of weights
         return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
@@ -136,6 +142,16 @@ class ConvolutionAnchor:
             expected_width=expected, is_scaled=self.scale is not None,
         )  # fmt: skip
         return spec, sizes
+
+
+def _stage(spec: Convolution, narrow: bool, x: View, y: View) -> StageOfImages | None:
+    """Return the convolution as a stage of several, where its images have known sizes."""
+    (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
+    if not (isinstance(x_height, int) and isinstance(x_width, int)):
+        return None
+    if not (isinstance(y_height, int) and isinstance(y_width, int) and y_height and y_width):
+        return None
+    return StageOfImages(Stage(spec, narrow, (x_height, x_width), (y_height, y_width)), y.shape[0])
 
 
 def convolution(lowering: Lowering, node: Node) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ort_core.cpu.codegen.dynamic_range import BLOCK, block_ranges_kernel, grid_kernel
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
@@ -18,19 +20,36 @@ def dynamic_quantize_linear(lowering: Lowering, node: Node) -> None:
     if value is None or tensor_type(value)[0] is not F32:
         raise NotLowered("only float32 is quantised natively")
     x = lowering.contiguous(value)
-    scale, zero = emit_dynamic_grid(lowering, node, x)
+    scale, zero = (
+        _result(lowering, output, dtype) for output, dtype in zip(node.outputs[1:3], (F32, DataType.UINT8), strict=True)
+    )
+    grid = DynamicGrid(scale, zero)
+    emit_dynamic_grid(lowering, node, x, grid)
     for output, view in zip(node.outputs[1:], (scale, zero)):
         if output is not None:
             lowering.set(output, view)
+    rounded = dynamically_quantized(x, grid)
+    lowering.set(node.outputs[0], PendingElementwise(rounded.expression, rounded.inputs, x.shape, (node,)))
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicGrid:
+    """The scale (float32) and the zero point (uint8) of a tensor, in memory, known when a run has come there."""
+
+    scale: View
+    zero_point: View
+
+
+def dynamically_quantized(x: View, grid: DynamicGrid) -> PendingElementwise:
+    """Return a tensor's levels on its grid as an expression."""
     state = FusionState()
     real = state.add(x)
-    whole = unary("rint", real / state.add(scale)) + cast(state.add(zero), F32)
-    result = cast(whole, DataType.UINT8)
-    lowering.set(node.outputs[0], PendingElementwise(result, tuple(state.inputs), x.shape, (node,)))
+    whole = unary("rint", real / state.add(grid.scale)) + cast(state.add(grid.zero_point), F32)
+    return PendingElementwise(cast(whole, DataType.UINT8), tuple(state.inputs), x.shape)
 
 
-def emit_dynamic_grid(lowering: Lowering, node: Node, x: View) -> tuple[View, View]:
-    """Write the steps that find the grid of a contiguous float32 tensor; return its scale and zero point."""
+def emit_dynamic_grid(lowering: Lowering, node: Node, x: View, grid: DynamicGrid) -> None:
+    """Write the steps that find the grid of a contiguous float32 tensor."""
     count = count_of(x.shape)
     ranges = lowering.new_view(F32, (ceil_div(count, BLOCK) * 2,))
     name, function = block_ranges_kernel(lowering.target)
@@ -38,13 +57,10 @@ def emit_dynamic_grid(lowering: Lowering, node: Node, x: View) -> tuple[View, Vi
         KernelText(name, function), (pointer(x), pointer(ranges), count), (x.buffer,), (ranges.buffer,), count, (node,),
         count,
     )  # fmt: skip
-    scale, zero = (
-        _result(lowering, output, dtype) for output, dtype in zip(node.outputs[1:3], (F32, DataType.UINT8), strict=True)
-    )
     name, function = grid_kernel()
-    words = (pointer(ranges), pointer(scale), pointer(zero), count)
-    lowering.emit(KernelText(name, function), words, (ranges.buffer,), (scale.buffer, zero.buffer), 1, (node,))
-    return scale, zero
+    words = (pointer(ranges), pointer(grid.scale), pointer(grid.zero_point), count)
+    writes = (grid.scale.buffer, grid.zero_point.buffer)
+    lowering.emit(KernelText(name, function), words, (ranges.buffer,), writes, 1, (node,))
 
 
 def _result(lowering: Lowering, output: Value | None, dtype: DataType) -> View:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import HALVES, Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import broadcast_strides
@@ -21,8 +21,8 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         raise NotLowered("before opset 7 operands were aligned otherwise")
     dtype, shape = tensor_type(node.output)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    if node.op_type == "Cast" and attributes.get("to") == DataType.FLOAT16:
-        attributes["to"] = int(DataType.FLOAT)  # within a group float16 is float32
+    if node.op_type == "Cast" and attributes.get("to") in HALVES:
+        attributes["to"] = int(DataType.FLOAT)  # within a group they are float32
     state, scalars = lowering.fuse(node, inputs, shape)
     if is_clip_above:
         expression: Scalar | Rejection = minimum(scalars[0], scalars[1])

@@ -124,13 +124,16 @@ def _appended(lowering: Lowering, node: Node, which: int, new: View, lengths: Vi
     if longest.dtype is not DataType.INT32:
         raise NotLowered(f"a total length of type {longest.dtype.text}")
     lowering.require_equal(count_of(longest.shape), 1)
-    kernel = text_kernel("cache_append", lambda name: cache_append_text(name, lowering.target))
+    kernel = lowering.kernel(
+        "cache_append", lambda: text_kernel("cache_append", lambda name: cache_append_text(name, lowering.target))
+    )
     words: list[Argument] = [
         pointer(target), pointer(past), pointer(new), pointer(lengths), pointer(longest), Pointer(error), batch, heads,
         rows, new.shape[2], room, size, *target.strides[:3], *strides, *new.strides[:3],
     ]  # fmt: skip
     assert len(words) == ARGUMENTS.count
     reads = [past.buffer, new.buffer, lengths.buffer, longest.buffer]
-    lowering.emit(kernel, words, reads, [target.buffer], count_of(target.shape) * 2, (node,))
+    work, in_place = count_of(target.shape) * 2, (past.buffer, target.buffer)
+    lowering.emit(kernel, words, reads, [target.buffer], work, (node,), in_place=in_place)
     lowering.set(present, target)
     return target

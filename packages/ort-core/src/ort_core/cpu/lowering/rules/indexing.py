@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.gather import gather_kernel
-from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.lowering import HALVES, Lowering, tensor_type
+from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
-from ort_core.cpu.lowering.views import count_of, moved_nbytes
-from ort_core.plugin.ir import DataType, Node
+from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
+from ort_core.plugin.ir import DataType, Node, Value
+from ort_core.plugin.loops import cast, element
 
 
 def gather(lowering: Lowering, node: Node) -> None:
     """Gather: each index copies one row of the table."""
-    table = lowering.contiguous(node.input(0))
+    halves = _stored_halves(lowering, node.input(0))
+    table = lowering.contiguous(node.input(0)) if halves is None else halves
     indices = lowering.contiguous(node.input(1))
     if indices.dtype not in (DataType.INT64, DataType.INT32):
         raise NotLowered(f"indices of type {indices.dtype.text}")
     axis = node.int_attribute("axis", 0) % max(len(table.shape), 1)
-    target = lowering.result_view(node.output)
+    _, shape = tensor_type(node.output)
+    target = lowering.result_view(node.output) if halves is None else lowering.new_view(table.dtype, shape)
     name, function = gather_kernel(indices.dtype.bits)
     row = count_of(table.shape[axis + 1 :]) * table.buffer.itemsize
     error = lowering.error_buffer()
@@ -28,4 +32,18 @@ def gather(lowering: Lowering, node: Node) -> None:
     count = count_of(target.shape)
     moved = moved_nbytes([indices]) + 2 * count * table.buffer.itemsize
     lowering.emit(KernelText(name, function), arguments, reads, (target.buffer,), count, (node,), 0, moved)
-    lowering.set(node.output, target)
+    if halves is None:
+        lowering.set(node.output, target)
+    else:
+        real = cast(element(0, table.dtype), DataType.FLOAT)
+        lowering.set(node.output, PendingElementwise(real, (target,), shape, ("Cast",)))
+
+
+def _stored_halves(lowering: Lowering, value: Value | None) -> View | None:
+    """Return a constant table of float16 or bfloat16 as it is stored, ``None`` for any other.
+
+    Widened as a whole, the embeddings of a language model would take twice the memory for a few rows of each run.
+    """
+    array = lowering.constant_of(value)
+    dtype = None if array is None else DataType.from_numpy(array.dtype)
+    return lowering.constant_view(array, dtype) if array is not None and dtype in HALVES else None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.quantized import (
     BYTES,
     F32,
@@ -20,6 +20,7 @@ from ort_core.cpu.lowering.quantized import (
     quantized_constant,
     quantized_value,
 )
+from ort_core.cpu.lowering.rules.dynamic_quantization import DynamicGrid, dynamically_quantized, emit_dynamic_grid
 from ort_core.cpu.lowering.rules.integer_anchors import (
     IntegerAnchor,
     IntegerWeights,
@@ -30,7 +31,7 @@ from ort_core.cpu.lowering.rules.integer_anchors import (
 from ort_core.cpu.lowering.rules.integer_convolutions import integer_bias, requantized
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, collapse, count_of
-from ort_core.plugin.ir import KnownDim, Node, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, cast, element
 
 
@@ -55,7 +56,7 @@ def quantized_product(lowering: Lowering, node: Node) -> bool:
         if bias is None or bias.size != made.bytes.shape[0]:
             return False
     _, shape = tensor_type(node.output)
-    anchor = _anchor(lowering, x.view(lowering), node.input(0), made, shape, node.op_type)
+    anchor = _anchor(lowering, x.view(lowering), made, shape, node.op_type)
     total, inputs = exact_sum(lowering, anchor, made, x.grid.zero_point, bias, shape)
     value = cast(total, F32) * scale_operand(lowering, anchor, inputs, scales)
     lowering.set(node.output, PendingAnchor(anchor, value, tuple(inputs), shape, (node,)))
@@ -70,15 +71,56 @@ def matmul_integer(lowering: Lowering, node: Node) -> None:
 
 def matmul_integer_to_float(lowering: Lowering, node: Node) -> None:
     """MatMulIntegerToFloat: the sums, scaled, with a bias."""
-    anchor, total, inputs, shape = _integer_sum(lowering, node, node.input(4), node.input(5))
+    pending = scaled_integer_product(lowering, node, scales=(2, 3), zero_points=(4, 5), bias=6)
+    lowering.set(node.output, pending)
+
+
+def dynamic_quantize_matmul(lowering: Lowering, node: Node) -> None:
+    """DynamicQuantizeMatMul: the left side on the grid that its own range gives, then as MatMulIntegerToFloat."""
+    value = node.input(0)
+    if value is None or tensor_type(value)[0] is not F32:
+        raise NotLowered("only float32 is quantised natively")
+    real = lowering.contiguous(value)
+    grid = DynamicGrid(lowering.new_view(F32, ()), lowering.new_view(DataType.UINT8, ()))
+    emit_dynamic_grid(lowering, node, real, grid)
+    rounded = dynamically_quantized(real, grid)
+    levels = PendingElementwise(rounded.expression, rounded.inputs, real.shape, (node,))
+    x = lowering.store_elementwise(levels, lowering.new_view(DataType.UINT8, real.shape))
+    made = _constant_weights(lowering, node.input(1), node.input(3), outputs_first=False)
+    shape = (*real.shape[:-1], made.bytes.shape[0])
+    anchor = _anchor(lowering, x, made, shape, node.op_type)
+    total, inputs = exact_sum(lowering, anchor, made, grid.zero_point, None, shape)
+    scaled = _scaled(lowering, total, inputs, [grid.scale, lowering.contiguous(node.input(2))], node.input(4))
+    lowering.set(node.output, _fusable(anchor, scaled, inputs, shape, node))
+
+
+def scaled_integer_product(
+    lowering: Lowering, node: Node, *, scales: tuple[int, int], zero_points: tuple[int, int], bias: int
+) -> PendingAnchor:
+    """Return the product of inputs 0 and 1, bytes, scaled to float32, with a bias; the others stand at positions."""
+    a_zero, b_zero = (node.input(index) for index in zero_points)
+    anchor, total, inputs, shape = _integer_sum(lowering, node, a_zero, b_zero)
+    factors = [lowering.contiguous(node.input(index)) for index in scales]
+    value = _scaled(lowering, total, inputs, factors, node.input(bias))
+    return _fusable(anchor, value, inputs, shape, node)
+
+
+def _scaled(
+    lowering: Lowering, total: Scalar, inputs: list[View], scales: Sequence[View], bias: Value | None
+) -> Scalar:
+    """Return sums times scales plus a bias, which are appended to the operands."""
     value = cast(total, F32)
-    for scale in (node.input(2), node.input(3)):
-        value = value * _vector(lowering, inputs, scale)
-    if node.input(6) is not None:
-        value = value + _vector(lowering, inputs, node.input(6))
+    for scale in scales:
+        value = value * _vector(inputs, scale)
+    return value if bias is None else value + _vector(inputs, lowering.contiguous(bias))
+
+
+def _fusable(
+    anchor: IntegerAnchor, value: Scalar, inputs: list[View], shape: Sequence[KnownDim], node: Node
+) -> PendingAnchor:
     if not anchor.can_fuse(shape, inputs):
         raise NotLowered("scales or the bias do not lie along the columns")
-    lowering.set(node.output, PendingAnchor(anchor, value, tuple(inputs), shape, (node,)))
+    return PendingAnchor(anchor, value, tuple(inputs), tuple(shape), (node,))
 
 
 def qlinear_matmul(lowering: Lowering, node: Node) -> None:
@@ -112,7 +154,7 @@ def _requantized_product(
         raise NotLowered("scales or zero points are not constant, or are not one for the left side")
     made = _constant_weights(lowering, w, node.input(right[1]), outputs_first)
     _, shape = tensor_type(node.output)
-    anchor = _anchor(lowering, lowering.view(x), x, made, shape, node.op_type)
+    anchor = _anchor(lowering, lowering.view(x), made, shape, node.op_type)
     flat = None if bias is None else bias.reshape(-1)
     if flat is not None and flat.size != made.bytes.shape[0]:
         raise NotLowered("the bias is not one number for each column")
@@ -143,8 +185,9 @@ def _integer_sum(
         if count_of(tensor_type(a_zero)[1]) != 1:
             raise NotLowered("the left side has a zero point for each row")
         zero = lowering.contiguous(a_zero) if array is None else int(array.reshape(-1)[0])
-    _, shape = tensor_type(node.output)
-    anchor = _anchor(lowering, lowering.view(x), x, made, shape, node.op_type)
+    view = lowering.view(x)
+    shape = (*view.shape[:-1], made.bytes.shape[0])
+    anchor = _anchor(lowering, view, made, shape, node.op_type)
     total, inputs = exact_sum(lowering, anchor, made, zero, None, shape)
     return anchor, total, inputs, shape
 
@@ -171,7 +214,7 @@ def _weights(constant: QuantizedConstant, outputs_first: bool) -> IntegerWeights
 
 
 def _anchor(
-    lowering: Lowering, x: View, value: Value | None, weights: IntegerWeights, shape: Sequence[KnownDim], operator: str
+    lowering: Lowering, x: View, weights: IntegerWeights, shape: Sequence[KnownDim], operator: str
 ) -> IntegerAnchor:
     if x.dtype not in BYTES:
         raise NotLowered(f"a left side of type {x.dtype.text}")
@@ -184,9 +227,8 @@ def _anchor(
     return IntegerAnchor(x, weights.bytes, False, len(shape), operator)
 
 
-def _vector(lowering: Lowering, inputs: list[View], value: Value | None) -> Scalar:
+def _vector(inputs: list[View], view: View) -> Scalar:
     """Append a float vector or number to the operands and return how it is read."""
-    view = lowering.contiguous(value)
     if view.dtype is not F32 or len(view.shape) > 1:
         raise NotLowered("a scale or bias is no float32 vector")
     inputs.append(view.reshaped(()) if count_of(view.shape) == 1 else view)

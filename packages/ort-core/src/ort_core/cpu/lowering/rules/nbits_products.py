@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
+from ort_core.cpu.codegen.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.integer_convolution_plan import ARGUMENTS
-from ort_core.cpu.codegen.nbits_tile import NBitsProduct, NBitsTile, pack_nbits
+from ort_core.cpu.codegen.matrix_product import ARGUMENTS as PRODUCT_ARGUMENTS
+from ort_core.cpu.codegen.matrix_product import scratch_nbytes
+from ort_core.cpu.codegen.nbits_product import NBitsKernel, nbits_functions, panel_multiple
+from ort_core.cpu.codegen.nbits_tile import NBitsProduct, pack_nbits
 from ort_core.cpu.lowering.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import PendingAnchor
+from ort_core.cpu.lowering.pending import PendingAnchor, structure_of
+from ort_core.cpu.lowering.product_arguments import ProductMemory, product_words, rows_of
+from ort_core.cpu.lowering.product_panels import tile_table_buffer
 from ort_core.cpu.lowering.quantized import F32
 from ort_core.cpu.lowering.rules.integer_anchors import PixelOperands
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
-from ort_core.cpu.lowering.views import View, collapse, count_of
+from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
+
+MAX_INPUTS = 4  # of an epilogue over many rows
+BFLOAT16_LEVEL = 3  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfloat16, 4 int8 for the left side
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +40,7 @@ class NBitsWeights:
     depth: int
     bits: int
     block: int
+    takes_bfloat16: bool = False  # the node's accuracy level allows to round the left side to it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,15 +58,16 @@ class NBitsAnchor:
         return frozenset({F32})
 
     def can_fuse(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> bool:
-        """Return whether each operand is one number, one for each column or row, or a matrix of the shape."""
-        return self._operands.can_read(shape, inputs)
+        """Return whether each operand is one float32 number, one for each column or row, or a matrix of the shape."""
+        floats = len(inputs) <= MAX_INPUTS and all(view.dtype is F32 for view in inputs)
+        return floats and self._operands.can_read(shape, inputs)
 
     @property
     def _operands(self) -> PixelOperands:
         return PixelOperands(self.rank - 1)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
-        """Write the step."""
+        """Write the step: a table for few rows, and one for many behind it."""
         kinds = self._operands.kinds(pending)
         own = [*self.x.strides[:-1]]
         sizes, strides = self._operands.pixels(pending, target, own, pending.shape[:-1])
@@ -67,11 +77,7 @@ class NBitsAnchor:
             known.depth, known.integers.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
             has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
         )  # fmt: skip
-        tiles = spec.tiling_for(machine)
-        kernel = text_kernel(
-            "nbits", lambda name: module_text(integer_convolution_kernel(name, spec, machine, NBitsTile, tiles))
-        )
-        stream = pack_nbits(spec, known.integers, known.scales, known.zero_points, machine)
+        stream = pack_nbits(spec, known.integers, known.scales, known.zero_points, machine, panel_multiple(machine))
         packed = lowering.constant_view(stream, DataType.INT32)
         x, y = strides[0], strides[1]
         words: list[Argument] = [
@@ -79,9 +85,30 @@ class NBitsAnchor:
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
         words.extend(self._operands.words(pending, kinds, strides[2:]))
+        kernel = NBitsKernel(spec, _epilogue(pending), len(words), known.takes_bfloat16 or lowering.uses_bfloat16)
+        memory = ProductMemory(
+            lowering.scratch(DataType.UINT8, scratch_nbytes(machine)), scratch_nbytes(machine),
+            tile_table_buffer(machine, in_bfloat16=kernel.in_pairs),
+        )  # fmt: skip
+        rows = rows_of(self.x, target, pending.inputs, pending.shape)
+        words.extend(product_words(self.x, packed, target, pending.inputs, rows, memory))
         flops = count_of(pending.shape) * (2 * known.depth)
         reads = [self.x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
-        lowering.emit(kernel, words, reads, [target.buffer], flops // 16 + 1, pending.operators, flops)
+        text = lowering.kernel(
+            (replace(spec, expression=element(0, F32)), structure_of(spec.expression), kernel.in_pairs),
+            lambda: text_kernel("nbits", lambda name: module_text(nbits_functions(name, kernel, machine))),
+        )
+        writes = [target.buffer, memory.scratch]
+        lowering.emit(text, words, reads, writes, flops // 16 + 1, pending.operators, flops)
+
+
+def _epilogue(pending: PendingAnchor) -> ExpressionEpilogue | None:
+    """Return the expression as products of many rows compute it."""
+    if pending.expression.operation == "input":
+        return None
+    strides = [broadcast_strides(view, pending.shape) for view in pending.inputs]
+    dense = tuple(each is not None and each[-1] == 1 for each in strides)
+    return ExpressionEpilogue(pending.expression, dense, PRODUCT_ARGUMENTS.count)
 
 
 def matmul_nbits(lowering: Lowering, node: Node) -> None:
@@ -133,7 +160,8 @@ def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
             zeros = _unpacked(zeros.reshape(columns, -1), bits)[:, :blocks]
         zeros = zeros.reshape(columns, blocks).astype(np.float32)
     real = scales.reshape(columns, blocks).astype(np.float32)
-    return NBitsWeights(integers, real, zeros, depth, bits, block)
+    takes_bfloat16 = node.int_attribute("accuracy_level", 0) >= BFLOAT16_LEVEL
+    return NBitsWeights(integers, real, zeros, depth, bits, block, takes_bfloat16)
 
 
 def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ort_core.cpu.codegen.pooling import ARGUMENTS, Pooling, pooling_kernel
 from ort_core.cpu.lowering.layout_steps import as_images, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
@@ -9,7 +11,7 @@ from ort_core.cpu.lowering.rules.images import images, pads_of, pair
 from ort_core.cpu.lowering.rules.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, dense_strides, moved_nbytes, ordered_strides
-from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ir import DataType, KnownDim, Node
 
 F32 = DataType.FLOAT
 
@@ -30,6 +32,11 @@ def pooling(lowering: Lowering, node: Node) -> None:
     if node.op_type.startswith("Global"):
         pool_whole(lowering, node, x, is_maximum=is_maximum)
         return
+    lowering.set(node.output, pool_windows(lowering, node, x, shape, is_maximum=is_maximum))
+
+
+def pool_windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], *, is_maximum: bool) -> View:
+    """Pool channels-last images of rank 4 under the node's windows; return the result of ``shape``, channels first."""
     rank, channels = len(shape), x.shape[1]
     assert isinstance(channels, int)
     kernel = pair(node.ints_attribute("kernel_shape"), rank)
@@ -39,8 +46,8 @@ def pooling(lowering: Lowering, node: Node) -> None:
     counts = node.int_attribute("count_include_pad", 0) != 0
     spec = Pooling(channels, kernel, strides, dilations, pads, is_maximum, counts)
     target = lowering.new_view(F32, shape, channels_last(rank))
-    _emit(lowering, node, spec, x, as_images(target))
-    lowering.set(node.output, target)
+    emit_pooling(lowering, node, spec, x, as_images(target))
+    return target
 
 
 def pool_whole(lowering: Lowering, node: Node, x: View, *, is_maximum: bool) -> None:
@@ -49,7 +56,7 @@ def pool_whole(lowering: Lowering, node: Node, x: View, *, is_maximum: bool) -> 
     assert isinstance(channels, int)
     spec = Pooling(channels, None, is_maximum=is_maximum)
     target = lowering.new_view(F32, (x.shape[0], channels, 1, 1), channels_last(4))
-    _emit(lowering, node, spec, x, target)
+    emit_pooling(lowering, node, spec, x, target)
     _, shape = tensor_type(node.output)
     is_images = len(shape) in (3, 4)
     strides = ordered_strides(shape, channels_last(len(shape))) if is_images else dense_strides(shape)
@@ -57,7 +64,8 @@ def pool_whole(lowering: Lowering, node: Node, x: View, *, is_maximum: bool) -> 
     lowering.set(node.output, View(target.buffer, shape, strides, 0, order))
 
 
-def _emit(lowering: Lowering, node: Node, spec: Pooling, x: View, y: View) -> None:
+def emit_pooling(lowering: Lowering, node: Node, spec: Pooling, x: View, y: View) -> None:
+    """Write the step that pools channels-last images of rank 4."""
     machine = lowering.target
     kernel_code = kernel_text("pool", repr(spec), lambda name: pooling_kernel(name, spec, machine), is_vectorised=True)
     words: list[Argument] = [

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
-from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import late_text
 from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
-from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
-from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering, computed_type, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.quantized import quantized_constant
+from ort_core.cpu.lowering.product_panels import Panels, float_panels, product_kernel, tile_table_buffer, weight_panels
+from ort_core.cpu.lowering.quantized import dequantized_constant, quantized_constant
 from ort_core.cpu.lowering.rules.integer_products import quantized_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, Pointer, pointer
 from ort_core.cpu.lowering.views import (
@@ -38,11 +34,11 @@ F32 = DataType.FLOAT
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """``A @ B`` over views; ``packed`` is B's constant array in panels, then ``b`` is its matrix's shape only."""
+    """``A @ B`` over views; ``packed`` is a constant B in panels, then ``b`` is its matrix's shape only."""
 
     a: View
     b: View
-    packed: np.ndarray | None
+    packed: Panels | None
     operator: str
 
     @property
@@ -106,15 +102,12 @@ class Product:
         if pending.expression.operation != "input":
             dense = tuple(_last_stride(v, pending.shape) == 1 for v in pending.inputs)
             epilogue = ExpressionEpilogue(pending.expression, dense, ARGUMENTS.count)
-        packed = self.packed is not None
-        late = late_text(
-            "product", f"{packed} {epilogue.structure if epilogue else ''}",
-            lambda name: product_functions(name, machine, packed=packed, epilogue=epilogue),
-        )  # fmt: skip
+        late = product_kernel(machine, self.packed, epilogue)
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-        table = tile_table_buffer(machine)
+        is_bfloat16 = self.packed is not None and self.packed.is_bfloat16
+        table = tile_table_buffer(machine, in_bfloat16=is_bfloat16)
         words: list[Argument] = [0] * ARGUMENTS.count
-        b = self.b if self.packed is None else lowering.constant_view(self.packed, F32)
+        b = self.b if self.packed is None else lowering.constant_view(self.packed.words, F32)
         values: dict[int, Argument] = {
             ARGUMENTS.a: pointer(self.a), ARGUMENTS.b: pointer(b), ARGUMENTS.c: pointer(target), ARGUMENTS.m: rows,
             ARGUMENTS.n: columns, ARGUMENTS.k: depth, ARGUMENTS.a_row: strides[0][-1],
@@ -199,10 +192,12 @@ def _right(lowering: Lowering, value: Value | None) -> tuple[View, np.ndarray | 
         constant = quantized.real()
         if constant.ndim != 2:
             return lowering.constant_view(constant, F32), None
+    elif constant is None and value is not None:
+        constant = dequantized_constant(lowering, value.producer)
     if constant is None or constant.ndim != 2:
         return lowering.view(value), None
-    # Packed as float32, from halves too: of the matrix itself only the shape is used, it needs no memory.
-    dtype = F32 if constant.dtype == np.float16 else DataType.from_numpy(constant.dtype)
+    # Of the matrix itself only the shape is used, it needs no memory.
+    dtype = computed_type(DataType.from_numpy(constant.dtype))
     return View(Buffer(dtype, constant.size, Place.CONSTANT), constant.shape, dense_strides(constant.shape)), constant
 
 
@@ -213,23 +208,25 @@ def _product(
         right = _swapped(right)
         constant = None if constant is None else constant.T
     lowering.require_equal(left.shape[-1], right.shape[-2])
-    packed = None if constant is None else _packed(lowering, constant)
+    packed = None if constant is None else weight_panels(lowering, constant)
+    if packed is not None and packed.is_bfloat16 and left.strides[-1] != 1:
+        left = lowering.copied(left)
     return Product(left, right, packed, operator)
+
+
+def weight_product(lowering: Lowering, left: View, right: Value, operator: str) -> Product:
+    """Return the product of a float32 view and a matrix of the model."""
+    view, constant = _right(lowering, right)
+    if view.dtype is not F32 or len(view.shape) != 2:
+        raise NotLowered("the right side is no float32 matrix")
+    return _product(lowering, left, view, constant, operator, transposed=False)
 
 
 def constant_product(lowering: Lowering, left: View, constant: np.ndarray, operator: str) -> Product:
     """Return the product of a view and a constant matrix [k, n], packed."""
     lowering.require_equal(left.shape[-1], constant.shape[0])
     shape = View(Buffer(F32, constant.size, Place.CONSTANT, 0, constant), constant.shape, (constant.shape[1], 1))
-    return Product(left, shape, _packed(lowering, constant), operator)
-
-
-def _packed(lowering: Lowering, constant: np.ndarray) -> np.ndarray:
-    width = tile_shape(lowering.target).columns
-    return lowering.weights.packed(
-        constant, f"panels {width}", lambda: aligned_empty(panels_shape(constant.shape, width)),
-        lambda out: pack_panels(np.asarray(constant, np.float32), width, out),
-    )  # fmt: skip
+    return Product(left, shape, float_panels(lowering, constant), operator)
 
 
 def _swapped(view: View) -> View:
@@ -257,7 +254,7 @@ def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: Vie
     machine = lowering.target
     late = late_text("product", "batched", lambda name: product_functions(name, machine, packed=True))
     scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
-    table = Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(machine))
+    table = tile_table_buffer(machine)
     b = lowering.constant_view(packed, F32)
     (batch, rows, columns), depth = c.shape, a.shape[2]
     words: list[Argument] = [0] * ARGUMENTS.count
@@ -278,18 +275,3 @@ def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: Vie
         KernelText(late.name, late), words, [a.buffer, b.buffer], [c.buffer, scratch], flops // 32 + 1, operators,
         flops, moved,
     )  # fmt: skip
-
-
-@functools.cache
-def _tiles(target: Target) -> CompiledModule:
-    return compiled(tiles_text(target), target)
-
-
-def tile_table_buffer(target: Target) -> Buffer:
-    """Return the constant that holds the addresses of a target's microkernels."""
-    return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, _tile_table(target))
-
-
-@functools.cache
-def _tile_table(target: Target) -> np.ndarray:
-    return tile_table(_tiles(target), target)

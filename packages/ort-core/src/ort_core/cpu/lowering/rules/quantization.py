@@ -21,6 +21,7 @@ from ort_core.cpu.lowering.quantized import (
     as_float,
     constant_grid,
     dequantized,
+    dequantized_constant,
     quantized_expression,
     quantized_value,
 )
@@ -39,7 +40,8 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     if value is None or tensor_type(value)[0] is not F32 or dtype not in STORED_TYPES - {DataType.INT32}:
         raise NotLowered("only float32 is quantised natively, to 8 and 16 bits")
-    _refuse_blocks(node)
+    if node.int_attribute("block_size", 0) or node.int_attribute("precision", 0):
+        raise NotLowered("blocked quantisation, or another precision than float32")
     grid = constant_grid(lowering, node.input(1), node.input(2), dtype)
     known = quantized_value(lowering, value)
     if grid is not None and known is not None and known.grid.equals(grid):
@@ -63,9 +65,14 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     assert value is not None
     source = tensor_type(value)[0]
-    if dtype is not F32 or source not in STORED_TYPES:
-        raise NotLowered("only integers of 8, 16 and 32 bits are dequantised natively, to float32")
-    _refuse_blocks(node)
+    if dtype is not F32:
+        raise NotLowered(f"values are dequantised natively to float32, not to {dtype.text}")
+    if source not in STORED_TYPES or node.int_attribute("block_size", 0):
+        constant = dequantized_constant(lowering, node)
+        if constant is None:
+            raise NotLowered("types of fewer than 8 bits, 8-bit floats and blocks are made real at load, as constants")
+        lowering.set(node.output, lowering.constant_view(constant, F32))
+        return
     grid = constant_grid(lowering, node.input(1), node.input(2), source)
     _store_if_crowded(lowering, value)
     state, (stored,) = lowering.fuse(node, [value], shape)
@@ -87,11 +94,6 @@ def _store_if_crowded(lowering: Lowering, value: Value) -> None:
     known = lowering.pending(value)
     if isinstance(known, PendingAnchor) and len(known.inputs) > MAX_OPERANDS - OWN_OPERANDS:
         lowering.view(value)
-
-
-def _refuse_blocks(node: Node) -> None:
-    if node.int_attribute("block_size", 0) or node.int_attribute("precision", 0):
-        raise NotLowered("blocked quantisation, or another precision than float32")
 
 
 def _set(lowering: Lowering, node: Node, state: FusionState, result: Scalar, shape: Sequence[KnownDim]) -> None:

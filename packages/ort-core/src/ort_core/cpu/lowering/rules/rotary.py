@@ -62,9 +62,10 @@ def rotate(lowering: Lowering, heads: View, out: View, rotation: Rotation, node:
         table = cos.strides[:2]
     ids = rotation.positions
     bits = 64 if ids is None else ids.dtype.bits
-    text = text_kernel(
-        "rotary",
-        lambda name: rotary_text(name, lowering.target, rotation.kind, bits, interleaved=rotation.is_interleaved),
+    kind, machine, interleaved = rotation.kind, lowering.target, rotation.is_interleaved
+    text = lowering.kernel(
+        ("rotary", kind, bits, interleaved),
+        lambda: text_kernel("rotary", lambda name: rotary_text(name, machine, kind, bits, interleaved=interleaved)),
     )
     error = Pointer(lowering.error_buffer())
     words: list[Argument] = [

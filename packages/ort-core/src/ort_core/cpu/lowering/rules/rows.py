@@ -11,7 +11,7 @@ from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.rules.pooling import pool_whole
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
-from ort_core.cpu.lowering.views import broadcast_strides, collapse, count_of, moved_nbytes
+from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, binary, element, exp, log, row_value, select, unary
 
@@ -90,6 +90,29 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
         y = y + _row_operand(lowering, state, bias, (*rows, length), separate)
     passes.append(Pass(((0, y),)))
     _emit_rows(lowering, node, state, (*rows, length), tuple(passes), tuple(outputs), work=4)
+
+
+def normalized_rows(
+    lowering: Lowering, node: Node, rows: Sequence[View], scale: Value | None, bias: Value | None, epsilon: float
+) -> None:
+    """Set a node's output to the layer normalisation, over the last axis, of the sum of views that broadcast to it."""
+    _, shape = tensor_type(node.output)
+    state = FusionState()
+    x = state.add(rows[0])
+    for view in rows[1:]:
+        x = x + state.add(view)
+    n, centred = row_value(0), x - row_value(2)
+    y = centred * row_value(4)
+    if scale is not None:
+        y = y * _row_operand(lowering, state, scale, shape, True)
+    if bias is not None:
+        y = y + _row_operand(lowering, state, bias, shape, True)
+    passes = (
+        Pass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)),
+        Pass((), (Reduction("sum", centred * centred, 3),), ((4, 1.0 / unary("sqrt", row_value(3) / n + epsilon)),)),
+        Pass(((0, y),)),
+    )
+    _emit_rows(lowering, node, state, shape, passes, (node.output,), work=4)
 
 
 def instance_normalization(lowering: Lowering, node: Node) -> None:

@@ -1,0 +1,93 @@
+"""Constant right sides of matrix products: in panels of float32 or bfloat16, with the kernels that read each."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from ort_core.cpu.codegen.bfloat16_product import (
+    bfloat16_functions,
+    has_pair_products,
+    pack_pairs,
+    pair_table,
+    pair_tiles_text,
+    pairs_shape,
+)
+from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.expression_epilogue import ExpressionEpilogue
+from ort_core.cpu.codegen.jit import CompiledModule, Target
+from ort_core.cpu.codegen.late_text import LateText, late_text
+from ort_core.cpu.codegen.matrix_product import product_functions
+from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
+from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.views import Buffer, Place
+from ort_core.plugin.ir import DataType
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Panels:
+    """A packed matrix; ``words`` are floats, or pairs of bfloat16."""
+
+    words: np.ndarray
+    is_bfloat16: bool = False
+
+
+def float_panels(lowering: Lowering, constant: np.ndarray) -> Panels:
+    """Return ``[k, n]`` packed as float32."""
+    width = tile_shape(lowering.target).columns
+    words = lowering.weights.packed(
+        constant, f"panels {width}", lambda: aligned_empty(panels_shape(constant.shape, width)),
+        lambda out: pack_panels(np.asarray(constant, np.float32), width, out),
+    )  # fmt: skip
+    return Panels(words)
+
+
+def weight_panels(lowering: Lowering, constant: np.ndarray) -> Panels:
+    """Return a model's weights ``[k, n]`` packed: as bfloat16 where they are that, or where the user asked for it."""
+    if constant.dtype != BFLOAT16 and not lowering.uses_bfloat16:
+        return float_panels(lowering, constant)
+    width = tile_shape(lowering.target).columns
+    words = lowering.weights.packed(
+        constant, f"bfloat16 panels {width}", lambda: aligned_empty(pairs_shape(constant.shape, width)),
+        lambda out: pack_pairs(constant, width, out),
+    )  # fmt: skip
+    return Panels(words, is_bfloat16=True)
+
+
+def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEpilogue | None) -> LateText:
+    """Return the kernel of a product with packed panels, or with a matrix known only at run time (``None``)."""
+    structure = epilogue.structure if epilogue else ""
+    if panels is not None and panels.is_bfloat16:
+        return late_text(
+            "product_bfloat16", structure, lambda name: bfloat16_functions(name, target, epilogue=epilogue)
+        )
+    packed = panels is not None
+    return late_text(
+        "product", f"{packed} {structure}",
+        lambda name: product_functions(name, target, packed=packed, epilogue=epilogue),
+    )  # fmt: skip
+
+
+def tile_table_buffer(target: Target, *, in_bfloat16: bool = False) -> Buffer:
+    """Return the constant that holds the addresses of a target's microkernels, for products of pairs if it has them."""
+    pairs = in_bfloat16 and has_pair_products(target)
+    return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, (_pair_tiles if pairs else _tiles)(target)[1])
+
+
+@functools.cache
+def _tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    """Return the addresses of the microkernels with the module, which owns their code."""
+    module = compiled(tiles_text(target), target)
+    return module, tile_table(module, target)
+
+
+@functools.cache
+def _pair_tiles(target: Target) -> tuple[CompiledModule, np.ndarray]:
+    module = compiled(pair_tiles_text(target), target)
+    return module, pair_table(module, target)

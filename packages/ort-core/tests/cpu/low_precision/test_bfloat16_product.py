@@ -1,0 +1,138 @@
+"""Products with bfloat16 weights against float64 over the rounded operands: tails, blocks, threads, instructions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+import pytest
+from kernel_calls import compiled
+
+from ort_core.cpu.codegen.bfloat16_product import (
+    bfloat16_text,
+    has_pair_products,
+    pack_pairs,
+    pair_table,
+    pair_tiles_text,
+    pairs_shape,
+)
+from ort_core.cpu.codegen.epilogue import Bias
+from ort_core.cpu.codegen.jit import CompiledModule, Target, assembly, host_target, restricted_target, target_of
+from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
+from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
+from ort_core.cpu.codegen.packing import aligned_empty
+from ort_core.cpu.threads.pool import ThreadPool
+
+TARGETS = {
+    "host": host_target,
+    "without dot products": functools.partial(restricted_target, "avx512bf16"),
+    "without AVX-512": functools.partial(restricted_target, "avx512", "amx"),
+}
+GUARD = np.float32(-12345.5)
+
+
+@functools.cache
+def modules(name: str) -> tuple[CompiledModule, CompiledModule, np.ndarray]:
+    """Return the product with a bias, its tiles, and the table of them."""
+    target = TARGETS[name]()
+    product = compiled(bfloat16_text("product", target, epilogue=Bias(ARGUMENTS.count)), target)
+    if has_pair_products(target):
+        tiles = compiled(pair_tiles_text(target), target)
+        return product, tiles, pair_table(tiles, target)
+    tiles = compiled(tiles_text(target), target)
+    return product, tiles, tile_table(tiles, target)
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[list[ThreadPool]]:
+    made = [ThreadPool(1), ThreadPool(2), ThreadPool(5)]
+    yield made
+    for pool in made:
+        pool.close()
+
+
+def rounded(array: np.ndarray) -> np.ndarray:
+    return array.astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def run(name: str, pool: ThreadPool, a: np.ndarray, b: np.ndarray, bias: np.ndarray, c: np.ndarray) -> None:
+    target: Target = TARGETS[name]()
+    product, _, table = modules(name)
+    width = tile_shape(target).columns
+    packed = aligned_empty(pairs_shape(b.shape, width))
+    pack_pairs(b, width, packed)
+    each = scratch_nbytes(target)
+    scratch = aligned_empty((pool.num_threads, each // 4))
+    scratch[:] = np.nan  # what is read before it is written shows
+    words = np.zeros(ARGUMENTS.count + 1, np.int64)
+    words[ARGUMENTS.a : ARGUMENTS.a + 3] = a.ctypes.data, packed.ctypes.data, c.ctypes.data
+    words[ARGUMENTS.m : ARGUMENTS.m + 3] = a.shape[0], b.shape[1], a.shape[1]
+    words[[ARGUMENTS.a_row, ARGUMENTS.a_k, ARGUMENTS.c_row]] = a.strides[0] // 4, 1, c.strides[0] // 4
+    words[[ARGUMENTS.scratch, ARGUMENTS.scratch_stride]] = scratch.ctypes.data, each
+    words[ARGUMENTS.tiles], words[ARGUMENTS.count] = table.ctypes.data, bias.ctypes.data
+    words[ARGUMENTS.batch : ARGUMENTS.batch + BATCH_DIMS] = 1
+    steps = np.array([product.address("product"), words.ctypes.data, 1], np.int64)
+    pool.run(int(steps.ctypes.data), 1)
+
+
+def check(name: str, pool: ThreadPool, m: int, n: int, k: int) -> None:
+    random = np.random.default_rng(m + n + k)
+    a, b = (random.standard_normal(shape, np.float32) for shape in ((m, k + 3), (k, n)))
+    a = a[:, :k]
+    bias = random.standard_normal(n, np.float32)
+    memory = np.full((m + 2, n + 40), GUARD, np.float32)
+    c = memory[1 : m + 1, 19 : 19 + n]
+    run(name, pool, a, b, bias, c)
+    left = rounded(a) if has_pair_products(TARGETS[name]()) else a.astype(np.float64)
+    right = rounded(b)
+    bound = (np.abs(left) @ np.abs(right) + np.abs(bias)) * (k + 4) * 2.0**-24
+    distance = np.abs(c - (left @ right + bias))
+    assert (distance <= bound).all(), f"off by {distance.max()} for {m} x {k} @ {k} x {n}"
+    memory[1 : m + 1, 19 : 19 + n] = GUARD
+    assert (memory == GUARD).all(), f"wrote outside C for {m} x {k} @ {k} x {n}"
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_product_agrees_with_float64_of_the_rounded_operands_for_all_kinds_of_tails(
+    name: str, pools: list[ThreadPool]
+) -> None:
+    random = np.random.default_rng(1)
+    for m in range(1, 40):
+        n, k = (int(each) for each in random.integers(1, 80, 2))
+        check(name, pools[m % 3], m, n, k)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    "sizes", [(1, 512, 2001), (300, 100, 1700), (1500, 33, 65), (30, 770, 3), (5, 64, 1537), (450, 70, 1)], ids=str
+)
+def test_product_agrees_with_float64_over_several_blocks(
+    name: str, sizes: tuple[int, int, int], pools: list[ThreadPool]
+) -> None:
+    for pool in pools[:2]:
+        check(name, pool, *sizes)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 33), (64, 96), (5, 20), (301, 1300)], ids=str)
+def test_packed_pairs_hold_the_nearest_bfloat16_and_zeros_elsewhere(shape: tuple[int, int], dtype: type) -> None:
+    matrix = np.random.default_rng(2).standard_normal(shape).astype(dtype)
+    for given in (matrix, np.ascontiguousarray(matrix.T).T):
+        out = aligned_empty(pairs_shape(shape, 32))
+        out[:] = np.nan
+        pack_pairs(given, 32, out)
+        pairs = out.view(ml_dtypes.bfloat16).reshape(*out.shape, 2)  # [panels, k / 2, column, odd]
+        found = pairs.transpose(1, 3, 0, 2).reshape(-1, out.shape[0] * 32).astype(np.float32)
+        expected = np.zeros(found.shape, np.float32)
+        expected[: shape[0], : shape[1]] = matrix.astype(ml_dtypes.bfloat16)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_dot_products_are_one_instruction_and_other_processors_need_none() -> None:
+    x86 = target_of("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512f,+avx512bw,+avx512vl,+avx512dq,+avx512bf16,+fma")
+    assert "vdpbf16ps" in assembly(pair_tiles_text(x86), x86)
+    arm = target_of("aarch64-unknown-linux-gnu", "generic", "+neon")
+    assert not has_pair_products(arm)
+    assert "product:" in assembly(bfloat16_text("product", arm), arm)

@@ -1,0 +1,51 @@
+"""A file is mapped once for all who hold it at the same time, and anew when it is another file or was changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ort_core.tensors.mapped_files import map_file
+
+
+def _address(content: memoryview) -> int:
+    return np.frombuffer(content, np.uint8).ctypes.data
+
+
+def test_two_who_hold_a_file_see_it_at_one_address(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"content")
+    first, second = map_file(path), map_file(path)
+    assert bytes(first) == b"content"
+    assert first.readonly
+    assert _address(first) == _address(second)
+
+
+def test_a_replaced_file_is_mapped_anew_and_the_old_one_stays_as_it_was(tmp_path: Path) -> None:
+    path, other = tmp_path / "weights", tmp_path / "other"
+    path.write_bytes(b"content")
+    old = map_file(path)
+    if os.name == "nt":  # there a file that is mapped cannot be replaced
+        path = other
+    other.write_bytes(b"CONTENT")
+    other.replace(path)
+    new = map_file(path)
+    assert (bytes(old), bytes(new)) == (b"content", b"CONTENT")
+    assert _address(old) != _address(new)
+
+
+def test_a_file_changed_in_place_is_another_unless_it_is_said_to_be_final(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"content")
+    first, final = map_file(path), map_file(path, is_final=True)
+    os.utime(path, ns=(1, 1))
+    assert _address(map_file(path)) != _address(first)
+    assert _address(map_file(path, is_final=True)) == _address(final)
+
+
+def test_an_empty_file_is_no_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.touch()
+    assert bytes(map_file(path)) == b""

@@ -1,0 +1,167 @@
+"""Legalisation: nodes that OpenVINO misreads, as others that mean the same and that it reads rightly.
+
+Done on the copy of a claim that is handed to the frontend; the model of the session keeps its nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ort_core.plugin.ir import Constant, DataType, Graph, Node, TensorType, Value
+
+SHORTS = (DataType.INT16, DataType.UINT16)
+NARROW = (DataType.INT8, DataType.UINT8, *SHORTS)
+Rewrite = Callable[[Graph, Node], None]
+
+
+def legalise(graph: Graph) -> None:
+    """Rewrite the nodes of a graph in place; its inputs and outputs stay."""
+    for node in graph.nodes:
+        rewrite = _REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if rewrite is not None:
+            rewrite(graph, node)
+
+
+def _cast_like(graph: Graph, node: Node) -> None:
+    """CastLike(x, y) -> Cast<to>(x): the device runs no ConvertLike."""
+    target = _dtype(node.output)
+    assert target is not None, "claims hold typed tensors"
+    cast = Node("Cast", [node.input(0)], 1, {"to": int(target)}, name=node.name)
+    _replace(graph, node, cast)
+    _cast(graph, cast)
+
+
+def _cast(graph: Graph, node: Node) -> None:
+    """Cast<to=bool>(x) -> Not(Equal(x, 0)): a NaN is true."""
+    source = _dtype(node.input(0))
+    if source not in (DataType.FLOAT, DataType.FLOAT16) or _dtype(node.output) is not DataType.BOOL:
+        return
+    zero = graph.new_constant(np.zeros((), source.numpy), "zero")
+    equal = graph.insert_before(node, Node("Equal", [node.input(0), zero], [Value("", _boolean(node))]))
+    _replace(graph, node, Node("Not", [equal.output], 1, name=node.name))
+
+
+def _non_max_suppression(graph: Graph, node: Node) -> None:
+    """Move the overlap's threshold up by rounding: OpenVINO drops a box whose overlap is the threshold itself.
+
+    The product lies one or two steps above the threshold; denormal numbers, which the device may flush, are left out.
+    """
+    threshold = node.input(3)
+    step = graph.new_constant(np.array(1 + np.finfo(np.float32).eps, np.float32), "step")
+    least = graph.new_constant(np.array(np.finfo(np.float32).tiny), "least")
+    if threshold is None:
+        moved = least
+    else:
+        above = graph.insert_before(node, Node("Mul", [threshold, step], 1)).output
+        moved = graph.insert_before(node, Node("Max", [above, least], 1)).output
+    node.set_inputs([node.input(0), node.input(1), node.input(2), moved, node.input(4)])
+
+
+def _extreme(graph: Graph, node: Node) -> None:
+    """ReduceMax(x) -> Where(some element is not -inf, ReduceMax(x), -inf), and ReduceMin alike.
+
+    The device starts from the lowest finite number, and returns that for nothing but infinities, and for no elements.
+    """
+    source = _dtype(node.input(0))
+    axes, attributes = node.inputs[1:], tuple(node.attributes.values())
+    zero = graph.new_constant(np.zeros((), np.float32), "zero")
+
+    def add(op_type: str, inputs: Sequence[Value | None], given: object = ()) -> Value:
+        return graph.insert_before(node, Node(op_type, inputs, 1, given)).output  # type: ignore[arg-type]  # Node checks
+
+    if source is DataType.BOOL:
+        numbers = add("Cast", [node.input(0)], {"to": int(DataType.FLOAT)})
+        reduced = add(node.op_type, [numbers, *axes], attributes)
+        _replace(graph, node, Node("Greater", [reduced, zero], 1, name=node.name))
+        return
+    assert source in (DataType.FLOAT, DataType.FLOAT16), "the table takes no other types"
+    worst = -np.inf if node.op_type == "ReduceMax" else np.inf
+    limit = graph.new_constant(np.array(worst, source.numpy), "worst")
+    is_better = add("Not", [add("Equal", [node.input(0), limit])])
+    found = add("ReduceMax", [add("Cast", [is_better], {"to": int(DataType.FLOAT)}), *axes], attributes)
+    extreme = add(node.op_type, node.inputs, attributes)
+    _replace(graph, node, Node("Where", [add("Greater", [found, zero]), extreme, limit], 1, name=node.name))
+
+
+def _widened(graph: Graph, node: Node) -> None:
+    """Arithmetic of 8 and 16 bits -> in int32, then cut to the bits of the type.
+
+    The device saturates where bytes wrap around, and holds 16 bits in int32 without cutting what overflows.
+    """
+    dtype = _dtype(node.output)
+    if dtype not in NARROW or (node.op_type in ("Div", "Mod") and dtype not in SHORTS):
+        return
+
+    def add(op_type: str, inputs: Sequence[Value | None], given: object = ()) -> Value:
+        return graph.insert_before(node, Node(op_type, inputs, 1, given)).output  # type: ignore[arg-type]  # Node checks
+
+    def constant(number: int) -> Value:
+        return graph.new_constant(np.array(number, np.int32), "number")
+
+    lowest = 1 << (dtype.bits - 1) if dtype in (DataType.INT8, DataType.INT16) else 0
+    wide = [add("Cast", [value], {"to": int(DataType.INT32)}) for value in node.inputs]
+    raised = add("Add", [add(node.op_type, wide, tuple(node.attributes.values())), constant(lowest)])
+    cut = add("Sub", [add("BitwiseAnd", [raised, constant((1 << dtype.bits) - 1)]), constant(lowest)])
+    _replace(graph, node, Node("Cast", [cut], 1, {"to": int(dtype)}, name=node.name))
+
+
+def _dropout(graph: Graph, node: Node) -> None:
+    """Dropout(x) outside of training -> Identity(x), and a mask of ones."""
+    outputs = node.outputs
+    if len(outputs) > 1 and outputs[1] is not None:
+        shape = graph.insert_before(node, Node("Shape", [node.input(0)], 1)).output
+        fill = {"value": Constant.of(np.ones(1, bool))}
+        ones = graph.insert_before(node, Node("ConstantOfShape", [shape], 1, fill))
+        ones.adopt_outputs([node.detach_output(1)])
+    _replace(graph, node, Node("Identity", [node.input(0)], 1, name=node.name))
+
+
+def _power(graph: Graph, node: Node) -> None:
+    """Pow(x, integer) -> Pow(x, Cast(integer)): the frontend computes two element types in the wrong one."""
+    base, exponent = _dtype(node.input(0)), _dtype(node.input(1))
+    if base is not None and exponent is not base:
+        cast = graph.insert_before(node, Node("Cast", [node.input(1)], 1, {"to": int(base)}))
+        node.set_input(1, cast.output)
+
+
+def _to_reshape(graph: Graph, node: Node) -> None:
+    """Unsqueeze or Squeeze with axes from outside -> Reshape, where the shape of the result is known without them."""
+    axes, shape = node.input(1), node.output.shape
+    if axes is None or graph.fixed_constant(axes) is not None or shape is None:
+        return
+    sizes = [size for size in shape if isinstance(size, int)]
+    if len(sizes) == len(shape):
+        target = graph.new_constant(np.array(sizes, np.int64), "shape")
+        _replace(graph, node, Node("Reshape", [node.input(0), target], 1, {"allowzero": 1} if 0 in sizes else {}))
+
+
+def _replace(graph: Graph, node: Node, replacement: Node) -> None:
+    graph.insert_before(node, replacement)
+    replacement.adopt_outputs([node.detach_output(0)])
+    graph.remove(node)
+
+
+def _dtype(value: Value | None) -> DataType | None:
+    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+
+def _boolean(node: Node) -> TensorType:
+    kind = node.output.type
+    assert isinstance(kind, TensorType)
+    return TensorType(DataType.BOOL, kind.shape)
+
+
+_REWRITES: Mapping[str, Rewrite] = {
+    **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _widened),
+    "Dropout": _dropout,
+    "Pow": _power,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "NonMaxSuppression": _non_max_suppression,
+    "ReduceMax": _extreme,
+    "ReduceMin": _extreme,
+    "Squeeze": _to_reshape,
+    "Unsqueeze": _to_reshape,
+}

@@ -1,0 +1,44 @@
+"""What comes from outside of a claim is looked at before each run, so that claims may count on its bounds.
+
+Integers are taken to lie where float32 holds each of them, and sizes too. A run whose inputs do not keep that is
+computed by kernels instead (``narrowing``): right, and slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import DataType, TensorType, Value
+from ort_core.plugin.ops import type_interval
+
+HIGHEST_SMALL = 2**24 - 1  # the next integer but one has no float32 of its own
+Interval = tuple[int, int]
+WIDE = frozenset({DataType.INT32, DataType.INT64, DataType.UINT32, DataType.UINT64})
+
+
+def comes_from_outside(view: GraphView, outside: Set[Value], value: Value) -> bool:
+    """Return whether a value is an input of every claim that reads it.
+
+    Args:
+        view: the graph that claims are made of.
+        outside: outputs of nodes that are in no claim.
+        value: a value that is no constant.
+    """
+    return value in outside or value.producer is None or value.producer.graph is not view.graph
+
+
+def bounds_from_outside(view: GraphView, outside: Set[Value], value: Value) -> Interval | None:
+    """Return the bounds that a claim may count on for a value, ``None`` where nothing is looked at before a run."""
+    dtype = value.type.dtype if isinstance(value.type, TensorType) else None
+    if dtype not in WIDE or view.constant(value) is not None:
+        return None
+    if comes_from_outside(view, outside, value):
+        limits = type_interval(dtype)
+        assert limits is not None, "integers have limits"
+        return max(limits[0], -HIGHEST_SMALL), HIGHEST_SMALL
+    producer = value.producer
+    source = producer.input(0) if producer is not None and producer.op_type == "Shape" else None
+    if source is None or source.shape is None or not comes_from_outside(view, outside, source):
+        return None
+    return None if all(isinstance(size, int) for size in source.shape) else (0, HIGHEST_SMALL)
