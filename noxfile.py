@@ -15,7 +15,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
-PROVIDERS = ("packages/ort-ep-openvino",)  # execution providers whose SDK pip can install
+PROVIDERS = ("packages/ort-ep-openvino", "packages/ort-ep-coreml")  # providers whose SDK pip can install
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 
