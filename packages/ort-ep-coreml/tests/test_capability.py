@@ -74,3 +74,10 @@ def test_open_sizes_are_left_where_the_option_says_so(view):
     claims, reasons = answers(view, text, RequireStaticInputShapes=True)
     assert not claims
     assert "RequireStaticInputShapes" in reasons["Relu"]
+
+
+def test_what_a_constant_node_holds_comes_from_outside_and_is_not_counted_on(view):
+    text = "g (float[4] x) => (float[4,1] y) { a = Constant<value = int64[1] {1}>()  y = Unsqueeze(x, a) }"
+    claims, reasons = answers(view, text)
+    assert not claims
+    assert "no constant" in reasons["Unsqueeze"]

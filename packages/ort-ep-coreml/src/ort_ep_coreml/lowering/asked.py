@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
-from ort_core.plugin.ops import ValueRanges, constant_of_node
+from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ops import ValueRanges
 from ort_ep_coreml.mil import INT32_LIMITS, Size
 
 Interval = tuple[int, int]
@@ -34,13 +34,13 @@ class Asked:
         return self.view.opset(node)
 
     def constant(self, value: Value | None) -> np.ndarray | None:
-        """Return the array that a value always is, or ``None``."""
-        found = constant_of(self.view, value)
+        """Return the array of an initializer that nobody overrides; results of Constant nodes come from outside."""
+        found = self.view.constant(value)
         return None if found is None else found.array()
 
     def interval(self, value: Value) -> Interval | None:
         """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
-        constant = constant_of(self.view, value)
+        constant = self.view.constant(value)
         if constant is not None and constant.nbytes <= SMALL_NBYTES:
             array = constant.array()
             return (int(array.min()), int(array.max())) if array.size else (0, 0)
@@ -53,14 +53,6 @@ class Asked:
             return None
         proven = self.view.value_range(value)
         return INT32_LIMITS if proven is None else (max(proven[0], INT32_LIMITS[0]), min(proven[1], INT32_LIMITS[1]))
-
-
-def constant_of(view: GraphView, value: Value | None) -> Constant | None:
-    """Return the constant that a value is: an initializer that nobody overrides, or what a Constant node holds."""
-    found = view.constant(value)
-    if found is None and value is not None and value.producer is not None:
-        return constant_of_node(value.producer)
-    return found
 
 
 def dtype_of(value: Value | None) -> DataType | None:
