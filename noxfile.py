@@ -15,6 +15,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
+CUDA = "packages/ort-ep-cuda"
 PROVIDERS = ("packages/ort-ep-openvino", "packages/ort-ep-coreml")  # providers whose SDK pip can install
 GROUPS = nox.project.load_toml("pyproject.toml")
 
@@ -40,6 +41,15 @@ def conformance(session: nox.Session) -> None:
     """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page."""
     prepare(session, "test", providers=True)
     session.run("python", "tools/support_matrix.py", *session.posargs)
+
+
+@nox.session
+def cuda(session: nox.Session) -> None:
+    """Compile every generated CUDA kernel for real GPUs by NVRTC, and run it by emulation; no GPU is needed."""
+    prepare(session, "test", "cuda")
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("--no-deps", "-e", CUDA)
+    session.run("pytest", f"{CUDA}/tests", *session.posargs)
 
 
 @nox.session

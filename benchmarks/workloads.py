@@ -26,6 +26,7 @@ class Workload:
         group: the table that the row belongs to.
         dims: sizes of named dimensions.
         shapes: whole shapes of inputs whose open dimensions have no names.
+        data: a folder of inputs as ONNX's test data sets have them.
     """
 
     title: str
@@ -33,6 +34,7 @@ class Workload:
     group: str
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
+    data: Path | None = None
 
     @property
     def name(self) -> str:
@@ -42,7 +44,8 @@ class Workload:
     def options(self) -> list[str]:
         """Return the options of ``ort bench`` that set the sizes."""
         dims = [part for name, size in self.dims.items() for part in ("--dim", f"{name}={size}")]
-        return dims + [part for name, shape in self.shapes.items() for part in ("--shape", f"{name}={shape}")]
+        data = [] if self.data is None else ["--input", str(self.data)]
+        return data + dims + [part for name, shape in self.shapes.items() for part in ("--shape", f"{name}={shape}")]
 
 
 FLOAT32, TRAINED, LOW = "float32", "float32, trained models", "low precision"
@@ -100,6 +103,14 @@ def workloads(folder: Path) -> Iterator[Workload]:
 def _rows(shapes: Mapping[str, str]) -> str:
     rows = next(iter(shapes.values())).partition("x")[0]
     return f", {rows} row{'' if rows == '1' else 's'}"
+
+
+def trained_models(folder: Path) -> Iterator[Workload]:
+    """Return the models that lie in folders of their own with ONNX's test data, on the first set of inputs."""
+    for path in sorted(folder.glob("*/model.onnx")):
+        data = path.with_name("test_data_set_0")
+        if data.is_dir():
+            yield Workload(path.parent.name, path, TRAINED, data=data)
 
 
 def generated_models(folder: Path) -> Iterator[Workload]:

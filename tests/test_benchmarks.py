@@ -66,6 +66,48 @@ def test_committed_page_is_what_the_rows_that_it_names_give():
     assert module("performance_page").performance_page([json.loads(line) for line in lines], source[1]) == text
 
 
+def test_committed_table_of_measured_placement_is_what_the_rows_that_it_names_give():
+    text = (ROOT / "docs/howto/measured_placement.md").read_text(encoding="utf-8")
+    source = re.search(r"`benchmarks/results/([^`]+)`", text)
+    assert source is not None
+    lines = (BENCHMARKS / "results" / source[1]).read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert module("measured_placement_page").with_results(text, rows, source[1]) == text
+
+
+PLACED = {
+    "kind": "placement", "model": "m", "alone_ms": {"AExecutionProvider": 2.0, "BExecutionProvider": 1.0},
+    "measured_ms": 1.1, "ratio": 1.1, "nodes": {"BExecutionProvider": 3}, "load_s": {"measured": 2.0},
+    "largest_difference": 0.0,
+}  # fmt: skip
+
+
+def test_table_of_measured_placement_names_what_is_above_the_limit():
+    rows = [MACHINE, {**PLACED, "interval_95": [1.02, 1.2]}, {**PLACED, "model": "n", "interval_95": [1.04, 1.2]}]
+    section = module("measured_placement_page").section(rows, "rows.jsonl")
+    assert "above it: n.\n" in section
+    assert "| m | 1.1 ms | 1 ms (B) | 2 ms | 1.10 | 1.02 to 1.20 | B 3 | 2.0 s |" in section
+    assert "none is above it" in module("measured_placement_page").section(rows[:2], "rows.jsonl")
+
+
+def test_measured_placement_is_compared_with_its_providers_alone(tmp_path):
+    """The whole way, with one turn of one run each: a session placed by measuring beside two placed by priority."""
+    import onnx
+
+    from ort_core.cli.bench_worker import TurnRequest
+
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 3] x) => (float[N, 3] y) { y = Sigmoid (x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    workload = module("workloads").Workload("m", tmp_path / "m.onnx", "small models", {"N": 2})
+    providers = ("ReferenceExecutionProvider", "CPUExecutionProvider")
+    row = module("measured_placement").measured(workload, providers, 1, TurnRequest(0, 1, 0.0), 1)
+    assert "error" not in row, row
+    assert set(row["alone_ms"]) == set(providers)
+    assert row["interval_95"][0] > 0
+    assert sum(row["nodes"].values()) == 1
+    assert row["largest_difference"] < 1e-6
+
+
 def test_small_models_run_as_the_reference_says(tmp_path):
     import numpy as np
 
@@ -76,6 +118,14 @@ def test_small_models_run_as_the_reference_says(tmp_path):
         ours = ort.InferenceSession(str(workload.path)).run(None, feeds)[0]
         oracle = ort.InferenceSession(str(workload.path), providers=["ReferenceExecutionProvider"]).run(None, feeds)[0]
         np.testing.assert_allclose(ours, oracle, rtol=1e-4, atol=1e-5)
+
+
+def test_trained_models_run_on_their_own_data(tmp_path):
+    (tmp_path / "digits" / "test_data_set_0").mkdir(parents=True)
+    (tmp_path / "digits" / "model.onnx").write_bytes(b"")
+    [found] = module("workloads").trained_models(tmp_path)
+    assert found.name == "digits"
+    assert found.options() == ["--input", str(tmp_path / "digits" / "test_data_set_0")]
 
 
 def test_workloads_are_those_of_the_folder_with_their_sizes(tmp_path):

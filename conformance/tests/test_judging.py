@@ -6,15 +6,19 @@ import io
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
+import onnx
 import pytest
 from liars import NAME, Honest, overriding
 from rich.console import Console
 
 from ort_conformance import EpProfile
+from ort_conformance.case import DataSet
 from ort_conformance.check import Check
+from ort_conformance.comparison import distance, find_difference
 from ort_conformance.expectations import ExpectationError, Expectations
 from ort_conformance.judge import judge_case
 from ort_conformance.outcome import CheckResult, Finding, Outcome, RefusedOperator
@@ -24,6 +28,7 @@ from ort_conformance.reports.report import ConformanceReport, Surroundings, oper
 from ort_conformance.reports.summary import print_summary
 from ort_conformance.running import RunRequest, run_checks, run_one
 from ort_conformance.subject import Subject
+from ort_conformance.suites.model_files import folder_checks
 from ort_conformance.suites.model_text import evaluated, node_model
 from ort_conformance.suites.sample_graphs import CHAIN
 from ort_core.plugin import Claim, Rejection
@@ -232,3 +237,53 @@ def test_reasons_of_a_rejection_reach_the_matrix():
     provider = overriding(get_capability=lambda self, view: [Rejection("too hot", node) for node in view.nodes])
     support = operator_support([CheckResult("operators/chain", judged(provider))])
     assert support["Tanh"].reasons == ("too hot",)
+
+
+STEPS = """<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y)
+    <float[1] many = {1000}> { a = Mul (x, many) b = Round (a) y = Div (b, many) }"""
+
+
+@pytest.mark.parametrize(
+    ("value", "recorded", "outcome"), [(0.0015, 0.001, Outcome.RAN), (0.0013, 0.002, Outcome.MISMATCH)]
+)
+def test_a_whole_step_apart_counts_unless_the_value_lies_on_the_border(tmp_path, value, recorded, outcome):
+    onnx.save(onnx.parser.parse_model(STEPS), tmp_path / "model.onnx")
+    (tmp_path / "test_data_set_0").mkdir()
+    for name, number in (("input_0", value), ("output_0", recorded)):
+        proto = onnx.numpy_helper.from_array(np.full(3, number, np.float32), name)
+        (tmp_path / "test_data_set_0" / f"{name}.pb").write_bytes(proto.SerializeToString())
+    [check] = folder_checks(tmp_path)
+    with installed(plugin_of(Honest)):
+        finding = check.run(Subject(EpProfile(Honest.name)))
+    assert finding.outcome is outcome
+    assert "elements outside approximate" in finding.detail, "the difference is shown in either case"
+
+
+@pytest.mark.parametrize(("provider", "outcome"), [(echo_of("Relu"), Outcome.NOT_JUDGED), (Honest, Outcome.MISMATCH)])
+def test_what_the_reference_misses_in_the_same_way_is_not_the_fault_of_who_computed_a_part(provider, outcome):
+    right = [*CASE.data_sets()]
+    wrong = [DataSet(data.feeds, [np.asarray(value) + 1 for value in data.expected]) for data in right]
+    assert judged(provider, replace(CASE, data_sets=lambda: iter(wrong))).outcome is outcome
+
+
+def test_mappings_are_compared_within_tolerance():
+    assert find_difference([[{"a": 0.5}]], [[{"a": 0.5000001}]], "approximate") is None
+    assert find_difference([[{"a": 0.5}]], [[{"a": 0.6}]], "approximate") is not None
+    assert find_difference([{"a": 0.5}], [{"b": 0.5}], "approximate") is not None
+    assert find_difference([{1: "x"}], [{1: "y"}], "approximate") is not None
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "apart"),
+    [
+        ([2.0, 4.0], [2.0, 8.0], 0.5),
+        ([np.nan, np.inf], [np.nan, np.inf], 0.0),
+        ([np.inf], [1.0], np.inf),
+        ([1.0], [1.0, 2.0], np.inf),
+        (["a"], ["b"], np.inf),
+        (["a"], ["a"], 0.0),
+    ],
+)
+def test_distance_is_in_units_of_the_largest_value(found, expected, apart):
+    assert distance(np.array(found), np.array(expected)) == apart
+    assert distance({"k": np.array(found)}, {"k": np.array(expected)}) == apart

@@ -31,8 +31,9 @@ class Case:
     """A model to compute.
 
     ``model`` and ``data_sets`` are functions, so that thousands of cases cost nothing before they run. ``is_optimized``
-    lets the passes run as for a user; without them every node of the model is placed, and counted. ``unjudged`` says
-    why the results of the case cannot be compared.
+    lets the passes run as for a user; without them every node of the model is placed, and counted. ``carried`` tells
+    how far each output moves when the inputs change in their last digits: outputs may lie a few times that far off, in
+    units of ``comparison.distance``. ``unjudged`` says why the results of the case cannot be compared.
     """
 
     name: str
@@ -40,4 +41,5 @@ class Case:
     data_sets: Callable[[], Iterator[DataSet]]
     limits: ToleranceName | Margins
     is_optimized: bool = False
+    carried: Callable[[DataSet], Sequence[float]] | None = None
     unjudged: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -33,9 +34,44 @@ def _value_difference(found: object, expected: object, limits: ToleranceName | M
         if not isinstance(found, (list, tuple)) or len(found) != len(expected):
             return f"{where}: {type(found).__name__} {_count(found)}, expected a sequence of {len(expected)}"
         return find_difference(found, expected, limits, f"{where}, item")
-    if expected is None or isinstance(expected, Mapping):
-        return None if found == expected else f"{where}: {found!r}, expected {expected!r}"
+    if isinstance(expected, Mapping):
+        return _mapping_difference(found, expected, limits, where)
+    if expected is None:
+        return None if found is None else f"{where}: {found!r}, expected none"
     return _array_difference(np.asarray(found), np.asarray(expected), limits, where)
+
+
+def _mapping_difference(
+    found: object, expected: Mapping[object, object], limits: ToleranceName | Margins, where: str
+) -> str | None:
+    if not isinstance(found, Mapping) or found.keys() != expected.keys():
+        return f"{where}: {found!r}, expected {expected!r}"
+    if not all(isinstance(value, float) for value in expected.values()):
+        return None if found == expected else f"{where}: {found!r}, expected {expected!r}"
+    left, right = (np.array([each[key] for key in expected], np.float32) for each in (found, expected))
+    return _array_difference(left, right, limits, where)
+
+
+def distance(found: object, expected: object) -> float:
+    """Return how far values lie apart at most, relative to the largest expected; infinite where they do not compare.
+
+    Lists and mappings are as far apart as what they hold; text is equal or infinitely far.
+    """
+    if isinstance(expected, Mapping):
+        same = isinstance(found, Mapping) and found.keys() == expected.keys()
+        return max((distance(found[key], expected[key]) for key in expected), default=0.0) if same else math.inf  # type: ignore[index]  # a mapping, as was just seen
+    if isinstance(expected, (list, tuple)):
+        same = isinstance(found, (list, tuple)) and len(found) == len(expected)
+        return max((distance(a, b) for a, b in zip(found, expected, strict=True)), default=0.0) if same else math.inf  # type: ignore[call-overload]  # as above
+    left, right = np.asarray(found), np.asarray(expected)
+    if left.shape != right.shape or right.dtype.kind not in "fiub":
+        return 0.0 if np.array_equal(left, right) else math.inf
+    wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
+    apart = np.where((wide_left == wide_right) | (np.isnan(wide_left) & np.isnan(wide_right)), 0.0, np.inf)
+    with np.errstate(invalid="ignore"):
+        apart = np.where(np.isfinite(wide_left - wide_right), np.abs(wide_left - wide_right), apart)
+    scale = max(1.0, float(np.abs(wide_right, where=np.isfinite(wide_right), out=np.zeros(right.shape)).max(initial=0)))
+    return float(apart.max(initial=0.0)) / scale
 
 
 def _count(value: object) -> str:

@@ -42,7 +42,7 @@ class EpProfile:
             replaces what the check states. A looser one than "approximate" does not exist on purpose.
         expected_failures: a TOML file with the tables ``notimpl``, ``notyet`` and ``never``: reasons by check.
         device: the device's name for ``OrtValue`` where the provider has memory of its own.
-        memory_growth_nbytes: how much a thousand sessions and runs may leave behind, in bytes of resident memory.
+        memory_growth_nbytes: how much a thousand sessions and runs may leave behind, in bytes of memory in use.
 
     Example:
         >>> EpProfile("AcmeExecutionProvider", features=frozenset({Feature.FILLS_BUFFERS})).declares(

@@ -51,7 +51,7 @@ class RunRequest:
             ValueError: a suite is not known.
             FileNotFoundError: a folder holds no model.
         """
-        from ort_conformance.suites.models import folder_checks
+        from ort_conformance.suites.model_files import folder_checks
 
         own = sample(catalogue(self.suites), self.share)
         return own + [check for folder in self.model_folders for check in folder_checks(folder)]

@@ -16,4 +16,4 @@ PROFILE = EpProfile(
     expected_failures=Path(__file__).with_name("expected_failures.toml"),
 )
 
-test_conformance = conformance_tests(PROFILE, share=0.02)
+test_conformance = conformance_tests(PROFILE, suites=("contract",))

@@ -70,6 +70,10 @@ class EmulatedStream:
         self._forbidden_in_capture("download")
         self._enqueue(lambda: ctypes.memmove(target.ctypes.data, address, target.nbytes))
 
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        self._gpu.copies_within += 1
+        self._enqueue(lambda: ctypes.memmove(target, source, nbytes))
+
     def clear(self, address: int, nbytes: int) -> None:
         self._enqueue(lambda: ctypes.memset(address, 0, nbytes))
 
@@ -127,6 +131,7 @@ class EmulatedGpu:
     def __init__(self, limit: int = 1 << 30, *, refuses_capture: bool = False, collects: bool = False) -> None:
         self.facts = GpuFacts("emulated", "sm_90", (("emulation", "1"),))
         self.refuses_capture = refuses_capture
+        self.copies_within = 0
         self.launches = self.captures = self.replays = self.allocations = 0
         self.compiled: list[str] = []
         self.collected: dict[str, Kernel] | None = {} if collects else None
@@ -188,6 +193,8 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 def convolved(x: np.ndarray, weights: np.ndarray, convolution: Convolution) -> np.ndarray:
     """Return a convolution by its definition: a sum over window places of products over channels."""
+    if convolution.is_transposed:
+        return transposed(x, weights, convolution)
     pads = [(0, 0), (0, 0), *zip(convolution.pads_before, convolution.pads_after, strict=True)]
     padded = np.pad(_wide(x), pads)
     groups, sizes = convolution.groups, convolution.out.shape[2:]
@@ -205,3 +212,23 @@ def convolved(x: np.ndarray, weights: np.ndarray, convolution: Convolution) -> n
             taps = _wide(weights[(filters, slice(None), *place)])
             total[:, filters] += np.einsum("mc,nc...->nm...", taps, window[:, channels])
     return total.astype(DataType.numpy.fget(convolution.out.dtype))
+
+
+def transposed(x: np.ndarray, weights: np.ndarray, convolution: Convolution) -> np.ndarray:
+    """Return a transposed convolution: each element spread over its window, then the padding cut off."""
+    groups, sizes = convolution.groups, convolution.out.shape[2:]
+    padded = [n + b + a for n, b, a in zip(sizes, convolution.pads_before, convolution.pads_after, strict=True)]
+    total = np.zeros((*convolution.out.shape[:2], *padded), _wide(x).dtype)
+    taken, given = x.shape[1] // groups, weights.shape[1]
+    for place in np.ndindex(*weights.shape[2:]):
+        spread = tuple(
+            slice(p * d, p * d + (n - 1) * s + 1, s)
+            for p, d, s, n in zip(place, convolution.dilations, convolution.strides, x.shape[2:], strict=True)
+        )
+        for group in range(groups):
+            channels = slice(group * taken, (group + 1) * taken)
+            taps = _wide(weights[(channels, slice(None), *place)])
+            added = np.einsum("cm,nc...->nm...", taps, _wide(x[:, channels]))
+            total[(slice(None), slice(group * given, (group + 1) * given), *spread)] += added
+    cut = tuple(slice(b, b + n) for b, n in zip(convolution.pads_before, sizes, strict=True))
+    return total[(slice(None), slice(None), *cut)].astype(DataType.numpy.fget(convolution.out.dtype))

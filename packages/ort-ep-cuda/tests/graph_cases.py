@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
 RANDOM = np.random.default_rng(7)
@@ -30,6 +31,10 @@ X = _normal(3, 4, 5)
 IMAGE = _normal(2, 6, 7, 5)
 INDICES = np.array([[0, -1], [3, 1]], np.int64)
 ROWS = _normal(5, 200)
+
+
+def _bytes(dtype: str, *shape: int) -> np.ndarray:
+    return RANDOM.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, endpoint=True).astype(dtype)
 
 
 def _softmax(x: np.ndarray) -> np.ndarray:
@@ -96,8 +101,48 @@ CASES = (
     _case("product_with_a_transpose", "g (float[3,4,5] x, float[6,5] z) => (float[3,4,6] y) { t = Transpose(z) y = MatMul(x, t) }", x=X, z=_normal(6, 5), truth=lambda x, z: x @ z.T),
     _case("product_of_vectors", "g (float[5] x, float[5] z) => (float y) { y = MatMul(x, z) }", x=_normal(5), z=_normal(5), truth=np.matmul),
     _case("attention_as_products", "g (float[2,3,4,8] q, float[2,3,6,8] k, float[2,3,6,8] v) => (float[2,3,4,8] y) <float s = {0.35}> { t = Transpose<perm = [0, 1, 3, 2]>(k) a = MatMul(q, t) b = Mul(a, s) p = Softmax(b) y = MatMul(p, v) }", q=_normal(2, 3, 4, 8), k=_normal(2, 3, 6, 8), v=_normal(2, 3, 6, 8)),
+    _case("causal_attention", "g (float[2,4,5,8] q, float[2,4,6,8] k, float[2,4,6,8] v) => (float[2,4,5,8] y) { y = Attention<is_causal = 1, softcap = 2.0>(q, k, v) }", opset=23, q=_normal(2, 4, 5, 8), k=_normal(2, 4, 6, 8), v=_normal(2, 4, 6, 8)),
+    _case("grouped_attention_with_a_mask", "g (float[2,5,32] q, float[2,6,16] k, float[2,6,16] v, bool[5,6] m) => (float[2,5,32] y) { y = Attention<q_num_heads = 4, kv_num_heads = 2>(q, k, v, m) }", opset=23, q=_normal(2, 5, 32), k=_normal(2, 6, 16), v=_normal(2, 6, 16), m=np.tril(np.ones((5, 6), bool), 1)),
+    _case("grouped_attention_in_half", "g (float16[2,4,5,8] q, float16[2,2,6,8] k, float16[2,2,6,8] v, float16[1,1,5,6] m) => (float16[2,4,5,8] y) { y = Attention<scale = 0.5>(q, k, v, m) }", opset=23, q=_normal(2, 4, 5, 8).astype("f2"), k=_normal(2, 2, 6, 8).astype("f2"), v=_normal(2, 2, 6, 8).astype("f2"), m=_normal(1, 1, 5, 6).astype("f2")),
     _case("gemm_with_relu", "g (float[4,5] x, float[6,5] w, float[6] b) => (float[4,6] y) { a = Gemm<transB = 1, alpha = 0.5, beta = 2.0>(x, w, b) y = Relu(a) }", x=_normal(4, 5), w=_normal(6, 5), b=_normal(6), truth=lambda x, w, b: np.maximum(0.5 * x @ w.T + 2 * b, 0)),
     _case("convolution_with_bias_and_relu", "g (float[2,6,7,5] x, float[4,3,3,3] w, float[4] b) => (float[2,4,a,c] y) { k = Conv<group = 2, pads = [1, 1, 1, 1], strides = [2, 1]>(x, w, b) y = Relu(k) }", x=IMAGE, w=_normal(4, 3, 3, 3), b=_normal(4)),
+    _case("double_functions", "g (double[3,4,5] x) => (double[3,4,5] y) { a = Exp(x) b = Log(a) c = Erf(b) d = Tanh(c) e = Sigmoid(d) f = Gelu(e) y = Pow(f, f) }", x=np.abs(X).astype("f8")),
+    _case("double_circular_functions", "g (double[3,4,5] x) => (double[3,4,5] y) { a = Sin(x) b = Cos(a) c = Tan(b) d = Atan(c) e = Sinh(d) y = Asinh(e) }", x=X.astype("f8") * 100),
+    _case("double_softmax", "g (double[N,200] x) => (double[N,200] y) { y = Softmax(x) }", x=ROWS.astype("f8"), truth=_softmax),
+    _case("double_layer_norm", "g (double[N,200] x, double[200] s) => (double[N,200] y) { y = LayerNormalization(x, s) }", x=ROWS.astype("f8"), s=_normal(200, dtype="float64")),
+    _case("bfloat16", "g (bfloat16[3,4,5] x) => (bfloat16[3,4,5] y) { a = Mul(x, x) b = Sigmoid(a) y = Add(b, x) }", x=X.astype(ml_dtypes.bfloat16)),
+    _case("bfloat16_sum", "g (bfloat16[2,3000] x) => (bfloat16[2,1] y) <int64[1] ax = {1}> { y = ReduceSum(x, ax) }", x=np.ones((2, 3000), ml_dtypes.bfloat16)),
+    _case("bytes_wrap_around", "g (uint8[6] x, int8[6] z) => (uint8[6] y, int8[6] w) { y = Add(x, x) w = Mul(z, z) }", "exact", x=np.arange(6, dtype="u1") * 50, z=np.arange(6, dtype="i1") * 20),
+    _case("clip_of_bytes", "g (int8[3,4,5] x, int8 h) => (int8[3,4,5] y) { y = Clip(x, , h) }", "exact", x=(X * 40).astype("i1"), h=np.int8(9)),
+    _case("layer_norm_with_its_statistics", "g (float[3,4,5] x, float[4,5] s) => (float[3,4,5] y, float[3,1,1] m, float[3,1,1] d) { y, m, d = LayerNormalization<axis = 1>(x, s) }", x=X, s=_normal(4, 5)),
+    _case("lp_normalization", "g (float[3,4,5] x) => (float[3,4,5] y, float[3,4,5] z) { y = LpNormalization<axis = 1, p = 1>(x) z = LpNormalization(x) }", opset=22, x=X),
+    _case("dynamic_quantization", "g (float[3,4,5] x) => (uint8[3,4,5] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }", "exact", x=X),
+    _case("hardmax", "g (float[3,4,5] x) => (float[3,4,5] y) { y = Hardmax<axis = 1>(x) }", "exact", x=np.round(X)),
+    _case("cumulative_product", "g (float[3,4,5] x) => (float[3,4,5] y) <int64 a = {-1}> { y = CumProd<reverse = 1>(x, a) }", opset=26, x=X),
+    _case("scatter_elements_that_meet", "g (float[4,2] x, int64[3,2] i, float[3,2] u) => (float[4,2] y, float[4,2] z) { y = ScatterElements<reduction = \"add\">(x, i, u) z = ScatterElements<reduction = \"max\">(x, i, u) }", x=_normal(4, 2), i=np.array([[0, 1], [0, -1], [0, 1]]), u=_normal(3, 2)),
+    _case("scatter_nd_that_meets", "g (float[3,4,5] x, int64[3,2] i, float[3,5] u) => (float[3,4,5] y) { y = ScatterND<reduction = \"mul\">(x, i, u) }", x=X, i=np.array([[0, 3], [2, 1], [0, 3]]), u=_normal(3, 5)),
+    _case("gather_elements_of_fewer_rows", "g (float[3,4,5] x, int64[2,2,3] i) => (float[2,2,3] y) { y = GatherElements<axis = 1>(x, i) }", "exact", x=X, i=RANDOM.integers(-4, 4, (2, 2, 3))),
+    *(
+        _case(f"pad_by_{mode}", f"g (float[3,4,5] x) => (float[a,b,c] y) <int64[6] p = {{1, 2, -1, 2, 0, 3}}> {{ y = Pad<mode = \"{mode}\">(x, p) }}", "exact", x=X)
+        for mode in ("reflect", "edge", "wrap")
+    ),
+    _case("resize_antialiased", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <float[2] s = {0.6, 0.4}> { y = Resize<mode = \"cubic\", antialias = 1, axes = [2, 3], exclude_outside = 1>(x, , s) }", x=IMAGE),
+    _case("resize_within_an_area", "g (float[2,6,7,5] x) => (float[2,6,a,b] y) <int64[2] s = {9, 12}> { y = Resize<mode = \"linear\", axes = [2, 3], keep_aspect_ratio_policy = \"not_larger\">(x, , , s) }", x=IMAGE),
+    _case("max_pool_with_places", "g (float[2,6,7,5] x) => (float[2,6,a,b] y, int64[2,6,a,b] p) { y, p = MaxPool<kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1]>(x) }", "exact", x=IMAGE),
+    _case("max_pool_of_bytes", "g (uint8[2,6,7,5] x) => (uint8[2,6,a,b] y) { y = MaxPool<kernel_shape = [3, 2]>(x) }", "exact", x=RANDOM.integers(0, 256, (2, 6, 7, 5)).astype("u1")),
+    _case("norm_pool", "g (float[2,6,7,5] x) => (float[2,6,a,b] y, float[2,6,a,b] z) { y = LpPool<kernel_shape = [3, 2]>(x) z = LpPool<kernel_shape = [3, 2], p = 3>(x) }", x=IMAGE),
+    _case("depth_and_space", "g (float[2,8,4,6] x) => (float[2,2,8,12] y, float[2,2,8,12] z, float[2,32,2,3] w) { y = DepthToSpace<blocksize = 2>(x) z = DepthToSpace<blocksize = 2, mode = \"CRD\">(x) w = SpaceToDepth<blocksize = 2>(x) }", "exact", x=_normal(2, 8, 4, 6)),
+    _case("unit_matrix", "g (float[4,6] x) => (float[4,6] y) { y = EyeLike<k = 1>(x) }", "exact", x=_normal(4, 6), truth=lambda x: np.eye(4, 6, 1)),
+    _case("reversed_sequences", "g (float[4,3,5] x, int64[3] n) => (float[4,3,5] y) { y = ReverseSequence(x, n) }", "exact", x=_normal(4, 3, 5), n=np.array([4, 1, 2])),
+    _case("einsum_as_product", "g (float[2,3,4,8] q, float[2,6,3,8] k) => (float[2,3,4,6] y) { y = Einsum<equation = \"bhid,bjhd->bhij\">(q, k) }", q=_normal(2, 3, 4, 8), k=_normal(2, 6, 3, 8), truth=lambda q, k: np.einsum("bhid,bjhd->bhij", q, k)),
+    _case("einsum_of_a_diagonal", "g (float[3,3,4] x, float[4] z) => (float[3] y) { y = Einsum<equation = \"iij,j->i\">(x, z) }", x=_normal(3, 3, 4), z=_normal(4), truth=lambda x, z: np.einsum("iij,j->i", x, z)),
+    _case("einsum_with_an_ellipsis", "g (float[2,3,4] x, float[2,4,5] z) => (float[2,3,5] y) { y = Einsum<equation = \"...ij,...jk->...ik\">(x, z) }", x=_normal(2, 3, 4), z=_normal(2, 4, 5), truth=np.matmul),
+    _case("integer_product", "g (uint8[3,20,33] x, int8[33,18] w, uint8 a, int8[18] b) => (int32[3,20,18] y) { y = MatMulInteger(x, w, a, b) }", "exact", x=_bytes("u1", 3, 20, 33), w=_bytes("i1", 33, 18), a=np.uint8(3), b=_bytes("i1", 18)),
+    _case("quantized_product", "g (uint8[20,33] x, float sx, uint8 zx, int8[33,18] w, float[18] sw, int8[18] zw, float sy, uint8 zy) => (uint8[20,18] y) { y = QLinearMatMul(x, sx, zx, w, sw, zw, sy, zy) }", "exact", x=_bytes("u1", 20, 33), sx=np.float32(0.02), zx=np.uint8(120), w=_bytes("i1", 33, 18), sw=np.full(18, 0.01, "f4"), zw=np.zeros(18, "i1"), sy=np.float32(0.9), zy=np.uint8(128)),
+    _case("integer_convolution", "g (uint8[2,4,7,5] x, int8[6,2,3,3] w, uint8 a) => (int32[2,6,a,c] y) { y = ConvInteger<group = 2, pads = [1, 1, 1, 1], strides = [2, 1]>(x, w, a) }", "exact", x=_bytes("u1", 2, 4, 7, 5), w=_bytes("i1", 6, 2, 3, 3), a=np.uint8(7)),
+    _case("quantized_convolution", "g (uint8[2,4,7,5] x, float sx, uint8 zx, int8[6,4,3,3] w, float[6] sw, int8[6] zw, float sy, uint8 zy, int32[6] b) => (uint8[2,6,5,3] y) { y = QLinearConv(x, sx, zx, w, sw, zw, sy, zy, b) }", "exact", x=_bytes("u1", 2, 4, 7, 5), sx=np.float32(0.02), zx=np.uint8(120), w=_bytes("i1", 6, 4, 3, 3), sw=np.linspace(0.01, 0.02, 6, dtype="f4"), zw=np.zeros(6, "i1"), sy=np.float32(0.9), zy=np.uint8(128), b=np.arange(6, dtype="i4") * 100),
+    _case("transposed_convolution", "g (float[2,6,5,4] x, float[6,2,3,3] w, float[4] b) => (float[2,4,a,c] y) { y = ConvTranspose<group = 2, pads = [1, 0, 1, 1], strides = [2, 1], output_padding = [1, 0]>(x, w, b) }", x=_normal(2, 6, 5, 4), w=_normal(6, 2, 3, 3), b=_normal(4)),
+    _case("no_elements_to_reduce", "g (float[2,0] x, bool[2,0] z) => (float[2] y, bool[2] w) <int64[1] ax = {1}> { y = ReduceMax<keepdims = 0>(x, ax) w = ReduceMax<keepdims = 0>(z, ax) }", "exact", x=np.zeros((2, 0), "f4"), z=np.zeros((2, 0), bool)),
     _case("empty", "g (float[N,5] x) => (float[N,5] y, float[N] z) <int64[1] ax = {1}> { y = Relu(x) z = ReduceSum<keepdims = 0>(x, ax) }", "exact", x=np.zeros((0, 5), "f4")),
     _case("scalar", "g (float x) => (float y) { y = Sqrt(x) }", "rounding", x=np.float32(2).reshape(()), truth=np.sqrt),
     _case("input_that_is_an_output", "g (float[3] x) => (float[3] y, float[3] z) { y = Identity(x) z = Neg(y) }", "exact", x=_normal(3)),

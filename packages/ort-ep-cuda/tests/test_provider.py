@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import threading
@@ -15,8 +16,10 @@ from emulated_provider import EmulatedCudaProvider, session_of
 from ort_core.plugin import AllocationLimitExceeded, InvalidArgument, Unavailable
 from ort_core.plugin.cache import ArtefactCache
 from ort_ep_cuda import _sdk
+from ort_ep_cuda.device_api import CudaDeviceApi
 from ort_ep_cuda.kernel_cache import KernelCache
 from ort_ep_cuda.lowering.program import Kernel
+from ort_ep_cuda.options import CudaOptions
 from ort_ep_cuda.provider import CudaExecutionProvider
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -43,7 +46,7 @@ def _cupy(driver: int, runtime: int, error: str = "", count: int = 0) -> types.S
         (
             _cupy(12040, 13000, "cudaErrorInsufficientDriver"),
             "supports CUDA 12.4, older than CUDA 13.0",
-            "cupy-cuda12x",
+            "ort-ep-cuda12",
         ),
         (_cupy(13000, 13000, "cudaErrorSystemNotReady"), "cudaErrorSystemNotReady", "nvidia-smi"),
         (_cupy(13000, 13000), "sees no GPU", "CUDA_VISIBLE_DEVICES"),
@@ -85,6 +88,37 @@ def test_options_of_onnxruntime_are_taken_as_texts() -> None:
     assert options.cudnn_conv_algo_search == "EXHAUSTIVE"
 
 
+OPTIONS_OF_ONNXRUNTIME = (
+    "device_id", "has_user_compute_stream", "user_compute_stream", "gpu_mem_limit", "arena_extend_strategy",
+    "cudnn_conv_algo_search", "do_copy_in_default_stream", "gpu_external_alloc", "gpu_external_free",
+    "gpu_external_empty_cache", "cudnn_conv_use_max_workspace", "enable_cuda_graph", "cudnn_conv1d_pad_to_nc1d",
+    "enable_cudnn", "tunable_op_enable", "tunable_op_tuning_enable", "tunable_op_max_tuning_duration_ms",
+    "enable_skip_layer_norm_strict_mode", "prefer_nhwc", "use_ep_level_unified_stream", "use_tf32", "fuse_conv_bias",
+    "sdpa_kernel", "external_data_loader_use_gds", "external_data_loader_use_directstorage",
+    "external_data_loader_reading_threads",
+)  # fmt: skip
+
+
+def test_every_option_of_onnxruntime_is_known() -> None:
+    known = {field.name for field in dataclasses.fields(CudaOptions)}
+    assert set(OPTIONS_OF_ONNXRUNTIME) <= known
+    defaults = CudaOptions()
+    texts = {name: getattr(defaults, name) for name in OPTIONS_OF_ONNXRUNTIME}
+    texts = {name: str(int(value) if isinstance(value, bool) else value) for name, value in texts.items()}
+    assert CudaExecutionProvider(texts).options == defaults
+
+
+def test_convolutions_are_left_where_cudnn_is_switched_off() -> None:
+    reason = CudaExecutionProvider({"enable_cudnn": "0"}).missing_library("Conv")
+    assert "enable_cudnn" in reason
+
+
+def test_a_device_without_a_driver_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setattr(_sdk, "cupy", lambda: _cupy(0, 13000, "cudaErrorInsufficientDriver"))
+    with pytest.raises(InvalidArgument, match=r"no NVIDIA driver .*install the driver"):
+        CudaDeviceApi(0)
+
+
 def test_float32_means_float32_unless_asked_otherwise() -> None:
     assert CudaExecutionProvider().options.use_tf32 is False
 
@@ -94,6 +128,8 @@ def test_float32_means_float32_unless_asked_otherwise() -> None:
     [
         ({"tunable_op_enable": "1"}, "tunable_op_enable.*exhaustive search"),
         ({"gpu_external_alloc": "12345"}, "gpu_external_alloc.*CuPy's pool"),
+        ({"use_ep_level_unified_stream": "1"}, "use_ep_level_unified_stream.*user_compute_stream"),
+        ({"external_data_loader_use_gds": "1"}, "external_data_loader_use_gds.*maps them"),
         ({"device_id": "-1"}, "device_id.*0 or more"),
         ({"has_user_compute_stream": "1"}, "gives no handle"),
         ({"use_tf33": "1"}, "use_tf32"),
@@ -110,7 +146,7 @@ def test_an_option_that_cannot_be_honoured_is_refused_by_name(given, words) -> N
         ("g (float[N,4] x) => (int64[a] y) { y = Shape(x) }", "host must know"),
         ("g (float[N,4] x) => (int64[a,b] y) { y = NonZero(x) }", "no lowering"),
         ("g (uint16[N,4] x, uint16[4] z) => (uint16[N,4] y) { y = Add(x, z) }", "uint16"),
-        ("g (double[N,4] x) => (double[N,4] y) { y = Exp(x) }", "double"),
+        ("g (int32[N,4] x, int32[4] z) => (int32[N,4] y) { y = Pow(x, z) }", "power of integers"),
         ("g (float[N,4] x, int64[1] n) => (float[a,b] y) { m = Neg(n) s = Neg(m) y = Expand(x, s) }", "decides sizes"),
     ],
 )  # fmt: skip

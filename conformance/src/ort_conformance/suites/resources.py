@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import gc
+import itertools
 import threading
 
 import numpy as np
 import psutil
 
 from ort_conformance.check import promise, require
+from ort_conformance.memory_growth import growth_of
 from ort_conformance.subject import Subject
 from ort_conformance.suites.model_writer import ModelWriter
 from ort_conformance.suites.networks import perceptron
@@ -22,15 +23,13 @@ SIDE = 2048  # of a weight of 16 MiB, which no allocator keeps for small things
 
 @promise(SUITE)
 def a_thousand_runs_leave_no_memory_behind(subject: Subject) -> None:
-    """Resident memory does not grow by more than the profile allows over a thousand runs."""
+    """The memory in use does not grow by more than the profile allows over a thousand runs."""
     model, feeds = perceptron()
     with subject.session(model) as session:
         for _ in range(WARM_UP):
             session.run(None, feeds)
-        before = _resident_nbytes()
-        for _ in range(ROUNDS):
-            session.run(None, feeds)
-        _require_growth(subject, before, f"{ROUNDS} runs")
+        growth = growth_of(lambda: session.run(None, feeds), ROUNDS)
+    _require_little(subject, growth, f"{ROUNDS} runs")
 
 
 @promise(SUITE)
@@ -42,19 +41,16 @@ def growing_and_shrinking_inputs_leave_no_memory_behind(subject: Subject) -> Non
     with subject.session(model) as session:
         for size in sizes[:512]:
             session.run(None, {"x": rows[:size]})
-        before = _resident_nbytes()
-        for size in sizes:
-            session.run(None, {"x": rows[:size]})
-        _require_growth(subject, before, f"{ROUNDS} runs of changing sizes")
+        turn = itertools.cycle(sizes)
+        growth = growth_of(lambda: session.run(None, {"x": rows[: next(turn)]}), ROUNDS)
+    _require_little(subject, growth, f"{ROUNDS} runs of changing sizes")
 
 
 @promise(SUITE, is_long=True)
 def a_thousand_sessions_leave_no_memory_behind(subject: Subject) -> None:
-    """Resident memory does not grow by more than the profile allows over a thousand sessions."""
+    """The memory in use does not grow by more than the profile allows over a thousand sessions."""
     _make_sessions(subject, WARM_UP)
-    before = _resident_nbytes()
-    _make_sessions(subject, ROUNDS)
-    _require_growth(subject, before, f"{ROUNDS} sessions")
+    _require_little(subject, growth_of(lambda: _make_sessions(subject, 1), ROUNDS), f"{ROUNDS} sessions")
 
 
 @promise(SUITE)
@@ -78,14 +74,10 @@ def a_closed_session_gives_its_weights_back(subject: Subject) -> None:
     def use() -> None:
         with subject.session(model) as session:
             session.run(None, feeds)
-        gc.collect()
 
     use()
     use()
-    before = _resident_nbytes()
-    for _ in range(6):
-        use()
-    _require_growth(subject, before, f"6 sessions with {SIDE * SIDE * 4 >> 20} MiB of weights each")
+    _require_little(subject, growth_of(use, 5), f"5 sessions with {SIDE * SIDE * 4 >> 20} MiB of weights each")
 
 
 def _make_sessions(subject: Subject, count: int) -> None:
@@ -95,16 +87,10 @@ def _make_sessions(subject: Subject, count: int) -> None:
             session.run(None, feeds)
 
 
-def _resident_nbytes() -> int:
-    gc.collect()
-    return int(psutil.Process().memory_info().rss)
-
-
 def _thread_count() -> int:
     return max(psutil.Process().num_threads(), threading.active_count())
 
 
-def _require_growth(subject: Subject, before: int, what: str) -> None:
-    growth = _resident_nbytes() - before
+def _require_little(subject: Subject, growth: float, what: str) -> None:
     allowed = subject.profile.memory_growth_nbytes
     require(growth <= allowed, f"{what} left {growth / 2**20:.1f} MiB behind, allowed are {allowed / 2**20:.1f}")

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from ort_core import optimized_cache, stages
+from ort_core import optimized_cache
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 from ort_core.errors import OrtError
@@ -33,6 +33,7 @@ from ort_core.onnx_io.load import load_model
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.passes.base import Pass
 from ort_core.session import InferenceSession
+from ort_core.stages import optimizing
 
 WIDTH, NUM_LAYERS = 24, 30  # weights of 2,304 bytes: above what counts as structure
 X = np.linspace(-1, 1, 2 * WIDTH, dtype=np.float32).reshape(2, WIDTH)
@@ -128,6 +129,24 @@ def test_model_from_the_cache_is_the_optimised_one_to_the_last_type() -> None:
     assert contents[0] == contents[1]
 
 
+def with_words(words: list[str]) -> onnx.ModelProto:
+    """``layers``, and words of more than what counts as structure as a second output."""
+    model = layers(weights())
+    model.graph.initializer.append(helper.make_tensor("words", TensorProto.STRING, [len(words)], words))
+    model.graph.node.append(helper.make_node("Identity", ["words"], ["said"], "said"))
+    model.graph.output.append(helper.make_tensor_value_info("said", TensorProto.STRING, [len(words)]))
+    return model
+
+
+def test_text_of_a_model_comes_back_and_counts_by_its_contents() -> None:
+    words, others = ["one"] * 400, ["two"] * 400
+    load(with_words(words))
+    again, changed = load(with_words(words)), load(with_words(others))
+    assert (came_from_cache(again), came_from_cache(changed)) == (True, False)
+    for session, expected in ((again, words), (changed, others)):
+        assert session.run(["said"], {"x": X, "go": np.bool_(1)})[0].tolist() == expected
+
+
 DECOMPOSED = """
     <ir_version: 8, opset_import: ["": 17, "own": 1]>
     g (float[N, 16] x) => (float[N, 16] y)
@@ -153,7 +172,7 @@ DECOMPOSED = """
 
 
 def test_fused_nodes_keep_their_bodies_and_inlined_ones_their_opset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "MIN_NODES", 1)
+    monkeypatch.setattr(optimizing, "MIN_NODES", 1)
     content = parser.parse_model(DECOMPOSED).SerializeToString()
     first, second = (InferenceSession(content) for _ in range(2))
     assert (came_from_cache(first), came_from_cache(second)) == (False, True)

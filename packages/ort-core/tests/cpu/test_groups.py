@@ -295,3 +295,14 @@ def test_session_runs_hundreds_of_sizes() -> None:
     nodes = [N("Exp", ["x"], ["a"]), N("MatMul", ["a", "w"], ["b"]), N("Softmax", ["b"], ["c"])]
     model = model_of(nodes, {"x": (FLOAT, ["N", 8])}, {"c": FLOAT}, {"w": random(1, 8, 8)})
     agrees(model, *({"x": random(1, n % 120, 8)} for n in range(0, 240, 3)))
+
+
+@pytest.mark.parametrize("operator", ["LayerNormalization", "RMSNormalization"])
+@pytest.mark.parametrize("shape", [(1, 2, 1, 4), (2, 1), (4, 1)], ids=["inner", "leading", "rows"])
+def test_scale_with_as_many_elements_as_a_row_broadcasts_as_its_shape_says(
+    operator: str, shape: tuple[int, ...]
+) -> None:
+    x = (FLOAT, ["N", 2, 2, 4]) if len(shape) == 4 else (FLOAT, ["N", *shape[:1], 4 if shape[0] == 4 else 2])
+    nodes = [N(operator, ["x", "scale"], ["a"], axis=-2 if len(shape) == 4 else -1), N("Relu", ["a"], ["y"])]
+    model = model_of(nodes, {"x": x}, {"y": FLOAT}, {"scale": random(3, *shape)}, opset=23)
+    agrees(model, {"x": random(1, 3, *x[1][1:])}, {"x": random(2, 1, *x[1][1:])})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.partition import CpuPartition
-from ort_core.tolerances import compare
 
 N = helper.make_node
 Agrees = Callable[..., None]
@@ -18,47 +16,6 @@ Agrees = Callable[..., None]
 
 def numbers(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
-
-
-@pytest.fixture
-def agrees(monkeypatch: pytest.MonkeyPatch) -> Agrees:
-    """Return a check of a graph with input ``x`` and output ``y`` for images of several sizes."""
-    partitions: list[CpuPartition] = []
-    build = CpuPartition.__init__
-
-    def noted(self: CpuPartition, *arguments: object) -> None:
-        build(self, *arguments)  # type: ignore[arg-type]  # passed on as they came
-        partitions.append(self)
-
-    monkeypatch.setattr(CpuPartition, "__init__", noted)
-
-    def check(
-        nodes: Sequence[NodeProto], constants: Mapping[str, np.ndarray], shape: Sequence[int | str],
-        *sizes: tuple[int, ...], opset: int = 20,
-    ) -> None:  # fmt: skip
-        info = helper.make_tensor_value_info
-        initializers = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-        ins, outs = [info("x", TensorProto.FLOAT, shape)], [info("y", TensorProto.FLOAT, None)]
-        graph = helper.make_graph(list(nodes), "images", ins, outs, initializer=initializers)
-        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 2
-        reference = ort.InferenceSession(model, options, providers=["ReferenceExecutionProvider"])
-        partitions.clear()
-        compiled = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        assert partitions, "nothing went to the CPU provider"
-        refusals = {node.op_type: reason for each in partitions for node, reason in each.refusals.items()}
-        assert not refusals, f"not compiled: {refusals}"
-        assert sum(len(each.native_programs) for each in partitions) == 1, "not one program"
-        for number, size in enumerate(sizes):
-            feeds = {"x": numbers(number, *size)}
-            (found,), (expected,) = compiled.run(None, feeds), reference.run(None, feeds)
-            assert found.shape == expected.shape, size
-            comparison = compare(found, expected, "approximate")
-            assert comparison.passes, f"{size}: {comparison}"
-
-    return check
 
 
 def test_squeeze_and_excitation_scales_the_input_of_the_next_convolution(agrees: Agrees) -> None:

@@ -9,11 +9,11 @@ from ort_core.errors import InvalidArgument
 from ort_core.options import SessionOptions
 from ort_core.partitioning.policies.measured import (
     Crossing,
+    Estimate,
     Region,
-    RegionTimes,
     cheapest,
-    cost_of,
     decide,
+    finalists,
     find_regions,
 )
 from ort_core.session import InferenceSession
@@ -69,9 +69,9 @@ def test_the_faster_provider_wins_against_priority():
     assert set(placed(session).values()) == {FAST}
     check(session)
     (reason,) = {refusal.reason for node in session.explain().nodes for refusal in node.refusals}
-    assert reason == "measured placement: 20.000 ms here, 4.000 ms on FastExecutionProvider"
+    assert reason == "measured placement: the whole model takes 20.000 ms with it, 4.000 ms as chosen"
     assert any("whole model on FastExecutionProvider: 4.000 ms (chosen)" in x for x in session.explain().measurements)
-    assert "chosen: FastExecutionProvider" in str(session.explain())
+    assert "4.000 ms (chosen)" in str(session.explain())
 
 
 def test_priority_stays_where_it_is_cheapest():
@@ -155,6 +155,28 @@ def test_by_default_and_with_one_provider_nothing_is_measured():
     assert session.explain().measurements == ("measured placement: no node is claimed by two providers",)
 
 
+BRANCHES = """g (float[N] x, bool c) => (float[N] y) {
+    y = If (c) <then_branch = yes () => (float[N] a) { b = Neg (x) a = Relu (b) },
+                else_branch = no () => (float[N] d) { d = Neg (x) }>
+}"""
+
+
+@pytest.mark.parametrize("order", [(FAST, "CPUExecutionProvider"), ("CPUExecutionProvider", FAST)])
+def test_bodies_of_control_flow_are_placed_too(order):
+    """Nothing outside the bodies is claimed twice; only whole runs show what a provider costs inside."""
+    clock = FakeClockState()
+    slow = timed_of(FAST, clock, {"Neg": 5_000_000, "Relu": 5_000_000})
+    with installed(plugin_of(slow)) as environment:
+        environment.clock = clock
+        chosen = options(x=X[0], c=np.array(True))
+        chosen.add_session_config_entry("session.disable_cpu_ep_fallback", "0")
+        session = InferenceSession(model_of(BRANCHES), chosen, providers=list(order))
+        again = InferenceSession(model_of(BRANCHES), chosen, providers=list(order))
+    for each in (session, again):
+        assert {node.provider for node in each.explain().nodes} == {"CPUExecutionProvider"}
+    np.testing.assert_array_equal(session.run(None, {"x": X[0], "c": np.array(True)})[0], np.maximum(-X[0], 0))
+
+
 def test_inputs_that_cannot_be_made_up_leave_priority_with_the_reason():
     clock = FakeClockState()
     first, second = (timed_of(name, clock, {"SequenceLength": 1000}) for name in (SLOW, FAST))
@@ -180,13 +202,14 @@ def copies(nbytes: int, provider: str) -> float:
 
 
 def test_copies_between_neighbours_on_one_device_are_not_counted():
-    times = RegionTimes(({"gpu": 60.0, "cpu": 70.0}, {"gpu": 60.0, "cpu": 70.0}))  # 40 of each 60 are copies
+    alone = ({"gpu": 60.0, "cpu": 70.0}, {"gpu": 60.0, "cpu": 70.0})  # 40 of each 60 are copies
     crossings = (Crossing(2, None, (0,)), Crossing(2, 0, (1,)), Crossing(2, 1, (None,)))
-    assert cost_of(("gpu", "gpu"), times, crossings, copies) == 20 + 20 + 20 + 20
-    assert cost_of(("cpu", "cpu"), times, crossings, copies) == 140
-    assert cost_of(("gpu", "cpu"), times, crossings, copies) == 20 + 20 + 20 + 70
+    estimate = Estimate(alone, crossings, copies)
+    assert estimate.cost_of(("gpu", "gpu")) == 20 + 20 + 20 + 20
+    assert estimate.cost_of(("cpu", "cpu")) == 140
+    assert estimate.cost_of(("gpu", "cpu")) == 20 + 20 + 20 + 70
     regions = [Region((), ("cpu", "gpu")), Region((), ("cpu", "gpu"))]
-    assert cheapest(regions, times, crossings, copies) == ("gpu", "gpu")
+    assert cheapest(regions, estimate) == ("gpu", "gpu")
 
 
 def test_many_regions_are_assigned_without_trying_every_combination():
@@ -194,21 +217,35 @@ def test_many_regions_are_assigned_without_trying_every_combination():
     names = ("cpu", "gpu")
     alone = tuple({"cpu": float(10 + i % 3), "gpu": float(11 if i % 2 else 5)} for i in range(count))
     crossings = tuple(Crossing(0, i, (i + 1,)) for i in range(count - 1))
-    choice = cheapest([Region((), names)] * count, RegionTimes(alone), crossings, copies)
+    choice = cheapest([Region((), names)] * count, Estimate(alone, crossings, copies))
     assert choice == tuple(min(names, key=each.__getitem__) for each in alone)
 
 
-def test_an_assignment_that_cannot_run_is_never_measured():
-    times = RegionTimes(({"cpu": 5.0, "gpu": float("inf")},), {(0, "gpu"): "out of memory"})
-    measured: list[tuple[str, ...]] = []
+def test_an_assignment_that_cannot_run_is_no_finalist():
+    estimate = Estimate(({"cpu": 5.0, "gpu": float("inf")},), failures={(0, "gpu"): "out of memory"})
+    assert finalists([Region((), ("gpu", "cpu"))], estimate) == (("cpu",),)
 
-    def measure(choice: tuple[str, ...]) -> float:
-        measured.append(choice)
-        return 1.0
 
-    verdict = decide([Region((), ("gpu", "cpu"))], times, (), copies, measure)
-    assert verdict.choice == ("cpu",)
-    assert measured == [("cpu",)]
+def test_each_finalist_challenges_the_fastest_before_it():
+    times = {("a",): 5.0, ("b",): 3.0, ("c",): 4.0}
+    seen: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+
+    def compare(champion: tuple[str, ...], challenger: tuple[str, ...]) -> tuple[float, float]:
+        seen.append((champion, challenger))
+        return times[champion], times[challenger]
+
+    verdict = decide(list(times), compare)
+    assert verdict.choice == ("b",)
+    assert verdict.totals == times
+    assert seen == [(("a",), ("b",)), (("b",), ("c",))]
+
+
+def test_bodies_are_given_to_each_provider_beside_the_cheapest_assignment_outside():
+    regions = [Region((), ("gpu", "cpu")), Region((), ("gpu", "cpu")), Region((), ("gpu", "cpu"), is_inside=True)]
+    estimate = Estimate(({"gpu": 1.0, "cpu": 9.0}, {"gpu": 9.0, "cpu": 1.0}))
+    assert set(finalists(regions, estimate)) == {
+        ("gpu", "gpu", "gpu"), ("cpu", "cpu", "cpu"), ("gpu", "cpu", "gpu"), ("gpu", "cpu", "cpu"),
+    }  # fmt: skip
 
 
 def test_regions_are_what_the_same_claims_cover():

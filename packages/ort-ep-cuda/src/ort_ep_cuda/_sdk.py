@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 from ort_core.plugin import Available, Unavailable
 
-_INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, cupy-cuda12x in place of cupy-cuda13x"
+_INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, ort-ep-cuda12 in its place"
 _TOOLKIT = "pip install 'ort-ep-cuda[toolkit]', or install the CUDA toolkit"
 _CUDNN = "pip install 'ort-ep-cuda[cudnn]'"
-_PRODUCTS = frozenset({"MatMul", "Gemm"})
-_CONVOLUTIONS = frozenset({"Conv"})
+_COMPILER_OPTIONS = (
+    "-std=c++17", "-default-device",
+    "-diag-suppress=177",  # variables that are declared and not read: the text of a loop is the same for all layouts
+)  # fmt: skip
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Attention"})
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _FAILURES = (ImportError, OSError, RuntimeError)  # of loading a library, or of its first call
 
 
@@ -78,7 +83,7 @@ def _explained(runtime: Any, error: RuntimeError) -> Unavailable:  # Any: CuPy h
         return Unavailable("there is no NVIDIA driver on this machine", "install the driver of your GPU")
     if driver // 1000 < wanted // 1000:
         remedy = (
-            "update the driver, or install cupy-cuda12x in place of cupy-cuda13x"
+            "update the driver, or install ort-ep-cuda12 in place of ort-ep-cuda"
             if wanted >= 13000
             else "update the driver"
         )
@@ -97,7 +102,7 @@ def find_library(op_type: str) -> Available | Unavailable:
     """Return whether the library that an operator needs is there; operators of generated kernels need none."""
     if op_type in _PRODUCTS:
         return find_cublas()
-    return find_cudnn() if op_type in _CONVOLUTIONS else Available()
+    return find_cudnn() if op_type in CONVOLUTIONS else Available()
 
 
 @functools.cache
@@ -120,8 +125,21 @@ def find_cudnn() -> Available | Unavailable:
     return Available(f"cuDNN {version}")
 
 
-def compile_cubin(source: str, architecture: str) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Machine code, and what the compiler said of it."""
+
+    code: bytes
+    log: str
+
+
+def compile_cubin(source: str, architecture: str, *options: str) -> Compiled:
     """Compile CUDA C++ to machine code of one architecture (``sm_90``); never to PTX, which older drivers may reject.
+
+    Args:
+        source: the text.
+        architecture: whose machine code.
+        options: more options of NVRTC; ``--ptxas-options=-v`` lets the log tell registers and spills.
 
     Raises:
         RuntimeError: the source does not compile; the message has the compiler's words.
@@ -129,8 +147,8 @@ def compile_cubin(source: str, architecture: str) -> bytes:
     nvrtc = cupy().cuda.nvrtc
     program = nvrtc.createProgram(source, "ort_ep_cuda.cu", (), ())
     try:
-        nvrtc.compileProgram(program, (f"-arch={architecture}", "-std=c++17", "-default-device"))
-        return bytes(nvrtc.getCUBIN(program))
+        nvrtc.compileProgram(program, (f"-arch={architecture}", *_COMPILER_OPTIONS, *options))
+        return Compiled(bytes(nvrtc.getCUBIN(program)), str(nvrtc.getProgramLog(program)))
     except nvrtc.NVRTCError as error:
         raise RuntimeError(f"NVRTC does not compile a kernel: {nvrtc.getProgramLog(program)}") from error
     finally:

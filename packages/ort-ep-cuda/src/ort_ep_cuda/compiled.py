@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -10,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
+from ort_core.plugin.devices import Device, DeviceArray
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
 from ort_ep_cuda.lowering.program import BufferKind, OutputFacts, Program
+from ort_ep_cuda.lowering.random_numbers import draw_words
 from ort_ep_cuda.options import CudaOptions
 from ort_ep_cuda.run_slot import RunSlotState
 
@@ -45,6 +49,10 @@ class CudaPartition(CompiledPartition):
         self._idle: OrderedDict[int, tuple[CudaPlan, RunSlotState]] = OrderedDict()
         self._lock = threading.Lock()
         self._tickets = 0
+        given = request.seed
+        self._seed = secrets.randbits(63) if given is None else given
+        self._draws = itertools.count()
+        self.device = Device("cuda", options.device_id)
         self.value_inputs = host_inputs(request.graph)
         self.runs_at_once = 1 if options.has_user_compute_stream else None
 
@@ -73,7 +81,8 @@ class CudaPartition(CompiledPartition):
             _target(buffer, run_state, facts) for buffer, facts in zip(outputs, plan.program.outputs, strict=True)
         ]
         slot = self._take(plan)
-        slot.run(inputs, targets)  # a slot whose run failed is not used again: its stream may be broken
+        draw = draw_words(next(self._draws), self._seed)
+        slot.run(inputs, targets, draw)  # a slot whose run failed is not used again: its stream may be broken
         self._give_back(plan, slot)
         outputs[:] = targets
 
@@ -140,7 +149,9 @@ class CudaPartition(CompiledPartition):
         return memory
 
 
-def _target(buffer: RuntimeValue, run_state: RunState, facts: OutputFacts) -> np.ndarray:
+def _target(buffer: RuntimeValue | DeviceArray, run_state: RunState, facts: OutputFacts) -> np.ndarray | DeviceArray:
+    if isinstance(buffer, DeviceArray):
+        return buffer  # of the planned shape and type: the runtime hands in no other
     if isinstance(buffer, np.ndarray) and buffer.shape == facts.shape and buffer.flags.c_contiguous:
         return buffer
     return run_state.allocate(facts.shape, facts.dtype.numpy)

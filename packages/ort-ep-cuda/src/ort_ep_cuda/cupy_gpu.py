@@ -16,7 +16,7 @@ from ort_ep_cuda.libraries import ConvolutionPlans, multiply
 from ort_ep_cuda.lowering.program import Convolution, Kernel, MatrixProduct
 from ort_ep_cuda.options import CudaOptions
 
-_TO_DEVICE, _TO_HOST = 1, 2  # cudaMemcpyKind
+_TO_DEVICE, _TO_HOST, _WITHIN = 1, 2, 3  # cudaMemcpyKind
 
 
 class CupyMemory:
@@ -42,6 +42,10 @@ class CupyStream:
     def download(self, address: int, target: np.ndarray) -> None:
         """Copy from the device."""
         self._runtime.memcpyAsync(target.ctypes.data, address, target.nbytes, _TO_HOST, self._stream.ptr)
+
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        """Copy within the device."""
+        self._runtime.memcpyAsync(target, source, nbytes, _WITHIN, self._stream.ptr)
 
     def clear(self, address: int, nbytes: int) -> None:
         """Set bytes to zero."""
@@ -110,7 +114,9 @@ class CupyGpu:
         compiler = f"nvrtc {_sdk.nvrtc_version()}"
         self.facts = GpuFacts(properties["name"].decode(), architecture, (("compiler", compiler),))
         self.convolutions = ConvolutionPlans(self, options)
-        self._cache = KernelCache(architecture, compiler, _sdk.compile_cubin)
+        self._cache = KernelCache(
+            architecture, compiler, lambda source, target: _sdk.compile_cubin(source, target).code
+        )
         self._functions: dict[str, Any] = {}  # Any: CuPy's Function
         self._lock = threading.Lock()
 
@@ -156,3 +162,7 @@ class CupyGpu:
             module = self.library.cuda.function.Module()
             module.load(self._cache.code_of(kernels))
             self._functions.update({kernel.name: module.get_function(kernel.name) for kernel in kernels})
+
+
+def _machine_code(source: str, architecture: str) -> bytes:
+    return _sdk.compile_cubin(source, architecture).code

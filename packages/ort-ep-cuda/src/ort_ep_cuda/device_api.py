@@ -73,6 +73,9 @@ class CudaDeviceApi:
     """
 
     def __init__(self, index: int) -> None:
+        found = _sdk.find_device()
+        if not found:
+            raise InvalidArgument(str(found))
         self._library = _sdk.cupy()
         self.device = Device("cuda", index)
         self._native = self._library.cuda.Device(index)

@@ -49,6 +49,9 @@ class GpuStream(Protocol):
     def download(self, address: int, target: np.ndarray) -> None:
         """Copy from the device into a contiguous array; its content counts when the stream is through."""
 
+    def copy(self, source: int, target: int, nbytes: int) -> None:
+        """Copy within the device."""
+
     def clear(self, address: int, nbytes: int) -> None:
         """Set bytes to zero."""
 

@@ -22,6 +22,7 @@ _DATA_TYPES = {DataType.FLOAT: 0, DataType.DOUBLE: 1, DataType.FLOAT16: 2, DataT
 _COMPUTE_FLOAT, _COMPUTE_FLOAT_TF32, _COMPUTE_DOUBLE = 68, 77, 70
 _PLAIN, _TRANSPOSED = 0, 1
 _DEFAULT_ALGORITHM = -1
+_SMALL_WORKSPACE_NBYTES = 32 << 20  # onnxruntime's bound where cudnn_conv_use_max_workspace is 0
 
 
 def multiply(handle: int, stream: int, product: MatrixProduct, addresses: tuple[int, int, int], use_tf32: bool) -> None:
@@ -92,8 +93,10 @@ class ConvolutionPlans:
         x, weights, out = (_planar(view.shape) for view in (convolution.x, convolution.weights, convolution.out))
         image = graph.tensor(name="x", dim=list(x), stride=list(dense_strides(x)), data_type=kind)
         filters = graph.tensor(name="weights", dim=list(weights), stride=list(dense_strides(weights)), data_type=kind)
-        result = graph.conv_fprop(
-            image=image, weight=filters, pre_padding=_lifted(convolution.pads_before, 0),
+        is_transposed = convolution.is_transposed
+        factors = {"loss": image, "filter": filters} if is_transposed else {"image": image, "weight": filters}
+        result = (graph.conv_dgrad if is_transposed else graph.conv_fprop)(
+            **factors, pre_padding=_lifted(convolution.pads_before, 0),
             post_padding=_lifted(convolution.pads_after, 0), stride=_lifted(convolution.strides, 1),
             dilation=_lifted(convolution.dilations, 1),
         )  # fmt: skip
@@ -102,7 +105,12 @@ class ConvolutionPlans:
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         if not self._options.use_tf32 and convolution.x.dtype is DataType.FLOAT:
-            graph.deselect_numeric_notes([cudnn.numerical_note.TENSOR_CORE])
+            notes = cudnn.numerical_note
+            graph.deselect_numeric_notes(
+                [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+            )
+        if not self._options.cudnn_conv_use_max_workspace:
+            graph.deselect_workspace_greater_than(_SMALL_WORKSPACE_NBYTES)
         graph.check_support()
         is_exhaustive = self._options.cudnn_conv_algo_search == "EXHAUSTIVE"
         policy = cudnn.build_plan_policy.ALL if is_exhaustive else cudnn.build_plan_policy.HEURISTICS_CHOICE

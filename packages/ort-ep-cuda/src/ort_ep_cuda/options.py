@@ -9,6 +9,9 @@ _UNSUPPORTED = {
     "gpu_external_alloc": "memory comes from CuPy's pool; share it with cupy.cuda.set_allocator",
     "gpu_external_free": "memory comes from CuPy's pool; share it with cupy.cuda.set_allocator",
     "gpu_external_empty_cache": "memory comes from CuPy's pool; share it with cupy.cuda.set_allocator",
+    "external_data_loader_use_gds": "weights are read by ort-core, which maps them",
+    "external_data_loader_use_directstorage": "weights are read by ort-core, which maps them",
+    "use_ep_level_unified_stream": "each run at a time has a stream of its own; user_compute_stream gives one for all",
     "tunable_op_enable": "there is no tuning by exhaustive search",
     "tunable_op_tuning_enable": "there is no tuning by exhaustive search",
     "sdpa_kernel": "attention is computed by products and a softmax kernel; there is no kernel to choose",
@@ -35,6 +38,12 @@ class CudaOptions:
         use_tf32: whether float32 products may round their factors to 10 bits. Off by default, where onnxruntime's is
             on: float32 means float32.
         prefer_nhwc: accepted; the library chooses the layout inside a convolution.
+        enable_cudnn: whether convolutions are taken, which cuDNN runs; without it they go to the next provider.
+        fuse_conv_bias: accepted; a bias and what follows it always are one kernel behind the convolution.
+        cudnn_conv1d_pad_to_nc1d: accepted; an axis of one place always stands before the only axis of space.
+        enable_skip_layer_norm_strict_mode: accepted; 16-bit floats are always summed in float32.
+        tunable_op_max_tuning_duration_ms: accepted; it bounds what ``tunable_op_enable`` would start.
+        external_data_loader_reading_threads: accepted; how ort-core reads weights does not depend on it.
     """
 
     device_id: int = 0
@@ -49,6 +58,15 @@ class CudaOptions:
     min_num_runs_before_cuda_graph_capture: int = 1
     use_tf32: bool = False
     prefer_nhwc: bool = False
+    enable_cudnn: bool = True
+    fuse_conv_bias: bool = False
+    cudnn_conv1d_pad_to_nc1d: bool = False
+    enable_skip_layer_norm_strict_mode: bool = False
+    tunable_op_max_tuning_duration_ms: int = 0
+    external_data_loader_reading_threads: int = 4
+    external_data_loader_use_gds: bool = False
+    external_data_loader_use_directstorage: bool = False
+    use_ep_level_unified_stream: bool = False
     gpu_external_alloc: str = ""
     gpu_external_free: str = ""
     gpu_external_empty_cache: str = ""

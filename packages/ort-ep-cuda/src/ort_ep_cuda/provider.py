@@ -13,7 +13,7 @@ from ort_core.plugin import (
     GraphView,
     Unavailable,
 )
-from ort_ep_cuda._sdk import find_device, find_library
+from ort_ep_cuda._sdk import CONVOLUTIONS, find_device, find_library
 from ort_ep_cuda.gpu import Gpu
 from ort_ep_cuda.options import CudaOptions
 
@@ -49,6 +49,8 @@ class CudaExecutionProvider(ExecutionProvider):
 
     def missing_library(self, op_type: str) -> str | None:
         """Return why the library that runs an operator cannot be used here, ``None`` where it can or none is needed."""
+        if op_type in CONVOLUTIONS and not cast(CudaOptions, self.options).enable_cudnn:
+            return "cuDNN runs it, and the option enable_cudnn is 0"
         found = find_library(op_type)
         return None if found else str(found)
 

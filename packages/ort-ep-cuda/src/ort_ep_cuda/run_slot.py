@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ort_core.plugin import EPFail, InvalidArgument, OrtError
+from ort_core.plugin.devices import DeviceArray
 from ort_ep_cuda.gpu import Function, Gpu, Graph
 from ort_ep_cuda.lowering.program import BufferKind, Convolution, Launch, MatrixProduct, Pointer, Program, Step
 from ort_ep_cuda.lowering.views import TensorView
 
+Tensor = np.ndarray | DeviceArray
 log = logging.getLogger(__name__)
 
 
@@ -55,8 +57,13 @@ class RunSlotState:
         self._graph: Graph | None = None
         self._runs = 0
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def run(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], draw: np.ndarray) -> None:
         """Copy inputs over, compute, copy outputs back; returns when they are there.
+
+        Args:
+            inputs: arrays on the host or on this device, in the order of the partition.
+            outputs: arrays that are filled, there or here.
+            draw: the words that tell this run's random numbers from others'.
 
         Raises:
             InvalidArgument: an index in the data was out of range; the message names the node.
@@ -64,22 +71,40 @@ class RunSlotState:
         status = np.zeros(1, np.int32)
         for number, buffer in enumerate(self._program.buffers):
             if buffer.kind is BufferKind.INPUT and number in self._read and buffer.nbytes:
-                self._staging[number][:] = _bytes_of(inputs[buffer.index])
-                self.stream.upload(self._staging[number], self._addresses[number])
+                self._bring(inputs[buffer.index], number)
             elif buffer.kind is BufferKind.STATUS and self._program.checks:
                 self.stream.clear(self._addresses[number], buffer.nbytes)
+            elif buffer.kind is BufferKind.DRAW:
+                self._staging[number][:] = draw.view(np.uint8)
+                self.stream.upload(self._staging[number], self._addresses[number])
         self._compute()
+        places = {facts.buffer: target for facts, target in zip(self._program.outputs, outputs, strict=True)}
         for number, buffer in enumerate(self._program.buffers):
             if buffer.kind is BufferKind.OUTPUT and buffer.nbytes:
-                self.stream.download(self._addresses[number], self._staging[number])
+                self._fetch(number, places[number])
             elif buffer.kind is BufferKind.STATUS and self._program.checks:
                 self.stream.download(self._addresses[number], status.view(np.uint8))
         self.stream.synchronize()
         if status[0]:
             where = self._program.checks[int(status[0])]
             raise InvalidArgument(f"{where}: an index is out of range for the axis that it addresses")
-        for facts, target in zip(self._program.outputs, outputs, strict=True):
-            _bytes_of(target)[:] = self._staging[facts.buffer]
+        for number, target in places.items():
+            if isinstance(target, np.ndarray):
+                _bytes_of(target)[:] = self._staging[number]
+
+    def _bring(self, value: Tensor, number: int) -> None:
+        """Copy an input into the slot's own memory: captured launches read it there."""
+        if isinstance(value, DeviceArray):
+            self.stream.copy(value.buffer.address, self._addresses[number], value.nbytes)
+            return
+        self._staging[number][:] = _bytes_of(value)
+        self.stream.upload(self._staging[number], self._addresses[number])
+
+    def _fetch(self, number: int, target: Tensor) -> None:
+        if isinstance(target, DeviceArray):
+            self.stream.copy(self._addresses[number], target.buffer.address, target.nbytes)
+        else:
+            self.stream.download(self._addresses[number], self._staging[number])
 
     def _compute(self) -> None:
         if self._graph is not None:
@@ -134,7 +159,7 @@ class RunSlotState:
         return argument
 
 
-_OWN = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATUS)
+_OWN = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATUS, BufferKind.DRAW)
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

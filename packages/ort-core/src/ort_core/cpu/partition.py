@@ -22,11 +22,12 @@ from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.lowering.weight_packing import WeightPacking
+from ort_core.cpu.native_calls import NativeCall, native_calls
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
 from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.stored_code import encode_modules
-from ort_core.cpu.suppression import Suppression
 from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.cpu.units import joined, ordered
 from ort_core.plugin import (
     AllocationLimitExceeded,
     CompiledPartition,
@@ -68,6 +69,19 @@ HEAVY = frozenset(
         "Sigmoid",
         "LinearClassifier",
         "LinearRegressor",
+        "SVMClassifier",
+        "SVMRegressor",
+        "LpPool",
+        "GlobalLpPool",
+        "LRN",
+        "MaxPool",
+        "AveragePool",
+        "GlobalMaxPool",
+        "GlobalAveragePool",
+        "Resize",
+        "LogSoftmax",
+        "RMSNormalization",
+        "GroupNormalization",
         "LSTM",
         "GRU",
         "RNN",
@@ -107,7 +121,7 @@ class _Step:
     kernels: _LazyKernels
     program: NativeProgram | None
     direct: DirectStep | None
-    call: Suppression | None  # a single node that is native but no program
+    call: NativeCall | None  # nodes that are native but no program
     reads: tuple[int, ...]  # of the kernels
     native_reads: tuple[int, ...]  # of the program or the call; -1: absent
     writes: tuple[int, ...]
@@ -148,6 +162,7 @@ class CpuPartition(CompiledPartition):
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
+        self._calls = native_calls(request.graph, target, pool)
         with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
             groups = self._native_groups(target, pool)
         self._build(groups)
@@ -321,23 +336,17 @@ class CpuPartition(CompiledPartition):
         return NativeProgram(lowering, pool)
 
     def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
-        graph = self._request.graph
-        program_of = {node: (group, program) for group, program in groups for node in group}
+        group_of: dict[Node, tuple[tuple[Node, ...], NativeProgram | None]] = {}
+        group_of.update((node, (nodes, None)) for nodes in self._calls for node in nodes)
+        group_of.update((node, (group, program)) for group, program in groups for node in group)
         units: list[tuple[tuple[Node, ...], NativeProgram | None]] = []
         seen: set[tuple[Node, ...]] = set()
-        for node in graph:
-            if node in program_of:
-                group, program = program_of[node]
-                if group not in seen:
-                    seen.add(group)
-                    units.append((group, program))
-            else:
-                units.append(((node,), None))
-        self._lay_out(_joined(_ordered(units, graph.nodes)))
-
-    def _native_call(self, node: Node) -> Suppression | None:
-        """Return the native form of a node whose result's size is data, if it has one."""
-        return Suppression(node, self._target, self._pool) if _is_suppression(node) else None
+        for node in self._request.graph:
+            nodes, program = group_of.get(node, ((node,), None))
+            if nodes not in seen:
+                seen.add(nodes)
+                units.append((nodes, program))
+        self._lay_out(joined(ordered(units), self._calls.__contains__))
 
     def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
         graph = self._request.graph
@@ -357,11 +366,11 @@ class CpuPartition(CompiledPartition):
             kernels = _LazyKernels(nodes, self._request)
             if program is None:
                 kernels.bind()
-            call = self._native_call(nodes[0]) if program is None else None
+            call = self._calls.get(nodes)
             border = kernels.border
             native = tuple(slot(v) for v in program.inputs) if program is not None else ()
             if call is not None:
-                native = tuple(-1 if v is None else slot(v) for v in nodes[0].inputs)
+                native = tuple(-1 if v is None else slot(v) for v in call.inputs)
             steps.append(
                 (
                     kernels,
@@ -458,42 +467,3 @@ def _pays(group: Sequence[Node], context: EvaluationContext) -> bool:
     if len(floats) >= MIN_NODES:
         return True
     return any(node.op_type in HEAVY or has_own_meaning(node, context) for node in group)
-
-
-def _is_suppression(node: Node) -> bool:
-    return (node.domain, node.op_type) == ("", "NonMaxSuppression")
-
-
-def _joined(
-    units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]],
-) -> list[tuple[tuple[Node, ...], NativeProgram | None]]:
-    """Return units with neighbours that run by kernels as one: a step costs more than a node inside it."""
-    joined: list[tuple[tuple[Node, ...], NativeProgram | None]] = []
-    for nodes, program in units:
-        apart = _is_suppression(nodes[0]) or (joined and _is_suppression(joined[-1][0][0]))
-        if program is None and joined and joined[-1][1] is None and not apart:
-            joined[-1] = ((*joined[-1][0], *nodes), None)
-        else:
-            joined.append((nodes, program))
-    return joined
-
-
-def _ordered(
-    units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]], nodes: Sequence[Node]
-) -> list[tuple[tuple[Node, ...], NativeProgram | None]]:
-    """Return units so that each stands behind those it reads from."""
-    unit_of = {node: index for index, (members, _) in enumerate(units) for node in members}
-    needs: list[set[int]] = [set() for _ in units]
-    for node in nodes:
-        for value in border_of((node,)).inputs:
-            if value.producer in unit_of and unit_of[value.producer] != unit_of[node]:
-                needs[unit_of[node]].add(unit_of[value.producer])
-    ordered: list[int] = []
-    done: set[int] = set()
-    waiting = list(range(len(units)))
-    while waiting:
-        ready = [index for index in waiting if needs[index] <= done]
-        ordered.extend(ready)
-        done.update(ready)
-        waiting = [index for index in waiting if index not in done]
-    return [units[index] for index in ordered]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ort_core.cpu.options import CpuOptions
+from ort_core.cpu.string_labels import SplitStringLabels
 from ort_core.plugin import (
     Available,
     Ceilings,
@@ -35,6 +36,7 @@ FUSIONS = frozenset(
     }
 )  # fmt: skip
 ATTENTION = RulePass("AttentionFusion", [AttentionFusion(frozenset({DataType.FLOAT}))], Level.EXTENDED)
+LABELS = RulePass(SplitStringLabels.name, [SplitStringLabels()], Level.EXTENDED)
 
 
 class CpuExecutionProvider(KernelProvider):
@@ -54,7 +56,7 @@ class CpuExecutionProvider(KernelProvider):
     def fusions(self) -> Sequence[Pass]:
         """The fusions whose operators the compiler lowers; the others would take nodes away from it."""
         passes = (ATTENTION if each.name == ATTENTION.name else each for each in EXTENDED_PASSES)
-        return tuple(each for each in passes if each is ATTENTION or each.name in FUSIONS)
+        return (*(each for each in passes if each is ATTENTION or each.name in FUSIONS), LABELS)
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Compile what lowers to native programs; without llvmlite everything runs by kernels, with a warning."""

@@ -12,7 +12,7 @@ from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.suppression import COORDINATES, suppression_kernels
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import STEP_WORDS
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.kernels import RunGuard, RuntimeValue
 
 PARALLEL_WORK = 10_000  # scores below which waking other threads costs more than it saves
@@ -32,6 +32,7 @@ class Suppression:
         self._module = compiled(module_text(functions), target)
         self._address = self._module.address(name)
         self._pool = pool
+        self.inputs: tuple[Value | None, ...] = tuple(node.inputs)
 
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
         """Return the kept boxes [K, 3] as (batch, class, box), or ``None`` where the reference must say what is wrong.

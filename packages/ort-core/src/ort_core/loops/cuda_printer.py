@@ -47,6 +47,12 @@ _OPERATORS = {
 _FLOAT_FUNCTIONS = {
     "abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc",
 }  # fmt: skip
+DOUBLE_FUNCTIONS = frozenset(
+    {"exp", "log", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
+     "atanh"}
+)  # fmt: skip
+"""Operations on float64 that only CUDA has: calls of its own functions, and ``pow`` of two values."""
+
 _WRAPPING = frozenset({"add", "sub", "mul", "shl"})  # of signed integers: defined in unsigned arithmetic only
 _UNSIGNED = {DataType.INT32: "unsigned int", DataType.INT64: "unsigned long long"}
 _BITCASTS = {
@@ -235,6 +241,8 @@ def binary_text(operation: str, dtype: DataType, left: str, right: str) -> str:
         return f"ort_{operation}({left}, {right})"
     if operation == "rem":
         return f"{_function('fmod', dtype)}({left}, {right})" if dtype.is_float else f"{left} % {right}"
+    if operation == "pow" and dtype is DataType.DOUBLE:
+        return f"pow({left}, {right})"
     unsigned = _UNSIGNED.get(dtype)
     if operation == "lshr" and unsigned:
         return f"({type_text(dtype)})(({unsigned}){left} >> {right})"
@@ -255,6 +263,8 @@ def _unary(operation: str, dtype: DataType, value: str) -> str:
         return f"!{value}" if dtype is DataType.BOOL else f"~{value}"
     if dtype.is_float and operation in _FLOAT_FUNCTIONS:
         return f"{_function(_FLOAT_FUNCTIONS[operation], dtype)}({value})"
+    if dtype is DataType.DOUBLE and operation in DOUBLE_FUNCTIONS:
+        return f"{operation}({value})"
     if operation == "abs":
         return f"{value} < 0 ? ({type_text(dtype)})(0 - ({_UNSIGNED.get(dtype, 'int')}){value}) : {value}"
     if operation in ("floor", "ceil", "rint", "trunc"):
@@ -300,9 +310,11 @@ def constant(value: float | int | bool, dtype: DataType) -> str:
 
 
 def _integer(value: int, dtype: DataType) -> str:
+    if dtype.bits < 32:  # literals are int: a function template would be given two types
+        return f"(({type_text(dtype)}){value})"
     suffix = "LL" if dtype is DataType.INT64 else ""
     least = -(2 ** (dtype.bits - 1))
-    if value == least and dtype.bits >= 32:  # the literal without its sign would be out of range
+    if value == least:  # the literal without its sign would be out of range
         return f"({value + 1}{suffix} - 1)"
     return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
 

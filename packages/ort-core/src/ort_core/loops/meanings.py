@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.loops import double_functions, polynomials
@@ -37,8 +39,8 @@ UNSIGNED = frozenset({DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType
 
 
 def _attribute(attributes: Attributes, name: str, default: float) -> float:
-    value = attributes.get(name, default)
-    return float(value) if isinstance(value, (int, float)) else default
+    value = attributes.get(name)
+    return float(value) if isinstance(value, (int, float)) else float(np.float32(default))  # attributes are float32
 
 
 def _simple(function: Callable[..., Scalar]) -> ElementMeaning:

@@ -110,8 +110,8 @@ class _Blob:
 
     def save(self, constant: Constant, name: str) -> onnx.TensorProto:
         number = self._numbers.get(id(constant))
-        if number is None and (constant.dtype is DataType.STRING or constant.nbytes < _MIN_DERIVED_NBYTES):
-            return save_constant(constant, name)
+        if constant.dtype is DataType.STRING or (number is None and constant.nbytes < _MIN_DERIVED_NBYTES):
+            return save_constant(constant, name)  # text cannot lie in external data
         proto = onnx.TensorProto(name=name, data_type=int(constant.dtype), dims=constant.shape)
         proto.data_location = onnx.TensorProto.EXTERNAL
         reference = f"{_ORIGINAL}{number}" if number is not None else self._find_transposed(constant)

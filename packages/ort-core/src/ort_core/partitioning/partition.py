@@ -75,8 +75,8 @@ def partition_graph(
     """Partition a graph and, where it pays, the bodies of its control-flow nodes.
 
     A control-flow node goes whole to a provider that claims it; bodies are partitioned on their own when the claiming
-    provider is the last resort and another provider wants nodes inside. ``restored`` are nodes of ``graph`` that stand
-    for partitions compiled before.
+    provider is the last resort and priority gives another provider nodes inside. ``restored`` are nodes of ``graph``
+    that stand for partitions compiled before.
 
     Raises:
         KernelNotFoundError: nobody takes a node; the message gives every provider's reason.
@@ -87,7 +87,7 @@ def partition_graph(
     names = _Names(prefix)
     steps: list[Partition | ControlFlow] = []
     placements: list[NodePlacement] = []
-    for claim in _split_control_flow(assignment, model, providers, context):
+    for claim in _split_control_flow(assignment, model, providers, context, exclusions):
         if isinstance(claim, AcceptedClaim):
             name = names.next(claim.provider.name)
             border = border_of(claim.nodes)
@@ -139,9 +139,13 @@ _Step = AcceptedClaim | tuple[Node, ExecutionProvider]
 
 
 def _split_control_flow(
-    assignment: Assignment, model: Model, providers: Sequence[ExecutionProvider], context: EvaluationContext
+    assignment: Assignment,
+    model: Model,
+    providers: Sequence[ExecutionProvider],
+    context: EvaluationContext,
+    exclusions: Exclusions,
 ) -> list[_Step]:
-    """Take control-flow nodes out of last-resort claims when another provider wants nodes of their bodies."""
+    """Take control-flow nodes out of last-resort claims when priority gives another provider nodes of their bodies."""
     steps: list[_Step] = []
     for claim in assignment.claims:
         if not claim.provider.is_last_resort:
@@ -150,7 +154,7 @@ def _split_control_flow(
         wanted = {
             node for node in claim.nodes
             if node.op_type in CONTROL_FLOW and not node.domain
-            and _others_want(node, claim.provider, model, providers, context)
+            and _others_want(node, claim.provider, model, providers, context, exclusions)
         }  # fmt: skip
         if not wanted:
             steps.append(claim)
@@ -177,13 +181,15 @@ def _others_want(
     model: Model,
     providers: Sequence[ExecutionProvider],
     context: EvaluationContext,
+    exclusions: Exclusions,
 ) -> bool:
-    others = [p for p in providers if p is not provider and not p.is_last_resort]
-    if not others:
+    if all(other is provider or other.is_last_resort for other in providers):
         return False
     for body in node.subgraphs():
-        if assign_by_priority(model, body, others, context).claims:
+        claims = assign_by_priority(model, body, providers, context, exclusions).claims
+        if any(claim.provider is not provider and not claim.provider.is_last_resort for claim in claims):
             return True
-        if any(_others_want(inner, provider, model, providers, context) for inner in body if inner.subgraphs()):
+        nested = (inner for inner in body if inner.subgraphs())
+        if any(_others_want(inner, provider, model, providers, context, exclusions) for inner in nested):
             return True
     return False

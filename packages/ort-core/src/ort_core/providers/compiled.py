@@ -15,6 +15,7 @@ from ort_core.ir.types import DataType
 from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
 from ort_core.kernels.kernel import RunGuard
 from ort_core.providers.thread_options import ThreadOptions
+from ort_core.tensors.device import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ class CompiledPartition(ABC):
     """Whether ``plan`` depends on the input shapes; one plan serves all runs otherwise."""
     value_inputs: tuple[int, ...] = ()
     """Inputs (small integer tensors) whose values, not only shapes, decide the plan."""
+    device: Device | None = None
+    """The device whose memory ``run`` reads and fills in place: inputs and buffers may be its ``DeviceArray``, too."""
 
     @abstractmethod
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
@@ -124,7 +127,8 @@ class CompiledPartition(ABC):
         """Compute the outputs.
 
         ``outputs`` has one entry per output: a buffer of the planned shape to fill, or ``None`` to replace by the
-        result. May return before a device is done when it enqueued on ``run_state.stream``.
+        result. With a ``device``, inputs other than ``value_inputs`` and buffers may be arrays of it. May return
+        before a device is done when it enqueued on ``run_state.stream``.
         """
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from ort_core.errors import InvalidArgument, InvalidType, InvalidValue, MissingI
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.ir.values import Value
+from ort_core.tensors.device_array import DeviceArray
 from ort_core.tensors.dlpack import from_dlpack
-from ort_core.tensors.ort_value import DeviceArray, OrtValue, RuntimeValue, string_array, type_of
+from ort_core.tensors.ort_value import OrtValue, RuntimeValue, string_array, type_of
 from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
 
@@ -126,11 +127,11 @@ class _Input:
                 self._accepted = value.shape
             return value
         converted = _Conversion(self.name, self.type).convert(value, self.type)
-        if self.has_rank and isinstance(converted, (np.ndarray, SparseArray)):
+        if self.has_rank and isinstance(converted, (np.ndarray, SparseArray, DeviceArray)):
             self._check_shape(converted)
         return converted
 
-    def _check_shape(self, value: np.ndarray | SparseArray) -> None:
+    def _check_shape(self, value: np.ndarray | SparseArray | DeviceArray) -> None:
         shape = value.shape
         if not self.has_rank:
             return
@@ -164,7 +165,9 @@ class _Conversion:
     def convert(self, value: object, expected: ValueType | None) -> RuntimeValue:
         """Return the run-time value for the expected type (a part of the declared one for nested values)."""
         if isinstance(value, OrtValue):
-            value = value.value.to_host() if isinstance(value.value, DeviceArray) else value.value
+            value = value.value
+        if isinstance(value, DeviceArray):
+            return self._on_device(value, expected)
         if isinstance(value, SparseTensor):
             value = value.to_sparse_array()
         if isinstance(expected, OptionalType):
@@ -184,6 +187,14 @@ class _Conversion:
         if isinstance(expected, SparseTensorType):
             return self._sparse(value, expected)
         return value  # type: ignore[return-value]  # an opaque value: only its operators know it
+
+    def _on_device(self, value: DeviceArray, expected: ValueType | None) -> RuntimeValue:
+        """Return a tensor where it lies: the plan knows whether its readers take it there."""
+        if expected is not self._declared or not isinstance(expected, TensorType):
+            return self.convert(value.to_host(), expected)
+        if expected.dtype is not DataType.UNDEFINED and value.dtype != expected.dtype.numpy:
+            raise self._wrong_type(value, f"tensor({expected.dtype.text})")
+        return cast("RuntimeValue", value)  # the plan copies it where a reader takes host memory only
 
     def _tensor(self, value: object, dtype: DataType) -> np.ndarray:
         if isinstance(value, (SparseArray, Mapping)):
@@ -254,7 +265,10 @@ class _Conversion:
                 ) from error
         array = np.asarray(value)
         if array.dtype == object:
-            if any(isinstance(item, (list, tuple, Mapping)) for item in array.reshape(-1).tolist()):
+            items = array.reshape(-1).tolist()
+            if set(map(type, items)) == {str}:
+                return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+            if any(isinstance(item, (list, tuple, Mapping)) for item in items):
                 raise self._unfit(value)
             return string_array(array)
         if array.dtype.kind not in "UST":
@@ -291,7 +305,7 @@ class _Conversion:
             raise self._wrong_type(value.values, f"sparse_tensor({expected.dtype.text})")
         return value
 
-    def _wrong_type(self, array: np.ndarray, expected: str) -> InvalidArgument:
+    def _wrong_type(self, array: np.ndarray | DeviceArray, expected: str) -> InvalidArgument:
         try:
             actual = str(type_of(array))
         except ValueError:

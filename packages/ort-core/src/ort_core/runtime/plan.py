@@ -17,8 +17,17 @@ from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import RuntimeValue, Scope
 from ort_core.providers.compiled import CompiledPartition, DirectCalls, PartitionPlan
+from ort_core.runtime.device_values import (
+    NO_TARGETS,
+    DeviceTarget,
+    buffers_to_fill,
+    kept_or_copied,
+    shape_of,
+    slots_kept_on_devices,
+)
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.state import PlanRunState
+from ort_core.tensors.device_array import DeviceArray
 
 Signature = tuple[object, ...]
 MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end
@@ -51,8 +60,13 @@ class PartitionStep:
         limit = compiled.runs_at_once
         self._turns = threading.BoundedSemaphore(limit) if limit is not None else None
 
-    def execute(self, arguments: list[RuntimeValue], run_state: PlanRunState) -> Sequence[RuntimeValue]:
-        """Run the partition once.
+    def execute(
+        self,
+        arguments: list[RuntimeValue],
+        run_state: PlanRunState,
+        targets: Sequence[DeviceTarget | None] | None = None,
+    ) -> Sequence[RuntimeValue]:
+        """Run the partition once; ``targets`` are places on devices where outputs are wanted.
 
         Raises:
             EPFail: the provider raised something that is no ``OrtError``.
@@ -60,6 +74,8 @@ class PartitionStep:
         outputs: list[RuntimeValue] = [None] * self._output_count
         try:
             plan = self._plan_for(arguments)
+            if targets is not None:
+                outputs = buffers_to_fill(targets, plan.outputs, self.compiled.device)
             if self._turns is None:
                 self.compiled.run(plan, arguments, outputs, {}, run_state)
             else:
@@ -81,7 +97,7 @@ class PartitionStep:
         compiled = self.compiled
         if not compiled.plans_by_shape and not compiled.value_inputs and () in self._plans:
             return self._plans[()]
-        shapes = [v.shape if isinstance(v, np.ndarray) else None for v in arguments] if compiled.plans_by_shape else []
+        shapes = [shape_of(v) for v in arguments] if compiled.plans_by_shape else []
         known = {i: arguments[i] for i in compiled.value_inputs}
         signature = (*shapes, *(v.tobytes() for v in known.values()))
         plan = self._plans.get(signature)
@@ -127,6 +143,10 @@ class ExecutionPlan:
         self._output_slots = output_slots
         self._captures = captures
         self._all_outputs = tuple(output_slots[value.name] for value in graph.outputs)  # a name may stand there twice
+        partitions = [s.step.compiled if isinstance(s.step, PartitionStep) else None for s in steps]
+        self._devices = slots_kept_on_devices(
+            zip((s.reads for s in steps), partitions, strict=True), output_slots.values()
+        )
         self._formal_slots = tuple(input_slots[value.name] for value in graph.inputs)
 
     def run(
@@ -134,6 +154,7 @@ class ExecutionPlan:
         feeds: Mapping[str, RuntimeValue],
         output_names: Sequence[str] | None = None,
         settings: RunSettings = DEFAULT_RUN,
+        targets: Mapping[str, DeviceTarget] = NO_TARGETS,
     ) -> list[RuntimeValue]:
         """Run once.
 
@@ -141,6 +162,7 @@ class ExecutionPlan:
             feeds: values by input name, checked already (``runtime.feeds``); inputs with a default may be left out.
             output_names: which outputs to return, in this order; all when ``None`` or empty.
             settings: cancelling, limits, profiling.
+            targets: outputs that are wanted on a device; one that its partition cannot put there comes on the host.
 
         Returns:
             One value per output name. No array shares memory with a feed or with a constant of the model.
@@ -151,8 +173,10 @@ class ExecutionPlan:
         slots = self._wanted(output_names)
         values = self._template.copy()
         for name, value in feeds.items():
-            values[self._input_slots[name]] = value
-        self._execute(values, PlanRunState(settings))
+            slot = self._input_slots[name]
+            is_on_device = isinstance(value, DeviceArray)
+            values[slot] = kept_or_copied(value, self._devices.get(slot)) if is_on_device else value
+        self._execute(values, PlanRunState(settings), {self._output_slots[n]: t for n, t in targets.items()})
         return _detached([values[slot] for slot in slots], feeds)
 
     def run_nested(
@@ -164,7 +188,7 @@ class ExecutionPlan:
             values[slot] = value
         for outer, slot in self._captures:
             values[slot] = scope[outer]
-        self._execute(values, run_state)
+        self._execute(values, run_state, {})
         return tuple(values[slot] for slot in self._all_outputs)
 
     def direct_calls(self) -> DirectCalls | Rejection:
@@ -216,11 +240,18 @@ class ExecutionPlan:
         for planned in self.steps:
             planned.step.close()
 
-    def _execute(self, values: list[RuntimeValue], run_state: PlanRunState) -> None:
+    def _execute(
+        self, values: list[RuntimeValue], run_state: PlanRunState, targets: Mapping[int, DeviceTarget]
+    ) -> None:
         check = run_state.guard.check
         for planned in self.steps:
             check()
-            results = planned.step.execute([values[slot] for slot in planned.reads], run_state)
+            arguments = [values[slot] for slot in planned.reads]
+            if targets and isinstance(planned.step, PartitionStep):
+                wanted = [targets.get(slot) for slot in planned.writes]
+                results = planned.step.execute(arguments, run_state, wanted)
+            else:
+                results = planned.step.execute(arguments, run_state)
             for slot, result in zip(planned.writes, results, strict=True):
                 values[slot] = result
             for slot in planned.frees:

@@ -16,12 +16,14 @@ import numpy as np
 from ort_core.errors import InvalidValue, did_you_mean
 from ort_core.ir.types import DataType
 from ort_core.session_api.node_arg import NodeArg
-from ort_core.tensors.device import Device, OrtDevice, find_device
+from ort_core.tensors.device import Device, OrtDevice, directory_in_use, find_device
+from ort_core.tensors.device_array import BorrowedBuffer, DeviceArray
 from ort_core.tensors.ort_value import ElementType, OrtValue, element_type_of
 from ort_core.tensors.ort_value_vector import OrtValueVector
 from ort_core.tensors.packing import pack_bits, unpack_bits
 
 if TYPE_CHECKING:
+    from ort_core.runtime.device_values import DeviceTarget
     from ort_core.session_api.direct_runs import DirectRunsState
     from ort_core.tensors.ort_value import RuntimeValue
 
@@ -94,7 +96,7 @@ class IOBinding:
         self._inputs = {argument.name: argument for argument in arguments}
         self._outputs = {argument.name: argument for argument in session.get_outputs()}
         self._fed: dict[str, OrtValue | _Memory] = {}
-        self._wanted: dict[str, OrtValue | _Memory | None] = {}
+        self._wanted: dict[str, OrtValue | _Memory | Device | None] = {}
         self._results: list[OrtValue] = []
         self._direct: _DirectBinding | None = None
         self._is_direct_known = False
@@ -114,9 +116,9 @@ class IOBinding:
     ) -> None:
         """Bind an input to memory at an address."""
         self._check_input(name)
-        self._check_host(device_type, device_id)
         self._is_direct_known = False
-        self._fed[name] = _Memory(int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
+        device = _device(device_type, device_id)
+        self._fed[name] = _memory(device, int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an input to an OrtValue."""
@@ -140,14 +142,14 @@ class IOBinding:
     ) -> None:
         """Ask for an output: on a device, or, with an address, in memory of the caller."""
         self._check_output(name)
-        self._check_host(device_type, device_id)
         self._is_direct_known = False
+        device = _device(device_type, device_id)
         if buffer_ptr is None:
-            self._wanted[name] = None
+            self._wanted[name] = None if device.is_cpu else device
             return
         if element_type is None or shape is None:
             raise InvalidValue("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
-        self._wanted[name] = _Memory(int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
+        self._wanted[name] = _memory(device, int(buffer_ptr), element_type_of(element_type), tuple(map(int, shape)))
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Ask for an output in the memory of an OrtValue."""
@@ -188,6 +190,16 @@ class IOBinding:
     def feeds(self) -> dict[str, object]:
         """Return the feeds of the next run."""
         return {name: bound.read() if isinstance(bound, _Memory) else bound for name, bound in self._fed.items()}
+
+    def device_targets(self) -> dict[str, DeviceTarget]:
+        """Return the outputs that are wanted on a device: in the memory bound there, or in new memory."""
+        found: dict[str, DeviceTarget] = {}
+        for name, place in self._wanted.items():
+            if isinstance(place, Device):
+                found[name] = place
+            elif isinstance(place, OrtValue) and isinstance(place.value, DeviceArray):
+                found[name] = place.value
+        return found
 
     def output_names(self) -> list[str]:
         """Return the outputs of the next run, in the order of binding.
@@ -241,9 +253,12 @@ class IOBinding:
         for (name, place), result in zip(self._wanted.items(), results, strict=True):
             if isinstance(place, _Memory):
                 taken.append(place.write(name, result.numpy()))
+            elif isinstance(place, Device):
+                taken.append(_moved(result, place))
             elif place is not None and place.is_tensor():
-                _check_fits(name, result.numpy(), place.numpy())
-                place.update_inplace(result)
+                if result.value is not place.value:  # else the run has filled it where it lies
+                    _check_fits(name, result.value, cast("np.ndarray | DeviceArray", place.value))
+                    place.update_inplace(result)
                 taken.append(place)
             else:
                 taken.append(result)
@@ -261,16 +276,36 @@ class IOBinding:
         if name not in self._outputs:
             raise _unknown(name, list(self._outputs), "outputs")
 
-    @staticmethod
-    def _check_host(device_type: str | OrtDevice, device_id: int) -> Device:
-        device = device_type.device if isinstance(device_type, OrtDevice) else find_device(device_type, device_id)
-        if not device.is_cpu:
-            raise InvalidValue(f"{device} cannot be bound: no installed plugin offers it; use 'cpu'")
-        return device
+
+def _moved(result: OrtValue, device: Device) -> OrtValue:
+    """Return a result on the device where it is wanted: itself if the run has put it there."""
+    if isinstance(result.value, DeviceArray):
+        return result
+    return OrtValue.ortvalue_from_numpy(result.numpy(), device.kind, device.index)
 
 
-def _array_of(bound: OrtValue | _Memory) -> np.ndarray | None:
+def _device(device_type: str | OrtDevice, device_id: int) -> Device:
+    """Return the device of a binding; one that no plugin offers is an error."""
+    device = device_type.device if isinstance(device_type, OrtDevice) else find_device(device_type, device_id)
+    directory_in_use().get(device)
+    return device
+
+
+def _memory(device: Device, address: int, dtype: DataType, shape: tuple[int, ...]) -> OrtValue | _Memory:
+    """Return memory of the caller, on the host or on a device."""
+    if device.is_cpu:
+        return _Memory(address, dtype, shape)
+    if dtype is DataType.STRING:
+        raise InvalidValue("a tensor of strings cannot be bound by address; bind an OrtValue")
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
+    buffer = BorrowedBuffer(device, address, nbytes)
+    return OrtValue(DeviceArray(directory_in_use().get(device), buffer, dtype.numpy, shape))
+
+
+def _array_of(bound: OrtValue | _Memory | Device) -> np.ndarray | None:
     """Return the array that is bound, ``None`` for what has none that stays: packed memory, devices, sequences."""
+    if isinstance(bound, Device):
+        return None
     if isinstance(bound, _Memory):
         return bound.read() if bound.is_in_place else None
     return bound.value if isinstance(bound.value, np.ndarray) else None
@@ -283,8 +318,8 @@ def _unknown(name: str, known: list[str], what: str) -> InvalidValue:
     )
 
 
-def _check_fits(name: str, result: RuntimeValue, target: np.ndarray) -> None:
-    if not isinstance(result, np.ndarray):
+def _check_fits(name: str, result: RuntimeValue | DeviceArray, target: np.ndarray | DeviceArray) -> None:
+    if not isinstance(result, (np.ndarray, DeviceArray)):
         raise InvalidValue(f"output {name!r} is no tensor and cannot be bound to memory")
     if result.dtype != target.dtype:
         raise InvalidValue(
@@ -298,7 +333,7 @@ def _check_fits(name: str, result: RuntimeValue, target: np.ndarray) -> None:
         )
 
 
-def _text(array: np.ndarray) -> str:
+def _text(array: np.ndarray | DeviceArray) -> str:
     return "string" if array.dtype == object else DataType.from_numpy(array.dtype).text
 
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from ort_core.errors import EPFail, InvalidType, InvalidValue
 from ort_core.options import RunOptions
+from ort_core.runtime.device_values import NO_TARGETS, DeviceTarget
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.profiler import SESSION, Profiler
 from ort_core.session_api.adapters import LoraAdapter
@@ -144,7 +145,7 @@ class SessionRuns(SessionFacts):
             return
         names = iobinding.output_names()
         feeds = self._feeds(iobinding.feeds(), run_options)
-        results = self._run(names, feeds, run_options)
+        results = self._run(names, feeds, run_options, targets=iobinding.device_targets())
         iobinding.accept(self._wrapped(names, results))
         if run_options is None:
             self._loaded.learn(feeds)
@@ -194,16 +195,17 @@ class SessionRuns(SessionFacts):
         feeds: Mapping[str, RuntimeValue],
         options: RunOptions | None,
         is_cancelled: Callable[[], bool] = _never,
+        targets: Mapping[str, DeviceTarget] = NO_TARGETS,
     ) -> list[RuntimeValue]:
         settings = self._run_settings(options, is_cancelled)
         start = time.perf_counter_ns()
         loaded = self._loaded
         try:
-            return loaded.plans.plan_for(feeds).run(feeds, names, settings)
+            return loaded.plans.plan_for(feeds).run(feeds, names, settings, targets)
         except EPFail as error:
             if not self._fall_back(error, loaded):
                 raise
-            return self._loaded.plans.plan_for(feeds).run(feeds, names, settings)
+            return self._loaded.plans.plan_for(feeds).run(feeds, names, settings, targets)
         finally:
             self._record("SequentialExecutor::Execute", start)
             self._record("model_run", start)

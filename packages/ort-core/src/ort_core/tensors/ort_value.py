@@ -18,12 +18,10 @@ from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, Spa
 from ort_core.tensors.device import (
     CPU,
     Device,
-    DeviceApi,
-    DeviceBuffer,
     OrtMemoryInfo,
-    directory_in_use,
     find_device,
 )
+from ort_core.tensors.device_array import DeviceArray, new_device_array
 from ort_core.tensors.dlpack import from_dlpack, to_dlpack
 from ort_core.tensors.packing import pack_bits, unpack_bits
 from ort_core.tensors.sparse import SparseArray
@@ -32,24 +30,6 @@ if TYPE_CHECKING:
     from ort_core.tensors.sparse_tensor import SparseTensor
 
 ElementType = int | np.dtype | type | str
-
-
-class DeviceArray:
-    """A tensor in the memory of another device than the host."""
-
-    def __init__(self, api: DeviceApi, buffer: DeviceBuffer, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-        self.api, self.buffer, self.dtype, self.shape = api, buffer, dtype, shape
-        self.nbytes = math.prod(shape) * dtype.itemsize
-
-    def to_host(self) -> np.ndarray:
-        """Return a copy on the host."""
-        host = np.empty(self.shape, self.dtype)
-        self.api.copy_to_host(self.buffer, host)
-        return host
-
-    def fill(self, source: np.ndarray) -> None:
-        """Copy an array of equal size and type to the device."""
-        self.api.copy_from_host(np.ascontiguousarray(source), self.buffer)
 
 
 RuntimeValue = np.ndarray | SparseArray | list | dict | None
@@ -95,7 +75,7 @@ class OrtValue:
         device = find_device(device_type, device_id)
         if device.is_cpu:
             return cls(array)
-        target = _allocate(device, array.dtype, array.shape)
+        target = new_device_array(device, array.dtype, array.shape)
         target.fill(array)
         return cls(target)
 
@@ -139,7 +119,7 @@ class OrtValue:
             raise InvalidValue(f"the shape {list(sizes)} has a negative size; every size must be known")
         device = memory_info.device if memory_info is not None else find_device(device_type, device_id)
         if not device.is_cpu:
-            return cls(_allocate(device, data_type.numpy, sizes))
+            return cls(new_device_array(device, data_type.numpy, sizes))
         try:
             array = np.full(sizes, "", object) if data_type is DataType.STRING else np.zeros(sizes, data_type.numpy)
         except (MemoryError, ValueError) as error:
@@ -375,13 +355,6 @@ def element_type_of(element_type: ElementType) -> DataType:
         return DataType.STRING if element_type is str else DataType.from_numpy(np.dtype(element_type))
     except (ValueError, TypeError) as error:
         raise InvalidValue(f"{element_type!r} is no element type: expected a numpy type or an ONNX number") from error
-
-
-def _allocate(device: Device, dtype: np.dtype, shape: tuple[int, ...]) -> DeviceArray:
-    if dtype.kind == "O":
-        raise InvalidValue(f"strings live on the CPU only; {device} cannot hold them")
-    api = directory_in_use().get(device)
-    return DeviceArray(api, api.allocate(math.prod(shape) * dtype.itemsize), dtype, shape)
 
 
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: object = None) -> None:

@@ -47,6 +47,8 @@ static float __int_as_float(int v) { return emu_bits<float>(v); }
 static long long __double_as_longlong(double v) { return emu_bits<long long>(v); }
 static double __longlong_as_double(long long v) { return emu_bits<double>(v); }
 #define rsqrtf(v) (1.0f / std::sqrt((float)(v)))  // macros: libraries may declare functions of these names
+#define cospif(v) ((float)std::cos(3.14159265358979323846 * (double)(v)))
+#define cospi(v) std::cos(3.14159265358979323846 * (double)(v))
 #define __expf(v) std::exp((float)(v))
 #define __logf(v) std::log((float)(v))
 #define __fdividef(a, b) ((float)(a) / (float)(b))

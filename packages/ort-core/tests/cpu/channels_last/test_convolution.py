@@ -62,6 +62,7 @@ def computed(
     entries: list[int | np.ndarray] = [
         padded, packed, np.full((batch, height, width, channels), np.nan, np.float32), batch, height, width, row, image,
         width * channels, height * width * channels, x.shape[1], x.shape[2], 0 if scale is None else scale, x.shape[3],
+        0, 0, 0,
     ]  # fmt: skip
     for operand in operands:
         entries.append(operand)
@@ -224,7 +225,7 @@ def test_convolution_reads_nothing_beside_its_tensors(
     table = np.array(
         [
             padded.ctypes.data, packed.ctypes.data, y.ctypes.data, batch, height, width, padded[0, 0].size,
-            padded[0].size, width * channels, height * width * channels, x.shape[1], x.shape[2], 0, 0,
+            padded[0].size, width * channels, height * width * channels, x.shape[1], x.shape[2], 0, 0, 0, 0, 0,
         ],
         np.int64,
     )  # fmt: skip
@@ -243,7 +244,7 @@ def test_convolution_reads_and_writes_channels_of_wider_tensors(run_kernel: RunK
     y = np.full((1, 7, 8, 30), -1, np.float32)
     packed = pack_weights(spec, weights, host_target())
     functions = convolution_kernel("kernel", spec, host_target())
-    actual = run_kernel(functions, [wide, packed, y, 1, 7, 8, 130, 1170, 240, 1680, 0, 0, 0, 0], 2)
+    actual = run_kernel(functions, [wide, packed, y, 1, 7, 8, 130, 1170, 240, 1680, 0, 0, 0, 0, 0, 0, 0], 2)
     assert_close(actual[..., :24], expected(spec, x, weights, (0, 0, 0, 0)), spec.depth)
     assert (actual[..., 24:] == -1).all(), "channels of other tensors were overwritten"
 

@@ -38,7 +38,9 @@ def test_product_equals_float64(
     )  # fmt: skip
     tiles = spec.tiling_for(machine)
     module = compiled(module_text(integer_convolution_kernel("kernel", spec, machine, NBitsTile, tiles)), machine)
-    packed = pack_nbits(spec, integers, scales, zeros, machine)
+    shifts = np.arange(spec.per_word, dtype=np.uint32) * np.uint32(bits)
+    words = integers.astype(np.uint32).reshape(columns, blocks, -1, spec.per_word) << shifts
+    packed = pack_nbits(spec, np.bitwise_or.reduce(words, axis=-1), scales, zeros, machine)
     memory = np.full(rows * columns + 64, 7.0, np.float32)
     words = [0] * ARGUMENTS.epilogue
     words[:3] = [x.ctypes.data, packed.ctypes.data, memory.ctypes.data]

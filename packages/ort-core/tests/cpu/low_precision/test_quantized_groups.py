@@ -35,7 +35,7 @@ def integers(*shape: int, dtype: type = np.int8) -> np.ndarray:
 
 def run_native(model: ModelProto, feeds: Mapping[str, np.ndarray], *, whole: bool = True) -> list[np.ndarray]:
     """Return the CPU provider's outputs; every node must have become machine code where ``whole``."""
-    before = {id(each) for each in gc.get_objects() if isinstance(each, CpuPartition)}
+    before = {id(each): each for each in gc.get_objects() if isinstance(each, CpuPartition)}  # held: ids are used again
     ran = session(model, "CPUExecutionProvider", optimized=True)
     made = [e for e in gc.get_objects() if isinstance(e, CpuPartition) and id(e) not in before]
     refusals = {node.op_type: reason for partition in made for node, reason in partition.refusals.items()}
@@ -270,3 +270,30 @@ def test_weights_alone_quantised_are_dequantised_once() -> None:
     (expected,) = session(model, "ReferenceExecutionProvider").run(None, {"x": x})
     comparison = compare(run_native(model, {"x": x})[0], expected, "approximate")
     assert comparison.passes, comparison
+
+
+@pytest.mark.parametrize("pads", [[1, 1, 1, 1], [0, 2, 1, 0], [2, 0, 0, 1]], ids=str)
+@pytest.mark.parametrize("is_read_twice", [False, True], ids=["one reader", "two readers"])
+def test_image_stored_inside_the_border_of_the_next_convolution_equals_onnxruntime(
+    pads: list[int], is_read_twice: bool
+) -> None:
+    channels = 20
+    constants = {
+        "w": integers(channels, 3, 1, 1), "v": integers(channels, 1, 3, 3), "w_s": scale(0.02), "v_s": scale(0.004),
+        **grid("x", 0.05, 128), **grid("h", 0.04, 7), **grid("y", 0.06, 100),
+    }  # fmt: skip
+    nodes = [
+        N("QuantizeLinear", ["x", "x_s", "x_z"], ["xq"]), N("DequantizeLinear", ["xq", "x_s", "x_z"], ["xr"]),
+        N("DequantizeLinear", ["w", "w_s"], ["wr"]), N("Conv", ["xr", "wr"], ["c"]), N("Relu", ["c"], ["a"]),
+        N("QuantizeLinear", ["a", "h_s", "h_z"], ["aq"]), N("DequantizeLinear", ["aq", "h_s", "h_z"], ["ar"]),
+        N("DequantizeLinear", ["v", "v_s"], ["vr"]),
+        N("Conv", ["ar", "vr"], ["d"], pads=pads, strides=[2, 1], group=channels),
+        N("QuantizeLinear", ["d", "y_s", "y_z"], ["y"]),
+    ]  # fmt: skip
+    outputs = {"y": U8}
+    if is_read_twice:
+        nodes += [N("Neg", ["ar"], ["n"]), N("QuantizeLinear", ["n", "h_s", "x_z"], ["z"])]
+        outputs["z"] = U8
+    model = model_of(nodes, {"x": (FLOAT, ["N", 3, "H", "W"])}, outputs, constants, opset=13)
+    for size in ((1, 3, 9, 9), (2, 3, 5, 17), (1, 3, 30, 31)):
+        check(model, {"x": images(*size)}, "approximate")

@@ -27,8 +27,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelProto], ort.Infe
     """Return sessions on the CPU provider of which every node is compiled and stays so."""
     original = CpuPartition.__init__
 
-    def spy(self: CpuPartition, *arguments: object) -> None:
-        original(self, *arguments)  # type: ignore[arg-type]  # passed on as they came
+    def spy(self: CpuPartition, *arguments: object, **named: object) -> None:
+        original(self, *arguments, **named)  # type: ignore[arg-type]  # passed on as they came
         assert not self.refusals, {node.op_type: reason for node, reason in self.refusals.items()}
 
     def give_way(*_: object) -> None:

@@ -17,6 +17,7 @@ from ort_ep_cuda.lowering.views import Shape, TensorView, dense_strides
 
 FUSED_OPERATIONS = 400  # of one kernel: registers last to about twice that; beyond, compiling takes seconds
 FUSED_OPERANDS = 16  # pointers with strides of one kernel: parameters may take 4 KiB
+DRAW_NBYTES = 16  # the run's number and the session's seed
 FREE_OPERATIONS = 3  # recomputed for each reader instead of stored: less work than reading it back
 
 
@@ -38,6 +39,8 @@ class ProgramBuilder:
         self._outputs = {value: index for index, value in enumerate(graph.outputs)}
         self._written: dict[Value, TensorView] = {}
         self._checks: dict[int, str] = {}
+        self._draw: int | None = None
+        self._streams = 0
         self.status = self._buffer(Buffer(BufferKind.STATUS, 4))
         for index, (value, shape) in enumerate(zip(graph.inputs, shapes, strict=True)):
             dtype = element_type(value)
@@ -114,6 +117,17 @@ class ProgramBuilder:
         number = len(self._checks) + 1
         self._checks[number] = node.describe()
         return Pointer(self.status), np.int32(number)
+
+    def draw(self) -> int:
+        """Return the buffer that tells random numbers of one run from those of another."""
+        if self._draw is None:
+            self._draw = self._buffer(Buffer(BufferKind.DRAW, DRAW_NBYTES))
+        return self._draw
+
+    def new_stream(self) -> int:
+        """Return a number for a node that draws random numbers, each time another."""
+        self._streams += 1
+        return self._streams - 1
 
     def build(self) -> Program:
         """Return the program; outputs that are inputs or constants are copied."""

@@ -8,6 +8,7 @@ from ort_core.plugin import NotImplemented, Rejection
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import MEANINGS, Scalar, binary, cast, element, lift, meaning_of, print_expression, unary
 from ort_ep_cuda.lowering.builder import element_type
+from ort_ep_cuda.lowering.double_math import DOUBLE_MEANINGS
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of, broadcast
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine
@@ -31,7 +32,9 @@ def refuse_elementwise(node: Node) -> str | None:
 
 def lower_elementwise(facts: LoweredNode) -> None:
     """Define the output as an expression over the inputs' expressions."""
-    tensors = [facts.builder.tensor(value) for value in facts.node.present_inputs()]
+    inputs = list(facts.node.present_inputs())
+    read = inputs[:1] if facts.node.op_type == "CastLike" else inputs  # of the other one only its type counts
+    tensors = [facts.builder.tensor(value) for value in read]
     shape = broadcast(*(tensor.shape for tensor in tensors))
     dtype = element_type(facts.output)
     result = combine([t.broadcast_to(shape) for t in tensors], lambda roots: _known(facts.node, roots), dtype)
@@ -56,6 +59,10 @@ def _meaning(node: Node, scalars: Sequence[Scalar]) -> Scalar | Rejection:
         target = compute_type(element_type(node.output))
         source = scalars[:1]
         return source[0] if source[0].dtype is target else meaning_of("", "Cast", source, {"to": int(target)})
+    if node.op_type == "Clip" and node.input(1) is None and node.input(2) is not None:  # no lower bound
+        return binary("min", *scalars)
+    if scalars and scalars[0].dtype is DataType.DOUBLE and node.op_type in DOUBLE_MEANINGS:
+        return DOUBLE_MEANINGS[node.op_type](scalars, attributes)
     return meaning_of(node.domain, node.op_type, scalars, attributes)
 
 

@@ -1,4 +1,4 @@
-"""Gather and scatter: elements found by indices that come from data, each checked against its axis."""
+"""Gather: elements found by indices that come from data, each checked against its axis."""
 
 from __future__ import annotations
 
@@ -10,24 +10,14 @@ from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
 from ort_ep_cuda.lowering.preamble import STORAGE
 from ort_ep_cuda.lowering.program import Argument
 from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.views import TensorView, dense_strides
 
 _GATHER = """
 const long long inner = i % inner_size, rest = i / inner_size;
 const long long at = ort_index((long long)indices[rest % index_count], axis_size, status, node);
 out[i] = data[(rest / index_count * axis_size + at) * inner_size + inner];
 """
-_GATHER_ELEMENTS = """
-const long long inner = i % inner_size, rest = i / inner_size;
-const long long at = ort_index((long long)indices[i], axis_size, status, node);
-out[i] = data[(rest / index_count * axis_size + at) * inner_size + inner];
-"""
-_SCATTER_ELEMENTS = """
-const long long inner = i % inner_size, rest = i / inner_size;
-const long long at = ort_index((long long)indices[i], axis_size, status, node);
-out[(rest / index_count * axis_size + at) * inner_size + inner] = updates[i];
-"""
-_ND_ADDRESS = """
+TUPLE_ADDRESS = """
 const long long place = i / inner_size, inner = i % inner_size;
 long long at = place / places_per_batch;
 for (int k = 0; k < depth; ++k) {
@@ -35,8 +25,7 @@ for (int k = 0; k < depth; ++k) {
   at = at * size + ort_index((long long)indices[place * depth + k], size, status, node);
 }
 """
-_GATHER_ND = _ND_ADDRESS + "out[i] = data[at * inner_size + inner];\n"
-_SCATTER_ND = _ND_ADDRESS + "out[at * inner_size + inner] = updates[i];\n"
+_GATHER_ND = TUPLE_ADDRESS + "out[i] = data[at * inner_size + inner];\n"
 
 
 def lower_gather(facts: LoweredNode) -> None:
@@ -46,48 +35,7 @@ def lower_gather(facts: LoweredNode) -> None:
     inner = math.prod(data.shape[axis + 1 :])
     out = facts.builder.result(facts.output, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
     sizes = numbers(inner, indices.size, data.shape[axis])
-    _add(facts, "gather", _GATHER, [data, indices], out, out.size, sizes)
-
-
-def refuse_elements(node: Node) -> str | None:
-    """Return why elements by index are not generated: reductions, or axes beside the indexed one that differ."""
-    if node.string_attribute("reduction", "none") != "none":
-        return f"{node.op_type} with a reduction is not generated"
-    shapes = [getattr(value.type, "shape", None) if value is not None else None for value in node.inputs[:2]]
-    if any(shape is None or not all(isinstance(size, int) for size in shape) for shape in shapes):
-        return f"{node.op_type} of sizes that are only known in the run is not generated"
-    data, indices = shapes
-    assert data is not None
-    assert indices is not None
-    axis = axis_of(node.int_attribute("axis", 0), len(data))
-    if any(a != axis and data[a] != indices[a] for a in range(len(data))):
-        return f"{node.op_type} with indices smaller than the data beside the axis is not generated"
-    return None
-
-
-def lower_gather_elements(facts: LoweredNode) -> None:
-    """Take elements of an axis by indices of the result's shape."""
-    data, indices = facts.builder.dense(facts.value(0)), facts.builder.dense(facts.value(1))
-    axis = axis_of(facts.node.int_attribute("axis", 0), len(data.shape))
-    out = facts.builder.result(facts.output, indices.shape)
-    sizes = numbers(math.prod(data.shape[axis + 1 :]), indices.shape[axis], data.shape[axis])
-    _add(facts, "gather_elements", _GATHER_ELEMENTS, [data, indices], out, out.size, sizes)
-
-
-def lower_scatter_elements(facts: LoweredNode) -> None:
-    """Copy the data, then store updates at places of an axis given by indices."""
-    data, indices = facts.tensor(0), facts.builder.dense(facts.value(1))
-    updates = facts.builder.dense(facts.value(2))
-    axis = axis_of(facts.node.int_attribute("axis", 0), len(data.shape))
-    out = facts.builder.stored(data, facts.builder.result(facts.output, data.shape))
-    sizes = numbers(math.prod(data.shape[axis + 1 :]), indices.shape[axis], data.shape[axis])
-    _add(facts, "scatter_elements", _SCATTER_ELEMENTS, [updates, indices], out, indices.size, sizes)
-
-
-def refuse_scatter_nd(node: Node) -> str | None:
-    """Return why a scatter is not generated: reductions are not."""
-    reduction = node.string_attribute("reduction", "none")
-    return None if reduction == "none" else f"{node.op_type} with reduction {reduction!r} is not generated"
+    add_indexed(facts, "gather", _GATHER, [data, indices], out, out.size, sizes)
 
 
 def lower_gather_nd(facts: LoweredNode) -> None:
@@ -96,18 +44,10 @@ def lower_gather_nd(facts: LoweredNode) -> None:
     batch = facts.node.int_attribute("batch_dims", 0)
     depth = indices.shape[-1]
     out = facts.builder.result(facts.output, (*indices.shape[:-1], *data.shape[batch + depth :]))
-    _add_nd(facts, "gather_nd", _GATHER_ND, [data, indices], out, out.size, data, batch)
+    add_by_tuples(facts, "gather_nd", _GATHER_ND, [data, indices], out, out.size, data, batch)
 
 
-def lower_scatter_nd(facts: LoweredNode) -> None:
-    """Copy the data, then store slices at tuples of indices."""
-    data, indices = facts.tensor(0), facts.builder.dense(facts.value(1))
-    updates = facts.builder.dense(facts.value(2))
-    out = facts.builder.stored(data, facts.builder.result(facts.output, data.shape))
-    _add_nd(facts, "scatter_nd", _SCATTER_ND, [updates, indices], out, updates.size, out, 0)
-
-
-def _add_nd(
+def add_by_tuples(
     facts: LoweredNode,
     prefix: str,
     body: str,
@@ -128,13 +68,13 @@ def _add_nd(
     declared = "".join(f", long long size{k}" for k in range(depth))
     names = f"long long inner_size, long long places_per_batch, long long depth{declared}"
     values = numbers(inner, max(per_batch, 1), depth, *sizes)
-    _add(facts, prefix, body.replace("@SIZES@", text), reads, out, count, values, names)
+    add_indexed(facts, prefix, body.replace("@SIZES@", text), reads, out, count, values, names)
 
 
 _AXIS_SIZES = "long long inner_size, long long index_count, long long axis_size"
 
 
-def _add(
+def add_indexed(
     facts: LoweredNode,
     prefix: str,
     body: str,
@@ -144,6 +84,7 @@ def _add(
     sizes: tuple[Argument, ...],
     names: str = _AXIS_SIZES,
 ) -> None:
+    """Add a launch of ``count`` threads that read an array and indices; it has the arguments of a check."""
     if not count:
         return
     first = "data" if prefix.startswith("gather") else "updates"
@@ -153,6 +94,36 @@ def _add(
     status, number = facts.builder.check(facts.node)
     arguments = (*pointers(*reads, out), *sizes, status, number)
     facts.builder.add(launch_elements(kernel, count, arguments, reads, [out]))
+
+
+_GATHER_ELEMENTS = "out[i] = data[at];\n"
+
+
+def lower_gather_elements(facts: LoweredNode) -> None:
+    """Take an element for each index, from its place along one axis."""
+    data, indices = facts.builder.dense(facts.value(0)), facts.builder.dense(facts.value(1))
+    axis = axis_of(facts.node.int_attribute("axis", 0), len(data.shape))
+    out = facts.builder.result(facts.output, indices.shape)
+    body = element_address(len(data.shape), axis) + _GATHER_ELEMENTS
+    names, sizes = element_sizes(data, indices, axis)
+    add_indexed(facts, "gather_elements", body, [data, indices], out, out.size, sizes, names)
+
+
+def element_address(rank: int, axis: int) -> str:
+    """Return the statements that give ``at``, the place in the data of index ``i``, of any sizes beside the axis."""
+    lines = ["long long rest = i, at = 0;"]
+    for a in reversed(range(rank)):
+        coordinate = "ort_index((long long)indices[i], axis_size, status, node)" if a == axis else f"rest % count{a}"
+        lines.append(f"at += {coordinate} * stride{a}; rest /= count{a};")
+    return "\n".join(lines) + "\n"
+
+
+def element_sizes(data: TensorView, indices: TensorView, axis: int) -> tuple[str, tuple[Argument, ...]]:
+    """Return names and values of what ``element_address`` reads."""
+    rank = range(len(data.shape))
+    names = ["long long axis_size", *(f"long long {name}{a}" for name in ("count", "stride") for a in rank)]
+    strides = dense_strides(data.shape)
+    return ", ".join(names), numbers(data.shape[axis], *indices.shape, *strides)
 
 
 def refuse_one_hot(node: Node) -> str | None:

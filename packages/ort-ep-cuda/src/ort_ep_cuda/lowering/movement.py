@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_core.plugin import InvalidArgument
-from ort_core.plugin.ir import DataType, Node
-from ort_core.plugin.loops import lift
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of, broadcast
-from ort_ep_cuda.lowering.preamble import compute_type
 from ort_ep_cuda.lowering.tensors import LazyTensor
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
@@ -140,39 +137,3 @@ def lower_tile(facts: LoweredNode) -> None:
 def _paired(view: TensorView, shape: Shape) -> TensorView:
     strides = tuple(number for stride in view.strides for number in (0, stride))
     return TensorView(view.buffer, view.dtype, shape, strides, view.offset)
-
-
-def refuse_pad(node: Node) -> str | None:
-    """Return why a padding is not generated: only constants are."""
-    mode = node.string_attribute("mode", "constant")
-    return None if mode == "constant" else f"padding by mode {mode!r} is not generated"
-
-
-def lower_pad(facts: LoweredNode) -> None:
-    """Fill with the constant, then store the input inside; negative padding cuts."""
-    x = facts.tensor(0)
-    rank = len(x.shape)
-    given = facts.integers(1, "pads") or (0,) * (2 * rank)
-    axes = facts.integers(3, "") if facts.has(3) else None
-    before, after = [0] * rank, [0] * rank
-    for number, axis in enumerate(axes if axes is not None else range(rank)):
-        count = len(axes) if axes is not None else rank
-        before[axis_of(axis, rank)], after[axis_of(axis, rank)] = given[number], given[number + count]
-    out = facts.builder.result(facts.output, tuple(s + b + a for s, b, a in zip(x.shape, before, after, strict=True)))
-    facts.builder.stored(_padding(facts, x.dtype, out.shape), out)
-    inside = out
-    for axis in range(rank):
-        cut, size = max(0, -before[axis]), x.shape[axis]
-        size = size - cut - max(0, -after[axis])
-        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        x = x.moved(lambda v, a=axis, f=cut, n=size: v.sliced(a, f, 1, n), shape)  # type: ignore[misc]  # as in lower_slice
-        inside = inside.sliced(axis, max(0, before[axis]), 1, size)
-    facts.builder.stored(x, inside)
-
-
-def _padding(facts: LoweredNode, dtype: DataType, shape: Shape) -> LazyTensor:
-    if facts.has(2):
-        value = facts.tensor(2)
-        return value.moved(lambda view: view.reshaped(()) or view, ()).broadcast_to(shape)
-    content = facts.node.float_attribute("value", 0.0)
-    return LazyTensor(lift(content if dtype.is_float else 0, compute_type(dtype)), (), shape, dtype)

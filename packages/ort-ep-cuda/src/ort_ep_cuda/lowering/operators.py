@@ -6,12 +6,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ort_core.plugin.ir import DataType, Node
-from ort_core.plugin.loops import lift
-from ort_ep_cuda.lowering import elementwise, indexing, movement, ordering, products, rows, windows
-from ort_ep_cuda.lowering.builder import element_type
+from ort_ep_cuda.lowering import (
+    attention,
+    cumulative,
+    einsum,
+    elementwise,
+    indexing,
+    integer_products,
+    movement,
+    ordering,
+    products,
+    random_numbers,
+    rearrangement,
+    resizing,
+    rows,
+    scattering,
+    windows,
+)
 from ort_ep_cuda.lowering.node_facts import LoweredNode
-from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
-from ort_ep_cuda.lowering.tensors import LazyTensor
+from ort_ep_cuda.lowering.preamble import STORAGE
 
 Lower = Callable[[LoweredNode], None]
 Refuse = Callable[[Node], str | None]
@@ -28,28 +41,21 @@ class Operator:
     oldest_opset: int = 7
 
 
-def _lower_filled(facts: LoweredNode) -> None:
-    shape = tuple(int(size) for size in (facts.integers(0, "") or ()))
-    dtype = element_type(facts.output)
-    constant = facts.node.attribute("value")
-    content = constant.array().reshape(()).astype(compute_type(dtype).numpy).item() if constant is not None else 0  # type: ignore[attr-defined]  # the attribute is a Constant
-    facts.builder.define(facts.output, LazyTensor(lift(content, compute_type(dtype)), (), shape, dtype))
-
-
 def _refuse_dropout(node: Node) -> str | None:
     return "Dropout in training is not generated" if len(node.inputs) > 2 or len(node.outputs) > 1 else None
 
 
 _REAL = rows.refuse_real
-_NORM = rows.refuse_norm
+_INTEGER = integer_products.refuse_integer_product
+_RANDOM = random_numbers.refuse_random
 _PLAIN: Mapping[str, Operator] = {
     **{name: Operator(rows.lower_reduction, rows.refuse_reduction, (1,)) for name in rows.REDUCTIONS},
     **{name: Operator(rows.lower_global_pool, _REAL) for name in ("GlobalAveragePool", "GlobalMaxPool")},
     "Softmax": Operator(rows.lower_softmax, _REAL), "LogSoftmax": Operator(rows.lower_softmax, _REAL),
-    "LayerNormalization": Operator(rows.lower_layer_norm, _NORM),
-    "RMSNormalization": Operator(rows.lower_rms_norm, _NORM),
-    "InstanceNormalization": Operator(rows.lower_instance_norm, _NORM),
-    "GroupNormalization": Operator(rows.lower_group_norm, _NORM, oldest_opset=21),
+    "LayerNormalization": Operator(rows.lower_layer_norm, _REAL),
+    "RMSNormalization": Operator(rows.lower_rms_norm, _REAL),
+    "InstanceNormalization": Operator(rows.lower_instance_norm, _REAL),
+    "GroupNormalization": Operator(rows.lower_group_norm, _REAL, oldest_opset=21),
     "BatchNormalization": Operator(elementwise.lower_batch_norm, elementwise.refuse_batch_norm),
     "QuantizeLinear": Operator(elementwise.lower_quantize, elementwise.refuse_quantization),
     "DequantizeLinear": Operator(elementwise.lower_dequantize, elementwise.refuse_quantization),
@@ -60,22 +66,43 @@ _PLAIN: Mapping[str, Operator] = {
     "Slice": Operator(movement.lower_slice, host_inputs=(1, 2, 3, 4)),
     "Split": Operator(movement.lower_split, host_inputs=(1,)), "Concat": Operator(movement.lower_concat),
     "Tile": Operator(movement.lower_tile, host_inputs=(1,)),
-    "Pad": Operator(movement.lower_pad, movement.refuse_pad, (1, 3)),
-    "ConstantOfShape": Operator(_lower_filled, host_inputs=(0,)),
+    "Pad": Operator(resizing.lower_pad, resizing.refuse_pad, (1, 3)),
+    "ConstantOfShape": Operator(rearrangement.lower_filled, host_inputs=(0,)),
     "Gather": Operator(indexing.lower_gather),
-    "GatherElements": Operator(indexing.lower_gather_elements, indexing.refuse_elements),
-    "ScatterElements": Operator(indexing.lower_scatter_elements, indexing.refuse_elements),
+    "GatherElements": Operator(indexing.lower_gather_elements),
+    "ScatterElements": Operator(scattering.lower_scatter_elements, scattering.refuse_scatter),
     "GatherND": Operator(indexing.lower_gather_nd),
-    "ScatterND": Operator(indexing.lower_scatter_nd, indexing.refuse_scatter_nd),
+    "ScatterND": Operator(scattering.lower_scatter_nd, scattering.refuse_scatter),
     "OneHot": Operator(indexing.lower_one_hot, indexing.refuse_one_hot, (1,)),
     "TopK": Operator(ordering.lower_top_k, ordering.refuse_selection, (1,)),
     "ArgMax": Operator(ordering.lower_arg, ordering.refuse_selection),
     "ArgMin": Operator(ordering.lower_arg, ordering.refuse_selection),
-    "CumSum": Operator(ordering.lower_cumulative_sum, host_inputs=(1,)),
-    "Trilu": Operator(ordering.lower_triangle, host_inputs=(1,)),
+    "Hardmax": Operator(ordering.lower_hardmax, ordering.refuse_selection),
+    "CumSum": Operator(cumulative.lower_cumulative, host_inputs=(1,)),
+    "CumProd": Operator(cumulative.lower_cumulative, host_inputs=(1,)),
+    "Trilu": Operator(cumulative.lower_triangle, host_inputs=(1,)),
     "MaxPool": Operator(windows.lower_pool, windows.refuse_pool),
     "AveragePool": Operator(windows.lower_pool, windows.refuse_pool),
-    "Resize": Operator(windows.lower_resize, windows.refuse_resize, (1, 2, 3), oldest_opset=11),
+    "LpPool": Operator(windows.lower_pool, windows.refuse_pool),
+    "Resize": Operator(resizing.lower_resize, resizing.refuse_resize, (1, 2, 3), oldest_opset=11),
+    "DepthToSpace": Operator(rearrangement.lower_depth_to_space, rearrangement.refuse_blocks),
+    "SpaceToDepth": Operator(rearrangement.lower_space_to_depth, rearrangement.refuse_blocks),
+    "Range": Operator(rearrangement.lower_range, host_inputs=(0, 1, 2), dtypes=rearrangement.RANGE_TYPES),
+    "EyeLike": Operator(rearrangement.lower_eye),
+    "ReverseSequence": Operator(rearrangement.lower_reverse_sequence, rearrangement.refuse_reverse_sequence),
+    **{f"Random{kind}": Operator(random_numbers.lower_random, _RANDOM)
+       for kind in ("Normal", "Uniform", "NormalLike", "UniformLike")},
+    "Bernoulli": Operator(random_numbers.lower_bernoulli, random_numbers.refuse_seed),
+    "Multinomial": Operator(random_numbers.lower_multinomial, random_numbers.refuse_seed),
+    "LpNormalization": Operator(rows.lower_lp_normalization, _REAL),
+    "DynamicQuantizeLinear": Operator(rows.lower_dynamic_quantize),
+    "MatMulInteger": Operator(integer_products.lower_matmul_integer, _INTEGER),
+    "QLinearMatMul": Operator(integer_products.lower_qlinear_matmul, _INTEGER),
+    "ConvInteger": Operator(integer_products.lower_convolution_integer, _INTEGER),
+    "QLinearConv": Operator(integer_products.lower_convolution_integer, _INTEGER),
+    "Attention": Operator(attention.lower_attention, attention.refuse_attention, oldest_opset=23),
+    "Einsum": Operator(einsum.lower_einsum, einsum.refuse_einsum),
+    "ConvTranspose": Operator(products.lower_transposed, products.refuse_transposed),
     "MatMul": Operator(products.lower_matmul, products.refuse_product),
     "Gemm": Operator(products.lower_gemm, products.refuse_product),
     "Conv": Operator(products.lower_convolution, products.refuse_convolution),

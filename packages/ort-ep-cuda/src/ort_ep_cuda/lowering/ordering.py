@@ -1,4 +1,4 @@
-"""TopK, ArgMax, ArgMin by repeated selection, and running sums.
+"""TopK, ArgMax, ArgMin and Hardmax by repeated selection.
 
 Selection: a block takes a row and finds, ``k`` times, the best element behind the one found before. Elements are
 ordered by value, then by place, so that equal ones keep their order. It costs ``k`` walks over the row and no memory.
@@ -18,7 +18,6 @@ from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, poi
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
 SELECTION_THREADS = 128
-LARGEST_SELECTION = 1024  # of k; beyond it a sort is due
 
 _SELECT = """
 __shared__ @C@ best_values[@N@];
@@ -125,56 +124,28 @@ def _selection_kernel(dtype: DataType, order: str, parameters: str, *, has_value
     return Kernel(kernel.name, f"#ifndef {guard}\n#define {guard}\n{before}#endif\n{kernel.source}")
 
 
-_CUMULATE = """
-const long long first = i / inner_size * size * inner_size + i % inner_size;
-@C@ total = 0;
-for (long long k = 0; k < size; ++k) {
-  const long long at = first + (reverse ? size - 1 - k : k) * inner_size;
-  const @C@ v = ort_load(x[at]);
-  if (exclusive) { out[at] = ort_store<@T@>::of(total); total += v; }
-  else { total += v; out[at] = ort_store<@T@>::of(total); }
-}
+_MARK = """
+const long long place = places[i / row_size * inner_size + i % inner_size];
+out[i] = ort_store<@T@>::of((@C@)(place == i / inner_size % size));
 """
 
 
-def lower_cumulative_sum(facts: LoweredNode) -> None:
-    """Add up along an axis: a thread takes a line."""
+def lower_hardmax(facts: LoweredNode) -> None:
+    """Store 1 at the first place of the largest element of each row, 0 elsewhere."""
     x = facts.builder.dense(facts.value(0))
-    (axis,) = facts.integers(1, "") or (0,)
-    axis = axis_of(axis, len(x.shape))
-    out = facts.builder.result(facts.output, x.shape)
+    axis = axis_of(facts.node.int_attribute("axis", -1 if facts.opset >= 13 else 1), len(x.shape))
+    if facts.opset < 13:  # the axes from this one on are one row
+        x = TensorView.dense(x.buffer, x.dtype, (*x.shape[:axis], math.prod(x.shape[axis:])))
+    places = facts.builder.temporary(DataType.INT64, (*x.shape[:axis], *x.shape[axis + 1 :]))
+    out = facts.builder.result(facts.output, facts.tensor(0).shape)
     if not out.size:
         return
+    _select(facts, x, axis, 1, "descending", places, None)
     inner = math.prod(x.shape[axis + 1 :])
-    texts = {"T": STORAGE[x.dtype], "C": STORAGE[compute_type(x.dtype)]}
+    texts = {"T": STORAGE[out.dtype], "C": STORAGE[compute_type(out.dtype)]}
     parameters = (
-        "const @T@* x, @T@* out, long long size, long long inner_size, long long exclusive, long long reverse, "
-        "long long count"
+        "const long long* places, @T@* out, long long row_size, long long inner_size, long long size, long long count"
     )
-    kernel = filled("cumulate", parameters, _CUMULATE, texts)
-    modes = (facts.node.int_attribute("exclusive", 0), facts.node.int_attribute("reverse", 0))
-    arguments = (*pointers(x, out), *numbers(x.shape[axis], inner, *modes))
-    facts.builder.add(launch_elements(kernel, out.size // x.shape[axis], arguments, [x], [out]))
-
-
-_TRIANGLE = """
-const long long column = i % columns, row = i / columns % rows;
-const bool is_kept = upper ? column - row >= k : column - row <= k;
-out[i] = is_kept ? x[i] : ort_store<@T@>::of((@C@)0);
-"""
-
-
-def lower_triangle(facts: LoweredNode) -> None:
-    """Keep one side of a diagonal of each matrix."""
-    x = facts.builder.dense(facts.value(0))
-    (k,) = (facts.integers(1, "") if facts.has(1) else None) or (0,)
-    out = facts.builder.result(facts.output, x.shape)
-    if not out.size:
-        return
-    texts = {"T": STORAGE[x.dtype], "C": STORAGE[compute_type(x.dtype)]}
-    parameters = (
-        "const @T@* x, @T@* out, long long rows, long long columns, long long k, long long upper, long long count"
-    )
-    kernel = filled("triangle", parameters, _TRIANGLE, texts)
-    sizes = numbers(x.shape[-2], x.shape[-1], k, facts.node.int_attribute("upper", 1))
-    facts.builder.add(launch_elements(kernel, out.size, (*pointers(x, out), *sizes), [x], [out]))
+    kernel = filled("hardmax", parameters, _MARK, texts)
+    sizes = numbers(x.shape[axis] * inner, inner, x.shape[axis])
+    facts.builder.add(launch_elements(kernel, out.size, (*pointers(places, out), *sizes), [places], [out]))

@@ -26,17 +26,19 @@ def refuse_product(node: Node) -> str | None:
 
 def lower_matmul(facts: LoweredNode) -> None:
     """Multiply matrices in batches that broadcast; vectors are matrices of one row or column."""
-    a, b = facts.builder.view(facts.value(0)), facts.builder.view(facts.value(1))
+    left, right, shape = as_matrices(facts.builder.view(facts.value(0)), facts.builder.view(facts.value(1)))
+    out = facts.builder.result(facts.output, shape)
+    batch = broadcast(left.shape[:-2], right.shape[:-2])
+    multiply(facts, left, right, TensorView.dense(out.buffer, out.dtype, (*batch, left.shape[-2], right.shape[-1])))
+
+
+def as_matrices(a: TensorView, b: TensorView) -> tuple[TensorView, TensorView, Shape]:
+    """Return the factors of MatMul with two axes at least, and the shape of its result."""
     left = a if len(a.shape) > 1 else _with_axis(a, 0)
     right = b if len(b.shape) > 1 else _with_axis(b, 1)
-    batch = broadcast(left.shape[:-2], right.shape[:-2])
-    shape = (
-        *batch,
-        *((left.shape[-2],) if len(a.shape) > 1 else ()),
-        *((right.shape[-1],) if len(b.shape) > 1 else ()),
-    )
-    out = facts.builder.result(facts.output, shape)
-    multiply(facts, left, right, TensorView.dense(out.buffer, out.dtype, (*batch, left.shape[-2], right.shape[-1])))
+    rows = (left.shape[-2],) if len(a.shape) > 1 else ()
+    columns = (right.shape[-1],) if len(b.shape) > 1 else ()
+    return left, right, (*broadcast(left.shape[:-2], right.shape[:-2]), *rows, *columns)
 
 
 def _with_axis(vector: TensorView, position: int) -> TensorView:
@@ -142,6 +144,52 @@ def lower_convolution(facts: LoweredNode) -> None:
         facts.builder.add(Convolution(x, weights, out, before, after, tuple(strides), tuple(dilations), groups))
     if facts.has(2):
         _define_sum(facts, out, along_axis(facts.tensor(2), shape, 1))
+
+
+def refuse_transposed(node: Node) -> str | None:
+    """Return why a transposed convolution is not run: as a convolution, or sizes that a run does not know."""
+    if node.string_attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        return "ConvTranspose with this auto_pad is not run"
+    return refuse_convolution(node)
+
+
+def lower_transposed(facts: LoweredNode) -> None:
+    """Run the transpose of a convolution by the library; the bias joins the next elementwise kernel."""
+    x, weights = facts.builder.dense(facts.value(0)), facts.builder.dense(facts.value(1))
+    space = len(x.shape) - 2
+    strides = facts.node.ints_attribute("strides") or (1,) * space
+    dilations = facts.node.ints_attribute("dilations") or (1,) * space
+    extent = [dilation * (size - 1) + 1 for dilation, size in zip(dilations, weights.shape[2:], strict=True)]
+    groups = facts.node.int_attribute("group", 1)
+    sizes, before, after = _transposed_sizes(facts.node, x.shape[2:], extent, strides)
+    shape = (x.shape[0], weights.shape[1] * groups, *sizes)
+    out = facts.builder.temporary(x.dtype, shape) if facts.has(2) else facts.builder.result(facts.output, shape)
+    if out.size:
+        step = Convolution(x, weights, out, before, after, tuple(strides), tuple(dilations), groups, is_transposed=True)
+        facts.builder.add(step)
+    if facts.has(2):
+        _define_sum(facts, out, along_axis(facts.tensor(2), shape, 1))
+
+
+def _transposed_sizes(
+    node: Node, sizes: Sequence[int], extent: Sequence[int], strides: Sequence[int]
+) -> tuple[Shape, Shape, Shape]:
+    """Return the result's sizes and the padding that is cut off before and behind."""
+    space = range(len(sizes))
+    added = node.ints_attribute("output_padding") or (0,) * len(sizes)
+    full = [(sizes[a] - 1) * strides[a] + extent[a] + added[a] for a in space]
+    wanted = node.ints_attribute("output_shape")
+    mode = node.string_attribute("auto_pad", "NOTSET")
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(sizes[a] * strides[a] for a in space)
+    if wanted is None:
+        pads = (node.ints_attribute("pads") if mode != "VALID" else None) or (0,) * (2 * len(sizes))
+        before, after = tuple(pads[: len(sizes)]), tuple(pads[len(sizes) :])
+        return tuple(full[a] - before[a] - after[a] for a in space), before, after
+    total = [max(full[a] - wanted[-len(sizes) :][a], 0) for a in space]  # what lies beyond all windows stays zero
+    small, large = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    before, after = (small, large) if mode == "SAME_UPPER" else (large, small)
+    return tuple(wanted[-len(sizes) :]), before, after
 
 
 def window_pads(node: Node, sizes: Sequence[int], extent: Sequence[int], strides: Sequence[int]) -> tuple[Shape, Shape]:

@@ -23,6 +23,7 @@ class BufferKind(enum.Enum):
     CONSTANT = "constant"
     TEMPORARY = "temporary"
     STATUS = "status"
+    DRAW = "draw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,11 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution by the vendor's library: dense ``[N, C, ...]``, ``[M, C / groups, ...]`` and ``[N, M, ...]``."""
+    """A convolution by the vendor's library: dense ``[N, C, ...]``, ``[M, C / groups, ...]`` and ``[N, M, ...]``.
+
+    A transposed one is what gives the gradient of a convolution from ``out`` to ``x``: its weights are
+    ``[C, M / groups, ...]``, and its padding is cut off the result.
+    """
 
     x: TensorView
     weights: TensorView
@@ -111,6 +116,7 @@ class Convolution:
     strides: Shape
     dilations: Shape
     groups: int
+    is_transposed: bool = False
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -169,8 +175,9 @@ def _line(step: Step, arena: ArenaLayout[int]) -> str:
         return f"{step.kernel.name}<<<{step.grid}, {step.block}>>>({arguments})"
     if isinstance(step, MatrixProduct):
         return f"product %{step.out.buffer} = {step.alpha} * {_view(step.a)} @ {_view(step.b)}"
+    kind = "transposed convolution" if step.is_transposed else "convolution"
     return (
-        f"convolution %{step.out.buffer} = {_view(step.x)} * {_view(step.weights)} pads {step.pads_before} "
+        f"{kind} %{step.out.buffer} = {_view(step.x)} * {_view(step.weights)} pads {step.pads_before} "
         f"{step.pads_after} strides {step.strides} dilations {step.dilations} groups {step.groups}"
     )
 

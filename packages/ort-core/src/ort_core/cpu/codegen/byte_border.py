@@ -30,8 +30,8 @@ class ByteBorderArguments:
     right: int = 11
 
 
-def byte_border_kernel(name: str) -> list[Emitter]:
-    """Return the kernel."""
+def byte_border_kernel(name: str, *, copies: bool = True) -> list[Emitter]:
+    """Return the kernel; without ``copies`` it writes the border alone, and ``source`` is not read."""
     emitter, at = kernel_emitter(name), ByteBorderArguments()
     args = emitter.parameter("args")
     source, target, value = (emitter.argument(args, i, "ptr") for i in (at.source, at.target, at.value))
@@ -51,7 +51,8 @@ def byte_border_kernel(name: str) -> list[Emitter]:
             )
             middle = emitter.element(line, left, "i8")
             _fill(emitter, line, fill, left)
-            _copy(emitter, middle, emitter.element(source, offset, "i8"), inner)
+            if copies:
+                _copy(emitter, middle, emitter.element(source, offset, "i8"), inner)
             _fill(emitter, emitter.element(middle, inner, "i8"), fill, right)
             with branch.otherwise():
                 _fill(emitter, line, fill, row_nbytes)

@@ -21,7 +21,7 @@ from ort_core.cpu.codegen.channels_last import (
     share_of,
     zeros,
 )
-from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, panels, tiling
+from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, Planes, panels, tiling
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.jit import Target
 from ort_core.plugin.loops import operations
@@ -152,14 +152,14 @@ class _Generator:
         image, row, group, panel = where
         channel = emitter.add(emitter.mul(group, spec.group_outputs), emitter.mul(panel, self.cut.channels))
         x_row = emitter.argument(args, ARGUMENTS.x_row)
+        place: Terms = [(image, emitter.argument(args, ARGUMENTS.x_image))]
+        taps: list[Operand] = []
+        if spec.planes:
+            place, taps = self._plane(emitter, spec.planes, image)
         x = position(
             emitter,
             emitter.argument(args, ARGUMENTS.x, "ptr"),
-            [
-                (image, emitter.argument(args, ARGUMENTS.x_image)),
-                (emitter.mul(row, spec.strides[0]), x_row),
-                (group, spec.group_inputs),
-            ],
+            [*place, (emitter.mul(row, spec.strides[0]), x_row), (group, spec.group_inputs)],
         )
         weights = position(
             emitter,
@@ -182,12 +182,26 @@ class _Generator:
                 tile = emitter.add(done, emitter.udiv(emitter.sub(pixel, first), self.tiling.widths[0]))
                 skipped = emitter.mul(emitter.mul(tile, spec.depth), ahead_step)
                 ahead_at = emitter.element(next_panel, skipped, "i8")
-                operands = [position(emitter, x, step), x_row, weights, *scale, ahead_at, ahead_step]
+                operands = [position(emitter, x, step), x_row, *taps, weights, *scale, ahead_at, ahead_step]
                 for base, stride, pitch in targets:
                     operands.append(position(emitter, base, [(pixel, pitch)]) if pitch else base)
                     operands.extend([stride] if stride else [])
                 emitter.call_void(self._tile(rows, width, is_last).name, *operands)
                 emitter.store(emitter.add(pixel, width), at)
+
+    def _plane(self, emitter: Emitter, planes: Planes, image: Operand) -> tuple[Terms, list[Operand]]:
+        """Return where the window's first plane lies, and what a tile is told: plane stride, first tap, end of taps."""
+        args = emitter.parameter("args")
+        volume, plane = divide(emitter, image, emitter.argument(args, ARGUMENTS.planes))
+        stride = emitter.argument(args, ARGUMENTS.x_plane)
+        origin = emitter.sub(emitter.mul(plane, planes.stride), planes.before)
+
+        def taps_below(limit: Operand) -> Operand:
+            reach = emitter.maximum(emitter.sub(limit, origin), 0)
+            return emitter.minimum(ceil_divide(emitter, reach, planes.dilation), planes.taps)
+
+        first, end = taps_below(integer(0)), taps_below(emitter.argument(args, ARGUMENTS.x_planes))
+        return [(volume, emitter.argument(args, ARGUMENTS.x_image)), (origin, stride)], [stride, first, end]
 
     def _targets(
         self, emitter: Emitter, image: Operand, row: Operand, channel: Operand
@@ -219,7 +233,9 @@ class _Generator:
         return self.tiles[name]
 
     def _tile_function(self, name: str, rows: int, pixels: int, vectors: tuple[Lanes, ...]) -> Emitter:
-        parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("ptr noalias readonly", "w")]
+        parameters = [("ptr noalias readonly", "x"), ("i64", "x_row")]
+        parameters += [("i64", "x_plane"), ("i64", "first_tap"), ("i64", "end_tap")] if self.spec.planes else []
+        parameters += [("ptr noalias readonly", "w")]
         parameters += [("ptr noalias readonly", "scale")] if self.spec.is_scaled else []
         parameters += [("ptr", "ahead"), ("i64", "ahead_step"), ("ptr", "y"), ("i64", "y_row")]
         for i, kind in enumerate(self.operands):
@@ -235,16 +251,31 @@ class _Generator:
     def _accumulate(
         self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]]
     ) -> None:
+        planes, x = self.spec.planes, emitter.parameter("x")
+        if planes is None:
+            self._accumulate_plane(emitter, rows, pixels, vectors, sums, x, integer(0))
+            return
+        first, end = emitter.parameter("first_tap"), emitter.parameter("end_tap")
+        with emitter.loop(first, end, unroll=False, hint="kz") as kz:
+            plane = position(emitter, x, [(emitter.mul(kz, planes.dilation), emitter.parameter("x_plane"))])
+            first_row = emitter.mul(kz, self.spec.kernel[0])
+            self._accumulate_plane(emitter, rows, pixels, vectors, sums, plane, first_row)
+
+    def _accumulate_plane(
+        self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]],
+        x: Operand, first_row: Operand,
+    ) -> None:  # fmt: skip
+        """Append the products of one plane of the window, whose first row of taps has the number ``first_row``."""
         spec = self.spec
         taps, run = spec.run
         panel = sum(lanes.width for lanes in vectors)
-        x, x_row, weights = (emitter.parameter(n) for n in ("x", "x_row", "w"))
+        x_row, weights = emitter.parameter("x_row"), emitter.parameter("w")
         with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as ky:
             line = position(emitter, x, [(emitter.mul(ky, spec.dilations[0]), x_row)])
             with emitter.loop(0, integer(taps), unroll=False, hint="kx") as kx:
                 tap = position(emitter, line, [(kx, spec.dilations[1] * spec.input_pitch)])
                 bases = [position(emitter, tap, [(x_row, row * spec.strides[0])]) for row in range(rows)]
-                panel_row = emitter.add(emitter.mul(ky, taps), kx)
+                panel_row = emitter.add(emitter.mul(emitter.add(first_row, ky), taps), kx)
                 weight = position(emitter, weights, [(panel_row, run * panel)])
                 step = _steps(run, rows * pixels * len(vectors))
                 with emitter.loop(0, integer(run), step, unroll=False, hint="k") as k:

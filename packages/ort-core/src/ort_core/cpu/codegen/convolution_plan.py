@@ -19,6 +19,9 @@ class ConvolutionArguments:
     ``width`` are the output's. ``y`` may be the very tensor that the epilogue adds, but must not overlap ``x``.
     Where ``Convolution.border`` is set, ``x`` points to the input's first pixel, and ``x_height`` and ``x_width`` are
     its sizes; else they are not read. ``scale`` and ``scale_image``, its stride, are read where ``is_scaled``.
+    Where ``Convolution.planes`` is set, ``batch`` counts the planes of all output volumes, ``planes`` those of one;
+    ``x_image`` leads from one input volume to the next, ``x_plane`` from plane to plane, of which there are
+    ``x_planes``.
     """
 
     x: int = 0
@@ -35,11 +38,31 @@ class ConvolutionArguments:
     x_width: int = 11
     scale: int = 12
     scale_image: int = 13
-    epilogue: int = 14
+    x_plane: int = 14
+    x_planes: int = 15
+    planes: int = 16
+    epilogue: int = 17
 
 
 ARGUMENTS = ConvolutionArguments()
 PAGE_NBYTES = 4096  # what a way of a usual first-level cache holds
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """The third axis of a convolution over volumes: the window's planes. Those outside the volume are left out.
+
+    Attributes:
+        taps: of the window.
+        stride: of the window.
+        dilation: distance of taps.
+        before: planes of zeros in front of the volume; how many are behind it follows from the output's size.
+    """
+
+    taps: int
+    stride: int = 1
+    dilation: int = 1
+    before: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +83,7 @@ class Convolution:
             on contiguous tensors pass all pixels as one row: height 1, this ``batch * height * width``.
         border: rows and columns of zeros around the input that are not in memory: top, left, bottom, right. ``None``:
             they are, if the windows reach beyond the input. Narrow kernels only.
+        planes: the window's third axis; ``None`` for images. Dense kernels only.
         is_scaled: each input channel is multiplied by a number of its image, given at run time. Windows of 1x1 only.
     """
 
@@ -75,6 +99,7 @@ class Convolution:
     expected_width: int | None = None
     border: tuple[int, int, int, int] | None = None
     is_scaled: bool = False
+    planes: Planes | None = None
 
     @property
     def group_inputs(self) -> int:
@@ -106,7 +131,12 @@ class Convolution:
     @property
     def depth(self) -> int:
         """Products per output."""
-        return self.kernel[0] * self.kernel[1] * self.group_inputs
+        return self.window_rows * self.kernel[1] * self.group_inputs
+
+    @property
+    def window_rows(self) -> int:
+        """Rows of taps, in all planes of the window."""
+        return self.kernel[0] * (self.planes.taps if self.planes else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +230,12 @@ def weights_count(spec: Convolution, target: Target) -> int:
 def pack_weights(spec: Convolution, weights: np.ndarray, target: Target, out: np.ndarray | None = None) -> np.ndarray:
     """Return the weights ``[out][in / groups][kernel height][kernel width]`` in the order the kernel reads them.
 
-    That is ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0. They
-    are written to ``out``, a vector of ``weights_count`` elements, or to new memory.
+    Those of volumes are ``[out][in / groups][kernel depth][kernel height][kernel width]``. The order is
+    ``[group][panel][row][column][input channel][channel of the panel]``; channels that do not exist are 0. They are
+    written to ``out``, a vector of ``weights_count`` elements, or to new memory.
     """
     cut = panels(spec, target)
-    outputs, inputs, window = spec.group_outputs, spec.group_inputs, tuple(spec.kernel)
+    outputs, inputs, window = spec.group_outputs, spec.group_inputs, (spec.window_rows, spec.kernel[1])
     grouped = np.asarray(weights).reshape(spec.groups, outputs, inputs, *window)
     packed = np.empty(weights_count(spec, target), np.float32) if out is None else out
     stored = packed.reshape(spec.groups, -1)

@@ -38,7 +38,7 @@ MAX_GROUP_INPUTS = 16  # beyond, a group is wide enough for the dense kernel
 def is_narrow(spec: Convolution, target: Target) -> bool:
     """Return whether this kernel takes a convolution; else ``convolution`` does, group by group."""
     lanes, outputs, inputs = target.lanes, spec.group_outputs, spec.group_inputs
-    if spec.groups == 1 or lanes % outputs or inputs > MAX_GROUP_INPUTS:
+    if spec.groups == 1 or spec.planes or lanes % outputs or inputs > MAX_GROUP_INPUTS:
         return False
     return lanes // outputs * inputs <= 2 * lanes
 

@@ -76,7 +76,7 @@ class NBitsProduct(IntegerConvolution):
 
 def pack_nbits(
     spec: NBitsProduct,
-    integers: np.ndarray,
+    words: np.ndarray,
     scales: np.ndarray,
     zero_points: np.ndarray | None,
     target: Target,
@@ -86,7 +86,7 @@ def pack_nbits(
 
     Args:
         spec: the product.
-        integers: uint8 ``[out][blocks * block]``, one weight each.
+        words: uint32 ``[out][blocks][block / per_word]``, the first weight of each in its lowest bits.
         scales: float32 ``[out][blocks]``.
         zero_points: float32 ``[out][blocks]``, or ``None``.
         target: whose vectors are panels.
@@ -94,15 +94,11 @@ def pack_nbits(
     """
     lanes, outputs = target.lanes, spec.out_channels
     panels = -(-outputs // (lanes * multiple)) * multiple
-    words = integers.reshape(outputs, spec.blocks, -1, spec.per_word).astype(np.uint32)
-    packed = np.zeros(words.shape[:3], np.uint32)
-    for index in range(spec.per_word):
-        packed |= words[..., index] << np.uint32(spec.bits * index)
     stream = np.zeros((panels * lanes, spec.blocks, spec.block_words), np.uint32)
     stream[:outputs, :, 0] = np.ascontiguousarray(scales, np.float32).view(np.uint32)
     if zero_points is not None:
         stream[:outputs, :, 1] = np.ascontiguousarray(zero_points, np.float32).view(np.uint32)
-    stream[:outputs, :, spec.head :] = packed
+    stream[:outputs, :, spec.head :] = words
     return aligned(stream.reshape(panels, lanes, -1).transpose(0, 2, 1).view(np.int32))
 
 

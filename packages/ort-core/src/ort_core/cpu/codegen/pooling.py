@@ -1,4 +1,4 @@
-"""Pooling, channels-last, vectorised over the channels: maximum, average, and both over a whole image.
+"""Pooling, channels-last, vectorised over the channels: maximum, average or sum, and each over a whole image.
 
 Windows are clipped to the image, so that no border is needed; a clipped maximum ignores what lies outside, a clipped
 average divides by what it counted, or with ``counts_border`` by the part of the window inside the padded image.
@@ -63,6 +63,7 @@ class Pooling:
         dilations: distance of taps.
         pads: border at the top, left, bottom and right; the last two matter with ``counts_border`` alone.
         is_maximum: the largest number; else the average.
+        is_sum: the sum instead of the average.
         counts_border: an average divides by the window inside the padded image, not inside the image.
         epilogue: what is done before the store.
         x_pixel: elements from one input pixel to the next; ``None``: ``channels``.
@@ -75,6 +76,7 @@ class Pooling:
     dilations: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     is_maximum: bool = True
+    is_sum: bool = False
     counts_border: bool = False
     epilogue: Epilogue | None = None
     x_pixel: int | None = None
@@ -160,7 +162,7 @@ def _window_function(name: str, spec: Pooling, vectors: Sequence[Lanes]) -> Emit
     x = position(emitter, x, [(image, emitter.argument(args, ARGUMENTS.x_image)), (rows.origin, x_row)])
     x = position(emitter, x, [(columns.origin, spec.x_pixel or spec.channels)])
     totals = _reduce(emitter, spec, vectors, x, x_row, rows, columns)
-    if not spec.is_maximum:
+    if not spec.is_maximum and not spec.is_sum:
         count = emitter.assign("float", f"sitofp {emitter.mul(rows.counted, columns.counted).typed} to float")
         divisor = emitter.splat(count, vectors[0].width)
         totals = [emitter.binary("fdiv", total, divisor) for total in totals]

@@ -25,12 +25,12 @@ LONG_ROW = 64  # pixels; shorter rows are copied faster all as one, as where the
 
 
 def is_channels_last(view: View) -> bool:
-    """Return whether a view of rank 3 or 4 lies channels-last without gaps, with a known number of channels.
+    """Return whether a view of rank 3, 4 or 5 lies channels-last without gaps, with a known number of channels.
 
     Only of elements of 32 bits: the kernels here move no others.
     """
     rank = len(view.shape)
-    if rank not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype.bits != 32:
+    if rank not in (3, 4, 5) or not isinstance(view.shape[1], int) or view.dtype.bits != 32:
         return False
     return view.strides == ordered_strides(view.shape, channels_last(rank))
 
@@ -42,6 +42,14 @@ def as_images(view: View) -> View:
     shape = (view.shape[0], view.shape[1], 1, view.shape[2])
     strides = (view.strides[0], view.strides[1], view.strides[0], view.strides[2])
     return View(view.buffer, shape, strides, view.offset, channels_last(4))
+
+
+def as_planes(view: View) -> View:
+    """Return channels-last volumes (rank 5) as the images that their planes are, of all volumes."""
+    batch, channels, depth, height, width = view.shape
+    assert isinstance(channels, int)
+    shape = (batch * depth, channels, height, width)
+    return View(view.buffer, shape, ordered_strides(shape, channels_last(4)), view.offset, channels_last(4))
 
 
 def emit_channels_last(lowering: Lowering, source: View) -> View:

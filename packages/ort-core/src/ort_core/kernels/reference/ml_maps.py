@@ -52,6 +52,9 @@ def label_encoder(
     values_tensor: np.ndarray | None = None,
 ) -> np.ndarray:
     """Y = the value of the key that X equals (NaN equals NaN), else the default."""
+    are_lists = keys_tensor is None and values_tensor is None and default_tensor is None
+    if are_lists and data.dtype == np.int64 and values_strings and keys_int64s == tuple(range(len(values_strings))):
+        return label_encoder_1(data, classes_strings=values_strings, default_string=default_string)
     keys = _encoder_list(keys_tensor, keys_floats, keys_int64s, keys_strings, "keys")
     values = _encoder_list(values_tensor, values_floats, values_int64s, values_strings, "values")
     if len(keys) != len(values):

@@ -120,9 +120,16 @@ def infer_linear_classifier(ctx: InferenceContext) -> None:
     scores: Dim = len(labels) or None
     if ctx.node.op_type == "LinearClassifier":
         scores = _linear_scores(ctx, len(labels))
-    elif ctx.items_of("vectors_per_class") is None or not ctx.items_of("prob_a"):
-        scores = None  # one per class, or one per pair of classes
+    elif not ctx.items_of("vectors_per_class"):
+        scores = None  # one per class, of which there may be a single one
+    elif not ctx.items_of("prob_a"):
+        scores = _pair_scores(len(labels))
     ctx.set_output(1, DataType.FLOAT, (_rows(ctx), scores))
+
+
+def _pair_scores(labels: int) -> Dim:
+    """Return how many decisions there are: one per pair of classes; the only pair of two has both its sides."""
+    return 2 if labels == 2 else labels * (labels - 1) // 2 or None
 
 
 def _linear_scores(ctx: InferenceContext, labels: int) -> Dim:

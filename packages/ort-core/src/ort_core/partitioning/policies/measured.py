@@ -6,6 +6,9 @@ size and device, so neighbours on one provider are counted without the copies be
 
     cost(assignment) = sum of (time alone - copies at the region's border)
                      + copies of values that cross between providers or between a provider and the caller
+
+Estimates do not know what is lost where a cut ends a fusion, nor what two engines cost each other; whole runs do. So
+the cheapest assignment by estimate is only one of the finalists, and runs of the whole model decide between them.
 """
 
 from __future__ import annotations
@@ -28,10 +31,19 @@ CopyCost = Callable[[int, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Nodes that the same providers claim, those in order of priority."""
+    """Nodes that the same providers claim, those in order of priority.
+
+    ``is_inside``: in the body of a control-flow node. What such a region costs is seen in whole runs only.
+    """
 
     nodes: tuple[Node, ...]
     providers: tuple[str, ...]
+    is_inside: bool = False
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether there is a choice."""
+        return len(self.providers) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +55,57 @@ class Crossing:
     readers: tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionTimes:
-    """The time of each region alone by provider, in nanoseconds; infinite where a provider failed.
-
-    ``failures`` gives the reason by (region, provider).
-    """
-
-    alone: tuple[Mapping[str, float], ...]
-    failures: Mapping[tuple[int, str], str] = field(default_factory=dict)
-
-
 Choice = tuple[str, ...]
 """A provider for each region."""
 
 
-def find_regions(graph: Graph, claimed: Mapping[str, Sequence[Sequence[Node]]]) -> tuple[Region, ...]:
-    """Return the regions of a graph.
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the cost of an assignment is estimated from.
+
+    ``alone`` is the time of each region alone by provider, in nanoseconds; infinite where a provider failed, for a
+    reason that ``failures`` gives by (region, provider).
+    """
+
+    alone: tuple[Mapping[str, float], ...]
+    crossings: tuple[Crossing, ...] = ()
+    copy: CopyCost = lambda nbytes, provider: 0.0
+    failures: Mapping[tuple[int, str], str] = field(default_factory=dict)
+
+    def cost_of(self, choice: Choice) -> float:
+        """Return the estimated time of an assignment in nanoseconds."""
+        total = 0.0
+        for index, provider in enumerate(choice):
+            border = sum(self.copy(each.nbytes, provider) for each in self.crossings if _touches(each, index))
+            total += max(0.0, self.alone[index][provider] - border)
+        return total + sum(self._crossing_cost(each, choice) for each in self.crossings)
+
+    def _crossing_cost(self, crossing: Crossing, choice: Choice) -> float:
+        maker = None if crossing.maker is None else choice[crossing.maker]
+        targets = {None if reader is None else choice[reader] for reader in crossing.readers} - {maker}
+        if not targets:
+            return 0.0
+        leaving = 0.0 if maker is None else self.copy(crossing.nbytes, maker)
+        return leaving + sum(self.copy(crossing.nbytes, target) for target in targets if target is not None)
+
+    def is_possible(self, choice: Choice) -> bool:
+        """Return whether no region failed on the provider that it is given to."""
+        return all(math.isfinite(times[name]) for times, name in zip(self.alone, choice, strict=False))
+
+
+def _touches(crossing: Crossing, index: int) -> bool:
+    return crossing.maker == index or index in crossing.readers
+
+
+def find_regions(
+    graph: Graph, claimed: Mapping[str, Sequence[Sequence[Node]]], *, is_inside: bool = False
+) -> tuple[Region, ...]:
+    """Return the regions of one graph.
 
     Args:
         graph: the graph.
         claimed: for each provider, most wanted first, the claims that it makes when every node is on offer.
+        is_inside: whether it is the body of a control-flow node.
     """
     covers: dict[Node, tuple[int | None, ...]] = {}
     number = {
@@ -76,51 +118,24 @@ def find_regions(graph: Graph, claimed: Mapping[str, Sequence[Sequence[Node]]]) 
         names = tuple(name for name, claim in zip(claimed, cover, strict=True) if claim is not None)
         if names:
             groups = convex_groups(graph.nodes, lambda node, cover=cover: covers[node] == cover)  # type: ignore[misc]  # mypy has no type for a default that binds a loop variable
-            regions.extend(Region(group, names) for group in groups)
+            regions.extend(Region(group, names, is_inside) for group in groups)
     return tuple(regions)
 
 
-def cost_of(choice: Choice, times: RegionTimes, crossings: Sequence[Crossing], copy: CopyCost) -> float:
-    """Return the estimated time of an assignment in nanoseconds."""
-    total = 0.0
-    for index, provider in enumerate(choice):
-        border = sum(copy(each.nbytes, provider) for each in crossings if _touches(each, index))
-        total += max(0.0, times.alone[index][provider] - border)
-    return total + sum(_crossing_cost(each, choice, copy) for each in crossings)
-
-
-def _touches(crossing: Crossing, index: int) -> bool:
-    return crossing.maker == index or index in crossing.readers
-
-
-def _crossing_cost(crossing: Crossing, choice: Choice, copy: CopyCost) -> float:
-    maker = None if crossing.maker is None else choice[crossing.maker]
-    targets = {None if reader is None else choice[reader] for reader in crossing.readers} - {maker}
-    if not targets:
-        return 0.0
-    leaving = 0.0 if maker is None else copy(crossing.nbytes, maker)
-    return leaving + sum(copy(crossing.nbytes, target) for target in targets if target is not None)
-
-
-def cheapest(regions: Sequence[Region], times: RegionTimes, crossings: Sequence[Crossing], copy: CopyCost) -> Choice:
-    """Return the assignment of least cost; of equal ones that with the most wanted providers."""
+def cheapest(regions: Sequence[Region], estimate: Estimate) -> Choice:
+    """Return the assignment of least estimated cost; of equal ones that with the most wanted providers."""
     if math.prod(len(region.providers) for region in regions) <= MAX_ASSIGNMENTS:
-        choices = itertools.product(*(region.providers for region in regions))
-        return min(choices, key=lambda choice: cost_of(choice, times, crossings, copy))
-    starts = uniform_choices(regions)
-    found = (_descend(start, regions, times, crossings, copy) for start in starts)
-    return min(found, key=lambda choice: cost_of(choice, times, crossings, copy))
+        return min(itertools.product(*(region.providers for region in regions)), key=estimate.cost_of)
+    return min((_descend(start, regions, estimate) for start in uniform_choices(regions)), key=estimate.cost_of)
 
 
-def _descend(
-    start: Choice, regions: Sequence[Region], times: RegionTimes, crossings: Sequence[Crossing], copy: CopyCost
-) -> Choice:
+def _descend(start: Choice, regions: Sequence[Region], estimate: Estimate) -> Choice:
     choice = start
     for _ in range(MAX_SWEEPS):
         before = choice
         for index, region in enumerate(regions):
             options = [(*choice[:index], name, *choice[index + 1 :]) for name in region.providers]
-            choice = min([choice, *options], key=lambda each: cost_of(each, times, crossings, copy))
+            choice = min([choice, *options], key=estimate.cost_of)
         if choice == before:
             break
     return choice
@@ -136,6 +151,24 @@ def uniform_choices(regions: Sequence[Region]) -> tuple[Choice, ...]:
     return tuple(dict.fromkeys([by_priority, *preferring]))
 
 
+def finalists(regions: Sequence[Region], estimate: Estimate | None) -> tuple[Choice, ...]:
+    """Return the assignments between which whole runs decide.
+
+    These are the uniform ones and the cheapest by estimate, with each uniform assignment of the bodies.
+
+    Args:
+        regions: those inside bodies behind all others.
+        estimate: over the others; ``None`` where the uniform assignments are all that there are.
+    """
+    uniform = uniform_choices(regions)
+    if estimate is None:
+        return uniform
+    outer = [region for region in regions if not region.is_inside]
+    best = cheapest(outer, estimate)
+    found = dict.fromkeys([*uniform, *((*best, *choice[len(outer) :]) for choice in uniform)])
+    return tuple(choice for choice in found if estimate.is_possible(choice)) or tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The assignment that was chosen, and the whole model's time under each that was tried, in nanoseconds."""
@@ -144,21 +177,15 @@ class Verdict:
     totals: Mapping[Choice, float]
 
 
-def decide(
-    regions: Sequence[Region],
-    times: RegionTimes,
-    crossings: Sequence[Crossing],
-    copy: CopyCost,
-    measure: Callable[[Choice], float],
-) -> Verdict:
-    """Choose by estimate, then let the whole model decide between that, priority's rule and the uniform assignments.
+Compare = Callable[[Choice, Choice], tuple[float, float]]
+"""``compare(champion, challenger)``: nanoseconds of both, run in turns; infinity where one cannot run."""
 
-    Estimates do not know what is lost where a cut ends a fusion; whole runs do. ``measure`` returns nanoseconds,
-    infinity where the assignment cannot run.
-    """
-    finalists = dict.fromkeys([*uniform_choices(regions), cheapest(regions, times, crossings, copy)])
-    possible = [
-        choice for choice in finalists if all(math.isfinite(times.alone[i][name]) for i, name in enumerate(choice))
-    ]
-    totals = {choice: measure(choice) for choice in possible or finalists}
-    return Verdict(min(totals, key=totals.__getitem__), totals)
+
+def decide(choices: Sequence[Choice], compare: Compare) -> Verdict:
+    """Let each assignment challenge the fastest before it; the first is taken where none is faster."""
+    champion, totals = choices[0], dict.fromkeys(choices[:1], math.nan)
+    for challenger in choices[1:]:
+        totals[champion], totals[challenger] = compare(champion, challenger)
+        if totals[challenger] < totals[champion]:
+            champion = challenger
+    return Verdict(champion, totals)

@@ -15,13 +15,15 @@ from ort_core.cpu.codegen.depthwise import is_narrow, narrow_count, narrow_kerne
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.quantized import quantized_constant
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
 from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convolution
+from ort_core.cpu.lowering.rules.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.steps import Argument, NotLowered, StageOfImages, pointer
-from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, moved_nbytes
+from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
 
@@ -87,7 +89,7 @@ class ConvolutionAnchor:
         batch, height, width = sizes
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], x.strides[0], y.strides[2],
-            y.strides[0], x.shape[2], x.shape[3], *self._scale_words(),
+            y.strides[0], x.shape[2], x.shape[3], *self._scale_words(), 0, 0, 0,
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
         for view, kind in zip(pending.inputs, kinds):
@@ -155,7 +157,7 @@ def _stage(spec: Convolution, narrow: bool, x: View, y: View) -> StageOfImages |
 
 
 def convolution(lowering: Lowering, node: Node) -> None:
-    """Conv with constant weights, of rank 3 or 4; a bias is part of the epilogue."""
+    """Conv with constant weights, of rank 3 to 5; a bias is part of the epilogue."""
     if quantized_convolution(lowering, node):
         return
     weights = lowering.constant_of(node.input(1))
@@ -163,8 +165,11 @@ def convolution(lowering: Lowering, node: Node) -> None:
         constant = quantized_constant(lowering, node.input(1))
         weights = None if constant is None else constant.real()
     dtype, shape = tensor_type(node.output)
-    if weights is None or weights.ndim not in (3, 4) or dtype is not F32:
-        raise NotLowered("only 1-D and 2-D float32 convolutions with constant weights are generated")
+    if weights is None or weights.ndim not in (3, 4, 5) or dtype is not F32:
+        raise NotLowered("only float32 convolutions of one to three axes with constant weights are generated")
+    if weights.ndim == 5:
+        volume_convolution(lowering, node, weights)
+        return
     scaled = _scaled_images(lowering, node, weights)
     channels = weights.shape[1] * node.int_attribute("group", 1)
     x, scale = scaled if scaled is not None else (images(lowering, node.input(0), channels), None)
@@ -205,14 +210,3 @@ def _scaled_images(lowering: Lowering, node: Node, weights: np.ndarray) -> tuple
         if x.shape == known.shape and is_channels_last(x) and per_channel:
             return x, scale
     return None
-
-
-def operand_kind(view: View, shape: Sequence[KnownDim]) -> OperandKind | None:
-    """Return how an epilogue over channels-last images reads a view, ``None`` where it cannot."""
-    strides = broadcast_strides(view, shape)
-    if view.dtype is not F32 or strides is None:
-        return None
-    if all(stride == 0 for axis, stride in enumerate(strides) if axis != 1):
-        return OperandKind.CHANNEL if strides[1] == 1 or shape[1] == 1 else None
-    same = len(view.shape) == len(shape) and view.shape == tuple(shape)
-    return OperandKind.TENSOR if same and is_channels_last(view) else None

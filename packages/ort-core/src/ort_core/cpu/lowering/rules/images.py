@@ -53,21 +53,37 @@ def pads_of(
     sizes: Sequence[KnownDim],
 ) -> tuple[int, int, int, int]:
     """Return top, left, bottom, right."""
-    mode = node.string_attribute("auto_pad", "NOTSET")
+    first = 1 if rank == 3 else 0
+    before, after = pads_by_axis(node, window, strides[first:], dilations[first:], sizes[first:])
+    return (0, before[0], 0, after[0]) if rank == 3 else (before[0], before[1], after[0], after[1])
+
+
+def pads_by_axis(
+    node: Node,
+    window: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    sizes: Sequence[KnownDim],
+) -> tuple[list[int], list[int]]:
+    """Return the pads in front of and behind each axis of space.
+
+    Raises:
+        NotLowered: some are negative, or depend on a size that only a run knows.
+    """
+    mode, rank = node.string_attribute("auto_pad", "") or "NOTSET", len(window)
     if mode == "VALID":
-        return (0, 0, 0, 0)
+        return [0] * rank, [0] * rank
     if mode == "NOTSET":
-        given = node.ints_attribute("pads") or (0,) * (2 * (rank - 2))
+        given = node.ints_attribute("pads") or (0,) * (2 * rank)
         if any(pad < 0 for pad in given):
             raise NotLowered("negative pads")
-        return (0, given[0], 0, given[1]) if rank == 3 else (given[0], given[1], given[2], given[3])
-    kernel = (1, window[0]) if rank == 3 else (window[0], window[1])
+        return list(given[:rank]), list(given[rank:])
     before, after = [], []
-    for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations):
+    for size, taps, stride, dilation in zip(sizes, window, strides, dilations, strict=True):
         if not isinstance(size, int):
             raise NotLowered("automatic pads of an axis of unknown size")
         total = max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
         small = total // 2
         before.append(small if mode == "SAME_UPPER" else total - small)
         after.append(total - small if mode == "SAME_UPPER" else small)
-    return (before[0], before[1], after[0], after[1])
+    return before, after

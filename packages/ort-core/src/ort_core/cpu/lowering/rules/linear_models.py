@@ -19,33 +19,33 @@ F32 = DataType.FLOAT
 
 def linear_regressor(lowering: Lowering, node: Node) -> None:
     """LinearRegressor: ``X @ coefficients.T + intercepts`` through the post transform."""
-    features, width = _features(lowering, node)
+    features, width = feature_matrix(lowering, node)
     targets = node.int_attribute("targets", 1)
     transform = _transform(node)
-    if targets < 1 or len(_floats(node, "coefficients")) < targets * width:
+    if targets < 1 or len(float_list(node, "coefficients")) < targets * width:
         raise NotLowered(f"the coefficients do not give {targets} targets")
     pending = _scores(lowering, node, features, width, targets)
     if transform == "NONE" or targets == 1:
         lowering.set(node.output, pending)
         return
     result = lowering.result_view(node.output)
-    emit_class_scores(lowering, node, ClassScores(transform), _stored(lowering, pending), result, None)
+    emit_class_scores(lowering, node, ClassScores(transform), stored_product(lowering, pending), result, None)
     lowering.set(node.output, result)
 
 
 def linear_classifier(lowering: Lowering, node: Node) -> None:
     """LinearClassifier: the label of the largest score; a single score decides by its sign."""
-    features, width = _features(lowering, node)
-    intercepts = _floats(node, "intercepts")
-    classes = len(intercepts) or len(_floats(node, "coefficients")) // max(width, 1)
+    features, width = feature_matrix(lowering, node)
+    intercepts = float_list(node, "intercepts")
+    classes = len(intercepts) or len(float_list(node, "coefficients")) // max(width, 1)
     transform = _transform(node)
-    if not classes or classes * width > len(_floats(node, "coefficients")):
+    if not classes or classes * width > len(float_list(node, "coefficients")):
         raise NotLowered(f"the coefficients do not give {classes} classes")
     named = node.ints_attribute("classlabels_ints") or node.attribute("classlabels_strings")
     labels = labels_of(node, "classlabels_ints") if named else np.arange(max(classes, 2))
     if len(labels) < classes or (classes == 1 and len(labels) != 2):
         raise NotLowered(f"{len(labels)} labels for {classes} classes")
-    scores = _stored(lowering, _scores(lowering, node, features, width, classes))
+    scores = stored_product(lowering, _scores(lowering, node, features, width, classes))
     if classes > 1:
         spec = ClassScores(transform, "largest")
     elif named:
@@ -63,7 +63,7 @@ def linear_classifier(lowering: Lowering, node: Node) -> None:
         lowering.set(node.outputs[1], results)
 
 
-def _features(lowering: Lowering, node: Node) -> tuple[View, int]:
+def feature_matrix(lowering: Lowering, node: Node) -> tuple[View, int]:
     """Return the rows as a float32 matrix and their width; a vector is one row."""
     view = lowering.contiguous(node.input(0))
     if view.dtype is DataType.DOUBLE:
@@ -79,9 +79,9 @@ def _features(lowering: Lowering, node: Node) -> tuple[View, int]:
 
 
 def _scores(lowering: Lowering, node: Node, features: View, width: int, count: int) -> PendingAnchor:
-    weights = np.array(_floats(node, "coefficients")[: count * width], np.float32).reshape(count, width)
+    weights = np.array(float_list(node, "coefficients")[: count * width], np.float32).reshape(count, width)
     product = constant_product(lowering, features, weights.T, node.op_type)
-    intercepts = _floats(node, "intercepts")[:count]
+    intercepts = float_list(node, "intercepts")[:count]
     if intercepts and len(intercepts) < count:
         raise NotLowered(f"{len(intercepts)} intercepts for {count} scores")
     value: Scalar = element(0, F32)
@@ -92,7 +92,8 @@ def _scores(lowering: Lowering, node: Node, features: View, width: int, count: i
     return PendingAnchor(product, value, inputs, (features.shape[0], count), (node,))
 
 
-def _stored(lowering: Lowering, pending: PendingAnchor) -> View:
+def stored_product(lowering: Lowering, pending: PendingAnchor) -> View:
+    """Return a product computed now, as a new matrix."""
     target = lowering.new_view(F32, pending.shape)
     pending.anchor.store(lowering, pending, target)  # type: ignore[attr-defined]  # a Product, which has it
     return target
@@ -105,6 +106,7 @@ def _transform(node: Node) -> str:
     return transform
 
 
-def _floats(node: Node, name: str) -> tuple[float, ...]:
+def float_list(node: Node, name: str) -> tuple[float, ...]:
+    """Return a FLOATS attribute, empty where there is none."""
     value = node.attribute(name, ())
     return value if isinstance(value, tuple) else ()

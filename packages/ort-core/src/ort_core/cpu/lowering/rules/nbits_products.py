@@ -32,9 +32,9 @@ BFLOAT16_LEVEL = 3  # onnxruntime's accuracy levels: 1 float32, 2 float16, 3 bfl
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NBitsWeights:
-    """Unpacked weights ``[columns][blocks * block]``; scales and zero points (or ``None``) ``[columns][blocks]``."""
+    """Words of weights ``[columns][blocks][words]``; scales and zero points (or ``None``) ``[columns][blocks]``."""
 
-    integers: np.ndarray
+    words: np.ndarray
     scales: np.ndarray
     zero_points: np.ndarray | None
     depth: int
@@ -74,10 +74,10 @@ class NBitsAnchor:
         known, machine = self.weights, lowering.target
         pitch = strides[0][2] * 4
         spec = NBitsProduct(
-            known.depth, known.integers.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
+            known.depth, known.words.shape[0], pending.expression, kinds, bits=known.bits, block=known.block,
             has_zero_points=known.zero_points is not None, x_pixel=pitch if isinstance(pitch, int) else None,
         )  # fmt: skip
-        stream = pack_nbits(spec, known.integers, known.scales, known.zero_points, machine, panel_multiple(machine))
+        stream = pack_nbits(spec, known.words, known.scales, known.zero_points, machine, panel_multiple(machine))
         packed = lowering.constant_view(stream, DataType.INT32)
         x, y = strides[0], strides[1]
         words: list[Argument] = [
@@ -147,7 +147,8 @@ def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
     blocks = -(-depth // block)
     if packed.size != columns * blocks * block * bits // 8 or scales.size != columns * blocks:
         raise NotLowered(f"weights of shape {packed.shape} with scales of shape {scales.shape} do not fit K and N")
-    integers = _unpacked(packed.reshape(columns, -1), bits)[:, : blocks * block]
+    # Bytes hold their first weight in their low bits, and a block is whole words: no weight changes its place.
+    words = np.ascontiguousarray(packed).reshape(columns, blocks, -1).view("<u4")
     zeros: np.ndarray | None = None
     if node.input(3) is not None:
         zeros = lowering.constant_of(node.input(3))
@@ -161,7 +162,7 @@ def _weights(lowering: Lowering, node: Node) -> NBitsWeights:
         zeros = zeros.reshape(columns, blocks).astype(np.float32)
     real = scales.reshape(columns, blocks).astype(np.float32)
     takes_bfloat16 = node.int_attribute("accuracy_level", 0) >= BFLOAT16_LEVEL
-    return NBitsWeights(integers, real, zeros, depth, bits, block, takes_bfloat16)
+    return NBitsWeights(words, real, zeros, depth, bits, block, takes_bfloat16)
 
 
 def _unpacked(rows: np.ndarray, bits: int) -> np.ndarray:

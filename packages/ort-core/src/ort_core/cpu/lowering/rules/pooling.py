@@ -1,51 +1,76 @@
-"""Pooling of channels-last images: over windows, and over whole images."""
+"""Pooling of channels-last images and volumes: over windows, and over whole images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ort_core.cpu.codegen.pooling import ARGUMENTS, Pooling, pooling_kernel
-from ort_core.cpu.lowering.layout_steps import as_images, kernel_text
+from ort_core.cpu.codegen.pooling import Pooling
+from ort_core.cpu.lowering.layout_steps import as_images
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
 from ort_core.cpu.lowering.rules.integer_pooling import byte_max_pooling
-from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
-from ort_core.cpu.lowering.views import View, channels_last, count_of, dense_strides, moved_nbytes, ordered_strides
+from ort_core.cpu.lowering.rules.volumes import planes_as_rows, pooled_volumes, volumes
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.views import View, channels_last, dense_strides, ordered_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node
 
 F32 = DataType.FLOAT
 
 
 def pooling(lowering: Lowering, node: Node) -> None:
-    """MaxPool, AveragePool and GlobalAveragePool/GlobalMaxPool of 1-D and 2-D images."""
+    """MaxPool, AveragePool, GlobalAveragePool and GlobalMaxPool of images (1-D and 2-D) and volumes."""
     if any(value is not None for value in node.outputs[1:]):
         raise NotLowered("the indices of MaxPool are used")
     if node.int_attribute("storage_order", 0):
         raise NotLowered("storage_order")
     if not node.int_attribute("ceil_mode", 0) and byte_max_pooling(lowering, node):
         return
+    x = pooled_operand(lowering, node)
+    kind = Pooling(
+        x.shape[1], None, is_maximum=node.op_type in ("MaxPool", "GlobalMaxPool"),  # type: ignore[arg-type]  # a number, as pooled_operand has made sure
+        counts_border=node.int_attribute("count_include_pad", 0) != 0,
+    )  # fmt: skip
+    lowering.set(node.output, pooled(lowering, node, x, kind))
+
+
+def pooled_operand(lowering: Lowering, node: Node) -> View:
+    """Return what is pooled: images (rank 4, a 1-D one has height 1) or volumes, channels-last.
+
+    Raises:
+        NotLowered: it is neither.
+    """
     dtype, shape = tensor_type(node.output)
-    if dtype is not F32 or len(shape) not in (3, 4):
-        raise NotLowered("only 1-D and 2-D float32 images are pooled natively")
-    x = images(lowering, node.input(0))
-    is_maximum = node.op_type in ("MaxPool", "GlobalMaxPool")
+    if dtype is not F32 or len(shape) not in (3, 4, 5):
+        raise NotLowered("only float32 images and volumes are pooled natively")
+    return volumes(lowering, node.input(0)) if len(shape) == 5 else images(lowering, node.input(0))
+
+
+def pooled(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
+    """Pool images or volumes over the node's window, or whole; of ``kind`` the window does not matter."""
+    _, shape = tensor_type(node.output)
     if node.op_type.startswith("Global"):
-        pool_whole(lowering, node, x, is_maximum=is_maximum)
-        return
-    lowering.set(node.output, pool_windows(lowering, node, x, shape, is_maximum=is_maximum))
+        return pooled_whole(lowering, node, planes_as_rows(x) if len(x.shape) == 5 else x, kind)
+    return pooled_volumes(lowering, node, x, kind) if len(shape) == 5 else _windows(lowering, node, x, shape, kind)
 
 
 def pool_windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], *, is_maximum: bool) -> View:
     """Pool channels-last images of rank 4 under the node's windows; return the result of ``shape``, channels first."""
-    rank, channels = len(shape), x.shape[1]
+    channels = x.shape[1]
     assert isinstance(channels, int)
+    counts = node.int_attribute("count_include_pad", 0) != 0
+    return _windows(lowering, node, x, shape, Pooling(channels, None, is_maximum=is_maximum, counts_border=counts))
+
+
+def _windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], kind: Pooling) -> View:
+    rank = len(shape)
     kernel = pair(node.ints_attribute("kernel_shape"), rank)
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
     window = kernel[1:] if rank == 3 else kernel
     pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
-    counts = node.int_attribute("count_include_pad", 0) != 0
-    spec = Pooling(channels, kernel, strides, dilations, pads, is_maximum, counts)
     target = lowering.new_view(F32, shape, channels_last(rank))
+    spec = replace(kind, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     emit_pooling(lowering, node, spec, x, as_images(target))
     return target
 
@@ -54,25 +79,15 @@ def pool_whole(lowering: Lowering, node: Node, x: View, *, is_maximum: bool) -> 
     """Reduce channels-last images to one number per image and channel, in whatever shape the node gives it."""
     channels = x.shape[1]
     assert isinstance(channels, int)
-    spec = Pooling(channels, None, is_maximum=is_maximum)
-    target = lowering.new_view(F32, (x.shape[0], channels, 1, 1), channels_last(4))
-    emit_pooling(lowering, node, spec, x, target)
+    lowering.set(node.output, pooled_whole(lowering, node, x, Pooling(channels, None, is_maximum=is_maximum)))
+
+
+def pooled_whole(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
+    """Return one number per image and channel of channels-last images, in whatever shape the node gives it."""
+    target = lowering.new_view(F32, (x.shape[0], kind.channels, 1, 1), channels_last(4))
+    emit_pooling(lowering, node, replace(kind, kernel=None), x, target)
     _, shape = tensor_type(node.output)
-    is_images = len(shape) in (3, 4)
+    is_images = len(shape) in (3, 4, 5)
     strides = ordered_strides(shape, channels_last(len(shape))) if is_images else dense_strides(shape)
     order = channels_last(len(shape)) if is_images else ()
-    lowering.set(node.output, View(target.buffer, shape, strides, 0, order))
-
-
-def emit_pooling(lowering: Lowering, node: Node, spec: Pooling, x: View, y: View) -> None:
-    """Write the step that pools channels-last images of rank 4."""
-    machine = lowering.target
-    kernel_code = kernel_text("pool", repr(spec), lambda name: pooling_kernel(name, spec, machine), is_vectorised=True)
-    words: list[Argument] = [
-        pointer(x), pointer(y), y.shape[0], y.shape[2], y.shape[3], x.shape[2], x.shape[3], x.strides[2], x.strides[0],
-        y.strides[2], y.strides[0],
-    ]  # fmt: skip
-    assert len(words) == ARGUMENTS.epilogue
-    lowering.emit(
-        kernel_code, words, [x.buffer], [y.buffer], count_of(x.shape), (node,), count_of(x.shape), moved_nbytes([x, y])
-    )  # fmt: skip
+    return View(target.buffer, shape, strides, 0, order)

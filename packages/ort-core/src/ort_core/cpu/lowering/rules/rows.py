@@ -61,6 +61,8 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
                 x = x + _row_operand(lowering, state, other, (*rows, length), separate)
     scale = node.input(2 if skip else 1)
     bias = None if is_rms else node.input(3 if skip else 2)
+    for operand in (scale, bias):
+        _check_operand(operand, shape[axis:])
     epsilon = node.float_attribute("epsilon", 1e-12 if skip else 1e-5)
     passes: list[Pass] = []
     outputs: list[Value] = [node.output]
@@ -90,6 +92,20 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
         y = y + _row_operand(lowering, state, bias, (*rows, length), separate)
     passes.append(Pass(((0, y),)))
     _emit_rows(lowering, node, state, (*rows, length), tuple(passes), tuple(outputs), work=4)
+
+
+def _check_operand(value: Value | None, inner: Sequence[KnownDim]) -> None:
+    """Refuse an operand that has as many elements as a row by chance, and broadcasts otherwise."""
+    if value is None:
+        return
+    _, own = tensor_type(value)
+    if count_of(own) == count_of(inner) and _without_leading_ones(own) != _without_leading_ones(inner):
+        raise NotLowered("an operand broadcasts within the rows")
+
+
+def _without_leading_ones(shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
+    first = next((axis for axis, size in enumerate(shape) if size != 1), len(shape))
+    return tuple(shape[first:])
 
 
 def normalized_rows(

@@ -20,63 +20,18 @@ from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, kernel_text
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.rules.convolutions import operand_kind
 from ort_core.cpu.lowering.rules.images import images, pair
+from ort_core.cpu.lowering.rules.transposed_phases import Phase, edge_of, phases, reach_of
+from ort_core.cpu.lowering.rules.transposed_volumes import TransposedVolumeConvolution
+from ort_core.cpu.lowering.rules.volumes import ONES, volumes
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, element
 
 F32 = DataType.FLOAT
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """One phase of an axis.
-
-    Attributes:
-        first: the first output of it.
-        taps: of the window that meet there, in the order of the inputs that they read.
-        start: of the input that the first tap reads for the first output; negative: that many before the image.
-        dilation: inputs from one of the taps to the next.
-        surplus: how many more outputs there are than inputs.
-    """
-
-    first: int
-    taps: tuple[int, ...]
-    start: int
-    dilation: int
-    surplus: int
-
-    @property
-    def behind(self) -> int:
-        """How many inputs behind the image the last tap reads for the last output; negative: that many remain."""
-        return self.start + (len(self.taps) - 1) * self.dilation + self.surplus
-
-
-def phases(taps: int, stride: int, dilation: int, pad: int, surplus: int) -> list[Phase]:
-    """Cut an axis into phases.
-
-    Args:
-        taps: of the window.
-        stride: outputs from one input's first tap to the next one's.
-        dilation: outputs from one tap to the next.
-        pad: outputs that are cut away at the beginning.
-        surplus: the axis has ``stride * inputs + surplus`` outputs.
-
-    Raises:
-        NotLowered: some outputs get nothing from any input.
-    """
-    found = []
-    for first in range(stride):
-        meeting = [k for k in range(taps) if (first + pad - k * dilation) % stride == 0][::-1]
-        if not meeting:
-            raise NotLowered(f"a window of {taps} leaves gaps at stride {stride}")
-        starts = [(first + pad - k * dilation) // stride for k in meeting]
-        step = starts[1] - starts[0] if len(starts) > 1 else 1
-        found.append(Phase(first, tuple(meeting), starts[0], step, -((first - surplus) // stride)))
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +74,8 @@ class TransposedConvolutionAnchor:
         epilogue = None
         if pending.expression.operation != "input":
             epilogue = Epilogue(pending.expression, (OperandKind.CHANNEL,) * len(pending.inputs))
-        top, bottom = _border(self.rows)
-        left, right = _border(self.columns)
+        top, bottom = reach_of(self.rows)
+        left, right = reach_of(self.columns)
         x = self.x
         if top or bottom or left or right:
             x = emit_padded(lowering, x, (top, left, bottom, right))
@@ -154,7 +109,7 @@ class TransposedConvolutionAnchor:
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(View(y.buffer, y.shape, y.strides, y.offset + first)), y.shape[0],
             height, width, x.strides[2], x.strides[0], vertical * y.strides[2], y.strides[0], x.shape[2], x.shape[3],
-            0, 0,
+            0, 0, 0, 0, 0,
         ]  # fmt: skip
         assert len(words) == ARGUMENTS.epilogue
         words.extend(pointer(view) for view in pending.inputs)
@@ -165,26 +120,29 @@ class TransposedConvolutionAnchor:
 
 
 def transposed_convolution(lowering: Lowering, node: Node) -> None:
-    """ConvTranspose with constant weights, of rank 3 or 4; a bias is part of the epilogue."""
+    """ConvTranspose with constant weights, of rank 3 to 5; a bias is part of the epilogue."""
     weights = lowering.constant_of(node.input(1))
     dtype, shape = tensor_type(node.output)
-    if weights is None or weights.ndim not in (3, 4) or dtype is not F32:
-        raise NotLowered("only 1-D and 2-D float32 transposed convolutions with constant weights are generated")
-    x, groups, rank = images(lowering, node.input(0)), node.int_attribute("group", 1), weights.ndim
+    if weights is None or weights.ndim not in (3, 4, 5) or dtype is not F32:
+        raise NotLowered("only float32 transposed convolutions of 1 to 3 axes with constant weights are generated")
+    groups, rank = node.int_attribute("group", 1), weights.ndim
+    x = volumes(lowering, node.input(0)) if rank == 5 else images(lowering, node.input(0))
     if rank == 3:
         weights = weights[:, :, None]
-    strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
+    strides, dilations = (_by_axis(node.ints_attribute(name), rank) for name in ("strides", "dilations"))
     axes = []
     for axis, (size, taps) in enumerate(zip(x.shape[2:], weights.shape[2:])):
-        stride, dilation, spatial = strides[axis], dilations[axis], axis - (4 - rank)
-        pad, surplus = _edge(node, spatial, size, taps, stride, dilation)
+        stride, dilation, spatial = strides[axis], dilations[axis], axis - max(4 - rank, 0)
+        pad, surplus = edge_of(node, spatial, size, taps, stride, dilation)
         axes.append(tuple(phases(taps, stride, dilation, pad, surplus)))
         if spatial >= 0:
             lowering.require_equal(shape[2 + spatial], size * stride + surplus)
+        if rank == 5 and axis == 0 and surplus % stride:
+            raise NotLowered(f"a depth that is no multiple of its stride {stride}")
     inputs, each = weights.shape[:2]
     plain = weights.reshape(groups, inputs // groups, each, *weights.shape[2:]).swapaxes(1, 2)
     plain = plain.reshape(groups * each, inputs // groups, *weights.shape[2:])
-    anchor = TransposedConvolutionAnchor(x, plain, strides, axes[0], axes[1], groups, rank)
+    anchor = _anchor(x, plain, strides, axes, groups, rank)
     value: Scalar = element(0, F32)
     operands: tuple[View, ...] = ()
     if node.input(2) is not None:
@@ -194,30 +152,14 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
     lowering.set(node.output, PendingAnchor(anchor, value, operands, shape, (node,)))
 
 
-def _edge(node: Node, axis: int, size: KnownDim, taps: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return what is cut away before a spatial axis, and how many more outputs than ``stride * size`` there are."""
-    if axis < 0:
-        return 0, 0
-    extra = (node.ints_attribute("output_padding") or ())[axis:][:1] or (0,)
-    surplus = extra[0] + (taps - 1) * dilation + 1 - stride  # of the uncut result
-    wanted, mode = node.ints_attribute("output_shape"), node.string_attribute("auto_pad", "NOTSET")
-    rank = len(tensor_type(node.output)[1]) - 2
-    if not wanted and not mode.startswith("SAME"):
-        pads = (node.ints_attribute("pads") if mode == "NOTSET" else None) or (0,) * (2 * rank)
-        if min(pads) < 0:
-            raise NotLowered("negative pads")
-        return pads[axis], surplus - pads[axis] - pads[axis + rank]
-    left = 0
-    if wanted:
-        if not isinstance(size, int):
-            raise NotLowered("output_shape for images of unknown size")
-        left = wanted[-rank:][axis] - stride * size
-    total = surplus - left
-    if total < 0:
-        raise NotLowered("the wanted result is larger than what the windows reach")
-    return (total // 2 if mode == "SAME_UPPER" else total - total // 2), left
+def _by_axis(values: tuple[int, ...] | None, rank: int) -> tuple[int, ...]:
+    return pair(values, rank) if rank < 5 else values or ONES
 
 
-def _border(axis: Sequence[Phase]) -> tuple[int, int]:
-    """Return how far the windows of all phases reach before and behind the images."""
-    return max(0, *(-phase.start for phase in axis)), max(0, *(phase.behind for phase in axis))
+def _anchor(
+    x: View, weights: np.ndarray, strides: Sequence[int], axes: Sequence[tuple[Phase, ...]], groups: int, rank: int
+) -> TransposedConvolutionAnchor | TransposedVolumeConvolution:
+    if rank == 5:
+        depth, height, width = strides
+        return TransposedVolumeConvolution(x, weights, (depth, height, width), tuple(axes), groups)
+    return TransposedConvolutionAnchor(x, weights, (strides[0], strides[1]), axes[0], axes[1], groups, rank)

@@ -1,0 +1,44 @@
+"""Growth of the memory in use while something is repeated: a leak grows in most windows, a cache fills in one.
+
+Resident memory alone misleads twice: memory that the allocator holds free hides what is leaked into it, and gets
+smaller when free pages of others are given back. So free pages are given back before each look where the system can,
+and the growth is the median over windows: what happens once, in either direction, does not count.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import statistics
+import sys
+from collections.abc import Callable
+
+import psutil
+
+WINDOWS = 5
+
+
+def growth_of(repeated: Callable[[], object], count: int) -> float:
+    """Repeat something and return by how many bytes the memory in use grew, from the median of equal windows.
+
+    Args:
+        repeated: what is done again and again; it has reached its level already.
+        count: how often in all; the last window may be longer.
+    """
+    sizes, looks = [count // WINDOWS] * WINDOWS, [_used_nbytes()]
+    sizes[-1] += count % WINDOWS
+    for size in sizes:
+        for _ in range(size):
+            repeated()
+        looks.append(_used_nbytes())
+    grown = [after - before for before, after in itertools.pairwise(looks)]
+    return WINDOWS * statistics.median(grown)
+
+
+def _used_nbytes() -> int:
+    gc.collect()
+    if sys.platform == "linux":
+        from ort_conformance.allocator_linux import give_back_free_memory
+
+        give_back_free_memory()
+    return int(psutil.Process().memory_info().rss)

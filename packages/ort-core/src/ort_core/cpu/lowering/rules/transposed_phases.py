@@ -1,0 +1,87 @@
+"""Phases of a transposed convolution's axes: which taps meet in which outputs, and what the pads cut away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ort_core.cpu.lowering.lowering import tensor_type
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.plugin.ir import KnownDim, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase of an axis.
+
+    Attributes:
+        first: the first output of it.
+        taps: of the window that meet there, in the order of the inputs that they read.
+        start: of the input that the first tap reads for the first output; negative: that many before the image.
+        dilation: inputs from one of the taps to the next.
+        surplus: how many more outputs there are than inputs.
+    """
+
+    first: int
+    taps: tuple[int, ...]
+    start: int
+    dilation: int
+    surplus: int
+
+    @property
+    def behind(self) -> int:
+        """How many inputs behind the image the last tap reads for the last output; negative: that many remain."""
+        return self.start + (len(self.taps) - 1) * self.dilation + self.surplus
+
+
+def phases(taps: int, stride: int, dilation: int, pad: int, surplus: int) -> list[Phase]:
+    """Cut an axis into phases.
+
+    Args:
+        taps: of the window.
+        stride: outputs from one input's first tap to the next one's.
+        dilation: outputs from one tap to the next.
+        pad: outputs that are cut away at the beginning.
+        surplus: the axis has ``stride * inputs + surplus`` outputs.
+
+    Raises:
+        NotLowered: some outputs get nothing from any input.
+    """
+    found = []
+    for first in range(stride):
+        meeting = [k for k in range(taps) if (first + pad - k * dilation) % stride == 0][::-1]
+        if not meeting:
+            raise NotLowered(f"a window of {taps} leaves gaps at stride {stride}")
+        starts = [(first + pad - k * dilation) // stride for k in meeting]
+        step = starts[1] - starts[0] if len(starts) > 1 else 1
+        found.append(Phase(first, tuple(meeting), starts[0], step, -((first - surplus) // stride)))
+    return found
+
+
+def edge_of(node: Node, axis: int, size: KnownDim, taps: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Return what is cut away before a spatial axis, and how many more outputs than ``stride * size`` there are."""
+    if axis < 0:
+        return 0, 0
+    extra = (node.ints_attribute("output_padding") or ())[axis:][:1] or (0,)
+    surplus = extra[0] + (taps - 1) * dilation + 1 - stride  # of the uncut result
+    wanted, mode = node.ints_attribute("output_shape"), node.string_attribute("auto_pad", "") or "NOTSET"
+    rank = len(tensor_type(node.output)[1]) - 2
+    if not wanted and not mode.startswith("SAME"):
+        pads = (node.ints_attribute("pads") if mode == "NOTSET" else None) or (0,) * (2 * rank)
+        if min(pads) < 0:
+            raise NotLowered("negative pads")
+        return pads[axis], surplus - pads[axis] - pads[axis + rank]
+    left = 0
+    if wanted:
+        if not isinstance(size, int):
+            raise NotLowered("output_shape for images of unknown size")
+        left = wanted[-rank:][axis] - stride * size
+    total = surplus - left
+    if total < 0:
+        raise NotLowered("the wanted result is larger than what the windows reach")
+    return (total // 2 if mode == "SAME_UPPER" else total - total // 2), left
+
+
+def reach_of(axis: Sequence[Phase]) -> tuple[int, int]:
+    """Return how far the windows of all phases reach before and behind the images."""
+    return max(0, *(-phase.start for phase in axis)), max(0, *(phase.behind for phase in axis))

@@ -1,0 +1,1 @@
+"""Text pipelines as native calls."""

@@ -1,0 +1,37 @@
+"""The stages between a loaded model and an execution plan, each a function from values to values.
+
+``prepare`` calls them in order; sessions, the model compiler and the command line use it or single stages.
+"""
+
+from ort_core.stages.optimizing import (
+    OptimizedModel,
+    evaluation_context,
+    fuse_partition,
+    optimize,
+    optimize_cached,
+    pass_context,
+)
+from ort_core.stages.planning import PreparedModel, fuse_whole, plan_model
+from ort_core.stages.preparing import expand_contexts, prepare
+from ort_core.stages.selection import PlacementWarning, ProviderRequest, ProviderSelection, select_providers
+from ort_core.stages.settings import PrepareSettings, thread_options
+
+__all__ = [
+    "OptimizedModel",
+    "PlacementWarning",
+    "PrepareSettings",
+    "PreparedModel",
+    "ProviderRequest",
+    "ProviderSelection",
+    "evaluation_context",
+    "expand_contexts",
+    "fuse_partition",
+    "fuse_whole",
+    "optimize",
+    "optimize_cached",
+    "pass_context",
+    "plan_model",
+    "prepare",
+    "select_providers",
+    "thread_options",
+]

@@ -1,0 +1,138 @@
+"""Inference of types, and the passes: the basic ones on a model, the others on what a provider takes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ort_core.environment import Environment
+from ort_core.errors import OrtError
+from ort_core.ir.graph import Graph
+from ort_core.ir.model import Model
+from ort_core.ir.values import Value
+from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.ops.inference_report import InferenceReport, NoteKind
+from ort_core.ops.shape_inference import infer_types
+from ort_core.ops.symbolic_values import SymbolicValue
+from ort_core.optimized_cache import MIN_NODES, OptimizedModelCache
+from ort_core.options import GraphOptimizationLevel
+from ort_core.partitioning.partition import Partition
+from ort_core.passes.base import Level, Pass, PassContext
+from ort_core.passes.pipelines import order_passes, pipeline_for
+from ort_core.passes.runner import PipelineReport, run_pipeline
+from ort_core.providers.provider import ExecutionProvider
+from ort_core.stages.settings import PrepareSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizedModel:
+    """A model with its types inferred and the basic passes done; ``report`` only where passes ran here and now."""
+
+    model: Model
+    report: PipelineReport | None
+    is_from_cache: bool = False
+
+
+def optimize_cached(model: Model, environment: Environment, settings: PrepareSettings) -> OptimizedModel:
+    """Return the optimised model out of the artefact cache, else optimise ``model`` in place and keep the result.
+
+    Passes and operators of plugins and users have no version that could be part of a key: with any of them the
+    cache is left alone. Raises as ``optimize``.
+    """
+    is_cacheable = (
+        settings.use_cache
+        and len(model.graph) >= MIN_NODES
+        and settings.level >= GraphOptimizationLevel.ORT_ENABLE_BASIC
+        and not (settings.extra_passes or environment.has_own_passes_or_operators)
+    )
+    cache = _open_cache(model, settings) if is_cacheable else None
+    found = cache.find() if cache is not None else None
+    if found is not None:
+        log.info("the optimised model comes from the cache")
+        return OptimizedModel(found, None, is_from_cache=True)
+    start = time.perf_counter()
+    report = optimize(model, environment, settings)
+    if cache is not None and cache.keep(model, time.perf_counter() - start):
+        log.info("the optimised model was put into the cache")
+    return OptimizedModel(model, report)
+
+
+def _open_cache(model: Model, settings: PrepareSettings) -> OptimizedModelCache | None:
+    try:
+        return OptimizedModelCache(model, settings.optimization_facts)
+    except OrtError as error:  # a constant is unreadable: optimising says so with the node that needs it
+        log.info("the cache of optimised models is not used: %s", error)
+        return None
+
+
+def optimize(model: Model, environment: Environment, settings: PrepareSettings) -> PipelineReport | None:
+    """Infer types and run the basic passes on an editable model; ``None`` when optimisation is off.
+
+    Raises:
+        InvalidGraph: types contradict each other.
+    """
+    inferred = infer_types(model, environment.schemas, environment.inference_rules)
+    check_types(inferred)
+    if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
+        return None
+    extra = (*environment.passes, *settings.extra_passes)
+    passes = pipeline_for(Level.BASIC, disabled=settings.disabled_passes, extra=extra)
+    return run_pipeline(passes, pass_context(model, environment, settings, inferred.values))
+
+
+def check_types(inferred: InferenceReport) -> None:
+    """Raise the first contradiction or refusal that inference noted."""
+    for note in inferred.of_kind(NoteKind.TYPE, NoteKind.REFUSAL):
+        raise note.error()
+
+
+def evaluation_context(
+    model: Model, environment: Environment, seed: int | None = None, num_threads: int = 0
+) -> EvaluationContext:
+    """Return what kernels need to know of a model. With ``num_threads`` 0 they may use every processor."""
+    operators = environment.operators
+    return EvaluationContext(
+        operators.kernels, operators.schemas, model.opset_imports, model.functions, seed, operators.meanings,
+        operators.device_kernels, num_threads or os.cpu_count() or 1,
+    )  # fmt: skip
+
+
+def pass_context(
+    model: Model,
+    environment: Environment,
+    settings: PrepareSettings,
+    values: Mapping[Value, SymbolicValue] | None = None,
+) -> PassContext:
+    """Return what passes need: schemas, folding by the reference kernels, and inference."""
+    context = evaluation_context(model, environment, settings.seed)
+    return PassContext(
+        model,
+        environment.schemas,
+        lambda node, inputs: evaluate_node(node, inputs, context),
+        lambda changed: infer_types(changed, environment.schemas, environment.inference_rules).values,
+        values=values,
+    )
+
+
+def fuse_partition(
+    part: Partition, graph: Graph, model: Model, environment: Environment, settings: PrepareSettings
+) -> None:
+    """Run the passes that a partition's provider asks for on the partition's own graph."""
+    if settings.level < GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
+        return
+    passes = passes_of(part.provider, environment, settings)
+    if passes:
+        inner = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)
+        run_pipeline(passes, pass_context(inner, environment, settings))
+
+
+def passes_of(provider: ExecutionProvider, environment: Environment, settings: PrepareSettings) -> tuple[Pass, ...]:
+    """Return the passes of a partition: its provider's fusions, then plugins' and users' of the extended levels."""
+    extra = [each for each in (*environment.passes, *settings.extra_passes) if each.level > Level.BASIC]
+    chosen = [each for each in (*provider.fusions, *extra) if each.name not in settings.disabled_passes]
+    return order_passes(chosen)

@@ -1,0 +1,87 @@
+"""What decides how a model is prepared, read out of a session's options and the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+
+from ort_core.environment import Environment
+from ort_core.errors import InvalidType
+from ort_core.options import GraphOptimizationLevel, SessionOptions
+from ort_core.passes.base import Pass
+from ort_core.providers.thread_options import ThreadOptions, parse_affinities
+from ort_core.settings import environment_value
+
+_NOT_OPTIMIZING = frozenset(  # of PrepareSettings
+    {"strict", "allow_last_resort", "threads", "seed", "use_cache", "placement", "samples"}
+)
+
+
+def thread_options(options: SessionOptions, num_threads: int) -> ThreadOptions:
+    """Return what a session's options say of the threads within operators.
+
+    Raises:
+        InvalidArgument: the affinities are no list of processors, or not one for each thread but the caller's.
+    """
+    return ThreadOptions(
+        num_threads,
+        bool(options.setting("session.intra_op.allow_spinning")),
+        int(options.setting("session.intra_op.spin_duration_us")),
+        not options.setting("session.force_spinning_stop"),
+        parse_affinities(str(options.setting("session.intra_op_thread_affinities"))),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareSettings:
+    """What decides how a model is prepared.
+
+    ``strict``: anything that does not run on the first provider asked for is an error. ``allow_last_resort``: what
+    nobody else took may go to the last resort (the CPU) although it was not asked for. ``use_cache``: the optimised
+    model may come from the artefact cache. ``placement``: the policy, which ``measured`` tries on ``samples``.
+    """
+
+    strict: bool = False
+    allow_last_resort: bool = True
+    level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
+    disabled_passes: frozenset[str] = frozenset()
+    extra_passes: tuple[Pass, ...] = ()
+    threads: ThreadOptions = field(default_factory=ThreadOptions)
+    seed: int | None = None
+    use_cache: bool = False
+    placement: str = "priority"
+    samples: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, options: SessionOptions, environment: Environment, disabled_passes: Iterable[str] = ()
+    ) -> PrepareSettings:
+        """Read the settings out of a session's options, and out of the environment where the options state none."""
+        named = str(options.setting("optimization.disable_specified_optimizers")).replace(",", ";")
+        disabled = {name.strip() for name in named.split(";") if name.strip()} | set(disabled_passes)
+        threads = environment.intra_op_num_threads or int(environment_value("ORT_INTRA_OP_NUM_THREADS"))
+        return cls(
+            options.strict_placement,
+            not options.setting("session.disable_cpu_ep_fallback"),
+            options.graph_optimization_level,
+            frozenset(disabled),
+            tuple(_checked_pass(each) for each in options.custom_passes),
+            thread_options(options, options.intra_op_num_threads or threads),
+            environment.seed,
+            bool(options.setting("session.optimized_model_cache") and environment_value("ORT_OPTIMIZED_MODEL_CACHE")),
+            str(options.setting("session.placement_policy")),
+            options.sample_inputs,
+        )
+
+    @property
+    def optimization_facts(self) -> tuple[tuple[str, str], ...]:
+        """What decides how a model is optimised, as facts of a cache key: every setting that is not known not to."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_OPTIMIZING}
+        return tuple((n, repr(sorted(v) if isinstance(v, frozenset) else v)) for n, v in given.items())
+
+
+def _checked_pass(each: object) -> Pass:
+    if not isinstance(each, Pass):
+        hint = " (an instance is needed: write it with parentheses)" if isinstance(each, type) else ""
+        raise InvalidType(f"SessionOptions.custom_passes holds {each!r}, which is no Pass{hint}")
+    return each

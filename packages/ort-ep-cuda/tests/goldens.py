@@ -1,0 +1,43 @@
+"""Writes what is sent to the device for a few graphs, as text; ``test_lowering`` compares. Run it to accept a change.
+
+python packages/ort-ep-cuda/tests/goldens.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from graph_cases import CASES
+
+from ort_core.plugin import Claim
+from ort_core.testing.claims import request_for, typed_model, view_of
+from ort_core.testing.models import model_of
+from ort_ep_cuda.capability import find_capability
+from ort_ep_cuda.lowering.lower_partition import lower_partition
+from ort_ep_cuda.lowering.program import Program
+
+FOLDER = Path(__file__).parent / "goldens"
+NAMES = (
+    "attention_as_products", "cast_through_half", "chain_of_elementwise", "convolution_with_bias_and_relu", "gather",
+    "layer_norm", "pad", "softmax_along_the_first_axis", "transpose_read_by_elementwise",
+)  # fmt: skip
+
+
+def program_of(name: str) -> Program:
+    """Return the program of a case."""
+    (case,) = (case for case in CASES if case.name == name)
+    view = view_of(typed_model(model_of(case.body, opsets=f'"" : {case.opset}')))
+    (claim,) = (found for found in find_capability(view, lambda op_type: None) if isinstance(found, Claim))
+    request = request_for(view, claim)
+    return lower_partition(request.graph, request.context, [array.shape for array in case.feeds.values()], {})
+
+
+def text_of(program: Program) -> str:
+    """Return a program and the sources of its kernels."""
+    return "\n".join([program.describe(), *(kernel.source for kernel in program.kernels())])
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for each in NAMES:
+        (FOLDER / f"{each}.txt").write_text(text_of(program_of(each)), encoding="utf-8")

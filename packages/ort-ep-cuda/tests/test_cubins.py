@@ -1,0 +1,98 @@
+"""Every kernel of every graph compiles to machine code of real GPUs, without spilling registers to memory.
+
+NVRTC compiles without a GPU; where it is not installed nvcc does, and where there is neither these tests are skipped
+with the reason. Compilers report per kernel how many registers a thread takes and what it spills.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from emulated_gpu import EmulatedGpu
+from emulated_provider import EmulatedCudaProvider, session_of
+from graph_cases import CASES
+
+from ort_ep_cuda import _sdk
+from ort_ep_cuda.kernel_cache import module_source
+from ort_ep_cuda.lowering.program import Kernel
+
+ARCHITECTURES = ("sm_80", "sm_90")
+REGISTERS = 80  # per thread: three blocks of 256 threads share the 65536 of a multiprocessor; 255 is the most
+
+STACK_NBYTES = 40  # per thread: CUDA's sin, cos and tan of float64 keep pieces of 2 / pi for large angles; others 0
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What the compiler reports of a kernel, per thread."""
+
+    name: str
+    registers: int
+    spilled_nbytes: int
+    stack_nbytes: int
+
+
+@pytest.fixture(scope="module")
+def kernels() -> list[Kernel]:
+    """All kernels of the cases."""
+    gpu = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
+    for case in CASES:
+        session_of(case.body, opset=case.opset).run(None, case.feeds)
+    return list(gpu.collected.values())
+
+
+def _nvrtc_is_missing() -> str:
+    try:
+        _sdk.nvrtc_version()
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"NVRTC is not installed ({str(error).splitlines()[0]}); nox -s cuda installs it"
+    return ""
+
+
+def _report_by_nvcc(source: str, architecture: str, folder: Path) -> str:
+    text = folder / "kernels.cu"
+    text.write_text(source, encoding="utf-8")
+    command = ["nvcc", "-std=c++17", f"-arch={architecture}", "-cubin", "-Xptxas", "-v", str(text)]
+    done = subprocess.run([*command, "-o", str(folder / "out")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def _resources(report: str) -> list[KernelResources]:
+    found = re.findall(
+        r"Compiling entry function '(\w+)'.*?(\d+) bytes stack frame, (\d+) bytes spill stores.*?Used (\d+) registers",
+        report,
+        re.DOTALL,
+    )
+    return [KernelResources(name, int(used), int(spilled), int(stack)) for name, stack, spilled, used in found]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_kernels_compile_and_do_not_spill_for(architecture: str, kernels: list[Kernel], tmp_path: Path) -> None:
+    missing, source = _nvrtc_is_missing(), module_source(kernels)
+    if missing and shutil.which("nvcc") is None:
+        pytest.skip(f"{missing}; nor is nvcc on PATH")
+    if missing:
+        report = _report_by_nvcc(source, architecture, tmp_path)
+    else:
+        compiled = _sdk.compile_cubin(source, architecture, "--ptxas-options=-v")
+        assert compiled.code[:4] == b"\x7fELF", "machine code is an ELF file; anything else is PTX"
+        report = compiled.log
+    found = _resources(report)
+    assert {each.name for each in found} == {kernel.name for kernel in kernels}
+    assert [each for each in found if each.spilled_nbytes] == []
+    assert [each for each in found if each.stack_nbytes > STACK_NBYTES] == []
+    assert [each for each in found if each.registers > REGISTERS] == []
+
+
+def test_a_source_that_is_wrong_is_answered_with_the_words_of_the_compiler() -> None:
+    missing = _nvrtc_is_missing()
+    if missing:
+        pytest.skip(missing)
+    with pytest.raises(RuntimeError, match="nowhere"):
+        _sdk.compile_cubin('extern "C" __global__ void f(int* p) { *p = nowhere; }', "sm_90")

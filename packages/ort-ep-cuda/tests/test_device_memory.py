@@ -1,0 +1,121 @@
+"""Memory of a device through a CuPy that is made up: what happens without enough of it, and which bytes move."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import types
+
+import numpy as np
+import pytest
+
+from ort_core.plugin import AllocationLimitExceeded, Available, InvalidArgument
+from ort_core.plugin.devices import Device
+from ort_ep_cuda import _sdk
+from ort_ep_cuda.cupy_gpu import CupyGpu
+from ort_ep_cuda.device_api import CudaDeviceApi
+from ort_ep_cuda.options import CudaOptions
+
+
+class OutOfMemoryError(Exception):
+    """As CuPy's."""
+
+
+class FakePool:
+    """A pool that holds blocks which nobody uses, and has room for ``limit`` bytes."""
+
+    def __init__(self, limit: int, kept: int) -> None:
+        self.limit, self.kept, self.asked = limit, kept, 0
+        self.freed = 0
+
+    def set_limit(self, size: int) -> None:
+        self.asked = size
+
+    def malloc(self, nbytes: int) -> object:
+        if nbytes + self.kept > self.limit:
+            raise OutOfMemoryError
+        words = (ctypes.c_uint8 * max(nbytes, 1))()
+        return types.SimpleNamespace(ptr=ctypes.addressof(words), words=words)
+
+    def free_all_blocks(self) -> None:
+        self.freed += 1
+        self.kept = 0
+
+    def used_bytes(self) -> int:
+        return 7
+
+
+class FakeDevice(contextlib.nullcontext):
+    """The device that is current inside of a ``with``."""
+
+    compute_capability = "90"
+    mem_info = (11, 1000)
+
+
+def _memcpy(target: int, source: int, nbytes: int, kind: int, stream: int = 0) -> None:
+    ctypes.memmove(target, source, nbytes)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A function that lets the package see a CuPy with a pool of a given size."""
+
+    def make(limit: int, kept: int = 0) -> FakePool:
+        pool = FakePool(limit, kept)
+        runtime = types.SimpleNamespace(
+            memcpy=_memcpy, memcpyAsync=_memcpy, getDeviceProperties=lambda index: {"name": b"made up"}
+        )
+        cuda = types.SimpleNamespace(
+            Device=lambda index: FakeDevice(), MemoryPool=lambda: pool, runtime=runtime,
+            memory=types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+            nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 0)),
+            Stream=lambda non_blocking: types.SimpleNamespace(ptr=5, synchronize=lambda: None),
+        )  # fmt: skip
+        monkeypatch.setattr(_sdk, "cupy", lambda: types.SimpleNamespace(cuda=cuda))
+        monkeypatch.setattr(_sdk, "find_device", lambda: Available("made up"))
+        return pool
+
+    return make
+
+
+def test_unused_memory_of_the_pool_is_given_back_before_an_allocation_fails(library) -> None:
+    pool = library(100, kept=80)
+    memory = CupyGpu(CudaOptions(gpu_mem_limit=100)).allocate(60)
+    assert (memory.nbytes, pool.freed, pool.asked) == (60, 1, 100)
+
+
+def test_an_allocation_that_fails_says_what_was_asked_held_and_limited(library) -> None:
+    pool = library(100, kept=80)
+    message = r"no 200 bytes left: this session holds 7, its limit \(gpu_mem_limit\) is 100, the device has 11 of 1000"
+    with pytest.raises(AllocationLimitExceeded, match=message):
+        CupyGpu(CudaOptions(gpu_mem_limit=100)).allocate(200)
+    assert pool.freed == 1
+
+
+def test_the_device_api_gives_memory_back_too_and_names_its_device(library) -> None:
+    pool = library(100, kept=80)
+    api = CudaDeviceApi(1)
+    assert (api.allocate(60).nbytes, pool.freed) == (60, 1)
+    with pytest.raises(AllocationLimitExceeded, match="cuda:1 has no 200 bytes left"):
+        api.allocate(200)
+
+
+@pytest.mark.parametrize("is_enqueued", [False, True])
+def test_bytes_go_to_the_device_within_it_and_back(library, is_enqueued) -> None:
+    library(1000)
+    api = CudaDeviceApi(0)
+    stream = api.create_stream() if is_enqueued else None
+    source, first, second = np.arange(4, dtype=np.float32), api.allocate(16), api.allocate(16)
+    api.copy_from_host(source, first, stream)
+    api.copy_within(first, second, stream)
+    back = np.zeros(4, np.float32)
+    api.copy_to_host(second, back, stream)
+    np.testing.assert_array_equal(back, source)
+
+
+def test_a_stream_of_another_device_is_refused(library) -> None:
+    library(1000)
+    api = CudaDeviceApi(0)
+    foreign = types.SimpleNamespace(device=Device("npu", 0))
+    with pytest.raises(InvalidArgument, match="a stream of npu:0 was given to cuda:0"):
+        api.copy_from_host(np.zeros(4, np.float32), api.allocate(16), foreign)

@@ -1,0 +1,66 @@
+"""What is sent to the device: programs and kernels are those of the goldens, and are the same for every size."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from goldens import FOLDER, NAMES, program_of, text_of
+from graph_cases import CASES
+
+from ort_core.plugin import Claim
+from ort_core.testing.claims import request_for, typed_model, view_of
+from ort_core.testing.models import model_of
+from ort_ep_cuda.capability import find_capability
+from ort_ep_cuda.lowering.lower_partition import lower_partition
+from ort_ep_cuda.lowering.operators import OPERATORS
+from ort_ep_cuda.lowering.program import Convolution, Launch, MatrixProduct
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_graph_is_lowered_to_its_golden(name: str) -> None:
+    golden = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    assert text_of(program_of(name)) == golden, "python packages/ort-ep-cuda/tests/goldens.py accepts the change"
+
+
+def test_every_golden_is_compared() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(NAMES)
+
+
+def _kinds(name: str) -> list[type]:
+    return [type(step) for step in program_of(name).steps]
+
+
+def test_a_chain_of_elementwise_operators_is_one_kernel() -> None:
+    assert _kinds("chain_of_elementwise") == [Launch]
+
+
+def test_a_transpose_that_an_elementwise_operator_reads_costs_no_copy() -> None:
+    assert _kinds("transpose_read_by_elementwise") == [Launch]
+
+
+def test_attention_is_two_products_and_a_softmax_that_scales() -> None:
+    assert _kinds("attention_as_products") == [MatrixProduct, Launch, MatrixProduct]
+
+
+def test_bias_and_activation_of_a_convolution_are_one_kernel_behind_it() -> None:
+    assert _kinds("convolution_with_bias_and_relu") == [Convolution, Launch]
+
+
+def test_other_sizes_of_the_same_rank_have_the_same_kernels() -> None:
+    (case,) = (case for case in CASES if case.name == "layer_norm")
+    view = view_of(typed_model(model_of(case.body, opsets=f'"" : {case.opset}')))
+    (claim,) = (found for found in find_capability(view, lambda op_type: None) if isinstance(found, Claim))
+    request = request_for(view, claim)
+    programs = [lower_partition(request.graph, request.context, [(n, 200), (200,), (200,)], {}) for n in (2, 5, 4096)]
+    first, *others = ([kernel.name for kernel in program.kernels()] for program in programs)
+    assert others == [first, first]
+
+
+def test_the_documentation_names_every_operator_that_is_lowered() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "providers" / "cuda.md"
+    if not page.is_file():
+        pytest.skip("the page is not part of the package")
+    table = page.read_text(encoding="utf-8").partition("| computed by |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", table)) == {name for _, name in OPERATORS}
