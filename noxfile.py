@@ -17,7 +17,7 @@ CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
 CUDA = "packages/ort-ep-cuda"
 # Execution providers that pip can install anywhere
-PROVIDERS = ("packages/ort-ep-openvino", "packages/ort-ep-tensorrt")
+PROVIDERS = ("packages/ort-ep-openvino", "packages/ort-ep-coreml", "packages/ort-ep-tensorrt")
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 

@@ -1,0 +1,270 @@
+"""The only module that imports coremltools: building, saving, reloading and opening packages; single values.
+
+coremltools keeps the program that is being built in global stacks: everything here runs under one lock. Types of
+coremltools are ``Any``: it ships none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from ort_core.plugin import Available, Unavailable
+from ort_ep_coreml.mil import MilOperation, MilPort, MilProgram, Operand, Ref, Size
+
+_LOCK = threading.RLock()
+_UNITS = MappingProxyType({
+    "ALL": "ALL", "CPUOnly": "CPU_ONLY", "CPUAndGPU": "CPU_AND_GPU", "CPUAndNeuralEngine": "CPU_AND_NE",
+})  # fmt: skip
+_NUMPY = MappingProxyType({"fp32": np.float32, "fp16": np.float16, "int32": np.int32})
+MAX_MESSAGE = 400  # characters
+
+
+class SdkError(Exception):
+    """coremltools refused or failed; the text is its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSettings:
+    """How a package is built.
+
+    Attributes:
+        target: the oldest system, as coremltools names it (``iOS17``).
+        precision: ``FLOAT32`` or ``FLOAT16``.
+        maximum_size: the largest value of an open size.
+    """
+
+    target: str
+    precision: str
+    maximum_size: int
+
+
+def find_toolkit() -> Available | Unavailable:
+    """Return coremltools' version, or why it cannot be used. Never raises."""
+    if importlib.util.find_spec("coremltools") is None:
+        return Unavailable("the coremltools package is not installed", "pip install coremltools")
+    try:
+        with _quiet() as toolkit:
+            return Available(f"coremltools {toolkit.__version__}")
+    except (ImportError, OSError, AttributeError) as error:
+        return Unavailable(f"coremltools cannot be loaded: {error}", "reinstall coremltools")
+
+
+def find_runtime() -> Available | Unavailable:
+    """Return whether Core ML itself is here. Never raises."""
+    if sys.platform != "darwin":
+        return Unavailable(
+            f"Core ML runs on macOS only; this is {sys.platform}",
+            "`ort export-coreml MODEL -o OUT.mlpackage` writes a package for it here",
+        )
+    return find_toolkit()
+
+
+def version() -> str:
+    """Return coremltools' version."""
+    with _quiet() as toolkit:
+        return str(toolkit.__version__)
+
+
+@contextmanager
+def _quiet() -> Iterator[Any]:
+    """Give coremltools under the lock, without its log lines, progress bars and warnings."""
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about versions of frameworks that nobody asked it to convert from
+        os.environ.setdefault("TQDM_DISABLE", "1")  # read when its bars are made
+        logger = logging.getLogger("coremltools")
+        was_disabled, logger.disabled = logger.disabled, True  # on Linux it logs eight failures while it loads
+        try:
+            import coremltools
+
+            yield coremltools
+        finally:
+            logger.disabled = was_disabled
+
+
+@contextmanager
+def _as_sdk_error(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (
+        ValueError,
+        TypeError,
+        RuntimeError,
+        AttributeError,
+        KeyError,
+        NotImplementedError,
+        AssertionError,
+    ) as error:
+        text = " ".join(str(error).split())[:MAX_MESSAGE] or type(error).__name__
+        raise SdkError(f"{what}: {text}") from error
+
+
+def save_package(program: MilProgram, settings: BuildSettings, path: Path) -> None:
+    """Build a program with coremltools and write it as an ``.mlpackage``, which is a folder.
+
+    Raises:
+        SdkError: coremltools does not take it; the operation is named.
+    """
+    with _quiet() as toolkit:
+        sizes = _open_sizes(toolkit, program, settings)
+        built = _built(toolkit, program, sizes, settings.target)
+        inputs = [
+            toolkit.TensorType(name=port.feature, shape=_shape(port, sizes), dtype=_NUMPY[port.mil_type])
+            for port in program.inputs
+        ]
+        with _as_sdk_error("converting the program"):
+            model = toolkit.convert(
+                built,
+                convert_to="mlprogram",
+                inputs=inputs,
+                minimum_deployment_target=getattr(toolkit.target, settings.target),
+                compute_precision=getattr(toolkit.precision, settings.precision),
+                skip_model_load=True,
+            )
+            model.save(str(path))
+
+
+def _open_sizes(toolkit: Any, program: MilProgram, settings: BuildSettings) -> Mapping[Size, Any]:
+    names = {size for port in program.inputs for size in port.mil_shape if isinstance(size, str)}
+    return {name: toolkit.RangeDim(1, settings.maximum_size, default=1) for name in sorted(names)}
+
+
+def _shape(port: MilPort, sizes: Mapping[Size, Any]) -> tuple[Any, ...]:
+    return tuple(sizes.get(size, size) for size in port.mil_shape)
+
+
+def _built(toolkit: Any, program: MilProgram, sizes: Mapping[Size, Any], target: str) -> Any:
+    from coremltools.converters.mil import Builder
+    from coremltools.converters.mil.mil import Function, Program, types
+
+    kinds = {"fp32": types.fp32, "fp16": types.fp16, "int32": types.int32}
+    symbols = {name: size.symbol for name, size in sizes.items()}
+    placeholders = {
+        port.feature: Builder.placeholder(shape=_shape(port, symbols), dtype=kinds[port.mil_type])
+        for port in program.inputs
+    }
+    found = Program()
+    with Function(placeholders, opset_version=getattr(toolkit.target, target)) as function:
+        values = dict(function.inputs)
+        for operation in program.operations:
+            values.update(_appended(Builder, operation, values))
+        function.set_outputs([values[port.feature] for port in program.outputs])
+        found.add_function("main", function)
+    return found
+
+
+def _appended(builder: Any, operation: MilOperation, values: Mapping[str, Any]) -> dict[str, Any]:
+    with _as_sdk_error(f"operation {operation.outputs[0]!r} ({operation.kind})"):
+        inputs = {name: _argument(operand, values) for name, operand in operation.inputs.items()}
+        result = getattr(builder, operation.kind)(**inputs, name=operation.outputs[0])
+    results = list(result) if isinstance(result, (list, tuple)) else [result]
+    return dict(zip(operation.outputs, results, strict=True))
+
+
+def _argument(operand: Operand, values: Mapping[str, Any]) -> Any:
+    if isinstance(operand, Ref):
+        return values[operand.name]
+    if isinstance(operand, tuple):
+        return [_argument(each, values) for each in operand]
+    if isinstance(operand, np.ndarray) and operand.ndim == 0:
+        operand = operand[()]  # coremltools takes numbers, not arrays without axes
+    if isinstance(operand, np.bool_):
+        return bool(operand)  # its value inference hands flags on to functions that take Python's own
+    return operand
+
+
+def reload_package(path: Path) -> tuple[MilOperation, ...]:
+    """Return the operations of a package that lies on disk, read back by coremltools, with constants and weights.
+
+    Raises:
+        SdkError: coremltools does not read it.
+    """
+    with _quiet() as toolkit, _as_sdk_error(f"reading {path.name}"):
+        from coremltools.converters.mil.frontend.milproto.load import load
+
+        model = toolkit.models.MLModel(str(path), skip_model_load=True)
+        spec = model.get_spec()
+        program = load(spec, spec.specificationVersion, model.weights_dir)
+        operations = program.functions["main"].operations
+        return tuple(_read(each) for each in operations if each.op_type != "const")
+
+
+def _read(operation: Any) -> MilOperation:
+    inputs = {name: _operand(var) for name, var in operation.inputs.items() if var is not None}
+    return MilOperation(operation.op_type, inputs, tuple(var.name for var in operation.outputs))
+
+
+def _operand(var: Any) -> Any:
+    if isinstance(var, (list, tuple)):
+        return tuple(_operand(each) for each in var)
+    is_constant = var.op is not None and var.op.op_type == "const"
+    return var.val if is_constant else Ref(var.name)
+
+
+def features_of(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a package's inputs and outputs."""
+    with _quiet() as toolkit, _as_sdk_error(f"reading {path.name}"):
+        description = toolkit.models.MLModel(str(path), skip_model_load=True).get_spec().description
+        return tuple(each.name for each in description.input), tuple(each.name for each in description.output)
+
+
+def values_of(kind: str, inputs: Mapping[str, Any], target: str) -> tuple[Any, ...]:
+    """Return the results of one operation over known values, by coremltools' own value inference.
+
+    Raises:
+        SdkError: it has none for this operation, or refuses the values.
+    """
+    with _quiet() as toolkit, _as_sdk_error(f"value of {kind}"):
+        from coremltools.converters.mil import Builder
+        from coremltools.converters.mil.mil import Function
+
+        with Function({}, opset_version=getattr(toolkit.target, target)):
+            result = getattr(Builder, kind)(**{name: _argument(each, {}) for name, each in inputs.items()})
+        results = tuple(result) if isinstance(result, (list, tuple)) else (result,)
+        values = tuple(each.val for each in results)
+    if any(value is None for value in values):
+        raise SdkError(f"coremltools has no value inference for {kind}")
+    return values
+
+
+class Model:
+    """A package opened by Core ML. On macOS only.
+
+    Args:
+        path: the package.
+        units: ``MLComputeUnits`` as onnxruntime writes them.
+        strategy: ``Default`` or ``FastPrediction``.
+        low_precision: whether a GPU may accumulate in half precision.
+    """
+
+    def __init__(self, path: Path, units: str, strategy: str, low_precision: bool) -> None:
+        with _quiet() as toolkit, _as_sdk_error(f"opening {path.name}"):
+            hints: dict[str, Any] = {}
+            if strategy != "Default":
+                hints["specializationStrategy"] = getattr(toolkit.SpecializationStrategy, strategy)
+            if low_precision:
+                hints["allowLowPrecisionAccumulationOnGPU"] = True
+            self._model = toolkit.models.MLModel(
+                str(path), compute_units=getattr(toolkit.ComputeUnit, _UNITS[units]), optimization_hints=hints or None
+            )
+
+    def predict(self, features: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Run once.
+
+        Raises:
+            SdkError: Core ML failed.
+        """
+        with _as_sdk_error("Core ML failed in a run"):
+            return self._model.predict(dict(features))

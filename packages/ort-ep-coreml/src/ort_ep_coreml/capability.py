@@ -1,0 +1,72 @@
+"""Capability: which nodes Core ML gets. Rules alone decide, so that the answer is the same on every system."""
+
+from __future__ import annotations
+
+from ort_core.plugin import Capability, Claim, CompileRequest, GraphView, Rejection, convex_groups
+from ort_core.plugin.ir import Model, Node, SymbolicDim, Value
+from ort_ep_coreml.lowering.asked import Asked, is_static
+from ort_ep_coreml.lowering.lowered import lower
+from ort_ep_coreml.lowering.table import refusal
+from ort_ep_coreml.mil import MilProgram
+from ort_ep_coreml.options import CoreMlOptions
+
+_NOTHING_TO_COMPUTE = frozenset({"Identity", "Dropout"})
+
+
+def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
+    """Claim convex groups of nodes whose rules hold; refuse every other node with its reason."""
+    if not options.EnableOnSubgraphs and view.graph is not view.model.graph:
+        reason = "option EnableOnSubgraphs is off, and this is the body of a control flow operator"
+        return [Rejection(reason, node) for node in view.nodes]
+    reasons = _refused(view, options)
+    offered = set(view.nodes)
+    groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
+    claims = [group for group in groups if any(node.op_type not in _NOTHING_TO_COMPUTE for node in group)]
+    for group in groups:
+        if group not in claims:
+            reasons.update(dict.fromkeys(group, "there is nothing to compute: values that are handed on"))
+    return [*(Claim(group) for group in claims), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+
+def _refused(view: GraphView, options: CoreMlOptions) -> dict[Node, str]:
+    """Return the nodes that are not claimed, with their reasons, in order: what they make comes from outside."""
+    offered = set(view.nodes)
+    outside = _given(view)
+    outside.update(value for node in view.graph if node not in offered for value in node.present_outputs())
+    reasons: dict[Node, str] = {}
+    for node in view.nodes:
+        asked = Asked(view, outside)
+        reason = _dynamic(node) if options.RequireStaticInputShapes else None
+        reason = reason or refusal(asked, node) or _unwritable_border(asked, node)
+        if reason is not None:
+            reasons[node] = reason
+            outside.update(node.present_outputs())
+    return reasons
+
+
+def _given(view: GraphView) -> set[Value]:
+    """Return what comes into the graph: its inputs, and values of graphs around it."""
+    return {value for node in view.graph for value in node.present_inputs() if value.producer is None}
+
+
+def _dynamic(node: Node) -> str | None:
+    open_values = [v.name for v in (*node.present_inputs(), *node.present_outputs()) if not is_static(v)]
+    return f"option RequireStaticInputShapes: the sizes of {open_values[0]!r} are not fixed" if open_values else None
+
+
+def _unwritable_border(asked: Asked, node: Node) -> str | None:
+    """Refuse inputs from outside with a size that has no name: two of them may be one, and nothing says so."""
+    for value in node.present_inputs():
+        if value not in asked.outside or asked.constant(value) is not None:
+            continue
+        if any(not isinstance(size, (int, SymbolicDim)) for size in value.shape or ()):
+            return f"a size of {value.name!r} is not known at all"
+    return None
+
+
+def program_of(request: CompileRequest) -> MilProgram:
+    """Return the program of a partition that is to be compiled."""
+    context, graph = request.context, request.graph
+    model = Model(graph, dict(context.opset_imports), dict(context.functions))
+    view = GraphView(model, graph, tuple(graph), context)
+    return lower(Asked(view, frozenset(graph.inputs)), tuple(graph), graph.inputs, graph.outputs)

@@ -1,0 +1,58 @@
+"""Evaluator: the operations of a package that was read back from disk, computed one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ort_ep_coreml import _sdk
+from ort_ep_coreml.evaluation.windows import WINDOW_VALUES
+from ort_ep_coreml.mil import MilOperation, Operand, Ref
+
+_WITHOUT_NAME = frozenset({"name"})
+
+
+class Evaluator:
+    """Runs a program on numpy arrays. Slow, and exact in the sense of coremltools' own value inference.
+
+    Args:
+        operations: of the program, in order.
+        outputs: names of its outputs.
+        target: the operator set, as coremltools names it (``iOS17``).
+    """
+
+    def __init__(self, operations: Sequence[MilOperation], outputs: Sequence[str], target: str) -> None:
+        self._operations, self._outputs, self._target = tuple(operations), tuple(outputs), target
+
+    @classmethod
+    def of_package(cls, path: Path, target: str) -> Evaluator:
+        """Read a package. Raises ``SdkError`` where coremltools does not."""
+        _, outputs = _sdk.features_of(path)
+        return cls(_sdk.reload_package(path), outputs, target)
+
+    def predict(self, features: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the outputs by name.
+
+        Raises:
+            SdkError: an operation has no value here, or refuses the values.
+        """
+        values: dict[str, Any] = dict(features)
+        for operation in self._operations:
+            inputs = {n: _value(v, values) for n, v in operation.inputs.items() if n not in _WITHOUT_NAME}
+            values.update(zip(operation.outputs, self._results(operation.kind, inputs), strict=True))
+        return {name: values[name] for name in self._outputs}
+
+    def _results(self, kind: str, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+        own = WINDOW_VALUES.get(kind)
+        return (own(inputs),) if own is not None else _sdk.values_of(kind, inputs, self._target)
+
+
+def _value(operand: Operand, values: Mapping[str, Any]) -> Any:
+    if isinstance(operand, Ref):
+        return values[operand.name]
+    if isinstance(operand, tuple):
+        return tuple(_value(each, values) for each in operand)
+    return operand

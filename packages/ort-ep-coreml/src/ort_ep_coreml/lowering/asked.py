@@ -1,0 +1,75 @@
+"""Asked: what is known around a node while it is decided who gets it: constants, bounds, what comes from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ops import ValueRanges
+from ort_ep_coreml.mil import INT32_LIMITS, Size
+
+Interval = tuple[int, int]
+SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a rule may ask.
+
+    Attributes:
+        view: the graph.
+        outside: values that no claim computes: inputs of the graph, and results of nodes that run elsewhere. Those of
+            wide integers are looked at before each run, so they are known to fit int32.
+    """
+
+    view: GraphView
+    outside: Set[Value]
+
+    def opset(self, node: Node) -> int:
+        """Return the version of the node's operator set."""
+        return self.view.opset(node)
+
+    def constant(self, value: Value | None) -> np.ndarray | None:
+        """Return the array of an initializer that nobody overrides; results of Constant nodes come from outside."""
+        found = self.view.constant(value)
+        return None if found is None else found.array()
+
+    def interval(self, value: Value) -> Interval | None:
+        """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
+        constant = self.view.constant(value)
+        if constant is not None and constant.nbytes <= SMALL_NBYTES:
+            array = constant.array()
+            return (int(array.min()), int(array.max())) if array.size else (0, 0)
+        return ValueRanges(given=self._given).value_range(value)
+
+    def _given(self, value: Value) -> Interval | None:
+        if value.producer is not None and value.producer.op_type == "Shape":
+            return 0, INT32_LIMITS[1]  # sizes of tensors that Core ML holds
+        if value not in self.outside or dtype_of(value) is not DataType.INT64:
+            return None
+        proven = self.view.value_range(value)
+        return INT32_LIMITS if proven is None else (max(proven[0], INT32_LIMITS[0]), min(proven[1], INT32_LIMITS[1]))
+
+
+def dtype_of(value: Value | None) -> DataType | None:
+    """Return the element type of a tensor, or ``None``."""
+    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+
+def sizes_of(value: Value) -> tuple[Size, ...]:
+    """Return the sizes of a value whose rank is known: numbers, and texts for those that are open."""
+    return tuple(size if isinstance(size, int) else str(size) for size in value.shape or ())
+
+
+def rank_of(value: Value | None) -> int:
+    """Return the rank of a value that rules have seen to have one."""
+    return len(value.shape) if value is not None and value.shape is not None else 0
+
+
+def is_static(value: Value | None) -> bool:
+    """Return whether every size is a number."""
+    return value is not None and value.shape is not None and all(isinstance(size, int) for size in value.shape)

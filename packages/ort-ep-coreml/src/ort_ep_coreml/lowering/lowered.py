@@ -1,0 +1,88 @@
+"""Lowered: the program of a claim, from its nodes and border."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ort_core.plugin.ir import DataType, Node, Value
+from ort_ep_coreml.lowering.asked import Asked, dtype_of, sizes_of
+from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.table import RULES
+from ort_ep_coreml.mil import INT32_LIMITS, MilOperation, MilPort, MilProgram, Operand, Ref
+
+
+def lower(asked: Asked, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> MilProgram:
+    """Return the program that computes some nodes.
+
+    Args:
+        asked: the graph; values from outside of the claim are those of ``inputs``.
+        nodes: in topological order; rules hold for each.
+        inputs: what the claim reads, constants left out; those that nothing reads get no port.
+        outputs: what it gives.
+    """
+    to = EmissionState(asked, ())
+    features = {value: to.fresh(value.name) for value in inputs}
+    results = [to.fresh(value.name) for value in outputs]
+    ports = {value: _port(index, name, value) for index, (value, name) in enumerate(features.items())}
+    for value, port in ports.items():
+        to.bind(value, _entered(to, port))
+    for node in nodes:
+        to.begin(node)
+        found = RULES[node.op_type].lower(to, node)
+        for result, operand in zip(node.outputs, found if isinstance(found, list) else [found], strict=False):
+            if result is not None:
+                to.bind(result, operand)
+    for value, name in zip(outputs, results, strict=True):
+        to.operations.append(_given(to, value, name))
+    operations = _needed(to.operations, results)
+    read = {operand.name for each in operations for operand in _refs(each)}
+    kept = tuple(_limited(ports[value], to, value) for value in inputs if ports[value].feature in read)
+    given = tuple(_port(index, name, value) for index, (value, name) in enumerate(zip(outputs, results, strict=True)))
+    return MilProgram(kept, operations, given)
+
+
+def _port(index: int, name: str, value: Value) -> MilPort:
+    dtype = dtype_of(value)
+    assert dtype is not None, "rules refuse values without an element type"
+    return MilPort(index, name, dtype, sizes_of(value), INT32_LIMITS if dtype is DataType.INT64 else None)
+
+
+def _limited(port: MilPort, to: EmissionState, value: Value) -> MilPort:
+    limits = to.limits.get(value, port.limits)
+    return MilPort(port.index, port.feature, port.dtype, port.shape, limits)
+
+
+def _entered(to: EmissionState, port: MilPort) -> Operand:
+    """Return an input as the claim reads it: scalars and booleans are stored otherwise at the border."""
+    found: Ref = Ref(port.feature)
+    if not port.shape:
+        found = to.emit("squeeze", x=found, axes=np.array([0], np.int32))
+    return to.emit("cast", x=found, dtype="bool") if port.dtype is DataType.BOOL else found
+
+
+def _given(to: EmissionState, value: Value, name: str) -> MilOperation:
+    if dtype_of(value) is DataType.BOOL:
+        return MilOperation("cast", {"x": _left(to, value), "dtype": "int32"}, (name,))
+    return MilOperation("identity", {"x": _left(to, value)}, (name,))
+
+
+def _left(to: EmissionState, value: Value) -> Operand:
+    found = to.operand(value)
+    return to.emit("expand_dims", x=found, axes=np.array([0], np.int32)) if value.shape == () else found
+
+
+def _needed(operations: Sequence[MilOperation], results: Sequence[str]) -> tuple[MilOperation, ...]:
+    """Return the operations that results depend on."""
+    wanted, kept = set(results), []
+    for operation in reversed(operations):
+        if wanted.intersection(operation.outputs):
+            kept.append(operation)
+            wanted.update(ref.name for ref in _refs(operation))
+    return tuple(reversed(kept))
+
+
+def _refs(operation: MilOperation) -> list[Ref]:
+    flat = [each for value in operation.inputs.values() for each in (value if isinstance(value, tuple) else (value,))]
+    return [each for each in flat if isinstance(each, Ref)]

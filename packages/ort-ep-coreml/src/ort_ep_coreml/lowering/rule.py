@@ -1,0 +1,92 @@
+"""Rule: how a node of one operator is lowered, and what must hold for the program to mean what ONNX says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_ep_coreml.lowering.asked import Asked
+from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.mil import INT32_LIMITS, MAX_RANK, Operand
+
+Lower = Callable[[EmissionState, Node], "Operand | list[Operand]"]
+"""Appends the operations of a node, and returns what its outputs are."""
+Condition = Callable[[Asked, Node], "str | None"]
+"""Returns why a node cannot be lowered, or ``None``."""
+
+FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
+INTS = frozenset({DataType.INT32, DataType.INT64})
+BOOL = frozenset({DataType.BOOL})
+NUMBERS = FLOATS | INTS
+MOVED = NUMBERS | BOOL
+
+_EMPTY: Mapping[int, frozenset[DataType]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One operator.
+
+    Attributes:
+        lower: appends its operations.
+        types: element types of inputs and outputs, unless said otherwise for one.
+        ports: element types of single inputs, by position.
+        results: element types of single outputs, by position.
+        conditions: what must hold besides; the first that refuses gives the reason.
+        required: inputs that must be present.
+        outputs: how many outputs are lowered; a node that gives more is refused.
+        oldest: the oldest opset in which the operator means this.
+    """
+
+    lower: Lower
+    types: frozenset[DataType] = FLOATS
+    ports: Mapping[int, frozenset[DataType]] = field(default_factory=lambda: _EMPTY)
+    results: Mapping[int, frozenset[DataType]] = field(default_factory=lambda: _EMPTY)
+    conditions: tuple[Condition, ...] = ()
+    required: int = 1
+    outputs: int = 1
+    oldest: int = 1
+
+    def refusal(self, asked: Asked, node: Node) -> str | None:
+        """Return why a node is not lowered, or ``None``."""
+        if asked.opset(node) < self.oldest:
+            return f"{node.op_type} before opset {self.oldest} means something else"
+        if any(node.input(index) is None for index in range(self.required)):
+            return f"{node.op_type} lacks one of its first {self.required} inputs"
+        if any(value is not None for value in node.outputs[self.outputs :]):
+            return f"only the first {self.outputs} of the outputs of {node.op_type} are lowered"
+        for values, ports in ((node.inputs, self.ports), (node.outputs, self.results)):
+            for index, value in enumerate(values):
+                reason = None if value is None else value_refusal(asked, value, ports.get(index, self.types))
+                if reason is not None:
+                    return reason
+        if all(asked.constant(value) is not None for value in node.present_inputs()):
+            return "there is nothing to compute at run time: every input is constant"
+        return next((reason for condition in self.conditions if (reason := condition(asked, node)) is not None), None)
+
+
+def value_refusal(asked: Asked, value: Value, allowed: frozenset[DataType]) -> str | None:
+    """Return why a value cannot be one of a Core ML program at that place, or ``None``."""
+    kind = value.type
+    if not isinstance(kind, TensorType):
+        return f"{value.name!r} is {kind or 'of unknown type'}; Core ML computes dense tensors"
+    if kind.dtype not in allowed:
+        return f"{value.name!r} is {kind}: not an element type that Core ML computes this operator in"
+    if kind.shape is None:
+        return f"the rank of {value.name!r} is unknown; Core ML needs it"
+    if len(kind.shape) > MAX_RANK:
+        return f"{value.name!r} has rank {len(kind.shape)}; Core ML has tensors of at most {MAX_RANK} dimensions"
+    if 0 in kind.shape:
+        return f"{value.name!r} holds no element; Core ML has no empty tensors"
+    return _width_refusal(asked, value) if kind.dtype is DataType.INT64 else None
+
+
+def _width_refusal(asked: Asked, value: Value) -> str | None:
+    if value in asked.outside or asked.constant(value) is not None:
+        return None  # looked at before each run; bounds in constants are saturated, other uses ask for more
+    found = asked.interval(value)
+    if found is not None and INT32_LIMITS[0] <= found[0] and found[1] <= INT32_LIMITS[1]:
+        return None
+    return f"{value.name!r} is int64, which Core ML computes as int32, and nothing proves that its values fit"

@@ -1,0 +1,156 @@
+"""CoreMlPartition: a claim as a Core ML model: what goes in and comes out, and when a run is computed elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from ort_core.plugin import (
+    CompiledPartition,
+    CompileRequest,
+    EPFail,
+    KernelPartition,
+    OutputPlan,
+    PartitionPlan,
+    Rejection,
+    RunState,
+)
+from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+from ort_ep_coreml import _sdk
+from ort_ep_coreml.mil import MilPort, MilProgram
+
+log = logging.getLogger(__name__)
+_BORDER = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32}
+
+
+class Predictor(Protocol):
+    """What runs a program: Core ML, or the evaluation of its operations."""
+
+    def predict(self, features: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Return the outputs by name for inputs by name."""
+
+
+class CoreMlPartition(CompiledPartition):
+    """A partition over a predictor.
+
+    Args:
+        request: the partition.
+        program: its program.
+        predictor: runs it.
+        maximum_size: the largest value of an open size.
+        stored: returns the package as bytes, or why there are none.
+        folder: what is removed with the partition; ``None``: the package stays.
+    """
+
+    runs_at_once = 1  # coremltools says nothing of a model that is run by two threads
+    plans_by_shape = False
+
+    def __init__(
+        self,
+        request: CompileRequest,
+        program: MilProgram,
+        predictor: Predictor,
+        maximum_size: int,
+        stored: Callable[[], bytes | Rejection],
+        folder: Path | None,
+    ) -> None:
+        self._program, self._predictor, self._maximum = program, predictor, maximum_size
+        self._stored = stored
+        self._release = None if folder is None else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._elsewhere = ElsewhereState(request)
+        self._plan = PartitionPlan(tuple(OutputPlan(port.dtype, None) for port in program.outputs))
+
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
+        """Return one plan for all runs: shapes of outputs are known when they are computed."""
+        return self._plan
+
+    def run(
+        self,
+        plan: PartitionPlan,
+        inputs: Sequence[RuntimeValue],
+        outputs: list[RuntimeValue],
+        workspace: Mapping[str, object],
+        run_state: RunState,
+    ) -> None:
+        """Run once; by numpy kernels where an input goes beyond what the program was written for.
+
+        Raises:
+            EPFail: the run failed, or an output lacks.
+        """
+        reason = next((why for port in self._program.inputs if (why := self._beyond(port, inputs[port.index]))), None)
+        if reason is not None:
+            self._elsewhere.run(reason, inputs, outputs, run_state)
+            return
+        features = {port.feature: entering(port, inputs[port.index]) for port in self._program.inputs}
+        try:
+            found = self._predictor.predict(features)
+        except _sdk.SdkError as error:
+            raise EPFail(str(error)) from error
+        for port in self._program.outputs:
+            if port.feature not in found:
+                raise EPFail(f"the model gave {sorted(found)}, expected an output {port.feature!r} among them")
+            outputs[port.index] = _placed(leaving(port, found[port.feature]), outputs[port.index], run_state)
+
+    def _beyond(self, port: MilPort, array: np.ndarray) -> str | None:
+        """Return why an input cannot be given to the program, or ``None``."""
+        if any(
+            size > self._maximum or size == 0 for size, known in zip(array.shape, port.shape) if isinstance(known, str)
+        ):
+            return f"input {port.feature!r} has the shape {list(array.shape)}, and sizes go from 1 to {self._maximum}"
+        if port.limits is None or array.size == 0:
+            return None
+        if port.limits[0] <= array.min() and array.max() <= port.limits[1]:
+            return None
+        return f"input {port.feature!r} holds values outside of {list(port.limits)}"
+
+    def serialize(self) -> bytes | Rejection:
+        """Return the package as bytes, its weights included."""
+        return self._stored()
+
+    def close(self) -> None:
+        """Give back the package's folder."""
+        if self._release is not None:
+            self._release()
+
+
+def entering(port: MilPort, array: np.ndarray) -> np.ndarray:
+    """Return an input as the Core ML model takes it."""
+    return np.ascontiguousarray(array, _BORDER[port.mil_type]).reshape(array.shape or (1,))
+
+
+def leaving(port: MilPort, array: np.ndarray) -> np.ndarray:
+    """Return what the Core ML model gave as the output that ONNX means."""
+    found = np.asarray(array)
+    return found.reshape(()).astype(port.dtype.numpy) if port.shape == () else found.astype(port.dtype.numpy)
+
+
+def _placed(found: np.ndarray, buffer: RuntimeValue, run_state: RunState) -> np.ndarray:
+    target = buffer if isinstance(buffer, np.ndarray) else run_state.allocate(found.shape, found.dtype)
+    np.copyto(target, found, casting="no")
+    return target
+
+
+class ElsewhereState:
+    """Numpy kernels of a partition, bound when the first run needs them. Safe from threads."""
+
+    def __init__(self, request: CompileRequest) -> None:
+        self._request = request
+        self._lock = threading.Lock()
+        self._kernels: KernelPartition | None = None
+
+    def run(
+        self, reason: str, inputs: Sequence[RuntimeValue], outputs: list[RuntimeValue], run_state: RunState
+    ) -> None:
+        """Run once, and say in the log why not as a Core ML model."""
+        with self._lock:
+            if self._kernels is None:
+                log.warning("partition %r runs by numpy kernels: %s", self._request.name, reason)
+                self._kernels = KernelPartition(BoundGraph(self._request.graph, self._request.context))
+        self._kernels.run(self._kernels.plan([], {}), inputs, outputs, {}, run_state)

@@ -1,0 +1,83 @@
+"""Capability: what is claimed, and the reason for every node that is not. Needs no coremltools."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ort_core.plugin import Claim, Rejection
+from ort_ep_coreml.capability import find_capability
+from ort_ep_coreml.options import CoreMlOptions
+
+
+def answers(view, text: str, **options: object) -> tuple[list[list[str]], dict[str, str]]:
+    """Return the operators of each claim, and the reasons by operator."""
+    found = find_capability(view(text), CoreMlOptions(**options))
+    claims = [[node.op_type for node in answer.nodes] for answer in found if isinstance(answer, Claim)]
+    return claims, {answer.node.op_type: answer.reason for answer in found if isinstance(answer, Rejection)}
+
+
+def test_a_chain_is_one_claim(view):
+    claims, reasons = answers(view, "g (float[n,4] x) => (float[n,4] y) { a = Relu(x)  b = Tanh(a)  y = Add(a, b) }")
+    assert claims == [["Relu", "Tanh", "Add"]]
+    assert not reasons
+
+
+@pytest.mark.parametrize(
+    ("operator", "text", "why"),
+    [
+        ("Exp", "g (double[4] x) => (double[4] y) { y = Exp(x) }", "not an element type"),
+        ("Relu", "g (float[1,1,1,1,1,4] x) => (float[1,1,1,1,1,4] y) { y = Relu(x) }", "at most 5 dimensions"),
+        ("Relu", "g (float[0,4] x) => (float[0,4] y) { y = Relu(x) }", "no element"),
+        ("Mul", "g (int64[4] x) => (int64[4] y) { y = Mul(x, x) }", "nothing proves"),
+        ("Add", "g (int64[4] x) => (int64[4] y) <int64 c = {4294967296}> { y = Add(x, c) }", "nothing proves"),
+        ("Equal", "g (int64[4] x) => (bool[4] y) <int64 c = {4294967296}> { y = Equal(x, c) }", "beyond int32"),
+        ("Div", "g (int32[4] x, int32[4] z) => (int32[4] y) { y = Div(x, z) }", "negative"),
+        ("Cast", "g (float[4] x) => (int64[4] y) { y = Cast<to=7>(x) }", "int32"),
+        ("Gather", "g (float[n,4] x, int64[3] i) => (float[3,4] y) { y = Gather(x, i) }", "not known beforehand"),
+        ("ReduceSum", "g (float[4] x, int64[1] a) => (float[1] y) { y = ReduceSum(x, a) }", "no constant"),
+        ("MatMul", "g (float[4] x, float[4,2] z) => (float[2] y) { y = MatMul(x, z) }", "vector"),
+        ("Conv", "g (float[1,1,4,4] x, float[1,1,2,2] w) => (float[1,1,3,3] y) { y = Conv(x, w) }", "no constant"),
+        ("Identity", "g (float[4] x) => (float[4] y) { y = Identity(x) }", "nothing to compute"),
+        ("Reshape", "g (float[n,m] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }", "more than one size"),
+        (
+            "MaxPool",
+            "g (float[1,1,5,5] x) => (float[1,1,3,3] y) { y = "
+            "MaxPool<kernel_shape=[2,2],strides=[2,2],ceil_mode=1>(x) }",
+            "ceil_mode=1",
+        ),
+        ("Det", "g (float[2,2] x) => (float y) { y = Det(x) }", "not among"),
+    ],
+)
+def test_what_cannot_be_lowered_is_refused_with_the_reason(view, operator, text, why):
+    claims, reasons = answers(view, text)
+    assert not claims
+    assert re.search(why, reasons[operator]), reasons
+
+
+def test_integers_that_are_proven_to_fit_are_claimed(view):
+    text = "g (float[2,n] x) => (int64[2] y) <int64 c = {2}> { s = Shape(x)  y = Div(s, c) }"
+    claims, reasons = answers(view, text)
+    assert claims == [["Shape", "Div"]], reasons
+
+
+def test_a_node_in_the_middle_that_is_refused_splits_the_claim(view):
+    text = "g (float[2,2] x) => (float[2,2] y) { a = Relu(x)  d = Det(a)  b = Mul(a, d)  y = Tanh(b) }"
+    claims, reasons = answers(view, text)
+    assert claims == [["Relu"], ["Mul", "Tanh"]]
+    assert set(reasons) == {"Det"}
+
+
+def test_open_sizes_are_left_where_the_option_says_so(view):
+    text = "g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"
+    claims, reasons = answers(view, text, RequireStaticInputShapes=True)
+    assert not claims
+    assert "RequireStaticInputShapes" in reasons["Relu"]
+
+
+def test_what_a_constant_node_holds_comes_from_outside_and_is_not_counted_on(view):
+    text = "g (float[4] x) => (float[4,1] y) { a = Constant<value = int64[1] {1}>()  y = Unsqueeze(x, a) }"
+    claims, reasons = answers(view, text)
+    assert not claims
+    assert "no constant" in reasons["Unsqueeze"]
