@@ -16,7 +16,8 @@ nox.options.reuse_existing_virtualenvs = True
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
 CUDA = "packages/ort-ep-cuda"
-PROVIDERS = ("packages/ort-ep-openvino",)  # execution providers whose SDK pip can install
+# Execution providers that pip can install anywhere
+PROVIDERS = ("packages/ort-ep-openvino", "packages/ort-ep-tensorrt")
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 
@@ -57,6 +58,15 @@ def node_cases(session: nox.Session) -> None:
     """Count who computes ONNX's node cases when a provider is asked first; arguments: see the tool."""
     prepare(session, "test", providers=True)
     session.run("python", "tools/count_node_cases.py", *session.posargs)
+
+
+@nox.session
+def tensorrt(session: nox.Session) -> None:
+    """Run the TensorRT provider's tests with TensorRT-RTX's real parser and builder: 95 MB, and no GPU is needed."""
+    prepare(session, "test", providers=True)
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("tensorrt-rtx>=1.7,<2")
+    session.run("pytest", "packages/ort-ep-tensorrt/tests", *session.posargs)
 
 
 @nox.session

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from ort_core import optimized_cache, stages
+from ort_core import optimized_cache
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 from ort_core.errors import OrtError
@@ -33,6 +33,7 @@ from ort_core.onnx_io.load import load_model
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.passes.base import Pass
 from ort_core.session import InferenceSession
+from ort_core.stages import optimizing
 
 WIDTH, NUM_LAYERS = 24, 30  # weights of 2,304 bytes: above what counts as structure
 X = np.linspace(-1, 1, 2 * WIDTH, dtype=np.float32).reshape(2, WIDTH)
@@ -171,7 +172,7 @@ DECOMPOSED = """
 
 
 def test_fused_nodes_keep_their_bodies_and_inlined_ones_their_opset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages, "MIN_NODES", 1)
+    monkeypatch.setattr(optimizing, "MIN_NODES", 1)
     content = parser.parse_model(DECOMPOSED).SerializeToString()
     first, second = (InferenceSession(content) for _ in range(2))
     assert (came_from_cache(first), came_from_cache(second)) == (False, True)

@@ -22,8 +22,8 @@ def partitions(monkeypatch: pytest.MonkeyPatch) -> list[cpu_partition.CpuPartiti
     made: list[cpu_partition.CpuPartition] = []
     init = cpu_partition.CpuPartition.__init__
 
-    def remember(self: cpu_partition.CpuPartition, *arguments: object) -> None:
-        init(self, *arguments)  # type: ignore[arg-type]  # handed through
+    def remember(self: cpu_partition.CpuPartition, *arguments: object, **named: object) -> None:
+        init(self, *arguments, **named)  # type: ignore[arg-type]  # handed through
         made.append(self)
 
     monkeypatch.setattr(cpu_partition.CpuPartition, "__init__", remember)

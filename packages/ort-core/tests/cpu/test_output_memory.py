@@ -50,3 +50,13 @@ def test_small_arrays_and_all_types_have_their_shape_and_type() -> None:
             assert (array.shape, array.dtype, array.flags.c_contiguous, array.flags.writeable) == (
                 shape, np.dtype(dtype), True, True,
             )  # fmt: skip
+
+
+def test_an_array_that_goes_while_its_thread_holds_the_lock_comes_back_later() -> None:
+    memory = OutputMemory()
+    memory.keep(4 * LEAST)
+    first = memory.empty((FLOATS,), F32)
+    address = first.ctypes.data
+    with memory._lock:  # as when the garbage collector runs in the middle of it
+        del first
+    assert memory.empty((FLOATS,), F32).ctypes.data == address

@@ -81,6 +81,13 @@ class CudaDeviceApi:
         self._native = self._library.cuda.Device(index)
         self._pool = self._library.cuda.MemoryPool()
 
+    @property
+    def hardware(self) -> str:
+        """The GPU, its architecture and its driver: what machine code made for it depends on."""
+        runtime = self._library.cuda.runtime
+        name = runtime.getDeviceProperties(self.device.index)["name"].decode()
+        return f"{name} sm_{self._native.compute_capability}, driver {runtime.driverGetVersion()}"
+
     def allocate(self, nbytes: int) -> DeviceBuffer:
         """Return memory; unused memory of the pool is given back first where there is not enough."""
         out_of_memory = self._library.cuda.memory.OutOfMemoryError

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 
 import numpy as np
 
@@ -21,6 +22,7 @@ class OutputMemory:
 
     def __init__(self) -> None:
         self._idle: list[np.ndarray] = []
+        self._returned: deque[np.ndarray] = deque()  # and not yet counted
         self._lock = threading.Lock()
         self._limit = 0
 
@@ -38,17 +40,27 @@ class OutputMemory:
     def _block(self, nbytes: int) -> np.ndarray:
         wanted = _rounded(nbytes)
         with self._lock:
+            self._settle()
             for position in range(len(self._idle) - 1, -1, -1):
                 if self._idle[position].nbytes == wanted + ALIGNMENT:
                     return self._idle.pop(position)
         return np.empty(wanted + ALIGNMENT, np.uint8)
 
     def _back(self, block: np.ndarray) -> None:
-        with self._lock:
-            self._idle.append(block)
-            total = sum(each.nbytes for each in self._idle)
-            while total > self._limit:
-                total -= self._idle.pop(0).nbytes
+        """Take memory back. Waits for nobody: the garbage collector may call it while this very thread has the lock."""
+        self._returned.append(block)
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
+
+    def _settle(self) -> None:
+        while self._returned:
+            self._idle.append(self._returned.popleft())
+        total = sum(each.nbytes for each in self._idle)
+        while total > self._limit:
+            total -= self._idle.pop(0).nbytes
 
 
 class _Lease:

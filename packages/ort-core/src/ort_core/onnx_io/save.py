@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,6 +71,28 @@ class ExternalWriter:
         self._partial.unlink(missing_ok=True)
 
 
+class ReferenceWriter:
+    """Leaves the data of some initializers out, for readers that are handed their memory.
+
+    Args:
+        names: which initializers.
+    """
+
+    LOCATION = "memory"  # what stands where the name of a file would
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names
+
+    def save(self, constant: Constant, name: str) -> onnx.TensorProto:
+        """Return a TensorProto that holds the data, or says that they are elsewhere."""
+        if name not in self._names:
+            return save_constant(constant, name)
+        proto = onnx.TensorProto(name=name, data_type=int(constant.dtype), dims=constant.shape)
+        proto.data_location = onnx.TensorProto.EXTERNAL
+        proto.external_data.add(key="location", value=self.LOCATION)
+        return proto
+
+
 def save_model(
     model: Model, path: str | os.PathLike, *, external_file: str | None = None, external_threshold: int = 1024
 ) -> None:
@@ -114,9 +136,9 @@ def needs_external_file(model: Model) -> bool:
     return sum(each.nbytes for each in constants.values() if each is not None) > MAX_PROTOBUF_NBYTES - _STRUCTURE_NBYTES
 
 
-def model_to_bytes(model: Model) -> bytes:
-    """Return the serialised model with all weights inside. Raises ``Fail`` above 2 GiB."""
-    return _serialize(model_to_proto(model))
+def model_to_bytes(model: Model, elsewhere: Collection[str] = ()) -> bytes:
+    """Return the serialised model, with all weights inside but those named. Raises ``Fail`` above 2 GiB."""
+    return _serialize(model_to_proto(model, ReferenceWriter(elsewhere) if elsewhere else None))
 
 
 def model_to_proto(model: Model, writer: ConstantWriter | None = None) -> onnx.ModelProto:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, Event, OrtDevice, Stream
+from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, DeviceDirectory, Event, OrtDevice, Stream
 from ort_core.tensors.device_array import DeviceArray
 
-__all__ = ["Device", "DeviceApi", "DeviceArray", "DeviceBuffer", "Event", "OrtDevice", "Stream"]
+__all__ = ["Device", "DeviceApi", "DeviceArray", "DeviceBuffer", "DeviceDirectory", "Event", "OrtDevice", "Stream"]

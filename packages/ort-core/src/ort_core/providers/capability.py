@@ -96,8 +96,9 @@ class GraphView:
 
         Args:
             nodes: nodes of this graph.
-            weights: ``"inline"`` keeps constants inside, ``"inputs"`` makes them inputs of the model, behind its own.
-            weight_names: with ``"inputs"``, the constants that become inputs; all by default.
+            weights: ``"inline"`` keeps constants inside, ``"inputs"`` makes them inputs of the model, behind its own,
+                ``"external"`` leaves their data out, for readers that are handed their memory by name.
+            weight_names: with ``"inputs"`` and ``"external"``, the constants that are meant; all by default.
             legalise: changes the copy of the nodes before it is written, into forms that the SDK takes; the graph's
                 inputs and outputs must stay.
         """
@@ -106,7 +107,10 @@ class GraphView:
         model = subgraph_model(self.model, nodes, weights=weights, weight_names=weight_names)
         if legalise is not None:
             legalise(model.graph)
-        return model_to_bytes(model)
+        if weights != "external":
+            return model_to_bytes(model)
+        names = {v.name for v in model.graph.initializers if weight_names is None or v.name in weight_names}
+        return model_to_bytes(model, elsewhere=names)
 
 
 def subgraph_model(

@@ -23,7 +23,8 @@ class CompileRequest:
     """A partition to compile.
 
     ``graph`` is the partition's own copy: its inputs, outputs and constants are the border, its nodes the claim after
-    the provider's fusions. ``services`` are what the environment offers by name (weight store, cache, devices).
+    the provider's fusions. ``services`` are what the environment offers by name: ``weights``,
+    the WeightStore, and ``devices``, the DeviceDirectory.
     """
 
     name: str

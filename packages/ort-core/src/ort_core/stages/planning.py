@@ -78,7 +78,7 @@ def plan_model(
     build = BuildSettings(
         context,
         settings.threads,
-        {"weights": environment.weights},
+        {"weights": environment.weights, "devices": environment.devices},
         lambda part, graph: fuse_partition(part, graph, model, environment, settings),
     )
     if settings.placement == "measured":

@@ -105,7 +105,7 @@ def _restore_policy(
     read_file: ReadFile,
 ) -> RestorePolicy:
     context = evaluation_context(model, environment, settings.seed, settings.threads.num_threads)
-    services = {"weights": environment.weights}
+    services = {"weights": environment.weights, "devices": environment.devices}
     return RestorePolicy(
         providers,
         read_file,

@@ -40,7 +40,8 @@ def view_of(model: Model, graph: Graph | None = None, environment: Environment |
 def request_for(view: GraphView, claim: Claim, *, threads: ThreadOptions | None = None) -> CompileRequest:
     """Return what the core hands to ``ExecutionProvider.compile`` for a claim, without any fusion."""
     graph, _ = extract(claim.nodes, claim.name or "claim")
-    services = {"weights": session_environment().weights}
+    environment = session_environment()
+    services = {"weights": environment.weights, "devices": environment.devices}
     return CompileRequest(claim.name or "claim", graph, view.context, threads or ThreadOptions(), None, services)
 
 

@@ -549,11 +549,14 @@ class Lowering:
 
 
 def _needed(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps without those whose results nobody reads: sizes computed for a Reshape, which strides tell."""
+    """Return the steps without those whose results nobody reads: sizes computed for a Reshape, which strides tell.
+
+    A step without results is a check of data, and stays.
+    """
     read: set[Buffer] = set()
     kept: list[Step] = []
     for step in reversed(steps):
-        if any(buffer.place is Place.OUTPUT or buffer in read for buffer in step.writes):
+        if not step.writes or any(buffer.place is Place.OUTPUT or buffer in read for buffer in step.writes):
             kept.append(step)
             read.update(step.reads)
     return kept[::-1]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ort_core.cpu.codegen.attention import AttentionFacts
+from ort_core.cpu.codegen.gather import gather_kernel
 from ort_core.cpu.lowering.attention_steps import Heads, append, copy_into, emit_attention, split_heads
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
@@ -16,12 +17,13 @@ from ort_core.cpu.lowering.reducing import combined
 from ort_core.cpu.lowering.rules.attention import score_addend, score_scale
 from ort_core.cpu.lowering.rules.integer_products import scaled_integer_product
 from ort_core.cpu.lowering.rules.products import weight_product
-from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.views import View
+from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, binary, cast, element, select
 
 F32 = DataType.FLOAT
+_ENDLESS = 1 << 40  # more than the lengths, int32, can be
 
 
 def attention(lowering: Lowering, node: Node) -> None:
@@ -134,6 +136,8 @@ def _padding(lowering: Lowering, node: Node, mask: Value, key: View) -> View:
     if len(view.shape) != 1:
         return view
     lowering.require_equal(view.shape[0], key.shape[0])
+    view = lowering.contiguous(mask)
+    _refuse_negative(lowering, node, view)
     lengths = View(view.buffer, (view.shape[0], 1), (view.strides[0], 0), view.offset)
     shape = (view.shape[0], key.shape[2])
     kept = combined(
@@ -142,6 +146,16 @@ def _padding(lowering: Lowering, node: Node, mask: Value, key: View) -> View:
     )  # fmt: skip
     pending = PendingElementwise(kept.expression, kept.inputs, shape, (node,))
     return lowering.store_elementwise(pending, lowering.new_view(F32, shape))
+
+
+def _refuse_negative(lowering: Lowering, node: Node, lengths: View) -> None:
+    """Write a step that finds lengths below 0: rows of no bytes gathered from a table without an end."""
+    name, function = gather_kernel(lengths.dtype.bits, wraps=False)
+    count = count_of(lengths.shape)
+    words = (
+        pointer(lengths), pointer(lengths), pointer(lengths), Pointer(lowering.error_buffer()), 1, count, _ENDLESS, 0,
+    )  # fmt: skip
+    lowering.emit(KernelText(name, function), words, (lengths.buffer,), (), count, (node,))
 
 
 def _required(node: Node, index: int) -> Value:

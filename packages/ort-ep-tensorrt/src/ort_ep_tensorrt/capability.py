@@ -1,0 +1,85 @@
+"""Capability: which nodes TensorRT gets. Our rules refuse first; then its parser reads each whole group.
+
+A group that the parser takes is claimed. Of one that it does not take, the nodes that it names, and those that
+``supports_model_v2`` names, are refused in its words, and the groups are formed anew without them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
+from ort_core.plugin.ir import Node, TensorType
+from ort_ep_tensorrt._sdk import Sdk
+from ort_ep_tensorrt.network import Network, dtype_of, parse, unsupported
+from ort_ep_tensorrt.program import program_of, question_of
+from ort_ep_tensorrt.recording import SdkError
+from ort_ep_tensorrt.rules import refusal
+from ort_ep_tensorrt.settings import BuildSettings
+
+Group = tuple[Node, ...]
+_NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity", "Shape", "Size"})
+
+
+def find_capability(view: GraphView, sdk: Sdk, settings: BuildSettings) -> Capability:
+    """Claim convex groups that the rules and the parser take; refuse every other node with its reason."""
+    reasons = {node: why for node in view.nodes if (why := _ruled_out(view, node, sdk, settings))}
+    taken: set[Group] = set()
+    while True:
+        groups = convex_groups(view.graph.nodes, (set(view.nodes) - reasons.keys()).__contains__)
+        found: dict[Node, str] = {}
+        for group in groups:
+            if group not in taken:
+                refused = refusals(view, group, sdk, settings)
+                found |= refused
+                if not refused:
+                    taken.add(group)
+        if not found:
+            break
+        reasons.update(found)
+    return [*(Claim(group) for group in groups), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+
+def _ruled_out(view: GraphView, node: Node, sdk: Sdk, settings: BuildSettings) -> str | None:
+    return refusal(view, node, settings, is_rtx=sdk.is_rtx)
+
+
+def refusals(view: GraphView, group: Group, sdk: Sdk, settings: BuildSettings) -> dict[Node, str]:
+    """Return the nodes of a group that are refused, with reasons; empty when all of it can be built."""
+    if len(group) < settings.min_subgraph_size:
+        smallest = f"option trt_min_subgraph_size: the group has {len(group)} nodes of {settings.min_subgraph_size}"
+        return dict.fromkeys(group, smallest)
+    if all(node.op_type in _NOTHING_TO_COMPUTE for node in group):
+        return dict.fromkeys(group, "there is nothing to compute: constants, shapes, and values that are handed on")
+    try:
+        parsed = parse(sdk, program_of(view, group))
+        if isinstance(parsed, Network):
+            return _unfit(parsed, group)
+        named = {**unsupported(sdk, question_of(view, group)), **parsed.nodes}
+    except SdkError as error:
+        return dict.fromkeys(group, str(error))
+    words = {group[place]: f"TensorRT's parser: {text}" for place, text in named.items() if place < len(group)}
+    return words or dict.fromkeys(group, f"TensorRT's parser: {parsed.text}")
+
+
+def _unfit(parsed: Network, group: Group) -> dict[Node, str]:
+    """Return nodes whose border a run could not serve: values that decide shapes, and types that changed."""
+    found: dict[Node, str] = {}
+    for tensor in parsed.inputs():
+        if tensor.is_shape_tensor:
+            reason = f"TensorRT needs the values of {tensor.name!r} for shapes, and they come from outside of the claim"
+            found |= {n: reason for n in group if any(v.name == tensor.name for v in n.present_inputs())}
+    for tensor in parsed.outputs():
+        changed = ((node, _changed_type(tensor, node)) for node in group)
+        found |= {node: words for node, words in changed if words is not None}
+    return found
+
+
+def _changed_type(tensor: Any, node: Node) -> str | None:
+    value = next((v for v in node.present_outputs() if v.name == tensor.name), None)
+    if value is None or not isinstance(value.type, TensorType):
+        return None
+    made, expected = dtype_of(tensor), value.type.dtype
+    return (
+        None if made is expected else f"TensorRT makes {tensor.dtype.name} of {value.name!r}, expected {expected.name}"
+    )

@@ -1,0 +1,163 @@
+"""The options of TensorrtExecutionProvider, by onnxruntime's names.
+
+An option that is taken has an effect, or says what is so anyway; all others are refused with the reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ort_ep_tensorrt.ranges import parse_ranges
+from ort_ep_tensorrt.refused import refuse_changed
+from ort_ep_tensorrt.settings import BuildSettings
+
+_TYPED = "networks are strongly typed: an engine computes in the model's own types; convert the model instead"
+_CALIBRATION = "TensorRT 11 calibrates no more; quantise the model (QuantizeLinear and DequantizeLinear are built)"
+_DLA = "nothing here was ever run on a deep learning accelerator"
+_CONTEXT = "compiled models are written by ort.ModelCompiler and `ort` alone"
+_STREAM = "runs use streams of the CUDA device that all providers share"
+_WEIGHTS = "engines hold their weights"
+_REFUSED = {
+    "has_user_compute_stream": _STREAM,
+    "user_compute_stream": _STREAM,
+    "trt_max_partition_iterations": "claims are formed until TensorRT takes all of them",
+    "trt_fp16_enable": _TYPED,
+    "trt_bf16_enable": _TYPED,
+    "trt_int8_enable": _TYPED,
+    "trt_int8_calibration_table_name": _CALIBRATION,
+    "trt_int8_use_native_calibration_table": _CALIBRATION,
+    "trt_dla_enable": _DLA,
+    "trt_dla_core": _DLA,
+    "trt_dump_subgraphs": "`ort extract` writes any part of a model",
+    "trt_engine_cache_prefix": "engines are named by digests of all that they depend on",
+    "trt_weight_stripped_engine_enable": _WEIGHTS,
+    "trt_onnx_model_folder_path": _WEIGHTS,
+    "trt_engine_decryption_enable": "engines are not encrypted",
+    "trt_engine_decryption_lib_path": "engines are not encrypted",
+    "trt_context_memory_sharing_enable": "each run in flight has memory of its own",
+    "trt_layer_norm_fp32_fallback": _TYPED,
+    "trt_build_heuristics_enable": "TensorRT has no such switch any more; use trt_builder_optimization_level",
+    "trt_tactic_sources": "TensorRT 11 has no sources left to choose",
+    "trt_extra_plugin_lib_paths": "TensorRT's own plugins are not claimed yet",
+    "trt_cuda_graph_enable": "the CUDA device's streams offer no capture yet; TensorRT-RTX captures by itself",
+    "trt_ep_context_embed_mode": _CONTEXT,
+    "trt_ep_context_file_path": _CONTEXT,
+    "trt_dump_ep_context_model": _CONTEXT,
+    "trt_onnx_bytestream": _WEIGHTS,
+    "trt_onnx_bytestream_size": _WEIGHTS,
+    "trt_external_data_bytestream": _WEIGHTS,
+    "trt_external_data_bytestream_size": _WEIGHTS,
+    "trt_preview_features": "no preview feature changes what is built here",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorrtOptions:
+    """Options of a session's provider; those without a line below are refused.
+
+    Attributes:
+        device_id: which GPU.
+        trt_min_subgraph_size: claims with fewer nodes run elsewhere.
+        trt_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
+        trt_engine_cache_enable: keep built engines on disk; on by default, since keys hold all that they depend on.
+        trt_engine_cache_path: a folder for them; by default ort-core's artefact cache.
+        trt_force_sequential_engine_build: so anyway: engines are built one after the other.
+        trt_timing_cache_enable: keep measurements of kernels, which shortens later builds.
+        trt_timing_cache_path: a folder for them.
+        trt_force_timing_cache: take measurements of another GPU or version too.
+        trt_detailed_build_log: engines keep the names of their layers.
+        trt_sparsity_enable: weights in the 2:4 pattern may run on sparse tensor cores.
+        trt_builder_optimization_level: 0 to 5.
+        trt_auxiliary_streams: streams beside the caller's; -1: TensorRT chooses.
+        trt_profile_min_shapes: ``x:1x3x224x224,y:1x4``.
+        trt_profile_max_shapes: as above; all three or none.
+        trt_profile_opt_shapes: as above.
+        trt_engine_hw_compatible: engines run on other GPUs from Ampere on.
+        trt_op_types_to_exclude: ``NonMaxSuppression,TopK``: operators that run elsewhere.
+        trt_load_user_initializer: so anyway: weights are read in place.
+    """
+
+    device_id: int = 0
+    has_user_compute_stream: bool = False
+    user_compute_stream: str = ""
+    trt_max_partition_iterations: int = 1000
+    trt_min_subgraph_size: int = 1
+    trt_max_workspace_size: int = 0
+    trt_fp16_enable: bool = False
+    trt_bf16_enable: bool = False
+    trt_int8_enable: bool = False
+    trt_int8_calibration_table_name: str = ""
+    trt_int8_use_native_calibration_table: bool = False
+    trt_dla_enable: bool = False
+    trt_dla_core: int = 0
+    trt_dump_subgraphs: bool = False
+    trt_engine_cache_enable: bool = True
+    trt_engine_cache_path: str = ""
+    trt_engine_cache_prefix: str = ""
+    trt_weight_stripped_engine_enable: bool = False
+    trt_onnx_model_folder_path: str = ""
+    trt_engine_decryption_enable: bool = False
+    trt_engine_decryption_lib_path: str = ""
+    trt_force_sequential_engine_build: bool = False
+    trt_context_memory_sharing_enable: bool = False
+    trt_layer_norm_fp32_fallback: bool = False
+    trt_timing_cache_enable: bool = True
+    trt_timing_cache_path: str = ""
+    trt_force_timing_cache: bool = False
+    trt_detailed_build_log: bool = False
+    trt_build_heuristics_enable: bool = False
+    trt_sparsity_enable: bool = False
+    trt_builder_optimization_level: int = 3
+    trt_auxiliary_streams: int = -1
+    trt_tactic_sources: str = ""
+    trt_extra_plugin_lib_paths: str = ""
+    trt_profile_min_shapes: str = ""
+    trt_profile_max_shapes: str = ""
+    trt_profile_opt_shapes: str = ""
+    trt_cuda_graph_enable: bool = False
+    trt_ep_context_embed_mode: int = 0
+    trt_ep_context_file_path: str = ""
+    trt_dump_ep_context_model: bool = False
+    trt_engine_hw_compatible: bool = False
+    trt_onnx_bytestream: str = ""
+    trt_onnx_bytestream_size: int = 0
+    trt_external_data_bytestream: str = ""
+    trt_external_data_bytestream_size: int = 0
+    trt_op_types_to_exclude: str = ""
+    trt_preview_features: str = ""
+    trt_load_user_initializer: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what has no effect here, and what does not parse (``ValueError``)."""
+        refuse_changed(self, _REFUSED)
+        if not 0 <= self.trt_builder_optimization_level <= 5:
+            level = self.trt_builder_optimization_level
+            raise ValueError(f"option 'trt_builder_optimization_level' is {level}, expected 0 to 5")
+        self.settings()
+
+    def settings(self) -> BuildSettings:
+        """Return what they mean."""
+        return BuildSettings(
+            device_id=self.device_id,
+            min_subgraph_size=self.trt_min_subgraph_size,
+            excluded=frozenset(name.strip() for name in self.trt_op_types_to_exclude.split(",") if name.strip()),
+            workspace_nbytes=self.trt_max_workspace_size,
+            optimization_level=self.trt_builder_optimization_level,
+            auxiliary_streams=self.trt_auxiliary_streams,
+            uses_sparsity=self.trt_sparsity_enable,
+            is_hardware_compatible=self.trt_engine_hw_compatible,
+            is_detailed=self.trt_detailed_build_log,
+            ranges=parse_ranges(
+                self.trt_profile_min_shapes, self.trt_profile_opt_shapes, self.trt_profile_max_shapes, "trt_profile"
+            ),
+            caches_engines=self.trt_engine_cache_enable,
+            engine_folder=_folder(self.trt_engine_cache_path),
+            caches_timings=self.trt_timing_cache_enable,
+            timing_folder=_folder(self.trt_timing_cache_path),
+            accepts_foreign_timings=self.trt_force_timing_cache,
+        )
+
+
+def _folder(path: str) -> str:
+    return str(Path(path)) if path else ""

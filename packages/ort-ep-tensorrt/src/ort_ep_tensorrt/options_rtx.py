@@ -1,0 +1,73 @@
+"""The options of NvTensorRTRTXExecutionProvider, by onnxruntime's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ort_ep_tensorrt.ranges import parse_ranges
+from ort_ep_tensorrt.refused import refuse_changed
+from ort_ep_tensorrt.settings import BuildSettings
+
+_STREAM = "runs use streams of the CUDA device that all providers share"
+_REFUSED = {
+    "has_user_compute_stream": _STREAM,
+    "user_compute_stream": _STREAM,
+    "user_aux_stream_array": _STREAM,
+    "nv_length_aux_stream_array": _STREAM,
+    "nv_dump_subgraphs": "`ort extract` writes any part of a model",
+    "nv_multi_profile_enable": "each range of shapes has an engine of its own",
+    "nv_runtime_cache_path": "kernels that TensorRT-RTX compiles on the GPU are not kept yet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RtxOptions:
+    """Options of a session's provider; those without a line below are refused.
+
+    Attributes:
+        device_id: which GPU.
+        nv_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
+        nv_max_shared_mem_size: shared memory of a kernel in bytes; 0: no limit.
+        nv_detailed_build_log: engines keep the names of their layers.
+        nv_profile_min_shapes: ``x:1x3x224x224,y:1x4``.
+        nv_profile_max_shapes: as above; all three or none.
+        nv_profile_opt_shapes: as above.
+        enable_cuda_graph: TensorRT-RTX replays its work as a CUDA graph.
+        nv_use_external_data_initializer: so anyway: weights are read in place.
+    """
+
+    device_id: int = 0
+    has_user_compute_stream: bool = False
+    user_compute_stream: str = ""
+    user_aux_stream_array: str = ""
+    nv_length_aux_stream_array: int = 0
+    nv_max_workspace_size: int = 0
+    nv_max_shared_mem_size: int = 0
+    nv_dump_subgraphs: bool = False
+    nv_detailed_build_log: bool = False
+    nv_profile_min_shapes: str = ""
+    nv_profile_max_shapes: str = ""
+    nv_profile_opt_shapes: str = ""
+    enable_cuda_graph: bool = False
+    nv_multi_profile_enable: bool = False
+    nv_use_external_data_initializer: bool = False
+    nv_runtime_cache_path: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what has no effect here, and what does not parse (``ValueError``)."""
+        refuse_changed(self, _REFUSED)
+        self.settings()
+
+    def settings(self) -> BuildSettings:
+        """Return what they mean."""
+        return BuildSettings(
+            device_id=self.device_id,
+            workspace_nbytes=self.nv_max_workspace_size,
+            shared_memory_nbytes=self.nv_max_shared_mem_size,
+            is_detailed=self.nv_detailed_build_log,
+            captures_graphs=self.enable_cuda_graph,
+            ranges=parse_ranges(
+                self.nv_profile_min_shapes, self.nv_profile_opt_shapes, self.nv_profile_max_shapes, "nv_profile"
+            ),
+            caches_timings=False,  # measurements mean nothing to TensorRT-RTX, which compiles kernels on the GPU
+        )

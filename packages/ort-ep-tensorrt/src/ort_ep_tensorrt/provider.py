@@ -1,0 +1,99 @@
+"""The two providers, of TensorRT and of TensorRT-RTX: they differ in SDK, name and options, and in nothing else."""
+
+from __future__ import annotations
+
+import functools
+from typing import ClassVar, Protocol, cast
+
+from ort_core.plugin import (
+    Available,
+    Capability,
+    CompiledPartition,
+    CompileRequest,
+    ExecutionProvider,
+    GraphView,
+    NotImplemented,
+    Unavailable,
+)
+from ort_ep_tensorrt import _sdk
+from ort_ep_tensorrt.options import TensorrtOptions
+from ort_ep_tensorrt.options_rtx import RtxOptions
+from ort_ep_tensorrt.settings import BuildSettings
+
+
+class HasSettings(Protocol):
+    """Options of either provider."""
+
+    def settings(self) -> BuildSettings:
+        """Return what they mean."""
+
+
+class EngineProvider(ExecutionProvider):
+    """Builds engines of claims and runs them on an NVIDIA GPU, in the model's own types."""
+
+    kind: ClassVar[_sdk.Kind]
+    is_listed: ClassVar[bool] = False  # builds take minutes: it is used where a session names it
+
+    @classmethod
+    def check(cls) -> Available | Unavailable:
+        """Return whether the SDK is installed and can load engines here."""
+        return _sdk.find_device(cls.kind)
+
+    @classmethod
+    def device_text(cls) -> str:
+        """Return ``cuda``."""
+        return "cuda"
+
+    def sdk(self) -> _sdk.Sdk:
+        """Return the SDK.
+
+        Raises:
+            NotImplemented: it is not installed.
+        """
+        found = _sdk.load_sdk(self.kind)
+        if isinstance(found, Unavailable):
+            raise NotImplemented(str(found))
+        return found
+
+    @functools.cached_property
+    def settings(self) -> BuildSettings:
+        """What the options mean."""
+        return cast(HasSettings, self.options).settings()
+
+    def get_capability(self, view: GraphView) -> Capability:
+        """Return claims of convex groups, and a reason for every node that is left; needs the SDK, but no GPU."""
+        from ort_ep_tensorrt.capability import find_capability
+
+        return find_capability(view, self.sdk(), self.settings)
+
+    def compile(self, request: CompileRequest) -> CompiledPartition:
+        """Return a partition whose engines are built, or taken from the cache, as shapes come.
+
+        Raises:
+            EPFail: no plugin offers CUDA devices, or TensorRT could not build an engine.
+        """
+        from ort_ep_tensorrt.compiled import compile_partition
+
+        return compile_partition(request, self.sdk(), self.settings)
+
+    def cache_key(self) -> str:
+        """Return the SDK's version and the options."""
+        return f"{self.name}|{self.sdk().version}|{self.options!r}"
+
+
+class TensorrtExecutionProvider(EngineProvider):
+    """Engines of TensorRT."""
+
+    name: ClassVar[str] = "TensorrtExecutionProvider"
+    kind: ClassVar[_sdk.Kind] = "tensorrt"
+    options_type: ClassVar[type] = TensorrtOptions
+    priority: ClassVar[int] = 300
+
+
+class NvTensorRtRtxExecutionProvider(EngineProvider):
+    """Engines of TensorRT-RTX, which compiles kernels when an engine is loaded."""
+
+    name: ClassVar[str] = "NvTensorRTRTXExecutionProvider"
+    kind: ClassVar[_sdk.Kind] = "tensorrt_rtx"
+    options_type: ClassVar[type] = RtxOptions
+    priority: ClassVar[int] = 310
