@@ -19,8 +19,9 @@ from ort_core.plugin import AllocationLimitExceeded, EPFail
 from ort_core.plugin.ir import DataType
 from ort_core.testing.cuda_emulation import emulate
 from ort_ep_cuda.gpu import GpuFacts
+from ort_ep_cuda.lowering.function_calls import run_call
 from ort_ep_cuda.lowering.preamble import PREAMBLE
-from ort_ep_cuda.lowering.program import Convolution, Kernel, MatrixProduct
+from ort_ep_cuda.lowering.program import Convolution, FunctionCall, Kernel, MatrixProduct
 from ort_ep_cuda.lowering.views import TensorView
 
 _FOLDER = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -99,6 +100,10 @@ class EmulatedStream:
 
         self._enqueue(work)
 
+    def call(self, step: FunctionCall, inputs, outs, guard) -> None:
+        self._forbidden_in_capture("a user's function")
+        self._enqueue(lambda: run_call(step, inputs, outs, lambda v, a: _array(v, a).view(ArrayOfDevice), guard))
+
     def begin_capture(self) -> None:
         if self._gpu.refuses_capture:
             raise EPFail("this driver captures nothing")
@@ -123,6 +128,12 @@ class EmulatedStream:
 
     def _forbidden_in_capture(self, what: str) -> None:
         assert self._captured is None, f"{what} inside a capture would fix the host's address"
+
+
+class ArrayOfDevice(np.ndarray):
+    """What a user's function is given in place of CuPy's arrays: those have this interface, numpy's have not."""
+
+    __cuda_array_interface__ = None
 
 
 class EmulatedGpu:
@@ -171,11 +182,23 @@ def compile_together(kernels: Sequence[Kernel]) -> None:
     kernels = [kernel for kernel in kernels if kernel.name not in _COMPILED]
     if not kernels:
         return
+    for kernel in [kernel for kernel in kernels if kernel.entry]:
+        _COMPILED[kernel.name] = _compiled_alone(kernel)
+    kernels = [kernel for kernel in kernels if not kernel.entry]
+    if not kernels:
+        return
     digest = hashlib.sha256("".join(kernel.name for kernel in kernels).encode()).hexdigest()[:16]
     folder = Path(_FOLDER.name) / digest
     folder.mkdir(exist_ok=True)
     source = PREAMBLE + "".join(kernel.source for kernel in kernels)
     _COMPILED.update(emulate(source, [kernel.name for kernel in kernels], folder))
+
+
+def _compiled_alone(kernel: Kernel) -> Callable:
+    """A user's kernel: its source as it is, its names its own."""
+    folder = Path(_FOLDER.name) / kernel.name
+    folder.mkdir(exist_ok=True)
+    return emulate(kernel.source, [kernel.entry], folder)[kernel.entry]
 
 
 def _array(view: TensorView, address: int) -> np.ndarray:

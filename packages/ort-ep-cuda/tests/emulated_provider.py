@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -32,14 +33,26 @@ class EmulatedCudaProvider(CudaExecutionProvider):
         return type(self).device
 
 
-def session_of(body: str, *, opset: int = 21, options: dict | None = None, strict: bool = True) -> ort.InferenceSession:
-    """A session on the emulated GPU alone; a node that it refuses is an error when ``strict``."""
-    model = model_of(body, opsets=f'"" : {opset}, "com.microsoft" : 1')
+def session_of(
+    body: str,
+    *,
+    opset: int = 21,
+    options: dict | None = None,
+    strict: bool = True,
+    operators: Sequence[object] = (),
+) -> ort.InferenceSession:
+    """A session on the emulated GPU alone; a node that it refuses is an error when ``strict``.
+
+    ``operators`` are a user's, of the domain ``com.acme``.
+    """
+    model = model_of(body, opsets=f'"" : {opset}, "com.microsoft" : 1' + (', "com.acme" : 1' if operators else ""))
     with installed(plugin_of(EmulatedCudaProvider, name="emulated_cuda")):
         providers = [(EmulatedCudaProvider.name, options or {})]
         providers += [] if strict else ["CPUExecutionProvider"]
         settings = ort.SessionOptions()
         settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if operators:
+            settings.register_custom_ops_library(ort.OpLibrary("acme", operators))
         return ort.InferenceSession(model, settings, providers=providers)
 
 

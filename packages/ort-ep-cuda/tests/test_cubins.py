@@ -12,10 +12,13 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
+from acme_formulas import GRAPHS, OPERATORS
 from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 from graph_cases import CASES
+from test_own_kernels import SOURCE
 
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.kernel_cache import module_source
@@ -39,10 +42,13 @@ class KernelResources:
 
 @pytest.fixture(scope="module")
 def kernels() -> list[Kernel]:
-    """All kernels of the cases."""
+    """All kernels of the cases, and of graphs of a user's formulas."""
     gpu = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
     for case in CASES:
         session_of(case.body, opset=case.opset).run(None, case.feeds)
+    for body, shapes in GRAPHS.values():
+        session = session_of(body, operators=OPERATORS)
+        session.run(None, {i.name: np.ones(shape, "f4") for i, shape in zip(session.get_inputs(), shapes, strict=True)})
     return list(gpu.collected.values())
 
 
@@ -52,6 +58,18 @@ def _nvrtc_is_missing() -> str:
     except (ImportError, OSError, RuntimeError) as error:
         return f"NVRTC is not installed ({str(error).splitlines()[0]}); nox -s cuda installs it"
     return ""
+
+
+def _report(source: str, architecture: str, folder: Path) -> str:
+    """Return what the compiler says of a source that compiles."""
+    missing = _nvrtc_is_missing()
+    if missing and shutil.which("nvcc") is None:
+        pytest.skip(f"{missing}; nor is nvcc on PATH")
+    if missing:
+        return _report_by_nvcc(source, architecture, folder)
+    compiled = _sdk.compile_cubin(source, architecture, "--ptxas-options=-v")
+    assert compiled.code[:4] == b"\x7fELF", "machine code is an ELF file; anything else is PTX"
+    return compiled.log
 
 
 def _report_by_nvcc(source: str, architecture: str, folder: Path) -> str:
@@ -74,20 +92,17 @@ def _resources(report: str) -> list[KernelResources]:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_kernels_compile_and_do_not_spill_for(architecture: str, kernels: list[Kernel], tmp_path: Path) -> None:
-    missing, source = _nvrtc_is_missing(), module_source(kernels)
-    if missing and shutil.which("nvcc") is None:
-        pytest.skip(f"{missing}; nor is nvcc on PATH")
-    if missing:
-        report = _report_by_nvcc(source, architecture, tmp_path)
-    else:
-        compiled = _sdk.compile_cubin(source, architecture, "--ptxas-options=-v")
-        assert compiled.code[:4] == b"\x7fELF", "machine code is an ELF file; anything else is PTX"
-        report = compiled.log
-    found = _resources(report)
+    found = _resources(_report(module_source(kernels), architecture, tmp_path))
     assert {each.name for each in found} == {kernel.name for kernel in kernels}
     assert [each for each in found if each.spilled_nbytes] == []
     assert [each for each in found if each.stack_nbytes > STACK_NBYTES] == []
     assert [each for each in found if each.registers > REGISTERS] == []
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_users_source_compiles_by_itself_for(architecture: str, tmp_path: Path) -> None:
+    (found,) = _resources(_report(SOURCE, architecture, tmp_path))
+    assert (found.name, found.spilled_nbytes) == ("scaled", 0)
 
 
 def test_a_source_that_is_wrong_is_answered_with_the_words_of_the_compiler() -> None:

@@ -438,9 +438,16 @@ class SessionOptions(_Options):
         Raises:
             NotImplemented: it is a shared library, built against onnxruntime's C API.
             NoSuchFile: the Python file does not exist.
+            InvalidType: it is a number, a list, a plain function: nothing that can have operators.
         """
         if isinstance(library, (str, os.PathLike)):
             library = _library_path(os.fspath(library))
+        elif _is_plain(library):
+            raise InvalidType(
+                f"register_custom_ops_library is given {library!r}, a {type(library).__name__}; expected an OpLibrary, "
+                "an operator (a function decorated with custom_op or elementwise_op, an ONNX function, a subclass of "
+                "onnx.reference.OpRun), a module or its name, or a Python file"
+            )
         self._custom_ops.append(library)
 
     def set_ep_context_data_read_func(self, read: Callable[..., None], max_data_size: int) -> None:
@@ -507,6 +514,11 @@ def _by_name(source: object) -> object:
 
 
 _SHARED_LIBRARIES = (".so", ".dll", ".dylib", ".pyd")
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether a value is of Python's own types that cannot be an operator: a class, a module, bytes can."""
+    return type(value).__module__ == "builtins" and not isinstance(value, (type, ModuleType, bytes))
 
 
 def _library_path(name: str) -> object:

@@ -93,8 +93,14 @@ def test_what_cannot_be_a_library_is_refused_at_once_or_when_it_is_loaded(tmp_pa
         ort.SessionOptions().register_custom_ops_library("some/folder")
     with pytest.raises(Fail, match=r"Failed to load library no_such_module: ModuleNotFoundError"):
         session_of(softcap_model(), "no_such_module")
-    with pytest.raises(InvalidType, match="given a int, which is no operator"):
-        session_of(softcap_model(), 3)
+    with pytest.raises(InvalidType, match="given a ndarray, which is no operator"):
+        session_of(softcap_model(), np.ones(1))
+
+
+@pytest.mark.parametrize("library", [42, None, [1], {}, lambda x: x], ids=lambda each: type(each).__name__)
+def test_what_has_no_operators_is_refused_at_once(library: object) -> None:
+    with pytest.raises(InvalidType, match=rf"given .*, a {type(library).__name__}; expected an OpLibrary, an operator"):
+        ort.SessionOptions().register_custom_ops_library(library)
 
 
 def test_operators_belong_to_the_session_that_was_given_them() -> None:

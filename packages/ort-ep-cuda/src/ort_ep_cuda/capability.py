@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_ep_cuda.lowering.custom_operators import operators_of, refusal_of
 from ort_ep_cuda.lowering.lower_partition import host_values
-from ort_ep_cuda.lowering.operators import OPERATORS
 
+_OWN_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft"})
 _HOST_TYPES = frozenset({DataType.INT64, DataType.INT32, DataType.BOOL, DataType.FLOAT})
 
 
@@ -54,17 +55,12 @@ def _is_small(value: Value) -> bool:
 
 
 def _refusal(view: GraphView, node: Node, on_host: frozenset[Node]) -> str | None:
-    operator = OPERATORS.get((node.domain, node.op_type))
-    if operator is None:
-        return f"{node.op_type} has no lowering to CUDA"
-    if view.opset(node) < operator.oldest_opset:
-        return f"opset {view.opset(node)} is older than {operator.oldest_opset}, the first that is lowered"
-    for value in (*node.present_inputs(), *node.present_outputs()):
-        if not isinstance(value.type, TensorType):
-            return f"{value.name!r} is {value.type or 'of unknown type'}, expected a tensor"
-        if value.type.dtype not in operator.dtypes:
-            return f"elements of type {value.type.dtype.text} ({value.name!r}) are not computed"
+    operators, opset = operators_of(node, view.context), view.opset(node)
+    if not operators:
+        is_users = node.domain not in _OWN_DOMAINS
+        return f"{node.op_type} has {'neither a formula nor a CUDA kernel' if is_users else 'no lowering to CUDA'}"
     for value in host_values(node):
         if value.producer is not None and value.producer not in on_host:
             return f"the content of {value.name!r} decides sizes, and is computed from data"
-    return operator.refuse(node)
+    reasons = [refusal_of(node, operator, opset) for operator in operators]
+    return None if None in reasons else "; ".join(reason for reason in reasons if reason is not None)

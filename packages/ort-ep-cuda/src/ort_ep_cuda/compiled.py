@@ -13,6 +13,7 @@ import numpy as np
 
 from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
 from ort_core.plugin.devices import Device, DeviceArray
+from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
@@ -46,6 +47,7 @@ class CudaPartition(CompiledPartition):
         self._graph, self._context = request.graph, request.context
         self._gpu, self._options = gpu, options
         self._constants: dict[str, Memory] = {}
+        self._states: dict[Node, dict[str, object]] = {}
         self._idle: OrderedDict[int, tuple[CudaPlan, RunSlotState]] = OrderedDict()
         self._lock = threading.Lock()
         self._tickets = 0
@@ -60,7 +62,7 @@ class CudaPartition(CompiledPartition):
         """Lower the partition for these shapes, and compile the kernels that no other signature has needed."""
         known = {self._graph.inputs[index]: content for index, content in known_values.items()}
         sizes = [shape if shape is not None else () for shape in shapes]
-        program = lower_partition(self._graph, self._context, sizes, known)
+        program = lower_partition(self._graph, self._context, sizes, known, self._states)
         functions = self._gpu.functions(program.kernels())
         outputs = tuple(OutputPlan(facts.dtype, facts.shape) for facts in program.outputs)
         constants = self._uploaded(program)
@@ -82,7 +84,9 @@ class CudaPartition(CompiledPartition):
         ]
         slot = self._take(plan)
         draw = draw_words(next(self._draws), self._seed)
-        slot.run(inputs, targets, draw)  # a slot whose run failed is not used again: its stream may be broken
+        slot.run(
+            inputs, targets, draw, run_state.guard
+        )  # a slot whose run failed is not used again: its stream may be broken
         self._give_back(plan, slot)
         outputs[:] = targets
 
@@ -106,7 +110,7 @@ class CudaPartition(CompiledPartition):
             plan.program,
             plan.functions,
             constants,
-            before_capture if self._options.enable_cuda_graph else None,
+            before_capture if self._options.enable_cuda_graph and plan.program.can_be_captured else None,
         )
 
     def _give_back(self, plan: CudaPlan, slot: RunSlotState) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from ort_core.plugin import AllocationLimitExceeded, EPFail
+from ort_core.plugin.kernels import RunGuard
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.gpu import Function, GpuFacts, GpuStream, Graph, Memory
 from ort_ep_cuda.kernel_cache import KernelCache
 from ort_ep_cuda.libraries import ConvolutionPlans, multiply
-from ort_ep_cuda.lowering.program import Convolution, Kernel, MatrixProduct
+from ort_ep_cuda.lowering.function_calls import run_call
+from ort_ep_cuda.lowering.program import Convolution, FunctionCall, Kernel, MatrixProduct
+from ort_ep_cuda.lowering.views import TensorView
 from ort_ep_cuda.options import CudaOptions
 
 _TO_DEVICE, _TO_HOST, _WITHIN = 1, 2, 3  # cudaMemcpyKind
@@ -71,6 +74,13 @@ class CupyStream:
         """Convolve by cuDNN."""
         with self._gpu.device, self._stream:
             self._gpu.convolutions.run(convolution, (x, weights, out), self._stream.ptr)
+
+    def call(
+        self, step: FunctionCall, inputs: Sequence[int | None], outs: Sequence[int | None], guard: RunGuard
+    ) -> None:
+        """Call a user's function on CuPy's arrays, this stream being the current one."""
+        with self._gpu.device, self._stream:
+            run_call(step, inputs, outs, self._gpu.array, guard)
 
     def begin_capture(self) -> None:
         """Record what follows."""
@@ -138,6 +148,12 @@ class CupyGpu:
                     f"(gpu_mem_limit) is {limit}, the device has {free} of {total} free"
                 ) from error
 
+    def array(self, view: TensorView, address: int) -> Any:  # Any: CuPy's array
+        """Return dense memory as an array; its memory is that of a partition, which outlives the call."""
+        cuda = self.library.cuda
+        owned = cuda.UnownedMemory(address, view.size * view.dtype.numpy.itemsize, self, self.device.id)
+        return self.library.ndarray(view.shape, view.dtype.numpy, cuda.MemoryPointer(owned, 0))
+
     def pinned(self, nbytes: int) -> np.ndarray:
         """Return page-locked bytes."""
         return _sdk.cupyx().empty_pinned(nbytes, np.uint8) if nbytes else np.zeros(0, np.uint8)
@@ -158,11 +174,24 @@ class CupyGpu:
             return {kernel.name: self._functions[kernel.name] for kernel in kernels}
 
     def _load(self, kernels: Sequence[Kernel]) -> None:
+        generated = [kernel for kernel in kernels if not kernel.entry]
         with self.device:
-            module = self.library.cuda.function.Module()
-            module.load(self._cache.code_of(kernels))
-            self._functions.update({kernel.name: module.get_function(kernel.name) for kernel in kernels})
+            if generated:
+                module = self._module(self._cache.code_of(generated))
+                self._functions.update({kernel.name: module.get_function(kernel.name) for kernel in generated})
+            for kernel in kernels:
+                if kernel.entry:
+                    self._functions[kernel.name] = self._load_own(kernel)
 
+    def _load_own(self, kernel: Kernel) -> Any:  # Any: CuPy's Function
+        """Return a user's kernel; its names are its own, so it is a module by itself."""
+        try:
+            code = self._cache.code_of_source(kernel.source)
+        except RuntimeError as error:
+            raise EPFail(f"the CUDA kernel {kernel.entry!r} of {kernel.operator} does not compile: {error}") from error
+        return self._module(code).get_function(kernel.entry)
 
-def _machine_code(source: str, architecture: str) -> bytes:
-    return _sdk.compile_cubin(source, architecture).code
+    def _module(self, code: bytes) -> Any:  # Any: CuPy's Module
+        module = self.library.cuda.function.Module()
+        module.load(code)
+        return module

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from ort_ep_cuda.lowering.program import Convolution, Kernel, MatrixProduct
+from ort_core.plugin.kernels import RunGuard
+from ort_ep_cuda.lowering.program import Convolution, FunctionCall, Kernel, MatrixProduct
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,11 @@ class GpuStream(Protocol):
     def convolve(self, convolution: Convolution, x: int, weights: int, out: int) -> None:
         """Convolve tensors at addresses."""
 
+    def call(
+        self, step: FunctionCall, inputs: Sequence[int | None], outs: Sequence[int | None], guard: RunGuard
+    ) -> None:
+        """Call a user's function on arrays at addresses, and enqueue the copies of its results."""
+
     def begin_capture(self) -> None:
         """Record what is enqueued from now on instead of doing it."""
 
@@ -100,4 +106,7 @@ class Gpu(Protocol):
         """Return a queue of its own."""
 
     def functions(self, kernels: Sequence[Kernel]) -> Mapping[str, Function]:
-        """Return kernels ready to launch, by name; those not yet known are compiled together."""
+        """Return kernels ready to launch, by name; those not yet known are compiled.
+
+        Generated ones are compiled together, a user's by itself. ``EPFail`` where a user's does not compile.
+        """

@@ -35,7 +35,10 @@ class KernelCache:
 
     def code_of(self, kernels: Sequence[Kernel]) -> bytes:
         """Return the module that holds these kernels."""
-        source = module_source(kernels)
+        return self.code_of_source(module_source(kernels))
+
+    def code_of_source(self, source: str) -> bytes:
+        """Return the module that a source is."""
         key = self.key_of(source)
         found = self._store.get(key)
         if found is None:

@@ -13,8 +13,18 @@ import numpy as np
 
 from ort_core.plugin import EPFail, InvalidArgument, OrtError
 from ort_core.plugin.devices import DeviceArray
+from ort_core.plugin.kernels import RunGuard, Unguarded
 from ort_ep_cuda.gpu import Function, Gpu, Graph
-from ort_ep_cuda.lowering.program import BufferKind, Convolution, Launch, MatrixProduct, Pointer, Program, Step
+from ort_ep_cuda.lowering.program import (
+    BufferKind,
+    Convolution,
+    FunctionCall,
+    Launch,
+    MatrixProduct,
+    Pointer,
+    Program,
+    Step,
+)
 from ort_ep_cuda.lowering.views import TensorView
 
 Tensor = np.ndarray | DeviceArray
@@ -56,18 +66,21 @@ class RunSlotState:
         self._before_capture = runs_before_capture
         self._graph: Graph | None = None
         self._runs = 0
+        self._guard: RunGuard = Unguarded()
 
-    def run(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], draw: np.ndarray) -> None:
+    def run(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], draw: np.ndarray, guard: RunGuard) -> None:
         """Copy inputs over, compute, copy outputs back; returns when they are there.
 
         Args:
             inputs: arrays on the host or on this device, in the order of the partition.
             outputs: arrays that are filled, there or here.
             draw: the words that tell this run's random numbers from others'.
+            guard: what users' functions ask whether the run must stop.
 
         Raises:
             InvalidArgument: an index in the data was out of range; the message names the node.
         """
+        self._guard = guard
         status = np.zeros(1, np.int32)
         for number, buffer in enumerate(self._program.buffers):
             if buffer.kind is BufferKind.INPUT and number in self._read and buffer.nbytes:
@@ -147,6 +160,10 @@ class RunSlotState:
         if isinstance(step, Convolution):
             x, weights, target = (self._address(view) for view in (step.x, step.weights, step.out))
             return lambda: stream.convolve(step, x, weights, target)
+        if isinstance(step, FunctionCall):
+            sources = [None if view is None else self._address(view) for view in step.inputs]
+            targets = [None if view is None else self._address(view) for view in step.outs]
+            return lambda: stream.call(step, sources, targets, self._guard)
         raise EPFail(f"a program holds a step of unknown kind: {step!r}")
 
     def _address(self, view: TensorView) -> int:

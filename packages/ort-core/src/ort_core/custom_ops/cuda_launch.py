@@ -125,6 +125,26 @@ def plan_launch(
     return launch if all(launch.grid) else None
 
 
+def refuse_pointers(kernel: CudaSource, dtypes: Sequence[DataType | None]) -> str | None:
+    """Return why a kernel cannot be given tensors of these types, ``None`` where it can or its text does not tell.
+
+    A provider asks it when it decides whether to take a node; ``plan_launch`` raises for the same at a launch.
+
+    Args:
+        kernel: the source.
+        dtypes: the element type of each input (``None`` where absent) and each output.
+    """
+    parameters = cuda_parameters(kernel.source, kernel.entry)
+    if parameters is None:
+        return None
+    wrong = _wrong_pointer(parameters, dtypes)
+    if wrong is not None:
+        return f"the parameter '{wrong[0].text}' of its CUDA kernel {kernel.entry!r} would be given {wrong[1]}"
+    if len(parameters) < len(dtypes):
+        return f"its CUDA kernel {kernel.entry!r} has {len(parameters)} parameters for {len(dtypes)} inputs and outputs"
+    return None
+
+
 def _check_size(where: str, name: str, size: object, limits: tuple[int, int, int], least: int) -> None:
     is_triple = isinstance(size, tuple) and len(size) == 3 and all(isinstance(n, (int, np.integer)) for n in size)
     if not is_triple or not all(least <= n <= limit for n, limit in zip(size, limits, strict=True)):  # type: ignore[call-overload]  # a triple
@@ -142,11 +162,10 @@ def _check_parameters(
             f"{where} has {declared} parameters and is given {given}: {len(dtypes)} pointers of inputs and outputs, "
             f"and {len(launch.arguments)} arguments of its launch"
         )
-    for parameter, dtype in zip(parameters, dtypes, strict=False):
-        is_right = parameter.is_pointer and (dtype is None or _may_point_to(parameter.dtype, dtype))
-        if not is_right and (parameter.is_pointer or parameter.dtype is not None):
-            what = "a null pointer" if dtype is None else f"a pointer to {dtype.text}"
-            raise RuntimeException(f"the parameter '{parameter.text}' of {where} is given {what}")
+    wrong = _wrong_pointer(parameters, dtypes)
+    if wrong is not None:
+        parameter, what = wrong
+        raise RuntimeException(f"the parameter '{parameter.text}' of {where} is given {what}")
     for parameter, value in zip(parameters[len(dtypes) :], launch.arguments, strict=True):
         found = _argument_type(value)
         if found is None or parameter.is_pointer or not _takes(parameter.dtype, found):
@@ -155,6 +174,17 @@ def _check_parameters(
                 f"{'which is no number' if found is None else f'which is passed as {found.text}'}; numpy scalars pass "
                 "as their own type, a Python int as int64, a float as float64"
             )
+
+
+def _wrong_pointer(
+    parameters: Sequence[CudaParameter], dtypes: Sequence[DataType | None]
+) -> tuple[CudaParameter, str] | None:
+    """Return the first parameter that does not fit its tensor, and what it is given; ``None`` where all fit."""
+    for parameter, dtype in zip(parameters, dtypes, strict=False):
+        is_right = parameter.is_pointer and (dtype is None or _may_point_to(parameter.dtype, dtype))
+        if not is_right and (parameter.is_pointer or parameter.dtype is not None):
+            return parameter, "a null pointer" if dtype is None else f"a pointer to {dtype.text}"
+    return None
 
 
 def _may_point_to(declared: DataType | None, found: DataType) -> bool:

@@ -39,7 +39,7 @@ from ort_core.custom_ops.op_signature import OpSignature, read_signature
 from ort_core.custom_ops.shape_rule import ShapeFunction, TensorShape, broadcast_shapes, shape_rule
 from ort_core.custom_ops.traceback_text import place_of
 from ort_core.errors import InvalidArgument
-from ort_core.kernels.device_kernel import CUDA, CudaSource, DeviceKernel
+from ort_core.kernels.device_kernel import CUDA, CudaSource, DeviceKernel, Launch, LaunchRequest
 from ort_core.kernels.kernel import KernelFunction
 from ort_core.loops.rows import OpMeaning, RowMeaning
 from ort_core.ops.schema import OpSchema, ParameterOption
@@ -179,7 +179,9 @@ class CustomOp:
             taken = frozenset({"ctx"}) if self._compiled_takes_context else frozenset()
             kernel = replace(host, function=self.compiled, handed_in=taken, make_state=None)
         on_devices = {
-            device: each if isinstance(each, CudaSource) else device_kernel(each, host, self.signature.defaults)
+            device: self._told(each)
+            if isinstance(each, CudaSource)
+            else device_kernel(each, host, self.signature.defaults)
             for device, each in self.device_kernels.items()
         }
         return OpDefinition(
@@ -187,6 +189,16 @@ class CustomOp:
             None if shape is None else shape_rule(shape, self.schema, self.convert, self.qualified_name),
             self._meaning(), on_devices, origin=place_of(self.written_as),
         )  # fmt: skip
+
+    def _told(self, kernel: CudaSource) -> CudaSource:
+        """Return a source whose launch is given attributes as kernels are: defaults too, bool where it is meant."""
+
+        @functools.wraps(kernel.launch)
+        def launch(request: LaunchRequest) -> Launch:
+            attributes = self.convert({**self.signature.defaults, **request.attributes})
+            return kernel.launch(replace(request, attributes=attributes))
+
+        return replace(kernel, launch=launch)
 
     def _num_tensors(self) -> int | None:
         parameters = (*self.schema.inputs, *self.schema.outputs)

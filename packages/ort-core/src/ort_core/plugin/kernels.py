@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.custom_ops.cuda_launch import CudaParameter, cuda_parameters, plan_launch
+from ort_core.custom_ops.cuda_launch import CudaParameter, cuda_parameters, plan_launch, refuse_pointers
 from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKernels, Launch, LaunchRequest
 from ort_core.kernels.evaluator import (
     BoundGraph,
@@ -46,5 +46,6 @@ __all__ = [
     "kernel",
     "plan_launch",
     "reference_kernels",
+    "refuse_pointers",
     "tree_model",
 ]

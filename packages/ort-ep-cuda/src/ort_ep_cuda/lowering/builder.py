@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 
 import numpy as np
 
@@ -28,11 +28,19 @@ class ProgramBuilder:
         graph: the partition.
         shapes: of its inputs, in order.
         known: contents of values that are known on the host.
+        states: what users' kernels keep from run to run, by node; filled here.
     """
 
-    def __init__(self, graph: Graph, shapes: Sequence[Shape], known: Mapping[Value, np.ndarray]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Sequence[Shape],
+        known: Mapping[Value, np.ndarray],
+        states: MutableMapping[Node, dict[str, object]] | None = None,
+    ) -> None:
         self._graph = graph
         self.known = dict(known)
+        self._states = {} if states is None else states
         self._buffers: list[Buffer] = []
         self._steps: list[Step] = []
         self._tensors: dict[Value, LazyTensor] = {}
@@ -117,6 +125,10 @@ class ProgramBuilder:
         number = len(self._checks) + 1
         self._checks[number] = node.describe()
         return Pointer(self.status), np.int32(number)
+
+    def state(self, node: Node) -> dict[str, object]:
+        """Return what a user's kernel keeps of a node as long as the session lives, whatever the sizes."""
+        return self._states.setdefault(node, {})
 
     def draw(self) -> int:
         """Return the buffer that tells random numbers of one run from those of another."""

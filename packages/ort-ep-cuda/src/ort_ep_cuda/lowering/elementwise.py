@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ort_core.plugin import NotImplemented, Rejection
-from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import MEANINGS, Scalar, binary, cast, element, lift, meaning_of, print_expression, unary
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.double_math import DOUBLE_MEANINGS
@@ -19,7 +19,7 @@ _RANGES = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
 
 def refuse_elementwise(node: Node) -> str | None:
     """Return why a node has no generated form, ``None`` where it has one."""
-    scalars = [_symbol(index, value) for index, value in enumerate(node.present_inputs())]
+    scalars = [symbol(index, value) for index, value in enumerate(node.present_inputs())]
     meaning = _meaning(node, scalars)
     if isinstance(meaning, Rejection):
         return meaning.reason
@@ -45,9 +45,10 @@ def lower_elementwise(facts: LoweredNode) -> None:
         facts.builder.define(facts.output, result)
 
 
-def _symbol(index: int, value: object) -> Scalar:
-    constant = getattr(value, "constant", None)
-    dtype = compute_type(element_type(value))  # type: ignore[arg-type]  # present_inputs gives Values
+def symbol(index: int, value: Value) -> Scalar:
+    """Return how a formula reads an input before shapes are known: a constant of one element as its value."""
+    constant = value.constant
+    dtype = compute_type(element_type(value))
     if constant is not None and constant.size == 1:
         return lift(constant.array().reshape(()).astype(dtype.numpy).item(), dtype)
     return element(index, dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from ort_core.plugin import EPFail, OrtError
 from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_ep_cuda.lowering.builder import ProgramBuilder
+from ort_ep_cuda.lowering.custom_operators import get_operator
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.operators import OPERATORS
 from ort_ep_cuda.lowering.program import Program
@@ -17,7 +18,11 @@ from ort_ep_cuda.lowering.views import Shape
 
 
 def lower_partition(
-    graph: Graph, context: EvaluationContext, shapes: Sequence[Shape], known: Mapping[Value, np.ndarray]
+    graph: Graph,
+    context: EvaluationContext,
+    shapes: Sequence[Shape],
+    known: Mapping[Value, np.ndarray],
+    states: MutableMapping[Node, dict[str, object]] | None = None,
 ) -> Program:
     """Lower every node in order.
 
@@ -26,14 +31,15 @@ def lower_partition(
         context: gives the version of each node's domain.
         shapes: of the graph's inputs.
         known: contents of inputs that nodes read on the host.
+        states: what users' kernels keep from run to run, by node; filled here, and passed again for other sizes.
 
     Raises:
         EPFail: a node cannot be lowered at these sizes; the message names it.
     """
-    builder = ProgramBuilder(graph, shapes, known)
+    builder = ProgramBuilder(graph, shapes, known, states)
     for node in graph:
         try:
-            OPERATORS[node.domain, node.op_type].lower(LoweredNode(node, context.opset_of(node), builder))
+            get_operator(node, context).lower(LoweredNode(node, context.opset_of(node), builder))
         except OrtError:
             raise
         except (ValueError, IndexError, TypeError) as error:  # sizes that contradict each other, found by numpy

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ort_core.plugin.ir import DataType
+from ort_core.plugin.kernels import KernelContext
 from ort_core.plugin.memory import ArenaLayout, StepUse, assign_offsets, live_intervals
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
+KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, results are arrays of the device
 ARENA_ALIGNMENT = 256  # bytes: what cudaMalloc itself gives, and all that vector loads and libraries ask for
 
 
@@ -42,10 +45,16 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One ``extern "C" __global__`` function, without the preamble."""
+    """One ``extern "C" __global__`` function, without the preamble.
+
+    A user's own is compiled by itself, as it is: ``entry`` is what its source calls it (``name`` is made of the
+    content), ``operator`` whose it is. Both are empty for generated kernels.
+    """
 
     name: str
     source: str
+    entry: str = ""
+    operator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +138,37 @@ class Convolution:
         return (self.out.buffer,)
 
 
-Step = Launch | MatrixProduct | Convolution
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of a user's function over arrays of the device; its results are copied to ``outs``.
+
+    ``function`` has the calling convention of kernels, and checks what it is given and returns. ``None`` stands for
+    an absent input, or an output that nobody reads. It may do anything: it is never part of a captured graph.
+    """
+
+    function: KernelFunction
+    attributes: Mapping[str, object]
+    context: KernelContext
+    inputs: tuple[TensorView | None, ...]
+    outs: tuple[TensorView | None, ...]
+
+    @property
+    def operator(self) -> str:
+        """The operator's name, for messages."""
+        return f"{self.context.domain}::{self.context.op_type}"
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Buffers that are read."""
+        return tuple(view.buffer for view in self.inputs if view is not None)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """Buffers that are written."""
+        return tuple(view.buffer for view in self.outs if view is not None)
+
+
+Step = Launch | MatrixProduct | Convolution | FunctionCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +194,11 @@ class Program:
         """Return the distinct kernels in the order of their first launch."""
         return tuple(dict.fromkeys(step.kernel for step in self.steps if isinstance(step, Launch)))
 
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether the steps can be recorded once and replayed: calls of users' functions cannot."""
+        return not any(isinstance(step, FunctionCall) for step in self.steps)
+
     def describe(self) -> str:
         """Return the program as text, a line per buffer and step: what goldens hold."""
         lines = [f"%{n} = {b.kind.value} {b.name or b.index} {b.nbytes} bytes" for n, b in enumerate(self.buffers)]
@@ -175,6 +219,9 @@ def _line(step: Step, arena: ArenaLayout[int]) -> str:
         return f"{step.kernel.name}<<<{step.grid}, {step.block}>>>({arguments})"
     if isinstance(step, MatrixProduct):
         return f"product %{step.out.buffer} = {step.alpha} * {_view(step.a)} @ {_view(step.b)}"
+    if isinstance(step, FunctionCall):
+        inputs, outs = (", ".join("-" if v is None else _view(v) for v in views) for views in (step.inputs, step.outs))
+        return f"call {outs} = {step.operator}({inputs})"
     kind = "transposed convolution" if step.is_transposed else "convolution"
     return (
         f"{kind} %{step.out.buffer} = {_view(step.x)} * {_view(step.weights)} pads {step.pads_before} "
