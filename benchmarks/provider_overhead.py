@@ -99,7 +99,7 @@ def calls_of(path: Path, sizes: dict[str, int], threads: int) -> dict[str, Call]
             raise RuntimeError(f"{path.name}: an output differs from that of a direct call")
     return {
         "session.run": lambda: session.run(None, feeds),
-        "bound request": lambda: request.infer(share_outputs=True),
+        "bound request": lambda _bound=(feeds, results): request.infer(share_outputs=True),  # it keeps no array alive
         "compiled(feeds)": lambda: compiled(feeds),
     }
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ort_ep_openvino import _sdk, compilation
+from ort_ep_openvino.provider import OpenVinoExecutionProvider
 
 pytestmark = pytest.mark.usefixtures("sdk")
 CHAIN = "g (float[n,4] x) => (float[n,4] y) { a = Exp(x)  y = Tanh(a) }"
@@ -59,3 +60,42 @@ def test_openvinos_own_cache_is_used_where_a_folder_is_given(session, compilatio
     folder = tmp_path / "own"
     session(CHAIN, cache_dir=str(folder)).close()
     assert list(folder.iterdir()), "OpenVINO wrote nothing to its cache_dir"
+
+
+def test_weights_are_digested_only_where_a_model_of_their_structure_was_stored(session, compilations, monkeypatch):
+    digested = []
+    monkeypatch.setattr(compilation, "_cache_key", lambda program, mark: digested.append(mark) or mark)
+    monkeypatch.setattr(compilation, "MIN_CACHED_S", float("inf"))
+    session(CHAIN).close()
+    session(CHAIN).close()
+    assert not digested
+    assert len(compilations) == 2
+
+
+def test_large_weights_are_stored_only_where_compiling_takes_longer_than_reading_them(
+    session, compilations, monkeypatch
+):
+    weights = ", ".join(["0.5"] * 4096)
+    text = f"g (float[n,64] x) => (float[n,64] y) <float[64,64] w = {{{weights}}}> {{ y = MatMul(x, w) }}"
+    monkeypatch.setattr(compilation, "CACHED_NBYTES_PER_S", 1e-9)
+    for _ in range(2):
+        session(text).close()
+    assert len(compilations) == 2
+    monkeypatch.setattr(compilation, "CACHED_NBYTES_PER_S", float("inf"))
+    for _ in range(2):
+        session(text).close()
+    assert len(compilations) == 3
+
+
+def test_what_was_asked_before_is_not_asked_again_neither_in_a_session_nor_in_a_later_one(view, monkeypatch, tmp_path):
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
+    asked, unsupported = [], _sdk.unsupported
+    monkeypatch.setattr(_sdk, "unsupported", lambda *given: asked.append(given) or unsupported(*given))
+    short = view("g (float[n,4] x) => (float[n,4] y) { y = Exp(x) }")
+    long = view("g (float[n,4] x) => (float[n,4] y) { a = Exp(x)  b = Tanh(a)  c = Sin(b)  d = Cos(c)  y = Abs(d) }")
+    answers = []
+    for provider in (OpenVinoExecutionProvider({}), OpenVinoExecutionProvider({})):
+        for _ in range(2):
+            answers.append([provider.get_capability(short), provider.get_capability(long)])
+    assert len(asked) == 3, "the short one once by each provider, the long one once"
+    assert all(each == answers[0] for each in answers)

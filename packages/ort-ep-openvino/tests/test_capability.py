@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
 from ort_core.plugin import Claim, Rejection
+from ort_core.plugin.ir import Constant
+from ort_ep_openvino import _sdk
+from ort_ep_openvino.lowering.program import Program
 from ort_ep_openvino.provider import OpenVinoExecutionProvider
 
 pytestmark = pytest.mark.usefixtures("sdk")
@@ -126,3 +130,25 @@ def test_a_device_that_is_not_there_is_the_reason(view):
     claims, reasons = answers(view, "g (float[4] x) => (float[4] y) { y = Relu(x) }", device_type="NPU")
     assert not claims
     assert "NPU" in reasons["Relu"]
+
+
+def test_a_node_that_openvino_names_is_refused_and_its_neighbours_are_not(view, monkeypatch):
+    asked, unsupported = [], _sdk.unsupported
+    monkeypatch.setattr(_sdk, "unsupported", lambda *given: asked.append(given) or unsupported(*given))
+    text = (
+        "g (float[n,6,8,8] x, int64[k] s) => (float[a,b,c] y) <int64[1] z = {0}, int64[1] w = {2}, int64[1] m = {-1}> "
+        "{ r = Relu(x)  d = Slice(s, z, w)  t = Concat<axis=0>(d, m)  q = Reshape(r, t)  y = Sigmoid(q) }"
+    )
+    claims, reasons = answers(view, text)
+    assert claims == [["Relu", "Slice", "Concat"], ["Sigmoid"]]
+    assert reasons == {"Reshape": "OpenVINO's device CPU does not run Reshape"}
+    assert len(asked) == 4, "the whole, the node that was named, and both of what is left"
+
+
+def test_a_weight_that_lies_transposed_is_not_copied_to_ask_about_it():
+    lying = np.arange(2048, dtype=np.float32).reshape(32, 64)
+    program = Program(b"", {"w": Constant.of(lying.T), "v": Constant.of(lying)}, ())
+    asked = program.shuffled_weights()
+    assert {name: array.shape for name, array in asked.items()} == {"w": (64, 32), "v": (32, 64)}
+    assert all(array.flags.c_contiguous and np.shares_memory(array, lying) for array in asked.values())
+    assert np.array_equal(program.weights()["w"], lying.T)

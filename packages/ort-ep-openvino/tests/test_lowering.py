@@ -55,7 +55,8 @@ def lowered(text: str) -> str:
     """Return what the frontend is handed, as ONNX text, then each operation that it makes of it, with its result."""
     view = view_of_text(text)
     program = program_of(view, view.nodes)
-    model = _sdk.read_model(program.content, program.weights)
+    weights = program.weights()
+    model = _sdk.read_model(program.content, weights)
     ports = _sdk.separate_passed(model, program.inputs)
     lines = [f"{kind} {result}".rstrip() for kind, result in _sdk.operations(model)]
     handed = onnx.printer.to_text(onnx.load_from_string(program.content).graph)

@@ -9,6 +9,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
@@ -27,16 +28,33 @@ _PLACE = re.compile(
 )
 _URL = re.compile(r",? ?refer to [^\n]*https?://\S+|https?://\S+")
 _COUNTER = re.compile(r"\b([A-Z][A-Za-z]*)_\d+\b")  # of names that OpenVINO makes up, another in each process
+_READ_NODE = re.compile(r"<Node\([\w.]+\): ([^>]+)>")  # how the frontend names an ONNX node
 _BORDER = frozenset({"Parameter", "Result", "Constant"})
 MAX_MESSAGE = 400  # characters; OpenVINO repeats itself for each layer of its own code
 
 
 class SdkError(Exception):
-    """OpenVINO refused or failed in a phase; the text is its own, without source files and line numbers."""
+    """OpenVINO refused or failed in a phase; the text is its own, without source files and line numbers.
 
-    def __init__(self, phase: Phase, text: str) -> None:
+    ``names`` are those of the ONNX nodes that it speaks of, where it does.
+    """
+
+    def __init__(self, phase: Phase, text: str, names: frozenset[str] = frozenset()) -> None:
         super().__init__(text)
-        self.phase = phase
+        self.phase, self.names = phase, names
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a device does not run of a model.
+
+    Attributes:
+        kinds: kinds of operations, as OpenVINO names them.
+        names: of the operations that the device's words are about, and of their results; empty where it names none.
+    """
+
+    kinds: tuple[str, ...]
+    names: frozenset[str]
 
 
 def stripped(text: str) -> str:
@@ -103,7 +121,7 @@ def _in_phase(
             try:
                 return function(*args, **kwargs)
             except (RuntimeError, TypeError, ValueError, AttributeError) as error:  # what its bindings raise
-                raise SdkError(phase, stripped(str(error))) from error
+                raise SdkError(phase, stripped(str(error)), frozenset(_READ_NODE.findall(str(error)))) from error
 
         return call
 
@@ -199,18 +217,30 @@ def _places(model: Any, inputs: Sequence[str]) -> dict[str, int]:
 
 
 @_in_phase("query")
-def unsupported(model: Any, device: str) -> tuple[str, ...]:
-    """Return the kinds of operations of a model that a device does not run."""
+def unsupported(model: Any, device: str) -> Missing | None:
+    """Return which operations of a model a device does not run; ``None`` when it runs the model."""
     able = set(core().query_model(model, device))
     left = [each for each in model.get_ordered_ops() if each.get_friendly_name() not in able]
     kinds = tuple(dict.fromkeys(each.get_type_name() for each in left if each.get_type_name() not in _BORDER))
     if not left:
-        return ()
+        return None
     try:  # a query asks before the transformations of a compilation, which leave nothing of some operations
         core().compile_model(model, device, {})
-    except RuntimeError:
-        return kinds or tuple(dict.fromkeys(each.get_type_name() for each in left))
-    return ()
+    except RuntimeError as error:
+        named = [each for each in left if _speaks_of(str(error), each.get_friendly_name())]
+        every = kinds or tuple(dict.fromkeys(each.get_type_name() for each in left))
+        return Missing(every, frozenset(name for each in named for name in _names_of(each)))
+    return None
+
+
+def _speaks_of(text: str, name: str) -> bool:
+    """Return whether a text holds a name, and not only as a part of a longer one."""
+    return re.search(rf"(?<![\w./:-]){re.escape(name)}(?![\w/:-])", text) is not None
+
+
+def _names_of(operation: Any) -> set[str]:
+    results = {name for output in operation.outputs() for name in output.get_names()}
+    return {operation.get_friendly_name(), *results}
 
 
 @_in_phase("compile")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
 from ort_core.plugin.ir import Node
@@ -11,25 +12,28 @@ from ort_ep_openvino import _sdk
 from ort_ep_openvino.lowering.conditions import is_static
 from ort_ep_openvino.lowering.outside import bounds_from_outside
 from ort_ep_openvino.lowering.ports import Ports
-from ort_ep_openvino.lowering.program import program_of
+from ort_ep_openvino.lowering.program import Program, program_of
 from ort_ep_openvino.lowering.table import refusal
 from ort_ep_openvino.options import OpenVinoOptions
+from ort_ep_openvino.verdicts import Refused, Verdict, VerdictsState
 
 Groups = list[tuple[Node, ...]]
 _NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity"})
 _VIRTUAL = ("AUTO", "HETERO", "MULTI", "BATCH")
 
 
-def find_capability(view: GraphView, options: OpenVinoOptions) -> Capability:
+def find_capability(view: GraphView, options: OpenVinoOptions, verdicts: VerdictsState) -> Capability:
     """Claim convex groups that the table trusts and the device runs; refuse every other node with its reason."""
     absent = _absence(options.device)
     if absent is not None:
         return [Rejection(absent, node) for node in view.nodes]
     reasons = _untrusted(view, options)
+    question = _Question(view, options.device, verdicts)
     asked: set[tuple[Node, ...]] = set()
     while True:
         groups = _groups(view, reasons)
-        found = {n: r for group in groups if group not in asked for n, r in _refused(view, group, options).items()}
+        new = [group for group in groups if group not in asked]
+        found = {n: r for group in new for n, r in _refused(question, group).items()}
         asked.update(groups)
         if not found:
             break
@@ -65,40 +69,81 @@ def _groups(view: GraphView, reasons: dict[Node, str]) -> Groups:
     return convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
 
 
-def _refused(view: GraphView, group: tuple[Node, ...], options: OpenVinoOptions) -> dict[Node, str]:
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What OpenVINO is asked about: groups of a view's nodes, for a device.
+
+    Attributes:
+        view: the graph, and what is known of it.
+        device: as OpenVINO names it.
+        verdicts: what was said before.
+    """
+
+    view: GraphView
+    device: str
+    verdicts: VerdictsState
+
+    def ask(self, group: tuple[Node, ...]) -> Verdict:
+        """Return how the ports of a group's model stand to it, or why OpenVINO does not take it."""
+        program = program_of(self.view, group)
+        known = self.verdicts.find(program, len(group))
+        if known is None:
+            known = _asked(program, self.device)
+            self.verdicts.keep(program, len(group), known)
+        return known
+
+
+def _refused(question: _Question, group: tuple[Node, ...]) -> dict[Node, str]:
     """Return the nodes of a group that OpenVINO does not take, with its words; empty when it takes the group."""
     if all(node.op_type in _NOTHING_TO_COMPUTE for node in group):
         return dict.fromkeys(group, "there is nothing to compute: constants, and values that are handed on")
-    lowered = _lowered(view, group, options.device)
+    lowered = question.ask(group)
     if isinstance(lowered, Ports):
         handed_on = "it hands its inputs on unchanged: there is nothing to compute"
         return {} if lowered.outputs else dict.fromkeys(group, handed_on)
-    return _culprits(view, group, options.device) or dict.fromkeys(group, lowered)
+    return _culprits(question, group, lowered) or dict.fromkeys(group, lowered.reason)
 
 
-def _culprits(view: GraphView, group: tuple[Node, ...], device: str) -> dict[Node, str]:
-    """Return the nodes for which a group is refused, by halves; empty when every half is taken alone."""
+def _culprits(question: _Question, group: tuple[Node, ...], refused: Refused) -> dict[Node, str]:
+    """Return the nodes for which a group is refused: those that OpenVINO names, else by halves.
+
+    Empty when it names none, and takes every half alone.
+    """
     if len(group) == 1:
-        lowered = _lowered(view, group, device)
-        return {} if isinstance(lowered, Ports) else {group[0]: lowered}
+        return {group[0]: refused.reason}
+    named = _named(group, refused.names)
+    if named:
+        alone = ((node, question.ask((node,))) for node in named)
+        return {node: (found if isinstance(found, Refused) else refused).reason for node, found in alone}
     middle = len(group) // 2
     found: dict[Node, str] = {}
     for half in (group[:middle], group[middle:]):  # convex too: a group is in topological order
-        if not isinstance(lowered := _lowered(view, half, device), Ports):
-            found |= _culprits(view, half, device) or dict.fromkeys(half, lowered)
+        if isinstance(lowered := question.ask(half), Refused):
+            found |= _culprits(question, half, lowered) or dict.fromkeys(half, lowered.reason)
     return found
 
 
-def _lowered(view: GraphView, group: tuple[Node, ...], device: str) -> Ports | str:
-    """Return how the ports of a group's model stand to it, or why OpenVINO does not take it."""
-    program = program_of(view, group)
+def _named(group: tuple[Node, ...], names: frozenset[str]) -> tuple[Node, ...]:
+    """Return the nodes that are named, or make a value that is; a name that several nodes have names none."""
+    if not names:
+        return ()
+    shared = Counter(node.name for node in group)
+    made = {node: {value.name for value in node.present_outputs()} for node in group}
+    return tuple(n for n in group if made[n] & names or (n.name in names and shared[n.name] == 1))
+
+
+def _asked(program: Program, device: str) -> Verdict:
+    """Ask OpenVINO."""
+    weights = program.shuffled_weights()  # held while the model lives
     try:
-        model = _sdk.read_model(program.content, program.weights)
+        model = _sdk.read_model(program.content, weights)
         ports = _sdk.separate_passed(model, program.inputs)
-        missing = _sdk.unsupported(model, device) if ports.outputs else ()
+        missing = _sdk.unsupported(model, device) if ports.outputs else None
     except _sdk.SdkError as error:
-        return f"OpenVINO's ONNX frontend: {error}"
-    return f"OpenVINO's device {device} does not run {', '.join(missing)}" if missing else ports
+        return Refused(f"OpenVINO's ONNX frontend: {error}", error.names)
+    if missing is None:
+        return ports
+    return Refused(f"OpenVINO's device {device} does not run {', '.join(missing.kinds)}", missing.names)
 
 
 def _dynamic(node: Node) -> str | None:

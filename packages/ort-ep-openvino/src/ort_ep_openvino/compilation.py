@@ -6,6 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of_request
 from ort_ep_openvino.options import OpenVinoOptions
 
+Weights = Mapping[str, np.ndarray]
 log = logging.getLogger(__name__)
 
 MIN_CACHED_NODES = 16  # fewer compile in less time than their weights take to digest
-MIN_CACHED_S = 0.5  # a compilation that was faster is not worth the disk; most convolutional networks take longer
+MIN_CACHED_S = 0.5  # a compilation that was faster is not worth the disk
+CACHED_NBYTES_PER_S = 100e6  # of weights: to digest, read, check and import them takes a second for some 300 MB
 
 
 def compile_partition(request: CompileRequest, options: OpenVinoOptions, key: str) -> OpenVinoPartition:
@@ -33,11 +36,12 @@ def compile_partition(request: CompileRequest, options: OpenVinoOptions, key: st
         EPFail: OpenVINO did not read or compile it; the phase and its words are in the message.
     """
     program = program_of_request(request)
+    weights = program.weights()
     try:
-        compiled, ports = _compiled_or_cached(program, request, options, key)
+        compiled, ports = _compiled_or_cached(program, weights, request, options, key)
     except _sdk.SdkError as error:
         raise EPFail(f"OpenVINO failed to {error.phase} partition {request.name!r}: {error}") from error
-    return _partition(request, options, compiled, ports, program, key)
+    return _partition(request, options, compiled, ports, program, weights, key)
 
 
 def load_partition(
@@ -53,17 +57,17 @@ def load_partition(
         compiled = _sdk.import_model(exported, options.device, options.configuration(request.num_threads))
     except (_sdk.SdkError, ValueError) as error:
         return Rejection(f"OpenVINO does not import the stored model: {error}")
-    return _partition(request, options, compiled, ports, program, key)
+    return _partition(request, options, compiled, ports, program, program.weights(), key)
 
 
 def _compiled_or_cached(
-    program: Program, request: CompileRequest, options: OpenVinoOptions, key: str
+    program: Program, weights: Weights, request: CompileRequest, options: OpenVinoOptions, key: str
 ) -> tuple[Any, Ports]:
     configuration = options.configuration(request.num_threads)
     if len(request.graph) < MIN_CACHED_NODES or "CACHE_DIR" in configuration:  # a folder of OpenVINO's own was chosen
-        return _compiled(program, request, options)
-    cache, place = ArtefactCache(), _cache_key(program, key, configuration)
-    found = cache.get(place)
+        return _compiled(program, weights, request, options)
+    cache, mark = ArtefactCache(), _mark_of(program, key, configuration)
+    found = cache.get(_cache_key(program, mark)) if cache.get(mark) is not None else None
     if found is not None:
         try:
             ports, exported = Ports.opened(found)
@@ -71,24 +75,31 @@ def _compiled_or_cached(
         except (_sdk.SdkError, ValueError) as error:  # written by another build of OpenVINO: compiled anew and replaced
             log.info("a cached model of %s is not used: %s", request.name, error)
     start = time.perf_counter()
-    compiled, ports = _compiled(program, request, options)
-    if time.perf_counter() - start >= MIN_CACHED_S:
-        cache.put(place, ports.sealed_with(_sdk.export_model(compiled)))
+    compiled, ports = _compiled(program, weights, request, options)
+    if time.perf_counter() - start >= max(MIN_CACHED_S, program.weights_nbytes / CACHED_NBYTES_PER_S):
+        cache.put(_cache_key(program, mark), ports.sealed_with(_sdk.export_model(compiled)))
+        cache.put(mark, b"stored")
     return compiled, ports
 
 
-def _cache_key(program: Program, key: str, configuration: Mapping[str, object]) -> CacheKey:
-    weights = tuple(name.encode() + _digest(array) for name, array in program.weights.items())
+def _mark_of(program: Program, key: str, configuration: Mapping[str, object]) -> CacheKey:
+    """Return the key of the entry which says that a model of this structure was stored, with some weights.
+
+    Without it no weights are digested: that takes about as long as OpenVINO takes to compile most models.
+    """
     facts = (("provider", key), ("configuration", repr(sorted(configuration.items()))))
-    return CacheKey("openvino-model", hashlib.sha256(program.content).digest(), weights, facts)
+    return CacheKey("openvino-stored", hashlib.sha256(program.content).digest(), (), facts)
 
 
-def _digest(array: np.ndarray) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+def _cache_key(program: Program, mark: CacheKey) -> CacheKey:
+    weights = tuple(name.encode() + constant.digest() for name, constant in program.constants.items())
+    return replace(mark, kind="openvino-model", weights=weights)
 
 
-def _compiled(program: Program, request: CompileRequest, options: OpenVinoOptions) -> tuple[Any, Ports]:
-    model = _sdk.read_model(program.content, program.weights)
+def _compiled(
+    program: Program, weights: Weights, request: CompileRequest, options: OpenVinoOptions
+) -> tuple[Any, Ports]:
+    model = _sdk.read_model(program.content, weights)
     ports = _sdk.separate_passed(model, program.inputs)
     bounds = options.shapes()
     names = [request.graph.inputs[place].name for place in ports.inputs]
@@ -99,7 +110,13 @@ def _compiled(program: Program, request: CompileRequest, options: OpenVinoOption
 
 
 def _partition(
-    request: CompileRequest, options: OpenVinoOptions, compiled: Any, ports: Ports, program: Program, key: str
+    request: CompileRequest,
+    options: OpenVinoOptions,
+    compiled: Any,
+    ports: Ports,
+    program: Program,
+    weights: Weights,
+    key: str,
 ) -> OpenVinoPartition:
     graph = request.graph
     found = (len(compiled.inputs), len(compiled.outputs))
@@ -112,15 +129,15 @@ def _partition(
         graph,
         ports,
         compiled,
-        program.weights,
+        weights,
         lambda: _blob_key(program, key),
-        lambda: _compiled(program, request, options)[0],
+        lambda: _compiled(program, weights, request, options)[0],
         ElsewhereState(request),
     )
 
 
 def _blob_key(program: Program, key: str) -> str:
     hasher = hashlib.sha256(program.content)
-    for name, array in program.weights.items():
-        hasher.update(name.encode() + _digest(array))
+    for name, constant in program.constants.items():
+        hasher.update(name.encode() + constant.digest())
     return f"{key}|{hasher.hexdigest()}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+import functools
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ort_core.plugin import (
     Available,
@@ -16,6 +17,9 @@ from ort_core.plugin import (
 )
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.options import OpenVinoOptions
+
+if TYPE_CHECKING:
+    from ort_ep_openvino.verdicts import VerdictsState
 
 
 class OpenVinoExecutionProvider(ExecutionProvider):
@@ -35,7 +39,7 @@ class OpenVinoExecutionProvider(ExecutionProvider):
         """Return claims of convex groups, and a reason for every node that is left."""
         from ort_ep_openvino.capability import find_capability
 
-        return find_capability(view, self._options)
+        return find_capability(view, self._options, self._verdicts)
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Compile one claim to an OpenVINO model, or take it from the cache.
@@ -56,6 +60,12 @@ class OpenVinoExecutionProvider(ExecutionProvider):
     def cache_key(self) -> str:
         """Return OpenVINO's version, the device with its driver's name, and the options."""
         return f"{self.name}|{_sdk.version()}|{_sdk.device_name(self._options.device)}|{self.options!r}"
+
+    @functools.cached_property
+    def _verdicts(self) -> VerdictsState:
+        from ort_ep_openvino.verdicts import VerdictsState
+
+        return VerdictsState(f"{_sdk.version()}|{_sdk.device_name(self._options.device)}")
 
     @property
     def _options(self) -> OpenVinoOptions:

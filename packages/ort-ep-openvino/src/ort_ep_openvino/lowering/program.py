@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin import CompileRequest, GraphView
-from ort_core.plugin.ir import DataType, Model, Node, border_of
+from ort_core.plugin.ir import Constant, DataType, Model, Node, border_of
 from ort_ep_openvino.lowering.legalisation import legalise
 
 INLINE_NBYTES = 4096  # smaller constants stay in the model: shapes and axes must be there when the frontend reads it
@@ -21,13 +21,29 @@ class Program:
 
     Attributes:
         content: the model.
-        weights: the arrays of the inputs that are weights, by name.
+        constants: what the inputs hold that are weights, by name.
         inputs: the names of the claim's inputs.
     """
 
     content: bytes
-    weights: Mapping[str, np.ndarray]
+    constants: Mapping[str, Constant]
     inputs: tuple[str, ...]
+
+    @property
+    def weights_nbytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(constant.nbytes for constant in self.constants.values())
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Return the contiguous arrays of the weights; those that are views in another order are copied."""
+        return {name: np.ascontiguousarray(constant.array()) for name, constant in self.constants.items()}
+
+    def shuffled_weights(self) -> dict[str, np.ndarray]:
+        """Return arrays like the weights, to ask whether a device takes the model: no number matters for that.
+
+        None is copied: the elements of one that lies transposed in memory come in the order of memory.
+        """
+        return {name: _as_it_lies(constant.array()) for name, constant in self.constants.items()}
 
 
 def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
@@ -37,8 +53,7 @@ def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
     constants = {v.name: c for v in border.constants if (c := view.constant(v)) is not None}
     shared = {n: c for n, c in constants.items() if c.dtype in _SHARED and c.nbytes >= INLINE_NBYTES}
     content = view.to_onnx(nodes, weights="inputs", weight_names=frozenset(shared), legalise=legalise)
-    weights = {name: np.ascontiguousarray(constant.array()) for name, constant in shared.items()}
-    return Program(content, weights, tuple(value.name for value in border.inputs))
+    return Program(content, shared, tuple(value.name for value in border.inputs))
 
 
 def program_of_request(request: CompileRequest) -> Program:
@@ -47,3 +62,8 @@ def program_of_request(request: CompileRequest) -> Program:
     model = Model(request.graph, dict(context.opset_imports), dict(context.functions))
     view = GraphView(model, request.graph, tuple(request.graph), context)
     return program_of(view, view.nodes)
+
+
+def _as_it_lies(array: np.ndarray) -> np.ndarray:
+    """Return an array's elements in the order of memory, in its shape; a copy only where they lie apart."""
+    return array.ravel(order="K").reshape(array.shape)
