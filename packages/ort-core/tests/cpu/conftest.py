@@ -25,8 +25,8 @@ def numbers(seed: int, *shape: int) -> np.ndarray:
 
 
 @pytest.fixture
-def agrees(monkeypatch: pytest.MonkeyPatch) -> Agrees:
-    """Return a check of a graph with input ``x`` and output ``y``, for images of several sizes."""
+def partitions(monkeypatch: pytest.MonkeyPatch) -> list[CpuPartition]:
+    """The partitions that a test's sessions compile, to see what ran natively."""
     partitions: list[CpuPartition] = []
     build = CpuPartition.__init__
 
@@ -35,6 +35,12 @@ def agrees(monkeypatch: pytest.MonkeyPatch) -> Agrees:
         partitions.append(self)
 
     monkeypatch.setattr(CpuPartition, "__init__", noted)
+    return partitions
+
+
+@pytest.fixture
+def agrees(partitions: list[CpuPartition]) -> Agrees:
+    """Return a check of a graph with input ``x`` and output ``y``, for images of several sizes."""
 
     def check(
         nodes: Sequence[NodeProto], constants: Mapping[str, np.ndarray], shape: Sequence[int | str],

@@ -16,20 +16,6 @@ FLOAT, INT64, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.IN
 Feeds = dict[str, np.ndarray]
 
 
-@pytest.fixture
-def partitions(monkeypatch: pytest.MonkeyPatch) -> list[cpu_partition.CpuPartition]:
-    """The partitions that a test's sessions compile, to see what ran natively."""
-    made: list[cpu_partition.CpuPartition] = []
-    init = cpu_partition.CpuPartition.__init__
-
-    def remember(self: cpu_partition.CpuPartition, *arguments: object, **named: object) -> None:
-        init(self, *arguments, **named)  # type: ignore[arg-type]  # handed through
-        made.append(self)
-
-    monkeypatch.setattr(cpu_partition.CpuPartition, "__init__", remember)
-    return made
-
-
 def node(
     op_type: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = "", **attributes: object
 ) -> NodeProto:

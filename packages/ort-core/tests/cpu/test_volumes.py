@@ -23,16 +23,8 @@ def numbers(seed: int, *shape: int) -> np.ndarray:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(partitions: list[CpuPartition]) -> Run:
     """Return a function that runs nodes from ``x`` to ``y``, all of them compiled as one program."""
-    partitions: list[CpuPartition] = []
-    build = CpuPartition.__init__
-
-    def noted(self: CpuPartition, *arguments: object, **named: object) -> None:
-        build(self, *arguments, **named)  # type: ignore[arg-type]  # passed on as they came
-        partitions.append(self)
-
-    monkeypatch.setattr(CpuPartition, "__init__", noted)
 
     def result(
         nodes: Sequence[NodeProto], constants: dict[str, np.ndarray], x: np.ndarray, shape: Sequence[int | str]
