@@ -68,16 +68,8 @@ def model_of(op_type: str, attributes: dict[str, Any], *outputs: str, opset: int
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize("kind", [linear, support_vectors, trees], ids=lambda kind: kind.__name__)
 def test_labels_and_scores_are_the_references(
-    kind: Any, classes: int, opset: int, monkeypatch: pytest.MonkeyPatch
+    kind: Any, classes: int, opset: int, partitions: list[CpuPartition]
 ) -> None:
-    partitions: list[CpuPartition] = []
-    build = CpuPartition.__init__
-
-    def noted(self: CpuPartition, *arguments: object, **named: object) -> None:
-        build(self, *arguments, **named)  # type: ignore[arg-type]  # passed on as they came
-        partitions.append(self)
-
-    monkeypatch.setattr(CpuPartition, "__init__", noted)
     model = model_of(*kind(classes), "label", "scores", opset=opset).SerializeToString()
     reference = ort.InferenceSession(model, providers=["ReferenceExecutionProvider"])
     compiled = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
