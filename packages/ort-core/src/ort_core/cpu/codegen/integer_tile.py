@@ -98,8 +98,7 @@ class IntegerTile:
         """Append the products of one word of each pixel with a row of the panel."""
         emitter = self.emitter
         factors = [
-            self.products.prepared(emitter.element(weight, i * self.lanes, "i32"))
-            for i in range(len(self.vectors))
+            self.products.prepared(emitter.element(weight, i * self.lanes, "i32")) for i in range(len(self.vectors))
         ]
         for base, slots in zip(bases, sums, strict=True):
             word = self._word(emitter.element(base, k, "i32"), nbytes)
