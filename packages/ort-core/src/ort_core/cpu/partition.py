@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ort_core.cpu.bodies import CompiledBody
+from ort_core.cpu.bounds import check_bound
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
@@ -23,7 +24,8 @@ from ort_core.cpu.lowering.rules.contents import known_contents as write_content
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.cpu.native_calls import NativeCall, native_calls
-from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
+from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver
+from ort_core.cpu.program_building import build_program
 from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.stored_code import encode_modules
 from ort_core.cpu.threads.pool import ThreadPool
@@ -333,7 +335,7 @@ class CpuPartition(CompiledPartition):
             blamed = refusal.node if refusal.node in group else node
             self.refusals[blamed] = str(refusal)
             return None
-        return NativeProgram(lowering, pool)
+        return build_program(lowering, pool)
 
     def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
         group_of: dict[Node, tuple[tuple[Node, ...], NativeProgram | None]] = {}

@@ -162,8 +162,8 @@ def build_direct_calls(
 
 def build_direct_step(program: NativeProgram) -> DirectStep | Rejection:
     """Return the direct calls of a step, or why it has none."""
-    names = [value.name for value in program.inputs]
-    known = _known_signatures(program, names, range(len(names)), range(len(program.outputs)))
+    names = program.record.inputs
+    known = _known_signatures(program, names, range(len(names)), range(len(program.record.outputs)))
     return known if isinstance(known, Rejection) else DirectStep(known)
 
 
