@@ -14,6 +14,7 @@ from ort_core import stages
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
 from ort_core.ir.model import Model
+from ort_core.ir.rejection import Rejection
 from ort_core.options import SessionOptions
 from ort_core.runtime.profiler import Profiler
 from ort_core.session_api.compiled_file import save_compiled
@@ -23,6 +24,7 @@ from ort_core.session_api.model_source import Loadable, ModelSource
 from ort_core.session_api.node_arg import ModelMetadata
 from ort_core.session_api.optimized_file import save_optimized
 from ort_core.session_api.provider_request import Providers, Request, normalised, provider_request
+from ort_core.session_api.recollection import Recollection, files_of, find_recollection
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
 from ort_core.settings import environment_value
@@ -76,17 +78,22 @@ class InferenceSession(SessionRuns):
 
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         start = time.perf_counter_ns()
+        request = find_request({}) if self._may_be_recalled() else None
+        place = None if request is None else self._recollection(request)
+        if place is not None and self._recall(place, request):
+            return
         model = self._source.load(self._options)
         if self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL")):
             apply_model_config(model.metadata, self._options)
         self._record("model_loading_array" if self._source.path is None else "model_loading_uri", start)
         start = time.perf_counter_ns()
-        request = find_request(model.metadata)
+        request = find_request(model.metadata) if request is None else request
         metadata = ModelMetadata.of(model)
-        prepare = partial(
-            _prepare, self._source, self._options, self._environment, request, self._disabled_passes()
-        )  # without self: what closes the plans must not keep the session
+        files = [] if place is None or self._source.path is None else files_of(self._source.path, model)
+        prepare = self._preparation(request)
         prepared = prepare(model)
+        if place is not None:
+            place.keep(prepared, metadata, files)
         self._loaded = LoadedModel.of(prepared, metadata, request, prepare, self, self._profiler is not None)
         self._record("session_initialization", start)
         if self._profiler is not None:
@@ -94,6 +101,35 @@ class InferenceSession(SessionRuns):
             self._profiler.default_provider = prepared.providers[0]
         save_optimized(prepared, self._options, self._environment, self._disabled_passes())
         save_compiled(prepared, self._options, self._source.path)
+
+    def _preparation(self, request: Request | None) -> partial[stages.PreparedModel]:
+        """Return what prepares the model; without self: what closes the plans must not keep the session."""
+        return partial(_prepare, self._source, self._options, self._environment, request, self._disabled_passes())
+
+    def _may_be_recalled(self) -> bool:
+        """Return whether a load does nothing but prepare a file's model, by options whose ``repr`` tells them."""
+        options = self._options
+        reads_config = self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL"))
+        writes = options.optimized_model_filepath or options.enable_profiling or options.setting("ep.context_enable")
+        return not (self._source.path is None or reads_config or writes or options.holds_objects)
+
+    def _recollection(self, request: Request) -> Recollection | None:
+        assert self._source.path is not None
+        place = find_recollection(self._source.path, self._options, self._environment, request, self._disabled_passes())
+        if isinstance(place, Rejection):
+            log.debug("the session is not looked for in the cache: %s", place)
+            return None
+        return place
+
+    def _recall(self, place: Recollection, request: Request | None) -> bool:
+        """Take the session out of the cache; False where it is not there as it has to be."""
+        prepare = self._preparation(request)
+        source, options = self._source, self._options
+        found = place.find(lambda: prepare(source.load(options)))
+        if found is not None:
+            self._loaded = LoadedModel.recalled(found, request, prepare, self)
+            log.info("the session comes from the cache")
+        return found is not None
 
     def _requested(
         self,
@@ -150,7 +186,7 @@ class InferenceSession(SessionRuns):
         """Check options that change while a session lives; no installed provider has any, so they have no effect."""
         for name, value in options.items():
             self._options.copy().add_session_config_entry(name, value)
-            log.info("dynamic option %s has no effect on %s", name, self._loaded.prepared.providers)
+            log.info("dynamic option %s has no effect on %s", name, self._loaded.providers)
 
     def get_tuning_results(self) -> list[dict[str, Any]]:  # Any: onnxruntime's own records
         """Return an empty list: no provider here keeps onnxruntime's tuning records."""

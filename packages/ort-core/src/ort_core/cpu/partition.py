@@ -28,6 +28,7 @@ from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObse
 from ort_core.cpu.program_building import build_program
 from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.stored_code import encode_modules
+from ort_core.cpu.stored_partition import encode_partition
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.units import joined, ordered
 from ort_core.plugin import (
@@ -202,6 +203,19 @@ class CpuPartition(CompiledPartition):
         """Return the machine code of all programs; lowering the graph again finds it."""
         modules = [module for program in self.native_programs for module in program.modules]
         return encode_modules(modules) if modules else Rejection("nothing of it is compiled: it runs by numpy kernels")
+
+    def remember(self) -> Sequence[bytes | memoryview] | Rejection:
+        """Return the one native program that is the whole partition."""
+        step = self._steps[0] if len(self._steps) == 1 else None
+        if step is None or step.program is None:
+            return Rejection("parts of the model run by numpy kernels")
+        count = len(self._request.graph.inputs)
+        if any(slot >= count or self._template[slot] is not None for slot in step.native_reads):
+            return Rejection("the program reads a constant that the caller may override")
+        if any(slot not in step.writes for slot in self._outputs):
+            return Rejection("an output is an input of the partition")
+        writes = [step.writes.index(slot) for slot in self._outputs]
+        return encode_partition(step.program, step.native_reads, writes, self._target)
 
     def run(
         self,

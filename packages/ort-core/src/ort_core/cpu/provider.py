@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from ort_core.cpu.options import CpuOptions
@@ -84,6 +84,16 @@ class CpuExecutionProvider(KernelProvider):
         compiled = self.compile(request)
         del modules  # held until here: programs own what they use from now on
         return compiled
+
+    def recall(
+        self, content: memoryview, threads: ThreadOptions, compile_anew: Callable[[], CompiledPartition]
+    ) -> CompiledPartition | Rejection:
+        """Take one native program, its constants and its machine code out of the bytes."""
+        try:
+            from ort_core.cpu.stored_partition import decode_partition
+        except ImportError as error:
+            return Rejection(f"the CPU compiler is not available: {error}")
+        return decode_partition(content, threads, compile_anew)
 
     def cache_key(self) -> str:
         """Return the options, and the processor and the compiler that machine code depends on."""

@@ -10,6 +10,7 @@ from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.subgraph import border_of, clone_graph, extract
 from ort_core.ir.traversal import captured_values, predecessors, topological_order, walk
+from ort_core.ir.type_data import dim_from_data, dim_to_data
 from ort_core.ir.types import (
     DataType,
     MapType,
@@ -49,6 +50,8 @@ __all__ = [
     "captured_values",
     "ceil_div",
     "clone_graph",
+    "dim_from_data",
+    "dim_to_data",
     "extract",
     "maximum",
     "minimum",

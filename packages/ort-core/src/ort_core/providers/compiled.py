@@ -148,6 +148,15 @@ class CompiledPartition(ABC):
         """
         return Rejection("this provider does not store compiled partitions")
 
+    def remember(self) -> Sequence[bytes | memoryview] | Rejection:
+        """Return this as bytes, in parts to be joined, which ``ExecutionProvider.recall`` takes, or why not.
+
+        Everything that runs need must be in them: there is no graph, and there are no weights. Later
+        processes on this machine, with the same files, options and versions, read them from mapped memory, aligned to
+        64 bytes.
+        """
+        return Rejection("this provider does not remember partitions")
+
     def update_constants(self, constants: Mapping[str, np.ndarray]) -> Rejection | None:
         """Replace constants by name, or say why that is impossible."""
         return Rejection("this provider cannot change constants of a compiled partition")

@@ -41,11 +41,11 @@ class SessionFacts:
 
     def get_providers(self) -> list[str]:
         """Return the names of this session's providers, in order."""
-        return list(self._loaded.prepared.providers)
+        return list(self._loaded.providers)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """Return the options of each provider as strings."""
-        return {name: dict(options) for name, options in self._loaded.prepared.provider_options.items()}
+        return {name: dict(options) for name, options in self._loaded.provider_options.items()}
 
     def explain(self) -> PlacementReport:
         """Return which provider runs each node, and why the others do not; ``str()`` of it is a table."""
@@ -70,7 +70,5 @@ class SessionFacts:
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:
         """Return the provider and device that each input goes to first."""
-        devices = [
-            device for device in ep_devices(self._environment) if device.ep_name == self._loaded.prepared.providers[0]
-        ]
+        devices = [device for device in ep_devices(self._environment) if device.ep_name == self._loaded.providers[0]]
         return devices[:1] * len(self._loaded.inputs)
