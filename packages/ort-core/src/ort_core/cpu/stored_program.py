@@ -92,12 +92,14 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
     def words(where: PlainData) -> np.ndarray:
         return _array_at(blob, where, np.int64)
 
+    errors, arena, arena_slots, constants, constant_numbers = map(words, head["places"])
     placement = Placement.with_arrays(
         tuple(words(each) for each in head["input_places"]),
         tuple(tuple(words(each) for each in groups) for groups in head["output_places"]),
-        *(words(each) for each in head["places"]),
-        arrays=tuple(_constant(each, blob, modules) for each in head["constants"]),
-    )  # type: ignore[misc]  # five places, as encode_program writes them
+        errors, arena, arena_slots, constants, constant_numbers,
+        tuple(_constant(each, blob, modules) for each in head["constants"]),
+    )  # fmt: skip
+    argument_count, outputs_at, work_at = head["counts"]
     (inputs, input_types), (outputs, output_types) = head["inputs"], head["outputs"]
     return ProgramRecord(
         tuple(inputs),
@@ -109,7 +111,9 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         SizeProgram.from_data(head["declared"]),
         SizeProgram.from_data(head["sizes"]),
         words(head["starts"]),
-        *head["counts"],
+        argument_count,
+        outputs_at,
+        work_at,
         tuple(head["per_thread"]),
         placement,
         StepOrder(*head["order"]),
