@@ -8,26 +8,25 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ort_core import stages
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
-from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
 from ort_core.options import SessionOptions
 from ort_core.runtime.profiler import Profiler
-from ort_core.session_api.compiled_file import save_compiled
 from ort_core.session_api.loaded_model import LoadedModel
-from ort_core.session_api.model_config import apply_model_config
 from ort_core.session_api.model_source import Loadable, ModelSource
 from ort_core.session_api.node_arg import ModelMetadata
-from ort_core.session_api.optimized_file import save_optimized
 from ort_core.session_api.provider_request import Providers, Request, normalised, provider_request
 from ort_core.session_api.recollection import Recollection, files_of, find_recollection
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
 from ort_core.settings import environment_value
+
+if TYPE_CHECKING:
+    from ort_core import stages
+    from ort_core.ir.model import Model
 
 log = logging.getLogger(__name__)
 _KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
@@ -84,6 +83,8 @@ class InferenceSession(SessionRuns):
             return
         model = self._source.load(self._options)
         if self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL")):
+            from ort_core.session_api.model_config import apply_model_config  # few models have one
+
             apply_model_config(model.metadata, self._options)
         self._record("model_loading_array" if self._source.path is None else "model_loading_uri", start)
         start = time.perf_counter_ns()
@@ -99,6 +100,12 @@ class InferenceSession(SessionRuns):
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
             self._profiler.default_provider = prepared.providers[0]
+        self._save(prepared)
+
+    def _save(self, prepared: stages.PreparedModel) -> None:
+        from ort_core.session_api.compiled_file import save_compiled  # a session out of the cache saves nothing
+        from ort_core.session_api.optimized_file import save_optimized
+
         save_optimized(prepared, self._options, self._environment, self._disabled_passes())
         save_compiled(prepared, self._options, self._source.path)
 
@@ -146,7 +153,9 @@ class InferenceSession(SessionRuns):
             request = failed.request
             if not self._fallback or request is None or len(request) < 2:
                 return False
-            warnings.warn(f"{error}; running on {request[1][0]} from now on", stages.PlacementWarning, stacklevel=5)
+            from ort_core.stages import PlacementWarning  # a load has paid for it, or never needs it
+
+            warnings.warn(f"{error}; running on {request[1][0]} from now on", PlacementWarning, stacklevel=5)
             self._load(lambda _: request[1:])
             return True
 
@@ -246,6 +255,8 @@ def _prepare(
 
     A model that is to be saved keeps its inputs: whoever loads the file may override them.
     """
+    from ort_core import stages  # a session out of the cache prepares nothing
+
     if model is not None and not options.optimized_model_filepath:
         try:
             return stages.prepare(

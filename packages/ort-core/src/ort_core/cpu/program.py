@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from ort_core.cpu.output_memory import OutputMemory
-from ort_core.cpu.program_record import ProgramRecord
 from ort_core.cpu.sizes import Types, evaluate
-from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.jit import CompiledModule
     from ort_core.cpu.lowering.steps import Step
+    from ort_core.cpu.program_record import ProgramRecord
+    from ort_core.cpu.threads.pool import ThreadPool
     from ort_core.plugin.ir import Value
 
 StepObserver = Callable[[int, int, Mapping[str, int]], None]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ort_core.cpu.order import StepOrder
-from ort_core.cpu.placement import Placement
-from ort_core.cpu.sizes import Binding, SizeProgram, Types
-from ort_core.plugin.ir import KnownDim
+if TYPE_CHECKING:
+    from ort_core.cpu.order import StepOrder
+    from ort_core.cpu.placement import Placement
+    from ort_core.cpu.sizes import Binding, SizeProgram, Types
+    from ort_core.plugin.ir import KnownDim
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ort_core.cpu.direct.direct_calls import build_direct_calls
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer
 from ort_core.plugin import CompiledPartition, DirectCalls, OutputPlan, PartitionPlan, Rejection, RunState
-from ort_core.plugin.kernels import RuntimeValue
+
+if TYPE_CHECKING:
+    from ort_core.plugin.kernels import RuntimeValue
 
 log = logging.getLogger(__name__)
 

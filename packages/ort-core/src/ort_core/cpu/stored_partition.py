@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.jit import Target, host_target
-from ort_core.cpu.program import NativeProgram
 from ort_core.cpu.recalled import RecalledPartition
 from ort_core.cpu.stored_program import ALIGNMENT, decode_program, encode_program
 from ort_core.cpu.threads.pool import shared_pool
 from ort_core.plugin import CompiledPartition, Rejection, ThreadOptions
+
+if TYPE_CHECKING:
+    from ort_core.cpu.program import NativeProgram
 
 _COUNTS = struct.Struct("<QQ")
 

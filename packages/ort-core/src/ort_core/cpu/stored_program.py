@@ -9,21 +9,23 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ort_core.cpu.codegen.code_cache import adopt, names_of
 from ort_core.cpu.codegen.code_table import CodeTable, code_table
-from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.order import StepOrder
 from ort_core.cpu.placement import Placement
 from ort_core.cpu.program import NativeProgram
 from ort_core.cpu.program_record import ProgramRecord
 from ort_core.cpu.sizes import Binding, SizeProgram, Types
-from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType, KnownDim, dim_from_data, dim_to_data
+
+if TYPE_CHECKING:
+    from ort_core.cpu.codegen.jit import CompiledModule, Target
+    from ort_core.cpu.threads.pool import ThreadPool
 
 ALIGNMENT = 64
 _LENGTH = struct.Struct("<Q")

@@ -5,17 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ort_core.ir.graph import Graph
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import DataType
-from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
-from ort_core.kernels.kernel import RunGuard
 from ort_core.providers.thread_options import ThreadOptions
-from ort_core.tensors.device import Device
+
+if TYPE_CHECKING:
+    from ort_core.ir.graph import Graph
+    from ort_core.ir.types import DataType
+    from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
+    from ort_core.kernels.kernel import RunGuard
+    from ort_core.tensors.device import Device
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ort_core.ir.rejection import Rejection
-from ort_core.kernels.registry import KernelRegistry
-from ort_core.providers.capability import Capability, Claim, GraphView
-from ort_core.providers.ceilings import Ceilings
-from ort_core.providers.compiled import CompiledPartition, CompileRequest
 from ort_core.providers.options import NoOptions, parse_options
-from ort_core.providers.thread_options import ThreadOptions
 
 if TYPE_CHECKING:
+    from ort_core.kernels.registry import KernelRegistry
     from ort_core.passes.base import Pass
+    from ort_core.providers.capability import Capability, Claim, GraphView
+    from ort_core.providers.ceilings import Ceilings
+    from ort_core.providers.compiled import CompiledPartition, CompileRequest
+    from ort_core.providers.thread_options import ThreadOptions
 
 
 @dataclass(frozen=True, slots=True)

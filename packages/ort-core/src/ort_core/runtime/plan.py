@@ -6,17 +6,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ort_core.errors import EPFail, InvalidArgument, OrtError, did_you_mean
-from ort_core.ir.graph import Graph
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import ValueType
-from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import RuntimeValue, Scope
-from ort_core.providers.compiled import CompiledPartition, DirectCalls, PartitionPlan
 from ort_core.runtime.device_values import (
     NO_TARGETS,
     DeviceTarget,
@@ -28,6 +23,13 @@ from ort_core.runtime.device_values import (
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.state import PlanRunState
 from ort_core.tensors.device_array import DeviceArray
+
+if TYPE_CHECKING:
+    from ort_core.ir.graph import Graph
+    from ort_core.ir.types import ValueType
+    from ort_core.ir.values import Value
+    from ort_core.kernels.evaluator import RuntimeValue, Scope
+    from ort_core.providers.compiled import CompiledPartition, DirectCalls, PartitionPlan
 
 Signature = tuple[object, ...]
 MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from ort_core.environment import Environment
+from typing import TYPE_CHECKING
+
 from ort_core.errors import Fail
-from ort_core.options import SessionOptions
-from ort_core.partitioning.report import PlacementReport
 from ort_core.session_api.devices import OrtEpAssignedSubgraph, OrtEpDevice, assigned_subgraphs, ep_devices
-from ort_core.session_api.loaded_model import LoadedModel
-from ort_core.session_api.node_arg import ModelMetadata, NodeArg
 from ort_core.tensors.device import OrtMemoryInfo
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
+    from ort_core.options import SessionOptions
+    from ort_core.partitioning.report import PlacementReport
+    from ort_core.session_api.loaded_model import LoadedModel
+    from ort_core.session_api.node_arg import ModelMetadata, NodeArg
 
 
 class SessionFacts:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import ValueType
 from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.feeds import FeedChecker
 from ort_core.session_api.direct_runs import DirectRunsState
 from ort_core.session_api.node_arg import ModelMetadata, NodeArg
 from ort_core.session_api.plans import PlansState
-from ort_core.session_api.provider_request import Request
-from ort_core.session_api.recollection import RecalledSession
-from ort_core.stages import PreparedModel
+
+if TYPE_CHECKING:
+    from ort_core.ir.types import ValueType
+    from ort_core.session_api.provider_request import Request
+    from ort_core.session_api.recollection import RecalledSession
+    from ort_core.stages import PreparedModel
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ort_core.errors import InvalidValue
-from ort_core.runtime.plan import ExecutionPlan
-from ort_core.stages import PreparedModel
+
+if TYPE_CHECKING:
+    from ort_core.runtime.plan import ExecutionPlan
+    from ort_core.stages import PreparedModel
 
 log = logging.getLogger(__name__)
 

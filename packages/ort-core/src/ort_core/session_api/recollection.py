@@ -18,28 +18,31 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ort_core import __version__
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
-from ort_core.environment import Environment
+from ort_core.cache.versions import package_facts
 from ort_core.errors import EPFail, OrtError
 from ort_core.ir.graph import Graph
-from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.structure import ModelStructure
 from ort_core.ir.type_data import type_from_data, type_to_data
 from ort_core.ir.values import Value
-from ort_core.optimized_cache import code_facts
-from ort_core.options import SessionOptions
 from ort_core.passes.take_defaults import ShownValues
-from ort_core.providers.compiled import CompiledPartition
-from ort_core.providers.provider import ExecutionProvider
 from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep
 from ort_core.session_api.file_identity import Identity, are_settled, identity_of
 from ort_core.session_api.node_arg import ModelMetadata
-from ort_core.session_api.provider_request import Request
-from ort_core.stages import PreparedModel, PrepareSettings
+from ort_core.stages.settings import PrepareSettings
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
+    from ort_core.ir.model import Model
+    from ort_core.options import SessionOptions
+    from ort_core.providers.compiled import CompiledPartition
+    from ort_core.providers.provider import ExecutionProvider
+    from ort_core.session_api.provider_request import Request
+    from ort_core.stages import PreparedModel
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +189,8 @@ def find_recollection(
         ("settings", repr(settings)),
         ("provider", f"{name} {provider.cache_key()}"),
         ("python", sys.version),
-        *code_facts(),
+        ("ort-core", __version__),
+        *package_facts(),
         *_installed(),
     )
     return Recollection(CacheKey(_KIND, b"", (), facts), model, provider, settings)
@@ -194,6 +198,8 @@ def find_recollection(
 
 def files_of(path: str | bytes, model: Model) -> list[Identity] | Rejection:
     """Return the identities of a model's file and of all files that a loaded model refers to."""
+    from ort_core.ir.structure import ModelStructure  # only loads that may be remembered pay for it
+
     try:
         locations = {constant.location for constant in ModelStructure(model).constants if constant.location is not None}
     except OrtError as error:  # a constant cannot be read
@@ -254,6 +260,6 @@ def _values_from_data(data: PlainData) -> list[Value]:
 @functools.cache
 def _installed() -> tuple[tuple[str, str], ...]:
     """Return what tells the installed packages that decide what is compiled."""
-    specs = {name: importlib.util.find_spec(name) for name in ("llvmlite", "ml_dtypes")}
+    specs = {name: importlib.util.find_spec(name) for name in ("llvmlite", "ml_dtypes", "onnx")}
     origins = {name: None if spec is None or spec.origin is None else spec.origin for name, spec in specs.items()}
     return tuple((name, json.dumps(None if at is None else identity_of(at))) for name, at in origins.items())

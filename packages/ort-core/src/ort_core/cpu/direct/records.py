@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,11 @@ from ort_core.cpu.codegen.jit import CompiledModule, host_target
 from ort_core.cpu.direct.call_code import call_text
 from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
-from ort_core.cpu.program import BoundState
-from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import ALONE
+
+if TYPE_CHECKING:
+    from ort_core.cpu.program import BoundState
+    from ort_core.cpu.threads.pool import ThreadPool
 
 Words = npt.NDArray[np.int64]
 _kept_modules: list[CompiledModule] = []  # never freed: functions may outlive all that we can follow
