@@ -78,7 +78,7 @@ class InferenceSession(SessionRuns):
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         start = time.perf_counter_ns()
         request = find_request({}) if self._may_be_recalled() else None
-        place = None if request is None else self._recollection(request)
+        place = self._recollection(request) if self._may_be_recalled() else None
         if place is not None and self._recall(place, request):
             return
         model = self._source.load(self._options)
@@ -120,8 +120,10 @@ class InferenceSession(SessionRuns):
         writes = options.optimized_model_filepath or options.enable_profiling or options.setting("ep.context_enable")
         return not (self._source.path is None or reads_config or writes or options.holds_objects)
 
-    def _recollection(self, request: Request) -> Recollection | None:
+    def _recollection(self, request: Request | None) -> Recollection | None:
         assert self._source.path is not None
+        if request is None:  # as when providers are selected
+            request = [(name, {}) for name in self._environment.available_providers()]
         place = find_recollection(self._source.path, self._options, self._environment, request, self._disabled_passes())
         if isinstance(place, Rejection):
             log.debug("the session is not looked for in the cache: %s", place)

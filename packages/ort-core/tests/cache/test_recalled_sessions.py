@@ -18,6 +18,7 @@ from ort_core.cpu import stored_partition
 from ort_core.cpu.codegen.jit import host_target
 from ort_core.cpu.recalled import RecalledPartition
 from ort_core.cpu.stored_partition import decode_partition
+from ort_core.environment import default_environment
 from ort_core.errors import OrtError
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.plugin import Rejection, ThreadOptions
@@ -105,6 +106,15 @@ def test_second_session_is_recalled_and_computes_the_same(model: Path) -> None:
     assert_computes(second, 1)
     for wanted, found in zip(first.run(None, FEEDS), second.run(None, FEEDS), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_session_without_a_request_is_recalled_where_one_provider_is_available(model: Path) -> None:
+    available = default_environment().available_providers()
+    first, second = InferenceSession(str(model)), InferenceSession(str(model))
+    assert [is_recalled(each) for each in (first, second)] == [False, available == ["CPUExecutionProvider"]]
+    assert second.get_providers() == first.get_providers()
+    assert str(second.explain()) == str(first.explain())
+    assert_computes(second, 1)
 
 
 def test_recalled_session_tells_what_the_first_told(model: Path) -> None:
