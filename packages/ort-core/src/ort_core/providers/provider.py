@@ -89,7 +89,12 @@ class ExecutionProvider(ABC):
     def get_capability(self, view: GraphView) -> Capability:
         """Return a claim for what this provider would run, and a Rejection with a reason for each node it leaves.
 
-        Deterministic, without side effects; claims are convex and disjoint.
+        Deterministic, without side effects; claims are convex and disjoint. `ort explain` asks also where ``check``
+        says Unavailable, to show what would be claimed: answer by rules, and by the SDK where it is installed; a node
+        on which only the hardware can decide is a Rejection that says so.
+
+        Raises:
+            NotImplemented: what it needs to decide (its SDK) is not installed; the message says what to install.
         """
 
     @abstractmethod
