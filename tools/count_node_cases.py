@@ -24,7 +24,7 @@ from ort_conformance.judge import case_check
 from ort_conformance.outcome import CheckResult, Outcome
 from ort_conformance.running import RunRequest, run_checks
 from ort_conformance.suites.backend_cases import node_cases
-from support_matrix import profiles
+from support_matrix import profile_of
 
 _NAME = re.compile(r"'[^']*' is ")
 
@@ -55,7 +55,7 @@ def main() -> int:
     parser.add_argument("--least", type=int, default=0, help="how many cases must run wholly on the provider")
     parser.add_argument("--reasons", type=int, default=20, help="how many of the commonest reasons to show")
     arguments = parser.parse_args()
-    profile = next(each for each in profiles() if each.name == arguments.provider)
+    profile = profile_of(arguments.provider)
     console = Console()
     request = NodeCases(profile, suites=("operators", "ml"), patterns=tuple(arguments.patterns))
     results = []

@@ -47,14 +47,19 @@ def main() -> int:
 
 def profiles() -> list[EpProfile]:
     """Return a profile for every known provider: the declared one where the repository has it."""
-    modules = {CORE_PROFILES: ("CPUExecutionProvider", "ReferenceExecutionProvider")}
-    declared = {name: find_profile(name, module) for module, names in modules.items() for name in names}
-    for module in sorted(ROOT.glob("packages/*/tests/test_conformance.py")):
-        for name in default_environment().provider_classes():
-            if name not in declared and f'"{name}"' in module.read_text(encoding="utf-8"):
-                declared[name] = find_profile(name, module)
     known = [*default_environment().provider_classes(), *PACKAGES]
-    return [declared.get(name, EpProfile(name)) for name in dict.fromkeys(known)]
+    return [profile_of(name) for name in dict.fromkeys(known)]
+
+
+def profile_of(name: str) -> EpProfile:
+    """Return the profile that a test module of the repository declares for a provider, else one that declares nothing.
+
+    Raises:
+        ProfileError: a module names the provider, and holds no profile of it.
+    """
+    modules = [CORE_PROFILES, *sorted(ROOT.glob("packages/*/tests/test_conformance.py"))]
+    found = [module for module in modules if f'"{name}"' in module.read_text(encoding="utf-8")]
+    return find_profile(name, found[0] if found else None)
 
 
 def report_on(profile: EpProfile, share: float, console: Console) -> ConformanceReport:

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from ort_conformance.outcome import CheckResult
@@ -48,6 +49,8 @@ def write_reports(found: ConformanceReport, folder: Path) -> None:
 def find_profile(provider: str, module: Path | None) -> EpProfile:
     """Return the profile that a test module declares for a provider; without a module, one that declares nothing.
 
+    A module that skips itself (its SDK is not here) has said what it states above that line.
+
     Raises:
         ProfileError: the module cannot be read, or holds no profile of that provider.
     """
@@ -58,12 +61,22 @@ def find_profile(provider: str, module: Path | None) -> EpProfile:
         raise ProfileError(f"{module} is no Python file")
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = loaded
-    spec.loader.exec_module(loaded)
-    selections = [getattr(value, ATTRIBUTE, None) for value in vars(loaded).values()]
-    profiles = [selection.profile for selection in selections if selection is not None]
+    skipped = ""
+    try:
+        spec.loader.exec_module(loaded)
+    except pytest.skip.Exception as reason:
+        skipped = f" above the line where it skips itself ({reason})"
+    profiles = [each for value in vars(loaded).values() for each in _profiles_of(value)]
     for found in profiles:
         if found.name == provider:
-            assert isinstance(found, EpProfile)
             return found
-    names = ", ".join(each.name for each in profiles) or "none"
-    raise ProfileError(f"{module} holds no profile of {provider}; found {names}")
+    names = ", ".join(dict.fromkeys(each.name for each in profiles)) or "none"
+    raise ProfileError(f"{module} holds no profile of {provider}{skipped}; found {names}")
+
+
+def _profiles_of(value: object) -> list[EpProfile]:
+    """Return the profile that a module's value is, or that it is a test of."""
+    if isinstance(value, EpProfile):
+        return [value]
+    selection = getattr(value, ATTRIBUTE, None)
+    return [] if selection is None else [selection.profile]
