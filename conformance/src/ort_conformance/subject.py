@@ -10,11 +10,23 @@ import onnx
 
 import ort_core as ort
 from ort_conformance.profile import EpProfile
-from ort_core.plugin import Available, Claim, EPFail, ExecutionProvider, GraphView, Rejection, Unavailable
+from ort_core import stages
+from ort_core.onnx_io.load import load_model
+from ort_core.plugin import (
+    Available,
+    Claim,
+    EPFail,
+    ExecutionProvider,
+    GraphView,
+    NotImplemented,
+    Rejection,
+    Unavailable,
+)
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.testing.environments import session_environment
 
 ORACLE = "ReferenceExecutionProvider"
+_SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[1] x) => (float[1] y) { y = Relu(x) }"""
 
 
 class Subject:
@@ -41,6 +53,17 @@ class Subject:
             NotFound: no installed plugin brings it.
         """
         return session_environment().get_provider(self.name)
+
+    @cached_property
+    def can_be_asked(self) -> bool:
+        """Whether the provider says what it would run, though it may not run here: installed, and with its SDK."""
+        try:
+            list(self.new_provider().get_capability(self.view(onnx.parser.parse_model(_SMALLEST))))
+        except NotImplemented:  # it cannot decide: its SDK is not installed
+            return False
+        except Exception:  # noqa: BLE001 - a provider that fails to claim has been asked: each case shows it
+            return session_environment().provider_classes().get(self.name) is not None
+        return True
 
     def new_provider(self, options: Mapping[str, object] | None = None) -> ExecutionProvider:
         """Return a new instance, as a session makes one."""
@@ -91,6 +114,16 @@ class Subject:
             return ort.InferenceSession(
                 source, chosen, providers=[(self.name, self.profile.options), *others], enable_fallback=False
             )
+
+    def foresee(self, model: object, *, is_optimized: bool = True) -> stages.ForeseenPlacement:
+        """Return where nodes would run if the provider could run here, the oracle behind it. Raises as the stage."""
+        options = ort.SessionOptions()
+        if not is_optimized:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
+        request: list[tuple[str, Mapping[str, object]]] = [(self.name, self.profile.options), (ORACLE, {})]
+        loaded = load_model(source)  # type: ignore[arg-type]  # load_model names the wrong type
+        return stages.foresee(loaded, options, session_environment(), request)
 
     def view(self, model: object) -> GraphView:
         """Return the view of a model's main graph as the provider sees it."""

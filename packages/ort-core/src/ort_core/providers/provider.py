@@ -105,6 +105,20 @@ class ExecutionProvider(ABC):
             Exception: anything; the core turns it into ``EPFail`` with the provider and the partition named.
         """
 
+    def build(self, request: CompileRequest) -> Rejection | None:
+        """Build what ``compile`` would hand to the device, where the device is not here, and keep nothing of it.
+
+        For providers whose SDK builds for hardware that is elsewhere: the conformance suite shows claims as built by
+        this where ``check`` says Unavailable. Sizes that are not fixed are the provider's to choose.
+
+        Returns:
+            ``None`` when it was built, else why this provider builds nothing without its device.
+
+        Raises:
+            Exception: it cannot be built; the core turns it into ``EPFail``.
+        """
+        return Rejection(f"{self.name} builds nothing where it cannot run")
+
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
         """Restore what ``CompiledPartition.serialize`` wrote, or say why not.
 

@@ -6,17 +6,23 @@ here. What cannot be told without it, the provider says in its rejections.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment
-from ort_core.errors import OrtError, ProviderUnavailable
+from ort_core.errors import EPFail, OrtError, ProviderUnavailable
 from ort_core.ir.model import Model
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.subgraph import extract
+from ort_core.kernels.evaluator import EvaluationContext
 from ort_core.options import SessionOptions
-from ort_core.partitioning.partition import partition_graph
+from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport
+from ort_core.providers.compiled import CompileRequest
 from ort_core.providers.provider import ExecutionProvider
+from ort_core.providers.thread_options import ThreadOptions
 from ort_core.stages.optimizing import evaluation_context, optimize_cached
 from ort_core.stages.planning import check_strict
 from ort_core.stages.preparing import expand_contexts
@@ -30,6 +36,28 @@ class ForeseenPlacement:
 
     model: Model
     report: PlacementReport
+    partitions: tuple[Partition, ...]
+    context: EvaluationContext
+    services: Mapping[str, object]
+
+    def build(self, provider: str) -> Rejection | None:
+        """Let a provider build all of its partitions without its device; returns why it builds none.
+
+        Raises:
+            EPFail: a partition cannot be built.
+        """
+        for part in self.partitions:
+            if part.provider.name != provider:
+                continue
+            graph, _ = extract(part.nodes, part.name)
+            request = CompileRequest(part.name, graph, self.context, ThreadOptions(), None, self.services)
+            try:
+                refused = part.provider.build(request)
+            except Exception as error:
+                raise EPFail(f"{provider} could not build partition {part.name}: {error}") from error
+            if refused is not None:
+                return refused
+        return None
 
 
 def foresee(
@@ -58,7 +86,17 @@ def foresee(
     if settings.strict:
         check_strict(partitioned, selection)
     report = PlacementReport(partitioned.placements, selection.names, selection.unavailable, is_foreseen=True)
-    return ForeseenPlacement(ready, report)
+    services = {"weights": environment.weights, "devices": environment.devices}
+    return ForeseenPlacement(ready, report, tuple(_partitions_of(partitioned)), context, services)
+
+
+def _partitions_of(graph: PartitionedGraph) -> Iterator[Partition]:
+    for step in graph.steps:
+        if isinstance(step, Partition):
+            yield step
+        else:
+            for body in step.bodies.values():
+                yield from _partitions_of(body)
 
 
 def _select(providers: ProviderRequest, environment: Environment, settings: PrepareSettings) -> ProviderSelection:
