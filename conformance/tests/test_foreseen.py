@@ -83,7 +83,7 @@ def test_matrix_has_a_column_that_says_that_nothing_was_computed(outcome, sign, 
     report = _report(outcome)
     assert operator_support(report.results)["Relu"].ran == 0
     text = matrix_markdown([report], "page.html")
-    assert f"| operator | FarExecutionProvider ({word} only) |" in text
+    assert f"| operator | Far ({word} only) |" in text
     assert f"| Relu | {sign} |" in text
     assert "not available: the board is not plugged in; " in text
     data = json.loads(matrix_page([report]).partition('id="data">')[2].partition("</script>")[0])

@@ -58,10 +58,11 @@ def has_column(report: ConformanceReport) -> bool:
 
 
 def _heading(report: ConformanceReport) -> str:
+    name = report.provider.removesuffix("ExecutionProvider")
     if not report.unavailable:
-        return report.provider
+        return name
     is_built = any(result.finding.outcome in (Outcome.BUILT, Outcome.PARTLY_BUILT) for result in report.results)
-    return f"{report.provider} ({'built' if is_built else 'claims'} only)"
+    return f"{name} ({'built' if is_built else 'claims'} only)"
 
 
 def where_text(report: ConformanceReport) -> str:
