@@ -20,6 +20,7 @@ from ort_conformance.profile import EpProfile
 from ort_conformance.subject import Subject
 
 TIME_LIMIT_S = 300.0  # of one check; the longest takes a fraction, a hang takes for ever
+LONG_TIME_LIMIT_S = 3000.0  # of a check that takes minutes: a busy machine makes of one minute ten
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,14 @@ def run_checks(request: RunRequest, *, jobs: int = 1, done: Collection[str] = ()
     left = [position for position, check in enumerate(checks) if check.name not in done]
     together = [position for position in left if checks[position].is_case] if jobs > 1 else []
     alone = [position for position in left if not (jobs > 1 and checks[position].is_case)]
-    for found in (_in_lanes(request, together, jobs), _in_order(request, alone)):
+    for found in (_in_lanes(request, checks, together, jobs), _in_order(request, checks, alone)):
         for position, finding, duration_s in found:
             yield expectations.judge(checks[position].name, finding, duration_s)
     if not request.suites and request.share >= 1:
         yield from stale_entries(expectations, [check.name for check in catalogue()])
 
 
-def _in_order(request: RunRequest, positions: Sequence[int]) -> Iterator[_Found]:
+def _in_order(request: RunRequest, checks: Sequence[Check], positions: Sequence[int]) -> Iterator[_Found]:
     """Run the checks at some positions in one process, which is replaced when it dies."""
     left = list(positions)
     while left:
@@ -93,7 +94,8 @@ def _in_order(request: RunRequest, positions: Sequence[int]) -> Iterator[_Found]
         try:
             while left:
                 start = time.perf_counter()
-                finding = worker.next_finding()
+                limit_s = LONG_TIME_LIMIT_S if checks[left[0]].is_long else TIME_LIMIT_S
+                finding = worker.next_finding(limit_s)
                 yield left.pop(0), finding, time.perf_counter() - start
                 if finding.outcome is Outcome.CRASHED:
                     break
@@ -101,14 +103,14 @@ def _in_order(request: RunRequest, positions: Sequence[int]) -> Iterator[_Found]
             worker.stop()
 
 
-def _in_lanes(request: RunRequest, positions: Sequence[int], jobs: int) -> Iterator[_Found]:
+def _in_lanes(request: RunRequest, checks: Sequence[Check], positions: Sequence[int], jobs: int) -> Iterator[_Found]:
     """Run the checks at some positions in several processes, each with every ``jobs``-th of them; in any order."""
     found: queue.Queue[_Found | Exception | None] = queue.Queue()
     is_stopped = threading.Event()
 
     def lane(own: Sequence[int]) -> None:
         try:
-            for each in _in_order(request, own):
+            for each in _in_order(request, checks, own):
                 found.put(each)
                 if is_stopped.is_set():
                     return
@@ -151,10 +153,10 @@ class _Worker:
         self._process.start()
         sender.close()
 
-    def next_finding(self) -> Finding:
-        """Wait for the next finding; a crash or a hang is one too."""
-        if not self._receiver.poll(TIME_LIMIT_S):
-            return Finding(Outcome.CRASHED, f"no end after {TIME_LIMIT_S:.0f} s")
+    def next_finding(self, limit_s: float) -> Finding:
+        """Wait for the next finding, no longer than ``limit_s``; a crash or a hang is one too."""
+        if not self._receiver.poll(limit_s):
+            return Finding(Outcome.CRASHED, f"no end after {limit_s:.0f} s")
         try:
             finding = self._receiver.recv()
         except EOFError:
