@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from ort_conformance.comparison import distance, find_difference
 from ort_conformance.outcome import Finding, Outcome, RefusedOperator
 from ort_conformance.subject import ORACLE, Subject
 from ort_core.errors import EPFail
-from ort_core.partitioning.report import PlacementReport
 from ort_core.tolerances import ToleranceName
+
+if TYPE_CHECKING:
+    from ort_core.partitioning.report import PlacementReport
 
 CARRIED = 4.0  # times what nudges move an output: they are drawn a few times, and other orders of sums are other draws
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import onnx
 
 import ort_core as ort
 from ort_conformance.profile import EpProfile
-from ort_core import stages
-from ort_core.onnx_io.load import load_model
 from ort_core.plugin import (
     Available,
     Claim,
@@ -22,8 +21,11 @@ from ort_core.plugin import (
     Rejection,
     Unavailable,
 )
-from ort_core.testing.claims import typed_model, view_of
+from ort_core.testing.claims import foreseen, typed_model, view_of
 from ort_core.testing.environments import session_environment
+
+if TYPE_CHECKING:
+    from ort_core.stages import ForeseenPlacement
 
 ORACLE = "ReferenceExecutionProvider"
 _SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[1] x) => (float[1] y) { y = Relu(x) }"""
@@ -115,15 +117,10 @@ class Subject:
                 source, chosen, providers=[(self.name, self.profile.options), *others], enable_fallback=False
             )
 
-    def foresee(self, model: object, *, is_optimized: bool = True) -> stages.ForeseenPlacement:
+    def foresee(self, model: object, *, is_optimized: bool = True) -> ForeseenPlacement:
         """Return where nodes would run if the provider could run here, the oracle behind it. Raises as the stage."""
-        options = ort.SessionOptions()
-        if not is_optimized:
-            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
-        request: list[tuple[str, Mapping[str, object]]] = [(self.name, self.profile.options), (ORACLE, {})]
-        loaded = load_model(source)  # type: ignore[arg-type]  # load_model names the wrong type
-        return stages.foresee(loaded, options, session_environment(), request)
+        request = [(self.name, self.profile.options), (ORACLE, {})]
+        return foreseen(model, request, is_optimized=is_optimized)
 
     def view(self, model: object) -> GraphView:
         """Return the view of a model's main graph as the provider sees it."""
