@@ -39,8 +39,14 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page."""
-    prepare(session, "test", providers=True)
+    """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page.
+
+    With the SDKs that build, and say what they would run, without their hardware.
+    """
+    prepare(session, "test", "cuda", providers=True)
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("tensorrt-rtx>=1.7,<2")
+        session.install("--no-deps", "-e", CUDA)
     session.run("python", "tools/support_matrix.py", *session.posargs)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ort_core.plugin import CompileRequest
 from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.network import Network, ParseRefusal, parse
-from ort_ep_tensorrt.program import Program
-from ort_ep_tensorrt.ranges import Ranges
+from ort_ep_tensorrt.program import Program, program_of_request
+from ort_ep_tensorrt.ranges import Ranges, ShapeRange
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings
 
@@ -52,6 +53,15 @@ def build_engine(
     cache = _timing_cache(parsed, config, settings, timings) if settings.caches_timings else None
     plan = parsed.record.expect(parsed.builder.build_serialized_network(parsed.network, config), "build an engine")
     return BuiltEngine(bytes(plan), None if cache is None else bytes(cache.serialize()))
+
+
+def try_build(sdk: Sdk, request: CompileRequest, settings: BuildSettings) -> None:
+    """Build a claim's engine to see that it can be built, every free size at 2. Raises as ``build_engine``."""
+    ranges = {}
+    for value in request.graph.inputs:
+        shape = tuple(size if isinstance(size, int) else 2 for size in value.shape or ())
+        ranges[value.name] = ShapeRange(shape, shape, shape)
+    build_engine(sdk, program_of_request(request), replace(settings, caches_timings=False), ranges)
 
 
 def _configure(sdk: Sdk, config: Any, settings: BuildSettings) -> None:

@@ -13,6 +13,7 @@ from ort_core.plugin import (
     ExecutionProvider,
     GraphView,
     NotImplemented,
+    Rejection,
     Unavailable,
 )
 from ort_ep_tensorrt import _sdk
@@ -75,6 +76,17 @@ class EngineProvider(ExecutionProvider):
         from ort_ep_tensorrt.compiled import compile_partition
 
         return compile_partition(request, self.sdk(), self.settings)
+
+    def build(self, request: CompileRequest) -> Rejection | None:
+        """Build the claim's engine and drop it; sizes that are not fixed are 2.
+
+        Raises:
+            SdkError: TensorRT did not build it.
+        """
+        from ort_ep_tensorrt.building import try_build
+
+        try_build(self.sdk(), request, self.settings)
+        return None
 
     def cache_key(self) -> str:
         """Return the SDK's version and the options."""
