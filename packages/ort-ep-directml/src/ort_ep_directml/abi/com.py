@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 from ort_ep_directml.abi.hresults import HResultError
 from ort_ep_directml.abi.struct_results import CType, bound_struct_method
@@ -29,6 +29,7 @@ StructT = TypeVar("StructT", bound=ctypes.Structure)
 class Guid(ctypes.Structure):
     """GUID: the name of an interface, 16 bytes."""
 
+    c_name: ClassVar[str] = "GUID"
     _fields_ = [
         ("Data1", ctypes.c_uint32),
         ("Data2", ctypes.c_uint16),
