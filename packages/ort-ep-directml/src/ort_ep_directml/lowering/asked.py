@@ -1,0 +1,54 @@
+"""Asked: what is known around a node while it is lowered: operator set, constants, bounds of integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_ep_directml.schema.element_types import FROM_ONNX, ElementType
+
+SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a rule may ask.
+
+    Attributes:
+        view: the graph.
+        level: the feature level of the device.
+    """
+
+    view: GraphView
+    level: int
+
+    def opset(self, node: Node) -> int:
+        """Return the version of the node's operator set."""
+        return self.view.opset(node)
+
+    def constant(self, value: Value | None) -> np.ndarray | None:
+        """Return the array of an initializer that nobody overrides."""
+        found = self.view.constant(value)
+        return None if found is None else found.array()
+
+    def interval(self, value: Value) -> tuple[int, int] | None:
+        """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
+        constant = self.view.constant(value)
+        if constant is not None and constant.nbytes <= SMALL_NBYTES:
+            array = constant.array()
+            return (int(array.min()), int(array.max())) if array.size else (0, 0)
+        return self.view.value_range(value)
+
+
+def onnx_type(value: Value | None) -> DataType | None:
+    """Return the ONNX element type of a tensor, or ``None``."""
+    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+
+def element_type(value: Value | None) -> ElementType | None:
+    """Return the element type of a tensor in DirectML, or ``None``."""
+    dtype = onnx_type(value)
+    return None if dtype is None else FROM_ONNX.get(dtype)
