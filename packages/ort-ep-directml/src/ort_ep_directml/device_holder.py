@@ -6,6 +6,7 @@ So nobody may be in the middle of a run when it is replaced, and all that was ma
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -65,6 +66,7 @@ class DeviceHolder:
             text = lost.text()
             self._device = None
             lost.close()
+            gc.collect()  # sessions that nobody refers to any more hold references, too, until they are collected
             try:
                 self._device = self._build()
             except HResultError as error:
