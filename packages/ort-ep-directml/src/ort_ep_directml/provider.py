@@ -61,7 +61,9 @@ class DmlExecutionProvider(ExecutionProvider):
         """Return claims, and a reason for every node that is left; without a device, for the newest DirectML."""
         from ort_ep_directml.capability import find_capability
 
-        return find_capability(view, self.facts.level)
+        facts = self.facts
+        is_fused = not self._options.disable_graph_fusion
+        return find_capability(view, facts.level, NEWEST.dtypes - facts.dtypes, is_fused=is_fused)
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Return a partition; with fixed shapes its graph is compiled at once, else when the first shapes come.
