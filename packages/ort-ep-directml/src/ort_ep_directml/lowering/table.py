@@ -10,15 +10,38 @@ from ort_ep_directml.lowering.activations import ACTIVATIONS
 from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.elementwise import ELEMENTWISE
 from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.generation import GENERATION
+from ort_ep_directml.lowering.indexing import INDEXING
+from ort_ep_directml.lowering.movement import MOVEMENT
+from ort_ep_directml.lowering.normalization import NORMALIZATION
 from ort_ep_directml.lowering.operand import packed
 from ort_ep_directml.lowering.plan import Sizes, Source
+from ort_ep_directml.lowering.products import PRODUCTS
+from ort_ep_directml.lowering.quantization import QUANTIZATION
+from ort_ep_directml.lowering.recurrent import RECURRENT
+from ort_ep_directml.lowering.reductions import REDUCTIONS
 from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.lowering.resampling import RESAMPLING
 from ort_ep_directml.lowering.rule import Rule
 from ort_ep_directml.lowering.sizes import SizeState, sample_sizes
+from ort_ep_directml.lowering.windows import WINDOWS
 from ort_ep_directml.schema.operators import level_text
 from ort_ep_directml.schema.tensor_types import MINIMUM_LEVEL
 
-RULES: Mapping[str, Rule] = {**ELEMENTWISE, **ACTIVATIONS}
+RULES: Mapping[str, Rule] = {
+    **ELEMENTWISE,
+    **ACTIVATIONS,
+    **PRODUCTS,
+    **WINDOWS,
+    **REDUCTIONS,
+    **NORMALIZATION,
+    **MOVEMENT,
+    **INDEXING,
+    **GENERATION,
+    **QUANTIZATION,
+    **RECURRENT,
+    **RESAMPLING,
+}
 """Rules by operator of ``ai.onnx``."""
 
 _WHY_NOT = {

@@ -1,0 +1,47 @@
+"""Operators whose results follow from shapes: constants of a plan, which is made anew for each signature of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ort_core.plugin.ir import Constant, Node
+from ort_ep_directml.lowering.asked import element_type
+from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.operand import Operand, expanded
+from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.lowering.rule import Rule
+
+
+def _shape(to: EmissionState, node: Node) -> Operand:
+    sizes = to.sizes(node.input(0))
+    start, end = node.int_attribute("start", 0), node.attribute("end")
+    chosen = sizes[slice(start, end if isinstance(end, int) else None)]
+    return to.constant(np.array(chosen, np.int64))
+
+
+def _size(to: EmissionState, node: Node) -> Operand:
+    return to.constant(np.array(np.prod(to.sizes(node.input(0)), dtype=np.int64)))
+
+
+def _constant_of_shape(to: EmissionState, node: Node) -> Operand:
+    value = node.attribute("value")
+    array = value.array() if isinstance(value, Constant) else np.zeros(1, np.float32)
+    return expanded(to.constant(array.reshape(()), element_type(node.output)), to.sizes(node.output))
+
+
+def _eye_like(to: EmissionState, node: Node) -> Operand:
+    sizes, dtype = to.sizes(node.output), element_type(node.output)
+    if dtype is None or len(sizes) != 2:
+        raise Refused("the result is no matrix of an element type that DirectML has")
+    return to.constant(np.eye(*sizes, k=node.int_attribute("k", 0)).astype(dtype.numpy), dtype)
+
+
+GENERATION: Mapping[str, Rule] = {
+    "ConstantOfShape": Rule(_constant_of_shape),
+    "EyeLike": Rule(_eye_like),
+    "Shape": Rule(_shape),
+    "Size": Rule(_size),
+}
+"""Rules by operator."""
