@@ -126,7 +126,7 @@ def test_default_memory_is_not_mapped(rig, bench):
     with pytest.raises(HResultError, match="E_INVALIDARG"):
         bench.buffer(16).call("Map", 0, None, None)
 
-    assert broken(rig) == "Map of a buffer in a default heap"
+    assert broken(rig) == "Map of a buffer that the host does not see"
 
 
 def test_waiting_for_what_nobody_signals_is_a_fault(rig, bench):

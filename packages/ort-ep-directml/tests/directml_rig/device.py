@@ -156,13 +156,13 @@ class Device(ServedObject):
     def create_committed_resource(
         self, heap: int, flags: int, desc: int, state: int, clear: int, iid: int, result: int
     ) -> int:
-        kind = d3d12.HeapProperties.from_address(heap).Type
+        properties = d3d12.HeapProperties.from_address(heap)
         given = d3d12.ResourceDesc.from_address(desc)
-        reason = refusal(kind, given, state)
+        reason = refusal(properties.Type, given, state)
         if reason is not None:
             self.ledger.faults.append(RuleBrokenError(f"CreateCommittedResource: {reason}"))
             return INVALID_ARGUMENT
-        return give(Resource(self, kind, given, state), result)
+        return give(Resource(self, properties, given, state), result)
 
     # ------------------------------------------------------------ descriptors
     @implements("CreateDescriptorHeap")

@@ -18,6 +18,12 @@ _READS = d3d12.RESOURCE_STATE_GENERIC_READ
 _STATES = {
     0: "COMMON", 0x8: "UNORDERED_ACCESS", 0x400: "COPY_DEST", 0x800: "COPY_SOURCE", 0xAC3: "GENERIC_READ",
 }  # fmt: skip
+_FIXED_STATES = {
+    d3d12.HEAP_TYPE_UPLOAD: d3d12.RESOURCE_STATE_GENERIC_READ,
+    d3d12.HEAP_TYPE_READBACK: d3d12.RESOURCE_STATE_COPY_DEST,
+}
+_CUSTOM = 4  # DirectML keeps constants of graphs in such a heap
+_WRITE_COMBINE, _WRITE_BACK = 2, 3
 _PATTERN = 0xA5  # fresh memory of a GPU is not zero
 _ALIGNMENT = 65536
 
@@ -48,7 +54,7 @@ class Resource(DeviceChild):
 
     Args:
         device: its device.
-        heap: type of heap.
+        heap: the heap that it lies in.
         desc: what it is.
         state: its first state.
     """
@@ -56,9 +62,10 @@ class Resource(DeviceChild):
     interface = d3d12.RESOURCE
     answers = (d3d12.OBJECT, d3d12.DEVICE_CHILD, d3d12.PAGEABLE, d3d12.RESOURCE)
 
-    def __init__(self, device: Device, heap: int, desc: d3d12.ResourceDesc, state: int) -> None:
+    def __init__(self, device: Device, heap: d3d12.HeapProperties, desc: d3d12.ResourceDesc, state: int) -> None:
         super().__init__(device)
-        self.heap = heap
+        self.heap = heap.Type
+        self.mappable = heap.Type in _FIXED_STATES or heap.CPUPageProperty in (_WRITE_COMBINE, _WRITE_BACK)
         self.desc = d3d12.ResourceDesc.from_buffer_copy(desc)
         self.state = state
         self.nbytes = int(desc.Width)
@@ -86,7 +93,7 @@ class Resource(DeviceChild):
         """
         if self.state == state or (self.state == _READS and state & _READS):
             return
-        if self.state != d3d12.RESOURCE_STATE_COMMON or self.heap != d3d12.HEAP_TYPE_DEFAULT:
+        if self.state != d3d12.RESOURCE_STATE_COMMON or self.heap in _FIXED_STATES:
             raise RuleBrokenError(
                 f"{doing} needs a buffer in state {_name(state)}, not {_name(self.state)}: a barrier is missing"
             )
@@ -98,7 +105,7 @@ class Resource(DeviceChild):
         Raises:
             RuleBrokenError: the buffer is not in the first.
         """
-        if self.heap != d3d12.HEAP_TYPE_DEFAULT:
+        if self.heap in _FIXED_STATES:
             raise RuleBrokenError("a barrier on a buffer for uploading or reading back, whose state never changes")
         if self.state not in (before, d3d12.RESOURCE_STATE_COMMON):
             raise RuleBrokenError(f"a barrier says from {_name(before)}, and the buffer is in {_name(self.state)}")
@@ -106,13 +113,13 @@ class Resource(DeviceChild):
 
     def decay(self) -> None:
         """Fall back to the common state, as buffers do when the queue has executed their commands."""
-        if self.heap == d3d12.HEAP_TYPE_DEFAULT:
+        if self.heap not in _FIXED_STATES:
             self.state = d3d12.RESOURCE_STATE_COMMON
 
     @implements("Map")
     def map(self, subresource: int, read: int, result: int) -> int:
-        if self.heap == d3d12.HEAP_TYPE_DEFAULT:
-            self.ledger.faults.append(RuleBrokenError("Map of a buffer in a default heap"))
+        if not self.mappable:
+            self.ledger.faults.append(RuleBrokenError("Map of a buffer that the host does not see"))
             return INVALID_ARGUMENT
         self.mapped += 1
         if result:
@@ -154,21 +161,17 @@ def _name(state: int) -> str:
 
 def refusal(heap: int, desc: d3d12.ResourceDesc, state: int) -> str | None:
     """Return why a buffer like this cannot be made; ``None`` where it can."""
-    fixed = {
-        d3d12.HEAP_TYPE_UPLOAD: d3d12.RESOURCE_STATE_GENERIC_READ,
-        d3d12.HEAP_TYPE_READBACK: d3d12.RESOURCE_STATE_COPY_DEST,
-    }
     if desc.Dimension != d3d12.RESOURCE_DIMENSION_BUFFER or desc.Layout != d3d12.TEXTURE_LAYOUT_ROW_MAJOR:
         return "the rig has buffers alone: dimension BUFFER, layout ROW_MAJOR"
     if (desc.Height, desc.DepthOrArraySize, desc.MipLevels, desc.Format) != (1, 1, 1, 0) or desc.SampleDesc.Count != 1:
         return "a buffer has height, depth, levels and samples 1 and format UNKNOWN"
     if not desc.Width:
         return "a buffer has at least one byte"
-    if heap not in (d3d12.HEAP_TYPE_DEFAULT, *fixed):
+    if heap not in (d3d12.HEAP_TYPE_DEFAULT, _CUSTOM, *_FIXED_STATES):
         return f"heap type {heap} is not one that the rig has"
-    if heap in fixed and state != fixed[heap]:
-        return f"a buffer in heap type {heap} begins, and stays, in state {_name(fixed[heap])}, not {_name(state)}"
-    if heap in fixed and desc.Flags & d3d12.RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS:
+    if heap in _FIXED_STATES and state != _FIXED_STATES[heap]:
+        return f"a buffer in heap type {heap} stays in state {_name(_FIXED_STATES[heap])}, not {_name(state)}"
+    if heap in _FIXED_STATES and desc.Flags & d3d12.RESOURCE_FLAG_ALLOW_UNORDERED_ACCESS:
         return "unordered access is for default heaps"
     return None
 

@@ -98,9 +98,9 @@ class Rig:
         return call
 
     def _create_device(self, adapter: int | None, level: int, iid: int, result: int | None) -> int:
-        """One device for an adapter while it lives, as Direct3D has it."""
+        """One device for an adapter while somebody holds it, lost or not, as Direct3D has it."""
         known = self.device
-        if known is not None and not known.removed and self.ledger.objects.get(known.address) is known:
+        if known is not None and self.ledger.objects.get(known.address) is known:
             return known.query_interface(iid, result) if result else OK
         if not result:
             return OK

@@ -82,7 +82,7 @@ def module_of(bitcode: bytes) -> ShaderModule:
         UnsupportedShaderError: LLVM does not read it, or it is not a compute shader with one entry.
     """
     try:
-        text = str(llvm.parse_bitcode(bitcode, llvm.create_context()))
+        text = str(llvm.parse_bitcode(readable(bitcode), llvm.create_context()))
     except RuntimeError as error:
         raise UnsupportedShaderError(f"LLVM does not read the shader: {error}") from error
     nodes = {int(number): _elements(body) for number, body in _NODE.findall(text)}
@@ -102,6 +102,23 @@ def module_of(bitcode: bytes) -> ShaderModule:
         body=tuple(functions[name].splitlines()[1:-1]),
         others=tuple(function for other, function in functions.items() if other != name),
     )
+
+
+def readable(bitcode: bytes) -> bytes:
+    """Return bitcode with a data layout that LLVM still takes.
+
+    Shaders with numbers of minimum precision state that bytes are aligned to 32 bits, which LLVM now refuses. The
+    layout does not matter, since that of the processor replaces it. It is a record without an abbreviation, at any bit:
+    each letter is two groups of six bits, five of the letter and one that says whether more follow, lowest first.
+    """
+    bits = format(int.from_bytes(bitcode, "little"), f"0{8 * len(bitcode)}b")[::-1]
+    found = bits.replace(_letters("-i8:32-"), _letters("-i8:08-"))
+    return bitcode if found == bits else int(found[::-1], 2).to_bytes(len(bitcode), "little")
+
+
+def _letters(text: str) -> str:
+    groups = [group for letter in text.encode() for group in (letter & 31 | 32, letter >> 5)]
+    return "".join(format(group, "06b")[::-1] for group in groups)
 
 
 def _functions(text: str) -> list[tuple[str, str]]:
