@@ -1,4 +1,8 @@
-"""Capability: which nodes DirectML gets. Rules and the feature level decide; no device is needed to ask."""
+"""Capability: which nodes DirectML gets. Rules and the feature level decide; no device is needed to ask.
+
+Nodes that follow from shapes alone cost nothing inside of a claim: a plan is made for each signature of shapes. They
+are claimed where only the claim needs them, and left to the processor where somebody else reads what they give.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,9 @@ from ort_core.plugin.ir import Node
 from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.table import refusal
 
-_NOTHING_TO_COMPUTE = frozenset(
-    {"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"}
-)
-"""Views, mostly: alone they are not worth the way to a device and back."""
+_VIEWS = frozenset({"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"})
+"""Alone they are not worth the way to a device and back."""
+_SHAPE_READERS = frozenset({"Shape", "Size"})
 
 
 def find_capability(
@@ -26,22 +29,36 @@ def find_capability(
         lacking: element types that the device has no tensors of, by numpy's names.
         is_fused: whether a claim may hold more than one node.
     """
-    reasons = {
-        node: why for node in view.nodes if (why := _lacking(node, lacking) or refusal(view, node, level)) is not None
-    }
-    offered = set(view.nodes)
+    reasons = {n: why for n in view.nodes if (why := _lacking(n, lacking) or refusal(view, n, level)) is not None}
+    derived, offered = _derived(view), set(view.nodes)
+    for node in reversed(view.nodes):
+        if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):
+            reasons[node] = "it follows from shapes alone, and others than DirectML read it"
     groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
-    claims = [group for group in groups if not _is_idle(group)]
+    claims = [group for group in groups if any(n not in derived and n.op_type not in _VIEWS for n in group)]
     for group in groups:
-        if _is_idle(group):
+        if group not in claims:
             reasons.update(dict.fromkeys(group, "there is nothing to compute: values that are handed on or moved"))
     if not is_fused:
         claims = [(node,) for group in claims for node in group]
     return [*(Claim(group) for group in claims), *(Rejection(reason, node) for node, reason in reasons.items())]
 
 
-def _is_idle(group: tuple[Node, ...]) -> bool:
-    return all(node.op_type in _NOTHING_TO_COMPUTE for node in group)
+def _derived(view: GraphView) -> set[Node]:
+    """Return the nodes whose results follow from shapes and constants."""
+    found: set[Node] = set()
+    for node in view.graph:
+        inputs = [value for value in node.present_inputs() if view.constant(value) is None]
+        if node.op_type in _SHAPE_READERS or all(v.producer is not None and v.producer in found for v in inputs):
+            found.add(node)
+    return found
+
+
+def _is_read_by_claims_alone(offered: set[Node], node: Node, reasons: dict[Node, str]) -> bool:
+    for value in node.present_outputs():
+        if value.is_graph_output or any(n not in offered or n in reasons for n in value.consumers()):
+            return False
+    return True
 
 
 def _lacking(node: Node, lacking: Set[str]) -> str | None:

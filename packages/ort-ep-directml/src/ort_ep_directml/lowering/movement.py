@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import DataType, Node
+from ort_ep_directml.lowering.asked import element_type, onnx_type
 from ort_ep_directml.lowering.attributes import axis_of, constant_ints, from_front
 from ort_ep_directml.lowering.emission import EmissionState
-from ort_ep_directml.lowering.operand import Operand, expanded, transposed
+from ort_ep_directml.lowering.operand import Operand, expanded, reinterpreted, transposed
 from ort_ep_directml.lowering.plan import Scalar
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.rule import Rule
@@ -32,6 +33,15 @@ def _same(to: EmissionState, node: Node) -> Operand:
 
 def _reshaped(to: EmissionState, node: Node) -> Operand:
     return to.reshape(to.operand(node.input(0)), to.sizes(node.output))
+
+
+def _bit_cast(to: EmissionState, node: Node) -> Operand:
+    x, dtype = to.operand(node.input(0)), element_type(node.output)
+    if dtype is None or dtype.bits != x.dtype.bits:
+        raise Refused("BitCast to another width is left to others")
+    if DataType.BOOL in (onnx_type(node.input(0)), onnx_type(node.output)):
+        raise Refused("a boolean of DirectML is a byte that holds 0 or 1, no bit pattern")
+    return reinterpreted(x, dtype)
 
 
 def _dropout(to: EmissionState, node: Node) -> list[Operand]:
@@ -207,6 +217,7 @@ def _reverse_sequence(to: EmissionState, node: Node) -> Operand:
 
 
 MOVEMENT: Mapping[str, Rule] = {
+    "BitCast": Rule(_bit_cast),
     "Concat": Rule(_concat, oldest=4),
     "DepthToSpace": Rule(_depth_to_space),
     "Dropout": Rule(_dropout, outputs=2, oldest=7),

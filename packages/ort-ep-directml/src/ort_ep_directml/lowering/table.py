@@ -8,6 +8,7 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.lowering.activations import ACTIVATIONS
 from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.attention import ATTENTION
 from ort_ep_directml.lowering.elementwise import ELEMENTWISE
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.generation import GENERATION
@@ -21,6 +22,7 @@ from ort_ep_directml.lowering.quantization import QUANTIZATION
 from ort_ep_directml.lowering.recurrent import RECURRENT
 from ort_ep_directml.lowering.reductions import REDUCTIONS
 from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.lowering.regions import REGIONS
 from ort_ep_directml.lowering.resampling import RESAMPLING
 from ort_ep_directml.lowering.rule import Rule
 from ort_ep_directml.lowering.sizes import SizeState, sample_sizes
@@ -41,6 +43,8 @@ RULES: Mapping[str, Rule] = {
     **QUANTIZATION,
     **RECURRENT,
     **RESAMPLING,
+    **REGIONS,
+    **ATTENTION,
 }
 """Rules by operator of ``ai.onnx``."""
 
