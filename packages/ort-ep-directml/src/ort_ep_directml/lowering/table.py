@@ -25,7 +25,7 @@ from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.regions import REGIONS
 from ort_ep_directml.lowering.resampling import RESAMPLING
 from ort_ep_directml.lowering.rule import Rule
-from ort_ep_directml.lowering.sizes import SizeState, sample_sizes
+from ort_ep_directml.lowering.sizes import sample_sizes
 from ort_ep_directml.lowering.windows import WINDOWS
 from ort_ep_directml.schema.operators import level_text
 from ort_ep_directml.schema.tensor_types import MINIMUM_LEVEL
@@ -87,15 +87,7 @@ def _try(asked: Asked, node: Node) -> None:
     Raises:
         Refused: it cannot be lowered.
     """
-    known = SizeState()
-    shapes: dict[Value, Sizes] = {}
-    for value in node.present_inputs():
-        shapes[value] = _sampled(value)
-        known.learn(value.shape or (), shapes[value])
-    for value in node.present_outputs():
-        sizes = known.shape(value.shape)
-        if sizes is not None:
-            shapes[value] = sizes
+    shapes = {value: sampled(value) for value in (*node.present_inputs(), *node.present_outputs())}
     to = EmissionState(asked, shapes)
     for place, value in enumerate(node.present_inputs()):
         dtype = element_type(value)
@@ -104,7 +96,12 @@ def _try(asked: Asked, node: Node) -> None:
     lower_node(to, node)
 
 
-def _sampled(value: Value) -> Sizes:
+def sampled(value: Value) -> Sizes:
+    """Return the sizes of a value, with a sample for those that are open.
+
+    Raises:
+        Refused: a size has no name.
+    """
     sizes = None if value.shape is None else sample_sizes(value.shape, _SAMPLE)
     if sizes is None:
         raise Refused(f"the sizes of {value.name!r} have no names, and DirectML compiles for fixed sizes")
