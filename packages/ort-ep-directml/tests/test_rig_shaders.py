@@ -277,3 +277,18 @@ def test_an_intrinsic_that_is_not_there_is_named(shader):
 def test_what_is_no_shader_is_said_to_be_none():
     with pytest.raises(UnsupportedShaderError, match="begins with DXBC"):
         Shader(bytes(64))
+
+
+def test_doubles_become_halves_in_one_rounding(shader):
+    body = (
+        HANDLES
+        + LOAD.format(t="f32")
+        + "  %d = fpext float %x to double\n  %near = fmul double %d, 0x3FF0000000000001\n"
+        + "  %h = fptrunc double %near to half\n  %y = fpext half %h to float\n"
+        + STORE.format(t="f32", v="float %y")
+    )
+    x = np.array([1.00048828125, 65519.99, 1e-8, math.inf], np.float32)  # the first lies between two halves
+
+    found = run(shader(body), x, np.zeros(4, np.float32), (FLOATS, FLOATS))
+
+    np.testing.assert_array_equal(found, (x.astype(np.float64) * (1 + 2**-52)).astype(np.float16).astype(np.float32))

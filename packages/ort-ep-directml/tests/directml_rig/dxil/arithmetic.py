@@ -232,6 +232,8 @@ def safe_instruction(line: str) -> str:
         if second.isdigit() and 0 < int(second) < size_of(kind) * 8:
             return line
         return f"  {name} = call {kind} @rig.{verb}.{kind}({kind} {first}, {kind} {second})"
+    if verb == "fptrunc" and line.split(f" = {verb} ", 1)[1].startswith("double ") and words[-1] == "half":
+        return f"  {name} = call half @rig.half(double {words[4]})"
     if verb in ("fptosi", "fptoui"):
         source, value, _, target = line.split(f" = {verb} ", 1)[1].split()
         return f"  {name} = call {target} @llvm.{verb}.sat.{target}.{_suffix(source)}({source} {value})"
@@ -246,11 +248,30 @@ _SHIFTS = ("shl", "lshr", "ashr")
 def safe_functions() -> str:
     """Return the functions that ``safe_instruction`` calls."""
     return "\n".join(
-        [_division(verb, kind) for verb in _DIVISIONS for kind in _INTEGERS]
+        [_HALF_OF_DOUBLE]
+        + [_division(verb, kind) for verb in _DIVISIONS for kind in _INTEGERS]
         + [_shift(verb, kind) for verb in _SHIFTS for kind in _INTEGERS]
     )
 
 
+_HALF_OF_DOUBLE = """
+define internal half @rig.half(double %d) alwaysinline {
+  %f = fptrunc double %d to float
+  %back = fpext float %f to double
+  %open = fcmp one double %back, %d
+  %size = call double @llvm.fabs.f64(double %d)
+  %rounded = call double @llvm.fabs.f64(double %back)
+  %far = fcmp ogt double %rounded, %size
+  %bits = bitcast float %f to i32
+  %less = sub i32 %bits, 1
+  %cut = select i1 %far, i32 %less, i32 %bits
+  %odd = or i32 %cut, 1
+  %kept = select i1 %open, i32 %odd, i32 %bits
+  %exact = bitcast i32 %kept to float
+  %h = fptrunc float %exact to half
+  ret half %h
+}"""
+"""A half of a double, rounded once: LLVM would call a function that only some systems' libraries have."""
 _INTEGERS = ("i8", "i16", "i32", "i64")
 
 

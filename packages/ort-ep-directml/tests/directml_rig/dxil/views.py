@@ -145,6 +145,8 @@ def read(stored: str, kind: str, wanted: str, value: str, result: str) -> Sequen
     if (kind == "float") != (wanted in FLOATS.values()):
         raise UnsupportedShaderError(f"a buffer of {kind} in {stored} is read as {wanted}")
     wider = size_of(wanted) > size_of(stored)
+    if (wanted, stored) == ("half", "double"):
+        return [f"{result} = call half @rig.half(double {value})"]
     words = {"float": ("fpext", "fptrunc"), "uint": ("zext", "trunc"), "sint": ("sext", "trunc")}[kind]
     return [f"{result} = {words[not wider]} {stored} {value} to {wanted}"]
 
@@ -160,6 +162,8 @@ def written(stored: str, kind: str, given: str, value: str, result: str) -> Sequ
     if (kind == "float") != (given in FLOATS.values()):
         raise UnsupportedShaderError(f"a buffer of {kind} in {stored} is written as {given}")
     wider = size_of(stored) > size_of(given)
+    if (stored, given) == ("half", "double"):
+        return [f"{result} = call half @rig.half(double {value})"]
     if kind == "float":
         return [f"{result} = {'fpext' if wider else 'fptrunc'} {given} {value} to {stored}"]
     if wider:
