@@ -59,7 +59,10 @@ class RigCases(RunRequest):
 def _on_rig(check: Check) -> Check:
     def judge(subject: Subject) -> Finding:
         found = check.judge(subject)
-        faults = the_rig().faults()
+        rig = the_rig()
+        faults = rig.faults()
+        if rig.device is not None and rig.device.removed:
+            rig.forget_device()  # the next case begins with a new one, whoever still holds this one
         if faults and not found.outcome.is_failure:
             return Finding(Outcome.FAILED_IN_RUN, f"{type(faults[0]).__name__}: {faults[0]}")
         return replace(found, detail=f"{found.detail}; {faults[0]!r}") if faults else found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from directml_rig.descriptors import Descriptor, DescriptorHeap
-from directml_rig.dxil.module import ResourceClass, ResourceKind
+from directml_rig.dxil.module import ResourceClass, ResourceKind, ResourceRange
 from directml_rig.dxil.program import BoundView, Shader
 from directml_rig.dxil.views import View
 from directml_rig.errors import RuleBrokenError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MOST_GROUPS = 65535
 _MOST_ROOT_WORDS = 64
+_R32_FLOAT, _R32_UINT = 41, 42
 Command = Callable[[], None]
 
 
@@ -294,8 +295,9 @@ class CommandList(DeviceChild):
                 continue
             if descriptor is None:
                 raise RuleBrokenError(f"register {declared.register + index} of {declared.of.name} is bound to nothing")
-            views.append(descriptor.view)
-            bound.append(self._seen(descriptor, declared.kind, declared.of))
+            view, memory = self._seen(descriptor, declared)
+            views.append(view)
+            bound.append(memory)
         self.device.counts.dispatches += 1
         pipeline.shader.run(views, bound, groups)
 
@@ -316,16 +318,23 @@ class CommandList(DeviceChild):
         count = nbytes // stride if kind is ResourceKind.STRUCTURED else nbytes
         return Descriptor(resource, View(kind, stride=stride), offset, count, nbytes)
 
-    def _seen(self, descriptor: Descriptor, kind: ResourceKind, of: ResourceClass) -> BoundView:
-        if descriptor.view.kind is not kind:
-            raise RuleBrokenError(f"a shader reads {kind.name} from a view that is {descriptor.view.kind.name}")
+    def _seen(self, descriptor: Descriptor, declared: ResourceRange) -> tuple[View, BoundView]:
+        """Return how a shader sees a descriptor, and the memory behind it.
+
+        DirectML puts any view where a shader has a register for a tensor that is absent. Reading one of another kind is
+        undefined; here it gives zeros.
+        """
         resource = descriptor.resource
+        if resource is not None:
+            self._used(resource)
+            if declared.of is ResourceClass.UAV:
+                resource.use(d3d12.RESOURCE_STATE_UNORDERED_ACCESS, "Dispatch")
+        if descriptor.view.kind is not declared.kind:
+            anything = _R32_FLOAT if declared.is_float else _R32_UINT
+            return View(declared.kind, anything, declared.stride), BoundView(0, 0)
         if resource is None:
-            return BoundView(0, 0)
-        self._used(resource)
-        if of is ResourceClass.UAV:
-            resource.use(d3d12.RESOURCE_STATE_UNORDERED_ACCESS, "Dispatch")
-        return BoundView(resource.at(descriptor.offset, descriptor.nbytes), descriptor.count)
+            return descriptor.view, BoundView(0, 0)
+        return descriptor.view, BoundView(resource.at(descriptor.offset, descriptor.nbytes), descriptor.count)
 
 
 def _constants(words: dict[int, int], count: int) -> ctypes.Array:

@@ -86,6 +86,10 @@ class Rig:
             raise RuleBrokenError("there is no device to remove")
         self.device.remove()
 
+    def forget_device(self) -> None:
+        """Let the next who asks have a new device, even where somebody holds the present one."""
+        self.device = None
+
     def _guarded(self, function):
         def call(*arguments: int | None) -> int:
             with self.ledger.lock:

@@ -13,7 +13,8 @@ from directml_rig.errors import UnsupportedShaderError
 _NODE = re.compile(r"^!(\d+) = (?:distinct )?!\{(.*)\}$", re.MULTILINE)
 _NAMED = re.compile(r"^!([\w.]+) = !\{(.*)\}$", re.MULTILINE)
 _NUM_THREADS_TAG = 4
-_STRUCTURE_TAG = 1
+_ELEMENT_TAG, _STRUCTURE_TAG = 0, 1
+_FLOAT_ELEMENTS = (8, 9, 10, 13, 14)  # of DXIL's component types: half, float, double, and normalised ones
 
 
 class ResourceClass(IntEnum):
@@ -43,6 +44,7 @@ class ResourceRange:
         space, register, count: where they are bound.
         kind: what is behind them.
         stride: bytes of an element when structured.
+        is_float: whether typed elements are floats to the shader.
     """
 
     of: ResourceClass
@@ -52,6 +54,7 @@ class ResourceRange:
     count: int
     kind: ResourceKind
     stride: int = 0
+    is_float: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,8 @@ def _range(of: ResourceClass, node: list[str], nodes: dict[int, list[str]]) -> R
         raise UnsupportedShaderError(f"register {register} of {of.name} is a texture of shape {shape}, not a buffer")
     tags = [] if node[-1] == "null" else [_integer(element) for element in nodes[_number(node[-1])]]
     pairs = dict(zip(tags[::2], tags[1::2], strict=True))
-    return ResourceRange(of, identifier, space, register, count, ResourceKind(shape), pairs.get(_STRUCTURE_TAG, 0))
+    stride, is_float = pairs.get(_STRUCTURE_TAG, 0), pairs.get(_ELEMENT_TAG) in _FLOAT_ELEMENTS
+    return ResourceRange(of, identifier, space, register, count, ResourceKind(shape), stride, is_float)
 
 
 def _group(properties: list[str], nodes: dict[int, list[str]]) -> tuple[int, int, int]:
