@@ -1,5 +1,7 @@
 """Graphs in ONNX text whose lowered form is kept in ``goldens/``, by family and name: one at least for every rule."""
 
+# ruff: noqa: SIM905 - names of operators read better as text
+
 from __future__ import annotations
 
 FLOATS = (

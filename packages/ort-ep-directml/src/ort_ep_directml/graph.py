@@ -17,6 +17,7 @@ import numpy as np
 from ort_core.plugin import EPFail, OrtError
 from ort_ep_directml.abi import dml
 from ort_ep_directml.abi.com import ComObject
+from ort_ep_directml.abi.hresults import HResultError
 from ort_ep_directml.lowering.plan import Fused, GraphPlan, PlanNode, Scalar, Source, Tensor
 from ort_ep_directml.schema.operators import OPERATORS, Field
 from ort_ep_directml.schema.structs import ARRAY_ELEMENTS, structure_of
@@ -57,13 +58,14 @@ def describe(plan: GraphPlan, device: ComObject) -> GraphDescription:
 
     Raises:
         EPFail: the device does not take an operator.
+        HResultError: it was lost.
     """
     nested = _nested_constants(plan)
     state = _GraphState(plan, nested)
     try:
         for node in plan.nodes:
             state.operators.append(create_operator(device, node, state.kept, state.owned_sources))
-    except OrtError:
+    except (HResultError, OrtError):
         state.release()
         raise
     return state.description()
@@ -82,11 +84,14 @@ def create_operator(
 
     Raises:
         EPFail: the device does not take it.
+        HResultError: it was lost.
     """
     desc = _operator_desc(node, kept, owned)
     try:
         return device.build("CreateOperator", dml.OPERATOR, ctypes.addressof(desc))
-    except OrtError as error:
+    except HResultError as error:
+        if error.loses_device:
+            raise
         whose = node.origin or "the graph"
         raise EPFail(f"DirectML does not take an operator of {whose}: {node.text()}: {error}") from error
 

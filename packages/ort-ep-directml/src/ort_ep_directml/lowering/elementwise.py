@@ -68,6 +68,19 @@ def _abs(to: EmissionState, node: Node) -> Operand:
     return operand if operand.dtype in UNSIGNED else unary(to, "ELEMENT_WISE_ABS", operand)
 
 
+def _arc(*, of_sine: bool) -> Lower:
+    """Lower by the angle of a point on the unit circle: DirectML's ASIN and ACOS are wrong by up to 7e-5."""
+
+    def lower(to: EmissionState, node: Node) -> Operand:
+        x = to.operand(node.input(0))
+        factors = [unary(to, "ACTIVATION_LINEAR", x, Alpha=sign, Beta=1.0) for sign in (1.0, -1.0)]
+        other = unary(to, "ELEMENT_WISE_SQRT", binary(to, "ELEMENT_WISE_MULTIPLY", factors[0], factors[1]))
+        y, z = (x, other) if of_sine else (other, x)
+        return binary(to, "ELEMENT_WISE_ATAN_YX", y, z)
+
+    return lower
+
+
 def _is_nan(to: EmissionState, node: Node) -> Operand:
     operand = to.operand(node.input(0))
     return to.emit("ELEMENT_WISE_IS_NAN", (BYTE, operand.sizes), Input=operand)
@@ -169,7 +182,7 @@ def _bitwise_not(to: EmissionState, node: Node) -> Operand:
 
 
 _UNARY = {
-    "Acos": "ACOS", "Acosh": "ACOSH", "Asin": "ASIN", "Asinh": "ASINH", "Atan": "ATAN", "Atanh": "ATANH",
+    "Acosh": "ACOSH", "Asinh": "ASINH", "Atan": "ATAN", "Atanh": "ATANH",
     "Ceil": "CEIL", "Cos": "COS", "Cosh": "COSH", "Erf": "ERF", "Exp": "EXP", "Floor": "FLOOR", "Log": "LOG",
     "Neg": "NEGATE", "Not": "LOGICAL_NOT", "Reciprocal": "RECIP", "Sign": "SIGN", "Sin": "SIN", "Sinh": "SINH",
     "Sqrt": "SQRT", "Tan": "TAN",
@@ -193,6 +206,8 @@ ELEMENTWISE: Mapping[str, Rule] = {
     },
     **{name: Rule(of_many(f"ELEMENT_WISE_{kind}"), oldest=8) for name, kind in _VARIADIC.items()},
     "Abs": Rule(_abs),
+    "Acos": Rule(_arc(of_sine=False)),
+    "Asin": Rule(_arc(of_sine=True)),
     "BitShift": Rule(_shift, required=2),
     "BitwiseNot": Rule(_bitwise_not),
     "Cast": Rule(_cast, oldest=6),

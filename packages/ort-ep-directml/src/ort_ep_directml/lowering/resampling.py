@@ -20,12 +20,12 @@ from ort_ep_directml.schema.tensor_types import TENSOR_TYPES
 
 _MAX_RANK = TENSOR_TYPES["RESAMPLE2"].ranks[1]
 _NEAREST = {
-    "floor": (0.5, AxisDirection.INCREASING),  # half a step back, halves up: the floor
-    "ceil": (-0.5, AxisDirection.DECREASING),
-    "round_prefer_floor": (0.0, AxisDirection.DECREASING),
-    "round_prefer_ceil": (0.0, AxisDirection.INCREASING),
+    "floor": (0.0, AxisDirection.DECREASING),
+    "ceil": (0.0, AxisDirection.INCREASING),
+    "round_prefer_floor": (0.5, AxisDirection.INCREASING),  # half a step back, then up
+    "round_prefer_ceil": (-0.5, AxisDirection.DECREASING),
 }
-"""What is added to the input offset, and where halves are rounded to."""
+"""What is added to the input offset, and which way coordinates are rounded then."""
 
 
 @dataclass(frozen=True, slots=True)

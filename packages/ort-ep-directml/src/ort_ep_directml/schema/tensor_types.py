@@ -150,6 +150,7 @@ ACTIVATION_CELU Input,Output:{_FLOATS}
 ARGMIN Input:{_NUMBERS} Output:{_INDICES}
 ARGMAX Input:{_NUMBERS} Output:{_INDICES}
 GATHER_ND1 Input,Output:{_ALL} Indices:{_INDICES}
+ELEMENT_WISE_ATAN_YX A,B,Output:{_FLOATS}
 CUMULATIVE_PRODUCT Input,Output:{_WIDE}
 DYNAMIC_QUANTIZE_LINEAR Input,OutputScale:f32 Output,OutputZeroPoint:u8|i8
 ROI_ALIGN1 Input,ROI,Output:{_FLOATS} BatchIndices:u32|u64 ranks:4-4
