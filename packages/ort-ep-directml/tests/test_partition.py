@@ -11,7 +11,7 @@ from rig_provider import RigDmlProvider
 
 from ort_core import stages
 from ort_core.options import SessionOptions
-from ort_core.plugin import EPFail
+from ort_core.plugin import EPFail, OrtError
 from ort_core.testing.fake_providers import environment_of, plugin_of
 from ort_core.testing.models import model_of
 from ort_ep_directml import partition as partition_module
@@ -147,3 +147,24 @@ def test_a_spinning_wait_gives_the_same(prepare):
     prepared = prepare(TEXT, enable_cpu_sync_spinning="1")
     given = feeds(2)
     np.testing.assert_array_equal(prepared.plan.run(given)[0], expected(given["x"], given["b"]))
+
+
+def test_indices_from_outside_are_looked_at_before_each_run(prepare, caplog):
+    prepared = prepare("g (float[N,3] x, int64[K] i) => (float[K,3] y) { a = Relu(x)  y = Gather(a, i) }")
+    x = GENERATOR.standard_normal((4, 3), np.float32)
+    for indices in ([0, 3], [-4, -1], [2, 2]):
+        found = prepared.plan.run({"x": x, "i": np.array(indices)})[0]
+        np.testing.assert_array_equal(found, np.maximum(x, 0)[indices])
+    for indices in ([0, 4], [-5, 0]):
+        with pytest.raises(OrtError, match="must be within"):
+            prepared.plan.run({"x": x, "i": np.array(indices)})
+    assert caplog.text.count("outside of axes of [4]") == 2
+
+
+def test_indices_of_several_axes_have_a_limit_each(prepare):
+    prepared = prepare("g (float[2,5] x, int64[K,2] i) => (float[K] y) { a = Relu(x)  y = GatherND(a, i) }")
+    x = GENERATOR.standard_normal((2, 5), np.float32)
+    found = prepared.plan.run({"x": x, "i": np.array([[1, 4], [-2, -5]])})[0]
+    np.testing.assert_array_equal(found, np.maximum(x, 0)[[1, 0], [4, 0]])
+    with pytest.raises(OrtError, match="must be within"):
+        prepared.plan.run({"x": x, "i": np.array([[4, 1], [0, 0]])})

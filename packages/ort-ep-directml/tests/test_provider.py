@@ -53,7 +53,7 @@ def test_the_newest_directml_comes_first_and_a_path_is_the_only_one(windows, mon
     monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
     beside = package.parent / "capi" / "DirectML.dll"
     assert windows_libraries.candidates("") == (beside, windows / "Windows/System32/DirectML.dll")
-    assert windows_libraries.candidates("mine.dll") == (Path("mine.dll"),)
+    assert windows_libraries.candidates("mine.dll") == (Path.cwd() / "mine.dll",)
 
 
 def test_a_missing_library_is_said_with_the_places_and_the_line_that_installs_it(windows, monkeypatch):

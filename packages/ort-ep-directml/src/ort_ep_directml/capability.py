@@ -10,6 +10,7 @@ from collections.abc import Set
 
 from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
 from ort_core.plugin.ir import Node
+from ort_ep_directml.index_limits import unproven
 from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.lowered import known_sizes
 from ort_ep_directml.lowering.table import refusal, sampled
@@ -31,6 +32,9 @@ def find_capability(
         is_fused: whether a claim may hold more than one node.
     """
     reasons = {n: why for n in view.nodes if (why := _lacking(n, lacking) or refusal(view, n, level)) is not None}
+    for node in view.nodes:
+        if node not in reasons and (why := unproven(view, node, set(view.nodes) - reasons.keys())) is not None:
+            reasons[node] = why
     derived, offered = _derived(view), set(view.nodes)
     for node in reversed(view.nodes):
         if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):

@@ -15,17 +15,19 @@ from ort_core.plugin import (
     CompiledPartition,
     CompileRequest,
     EPFail,
+    GraphView,
     InvalidArgument,
     KernelPartition,
     OutputPlan,
     PartitionPlan,
     RunState,
 )
-from ort_core.plugin.ir import DataType, TensorType, Value
+from ort_core.plugin.ir import DataType, Model, TensorType, Value
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 from ort_ep_directml.abi.hresults import HResultError
 from ort_ep_directml.device_holder import DeviceHolder
-from ort_ep_directml.lowering.lowered import lower
+from ort_ep_directml.index_limits import IndexLimit, index_limits
+from ort_ep_directml.lowering.lowered import known_sizes, lower
 from ort_ep_directml.lowering.plan import GraphPlan
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.runtime.compiled_graph import CompiledGraph
@@ -42,9 +44,11 @@ class DmlPlan(PartitionPlan):
 
     Attributes:
         graph: what DirectML computes; ``None``: these shapes are computed by numpy kernels.
+        limits: what indices among the inputs must lie within.
     """
 
     graph: GraphPlan | None
+    limits: tuple[IndexLimit, ...] = ()
 
 
 class DmlPartition(CompiledPartition):
@@ -78,13 +82,14 @@ class DmlPartition(CompiledPartition):
         sizes = [shape or () for shape in shapes]
         try:
             graph = self._lowered(sizes)
+            limits = self._limits(sizes)
         except Refused as refused:
             log.warning("partition %r runs by numpy kernels: %s", self._request.name, refused.reason)
             return DmlPlan(outputs=tuple(OutputPlan(dtype) for dtype in self._dtypes), graph=None)
         self._attempt(lambda device: self._compiled(device, graph), "compiled")
         found = {port.index: port.shape for port in graph.outputs}
         outputs = tuple(OutputPlan(dtype, found[index]) for index, dtype in enumerate(self._dtypes))
-        return DmlPlan(outputs=outputs, graph=graph)
+        return DmlPlan(outputs=outputs, graph=graph, limits=limits)
 
     def run(
         self,
@@ -101,7 +106,7 @@ class DmlPartition(CompiledPartition):
         """
         assert isinstance(plan, DmlPlan)
         run_state.guard.check()
-        if plan.graph is None:
+        if plan.graph is None or self._is_beyond(plan, inputs):
             kernels = self._kernels()
             kernels.run(kernels.plan([], {}), inputs, outputs, {}, run_state)
             return
@@ -135,6 +140,21 @@ class DmlPartition(CompiledPartition):
                 raise Refused(f"input {value.name!r} has the shape {list(shape)}; DirectML has no empty tensors")
         level = self._attempt(lambda device: device.facts.level, "planned")
         return lower(self._request, shapes, level)
+
+    def _limits(self, shapes: Sequence[tuple[int, ...]]) -> tuple[IndexLimit, ...]:
+        context, graph = self._request.context, self._request.graph
+        model = Model(graph, dict(context.opset_imports), dict(context.functions))
+        view = GraphView(model, graph, tuple(graph), context)
+        return index_limits(view, view.nodes, graph.inputs, known_sizes(view.nodes, graph.inputs, shapes))
+
+    def _is_beyond(self, plan: DmlPlan, inputs: Sequence[RuntimeValue]) -> bool:
+        """Return whether indices lie outside of their axes; numpy kernels have the words for it, and the log a line."""
+        for limit in plan.limits:
+            why = limit.broken_by(_array(inputs[limit.index], limit.name))
+            if why is not None:
+                log.warning("partition %r runs by numpy kernels: %s", self._request.name, why)
+                return True
+        return False
 
     def _attempt(self, work: Callable[[DmlDevice], Result], doing: str) -> Result:
         """Do something on the device; once more on a new one where it was lost.

@@ -43,7 +43,7 @@ def find_libraries(path: str = "") -> Libraries | Unavailable:
 def candidates(path: str) -> tuple[Path, ...]:
     """Return where DirectML is searched for, in order; with a path, only there."""
     if path:
-        return (Path(path),)
+        return (Path(path).resolve(),)  # a bare name would be searched for elsewhere
     return (*_beside_onnxruntime(), system_folder() / DLL)
 
 
