@@ -72,7 +72,7 @@ def tensorrt(session: nox.Session) -> None:
 
 @nox.session
 def directml(session: nox.Session) -> None:
-    """Run the DirectML provider's tests with the real DirectML on a device of Python: 25 MB, on Linux, without a GPU."""
+    """Run the DirectML provider's tests with the real DirectML on a device of Python: 25 MB, Linux, no GPU."""
     prepare(session, "test", providers=True)
     folder = "packages/ort-ep-directml/tests"
     try:
