@@ -33,7 +33,10 @@ from ort_conformance.subject import Subject
 from ort_conformance.suites.backend_cases import node_cases
 from ort_core.testing.environments import installed
 
-PROFILE = EpProfile(RigDmlProvider.name)
+PROFILE = EpProfile(
+    RigDmlProvider.name,
+    tolerances={"operators/test_attention_*fp16*": "approximate"},  # sums of products are rounded at other places
+)
 _PROCESS = ExitStack()  # never left: checks run in a process of their own
 _NAME = re.compile(r"'[^']*' is ")
 
