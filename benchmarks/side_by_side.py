@@ -18,7 +18,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from rich.table import Table
 from workloads import FLOAT32, LOW, TRAINED, Workload, generated_models, workloads
 
 TABLE_WIDTH = 130  # of a table that goes to a file
+_FRAME = "╭╮╰╯│─ "  # what rich draws around an error of the command
 ENGINES = {"onnxruntime": "onnxruntime", "openvino": str(Path(__file__).with_name("openvino_engine.py"))}
 Row = dict[str, Any]  # Any: plain data for JSON
 
@@ -57,7 +58,7 @@ def measured(workload: Workload, engine: str, threads: int, duration_s: float, r
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     row: Row = {"kind": "latency", "model": workload.title, "group": workload.group, "against": engine}
     if done.returncode:
-        lines = done.stderr.strip().splitlines()
+        lines = [text for line in done.stderr.splitlines() if (text := line.strip(_FRAME))]
         return {**row, "error": lines[-1] if lines else f"exit code {done.returncode}"}
     result = json.loads(done.stdout)
     row.update({key: result[key] for key in ("inputs", "rounds", "engines", "speedup", "interval_95")})
@@ -121,14 +122,19 @@ def milliseconds(value: float) -> str:
     return f"{value * 1e3:.3g} us" if value < 1 else f"{value:.3g} ms"
 
 
-def load_rows(chosen: Sequence[Workload], threads: int, console: Console) -> list[Row]:
-    """Return the load times of each model once."""
-    rows = []
+def measurements(
+    chosen: Sequence[Workload], engines: Sequence[str], arguments: argparse.Namespace, console: Console
+) -> Iterator[Row]:
+    """Measure, and yield the rows one by one: the machine, latencies, load times of each model once."""
+    yield machine(arguments.threads, engines)
     for workload in chosen:
+        for engine in engines:
+            console.print(f"measuring {workload.title} beside {engine}")
+            yield measured(workload, engine, arguments.threads, arguments.duration, arguments.rounds)
+    for workload in () if arguments.no_load else chosen:
         if workload.group in (FLOAT32, TRAINED, LOW):
             console.print(f"loading {workload.name}")
-            rows.append({"kind": "load", "model": workload.name, "seconds": load_times(workload.path, threads)})
-    return rows
+            yield {"kind": "load", "model": workload.name, "seconds": load_times(workload.path, arguments.threads)}
 
 
 def main() -> int:
@@ -151,15 +157,11 @@ def main() -> int:
             chosen = [workload for workload in chosen if workload.name in arguments.models]
         if not chosen:
             parser.error(f"none of the models of benchmarks/workloads.py is in {arguments.folder}")
-        rows = [machine(arguments.threads, engines)]
-        for workload in chosen:
-            for engine in engines:
-                console.print(f"measuring {workload.title} beside {engine}")
-                rows.append(measured(workload, engine, arguments.threads, arguments.duration, arguments.rounds))
-        if not arguments.no_load:
-            rows += load_rows(chosen, arguments.threads, console)
-    if arguments.rows:
-        arguments.rows.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        rows = []
+        for row in measurements(chosen, engines, arguments, console):
+            rows.append(row)
+            if arguments.rows:  # after each measurement: a run of an hour may be ended before its last
+                arguments.rows.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
     out = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
     for engine in engines:
         out.print(table_of(rows, engine))

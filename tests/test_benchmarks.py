@@ -48,11 +48,12 @@ def test_page_gives_the_geometric_mean_of_each_group_and_says_what_was_not_run()
         "error": "no such operator",
     }
     rows = [MACHINE, latency("a", 2.0), latency("b", 0.5), latency("d", 3.0, "trees"), failed]
-    page = module("performance_page").performance_page(rows, "rows.jsonl")
-    assert "### Float32, geometric mean 1.00" in page
-    assert "### Trees, geometric mean 3.00" in page
+    page = module("performance_page").performance_page({"rows.jsonl": rows})
+    assert "#### Float32, geometric mean 1.00" in page
+    assert "#### Trees, geometric mean 3.00" in page
     assert "- c was not run: no such operator" in page
-    assert "measured on 2026-01-02 on P" in page
+    assert "## P with no wide vectors, without products of bytes" in page
+    assert "Measured on 2026-01-02" in page
 
 
 def test_committed_page_is_what_the_rows_that_it_names_give():
@@ -60,19 +61,22 @@ def test_committed_page_is_what_the_rows_that_it_names_give():
     if not committed.exists():
         pytest.skip("no full run has been committed yet")
     text = committed.read_text(encoding="utf-8")
-    source = re.search(r"`benchmarks/results/([^`]+)`", text)
-    assert source is not None
-    lines = (BENCHMARKS / "results" / source[1]).read_text(encoding="utf-8").splitlines()
-    assert module("performance_page").performance_page([json.loads(line) for line in lines], source[1]) == text
+    names = re.findall(r"`benchmarks/results/([^`]+)`", text)
+    assert names
+    runs = {name: rows_of(name) for name in names}
+    assert module("performance_page").performance_page(runs) == text
+
+
+def rows_of(name: str) -> list[dict[str, object]]:
+    lines = (BENCHMARKS / "results" / name).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def test_committed_table_of_measured_placement_is_what_the_rows_that_it_names_give():
     text = (ROOT / "docs/howto/measured_placement.md").read_text(encoding="utf-8")
     source = re.search(r"`benchmarks/results/([^`]+)`", text)
     assert source is not None
-    lines = (BENCHMARKS / "results" / source[1]).read_text(encoding="utf-8").splitlines()
-    rows = [json.loads(line) for line in lines]
-    assert module("measured_placement_page").with_results(text, rows, source[1]) == text
+    assert module("measured_placement_page").with_results(text, rows_of(source[1]), source[1]) == text
 
 
 PLACED = {

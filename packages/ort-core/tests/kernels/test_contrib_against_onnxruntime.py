@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 from ort_core.kernels.kernel import KernelContext, Unguarded
 from ort_core.kernels.registry import KernelRegistry, wants_context
@@ -81,6 +82,11 @@ def floats(*shape: int) -> np.ndarray:
 def bytes_of(*shape: int, dtype: type = np.uint8) -> np.ndarray:
     info = np.iinfo(dtype)
     return RNG.integers(info.min, info.max + 1, shape).astype(dtype)
+
+
+def weights_of(*shape: int) -> np.ndarray:
+    """Return int8 weights of 7 bits: beside larger ones onnxruntime's sums saturate on x86 processors without VNNI."""
+    return RNG.integers(-64, 64, shape).astype(np.int8)
 
 
 def scalar(value: float, dtype: type = np.float32) -> np.ndarray:
@@ -186,7 +192,7 @@ def product_cases() -> Iterator[Case]:
     quantised = "contrib_quantized_product"
     params = [scalar(0.1), floats(4) ** 2, scalar(9, np.uint8), bytes_of(4), floats(4)]
     yield Case(quantised, "MatMulIntegerToFloat", [bytes_of(3, 5), bytes_of(5, 4), *params])
-    dynamic = [floats(3, 5), bytes_of(5, 4, dtype=np.int8), scalar(0.1), scalar(3, np.int8), floats(4)]
+    dynamic = [floats(3, 5), weights_of(5, 4), scalar(0.1), scalar(3, np.int8), floats(4)]
     yield Case(quantised, "DynamicQuantizeMatMul", dynamic)
     gemm = [bytes_of(3, 5), scalar(0.1), scalar(9, np.uint8), bytes_of(5, 4), scalar(0.2), scalar(7, np.uint8)]
     c = RNG.integers(-99, 99, 4).astype(np.int32)
@@ -214,7 +220,7 @@ def product_cases() -> Iterator[Case]:
         inputs = [floats(2, 64), blob.reshape(-1), np.array([64, 3], np.int64)]
         note = "zero point" if zero_bytes else "symmetric"
         yield Case("contrib_block_quantized", "MatMulFpQ4", inputs, {"blk_quant_type": zero_bytes}, 1, note)
-    attention = [bytes_of(2, 3, 8), bytes_of(8, 24, dtype=np.int8), floats(24), scalar(0.02), scalar(0.02)]
+    attention = [bytes_of(2, 3, 8), weights_of(8, 24), floats(24), scalar(0.02), scalar(0.02)]
     attention += [None, scalar(128, np.uint8), scalar(1, np.int8)]
     yield Case("contrib_quantized_attention", "QAttention", attention, {"num_heads": 2, "unidirectional": 1})
 
@@ -228,7 +234,7 @@ def convolution_cases() -> Iterator[Case]:
     yield Case(module, "FusedConv", fused, clipped, 1, "clip")
     same = [floats(1, 3, 6, 5), floats(4, 3, 3, 2)]
     yield Case(module, "FusedConv", same, {"auto_pad": "SAME_UPPER", "activation": "Tanh"}, 1, "same upper")
-    params = [scalar(0.1), scalar(9, np.uint8), bytes_of(4, 3, 3, 3, dtype=np.int8), np.abs(floats(4)) + 0.1]
+    params = [scalar(0.1), scalar(9, np.uint8), weights_of(4, 3, 3, 3), np.abs(floats(4)) + 0.1]
     params += [np.zeros(4, np.int8), scalar(40.0), scalar(120, np.uint8), RNG.integers(-999, 999, 4).astype(np.int32)]
     yield Case(module, "QLinearConv", [bytes_of(1, 6, 6, 3), *params], {"channels_last": 1, "pads": [1, 1, 1, 1]})
     moved = [floats(1, 4, 5, 5), floats(4, 3, 3, 3), np.array([1, 0, 1, 1], np.int64), floats(3)]
@@ -279,7 +285,7 @@ def other_cases() -> Iterator[Case]:
     packed = [tokens.reshape(-1), *hashing[1:], np.array([0, 4, 5, 18], np.int32)]
     yield Case("contrib_hashing", "VarlenNGramHashMapping", packed, sizes, 2, "packed")
     lstm = {"hidden_size": 4, "direction": "bidirectional"}
-    weights = [bytes_of(2, 3, 16, dtype=np.int8), bytes_of(2, 4, 16, dtype=np.int8), floats(2, 32)]
+    weights = [weights_of(2, 3, 16), weights_of(2, 4, 16), floats(2, 32)]
     scales = [np.array([0.01, 0.02], np.float32), np.zeros(2, np.int8)]
     # One sequence: with more, onnxruntime's threads quantise their shares of the batch each over its own range.
     inputs = [floats(5, 1, 3), *weights, np.array([4], np.int32), None, None, floats(2, 12), *scales, *scales]
@@ -334,7 +340,12 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_kernel_gives_the_numbers_of_onnxruntime_on_random_inputs(case: Case) -> None:
     module = importlib.import_module(f"ort_core.kernels.reference.{case.module}")
-    expected = run_onnxruntime(case.op_type, case.inputs, case.outputs, MS, **case.attributes)
+    try:
+        expected = run_onnxruntime(case.op_type, case.inputs, case.outputs, MS, **case.attributes)
+    except Fail as refusal:
+        if "not yet supported on this hardware platform" not in str(refusal):
+            raise
+        pytest.skip(f"onnxruntime has no {case.op_type} for this processor")
     found = run_kernel(module, case.op_type, case.inputs, case.outputs, MS, **case.attributes)
     for index, (want, got) in enumerate(zip(expected, found, strict=True)):
         assert got is not None, f"output {index} is absent"

@@ -51,7 +51,7 @@ def test_random_and_overridable_values_stay() -> None:
 
 def test_result_above_the_limit_is_not_made() -> None:
     body = (
-        "g (float[1] x) => (float[] y) <float c = {1.0}, int64[2] s = {1000, 1000}> { e = Expand(c, s)  y = Add(x, e) }"
+        "g (float[1] x) => (float[] y) <float c = {1.0}, int64[2] s = {1100, 1000}> { e = Expand(c, s)  y = Add(x, e) }"
     )
     assert_stays("ConstantFolding", body)
     assert_fires("ConstantFolding", body, ["Add"], limits=PassLimits(max_fold_growth_nbytes=1 << 23))

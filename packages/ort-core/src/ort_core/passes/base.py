@@ -50,7 +50,7 @@ class PassLimits:
     """
 
     max_folded_nbytes: int = 1 << 30
-    max_fold_growth_nbytes: int = 1 << 20
+    max_fold_growth_nbytes: int = 1 << 22
 
 
 def _everything(domain: str, op_type: str) -> bool:

@@ -26,7 +26,7 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.jit import Target
 from ort_core.plugin.loops import operations
 
-CACHED_WEIGHTS_NBYTES = 1 << 20  # weights up to half of a usual second-level cache are read again for each row
+FAR_WEIGHTS_NBYTES = 1 << 20  # small tiles fetch the next panel of weights beyond this only: it delays their sums
 CACHED_INPUT_NBYTES = 1 << 20  # beyond that, this much input is run through all panels before the next
 NEAR_WEIGHTS_NBYTES = 1 << 15  # weights up to this stay in the first-level cache and need no prefetch
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop, about a memory latency
@@ -46,6 +46,8 @@ class _Generator:
         self.spec = spec
         self.cut = panels(spec, target)
         self.tiling = tiling(spec, target)
+        self.has_large_tiles = target.vector_registers >= 32
+        self.cached_weights_nbytes = target.second_level_nbytes // 2  # up to this, read again for each row
         self.operands = spec.epilogue.operands if spec.epilogue else ()
         self.entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
         self.tiles: dict[str, Emitter] = {}
@@ -107,7 +109,7 @@ class _Generator:
         place_nbytes = emitter.mul(emitter.minimum(segment_pixels, width), pixel_nbytes)
         weights_nbytes = spec.depth * spec.out_channels * 4
         several = emitter.maximum(emitter.udiv(integer(CACHED_INPUT_NBYTES), emitter.maximum(place_nbytes, 1)), 1)
-        if weights_nbytes > CACHED_WEIGHTS_NBYTES:
+        if weights_nbytes > self.cached_weights_nbytes:
             return several
         is_smaller = emitter.compare("sle", integer(weights_nbytes), emitter.mul(places, place_nbytes))
         return emitter.select(is_smaller, integer(1), several)
@@ -293,12 +295,15 @@ class _Generator:
         512 to 512 channels, 3x3, weights not in the cache: 94 GFLOP/s without, 121 with the first, 150 with both.
         """
         spec = self.spec
-        if spec.depth * spec.out_channels * 4 > NEAR_WEIGHTS_NBYTES:
-            prefetch(emitter, emitter.element(line, PREFETCHED_NBYTES // 4), 3)
-            prefetch(emitter, emitter.element(line, PREFETCHED_NBYTES // 4 + 16), 3)
+        weights_nbytes, line_floats = spec.depth * spec.out_channels * 4, 16
+        if weights_nbytes > NEAR_WEIGHTS_NBYTES:
+            for first in range(0, self.cut.channels, line_floats):
+                prefetch(emitter, emitter.element(line, PREFETCHED_NBYTES // 4 + first), 3)
+        if weights_nbytes > (NEAR_WEIGHTS_NBYTES if self.has_large_tiles else FAR_WEIGHTS_NBYTES):
             step = emitter.mul(depth, emitter.parameter("ahead_step"))
             prefetch(emitter, emitter.element(emitter.parameter("ahead"), step, "i8"), 2)
-        if spec.kernel == (1, 1):  # the pixels of the next tile; larger windows have read most of them before
+        if self.has_large_tiles and spec.kernel == (1, 1):
+            # the pixels of the next tile; larger windows have read most of them before
             pitch = spec.strides[1] * spec.input_pitch
             prefetch(emitter, emitter.element(emitter.element(base, emitter.mul(at, 16)), tile * pitch), 3)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.convolution_plan import Tiling, tile_widths
-from ort_core.cpu.codegen.integer_dot import WORD, register_tile
+from ort_core.cpu.codegen.integer_dot import WORD, packed_words, register_tile
 from ort_core.cpu.codegen.jit import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
@@ -185,8 +185,8 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
     """Return int8 weights ``[out][in / groups][kernel height][kernel width]`` as the kernel reads them.
 
     Of a depthwise convolution that is float32 ``[panel][tap][channel of the panel]``, else
-    ``[group][panel][row][tap][word][channel of the panel][4 bytes]``; what does not exist is 0. The memory
-    starts on a cache line.
+    ``[group][panel][row][tap][word][channel of the panel][4 bytes]``, its words as ``packed_words`` has them; what
+    does not exist is 0. The memory starts on a cache line.
     """
     cut = panels(spec, target)
     if spec.is_depthwise:
@@ -199,7 +199,7 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
     padded = np.zeros(shape, np.int8)
     padded[:, : spec.group_outputs, :, :run] = by_tap.reshape(spec.groups, spec.group_outputs, -1, run)
     split = padded.reshape(spec.groups, cut.count, cut.channels, spec.kernel[0] * taps * words, WORD)
-    return aligned(split.transpose(0, 1, 3, 2, 4))
+    return aligned(packed_words(split.transpose(0, 1, 3, 2, 4), target))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

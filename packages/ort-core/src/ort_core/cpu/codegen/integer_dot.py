@@ -2,9 +2,12 @@
 
 The bytes of ``a`` are unsigned, those of ``b`` signed, as the instruction of x86 (VPDPBUSD) wants them. Without it
 pairs of 16-bit products are summed (VPMADDWD); the older VPMADDUBSW saturates its sums at 16 bits and is never used.
+``b`` is stored for the one or the other, by ``packed_words``.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
 from ort_core.cpu.codegen.jit import Target
@@ -24,9 +27,26 @@ def register_tile(target: Target) -> tuple[int, int]:
     """Return (vectors of columns, rows) of sums that fill the registers beside their operands."""
     if has_byte_products(target):
         return 2, (target.vector_registers - 4) // 2
-    if target.vector_registers >= 32:
-        return 2, 10  # the halves of words take registers, too
-    return 2, 3
+    if _pair_instruction(target) is None:
+        return 2, 3  # the bytes of words take registers, too
+    return 2, 10 if target.vector_registers >= 32 else 4
+
+
+def packed_words(words: np.ndarray, target: Target) -> np.ndarray:
+    """Return ``b`` as ``ByteProducts.prepared`` reads it.
+
+    Where pairs are summed, a vector of words holds bytes 0 and 2 of all its words, then bytes 1 and 3: each half is
+    widened to 16 bits as it is loaded, and meets the bytes of ``a`` that two operations take out of a word.
+
+    Args:
+        words: int8 ``[..., columns, 4]``, with whole vectors of columns.
+        target: what the code is for.
+    """
+    if has_byte_products(target) or _pair_instruction(target) is None:
+        return words
+    *outer, columns, _ = words.shape
+    halves = words.reshape(*outer, columns // target.lanes, target.lanes, 2, 2)  # byte 2 i + j at [i, j]
+    return np.moveaxis(halves, -1, -3).reshape(words.shape)
 
 
 class ByteProducts:
@@ -38,15 +58,15 @@ class ByteProducts:
         self._whole = has_byte_products(target)
         self._pairs = _pair_instruction(target)
 
-    def prepared(self, b: Operand) -> tuple[Operand, ...]:
-        """Return a vector of words of signed bytes as ``add`` wants it."""
-        if self._whole:
-            return (b,)
-        if self._pairs is None:
-            return tuple(self._signed_byte(b, index) for index in range(WORD))
-        halves = self._halves(b)
-        low = self._shift("ashr", self._shift("shl", halves, 8), 8)
-        return low, self._shift("ashr", halves, 8)
+    def prepared(self, address: Operand) -> tuple[Operand, ...]:
+        """Load a vector of words of signed bytes, stored by ``packed_words``, as ``add`` wants it."""
+        emitter, lanes = self._emitter, self._lanes
+        if self._pairs is not None and not self._whole:
+            bytes_, halves = vector_type(lanes * 2, "i8"), vector_type(lanes * 2, "i16")
+            stored = [emitter.load(bytes_, emitter.element(address, i, bytes_), WORD) for i in range(2)]
+            return tuple(emitter.assign(halves, f"sext {half.typed} to {halves}") for half in stored)
+        b = emitter.load(vector_type(lanes, "i32"), address, WORD)
+        return (b,) if self._whole else tuple(self._signed_byte(b, index) for index in range(WORD))
 
     def spread(self, a: Operand) -> tuple[Operand, ...]:
         """Return a vector of words of unsigned bytes as ``add`` wants it."""

@@ -31,6 +31,7 @@ class IntegerTile:
     ) -> None:
         self.spec, self.rows, self.pixels, self.panel = spec, rows, pixels, panel
         self.lanes = target.lanes
+        self.has_spare_registers = target.vector_registers >= 32
         self.vectors = lanes_of(channels, target.lanes)
         self.type = vector_type(target.lanes, self.sum_element)
         parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("i64", "x_pixel")]
@@ -64,7 +65,8 @@ class IntegerTile:
                 weight = emitter.element(weights, number, "i32")
                 bases = self._pixel_addresses(tap)
                 whole, rest = divmod(run, WORD)
-                step = next((size for size in (4, 2) if whole % size == 0 and size * len(sums) <= 16), 1)
+                most = 16 if self.has_spare_registers else 2  # more, and the compiler spills what it loads early
+                step = next((size for size in (4, 2) if whole % size == 0 and size * len(sums) <= most), 1)
                 with emitter.loop(0, integer(whole), step, unroll=False, hint="k") as k:
                     for part in range(step):
                         at = emitter.add(k, part)
@@ -96,8 +98,7 @@ class IntegerTile:
         """Append the products of one word of each pixel with a row of the panel."""
         emitter = self.emitter
         factors = [
-            self.products.prepared(emitter.load(self.type, emitter.element(weight, i * self.lanes, "i32"), 4))
-            for i in range(len(self.vectors))
+            self.products.prepared(emitter.element(weight, i * self.lanes, "i32")) for i in range(len(self.vectors))
         ]
         for base, slots in zip(bases, sums, strict=True):
             word = self._word(emitter.element(base, k, "i32"), nbytes)

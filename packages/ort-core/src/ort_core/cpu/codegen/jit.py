@@ -19,6 +19,12 @@ SCALAR_CHAINS = "; scalar chains\n"
 _lock = threading.RLock()  # LLVM's target registry and MCJIT's memory manager are not made for concurrent callers
 
 
+_SMALL_SECOND_LEVEL_NBYTES = {
+    **dict.fromkeys(("haswell", "broadwell", "skylake"), 1 << 18),
+    **dict.fromkeys(("znver1", "znver2", "znver3"), 1 << 19),
+}  # by LLVM's names
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What code is generated for: triple, CPU, features, and the vector unit that follows from them.
@@ -36,6 +42,11 @@ class Target:
     def lanes(self) -> int:
         """How many float32 fit a vector register."""
         return self.vector_nbytes // 4
+
+    @property
+    def second_level_nbytes(self) -> int:
+        """The second-level cache of a core: of processors known to have a small one, else what is usual."""
+        return _SMALL_SECOND_LEVEL_NBYTES.get(self.cpu, 1 << 21)
 
     def has(self, feature: str) -> bool:
         """Return whether the CPU has a feature, by LLVM's name."""

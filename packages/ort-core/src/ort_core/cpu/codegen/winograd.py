@@ -112,9 +112,21 @@ def input_kernel(name: str, channels: int, pads: tuple[int, int], target: Target
     return [emitter]
 
 
-def output_kernel(name: str, channels: int, epilogue: Epilogue | None, is_whole: bool, target: Target) -> list[Emitter]:
-    """Return the kernel that makes outputs of the products; ``is_whole``: tiles cover height and width exactly."""
+def output_kernel(
+    name: str, channels: int, epilogue: Epilogue | None, is_whole: bool, target: Target, y_pixel: int | None = None
+) -> list[Emitter]:
+    """Return the kernel that makes outputs of the products.
+
+    Args:
+        name: the kernel's symbol.
+        channels: of the outputs.
+        epilogue: what is done before the store.
+        is_whole: tiles cover height and width exactly.
+        target: what the code is for.
+        y_pixel: elements from one output pixel to the next; ``None``: ``channels``.
+    """
     emitter, at = kernel_emitter(name), OUTPUT_ARGUMENTS
+    pitches = (channels, y_pixel or channels)
     args, lanes = emitter.parameter("args"), Lanes(target.lanes, target.lanes)
     place_stride = emitter.argument(args, at.place_stride)
     height, width = emitter.argument(args, at.height), emitter.argument(args, at.width)
@@ -128,13 +140,13 @@ def output_kernel(name: str, channels: int, epilogue: Epilogue | None, is_whole:
                 row = emitter.add(emitter.mul(down, TILE), number // TILE)
                 pixel = emitter.add(emitter.mul(across, TILE), number % TILE)
                 if is_whole or number == 0:
-                    _finish(emitter, channels, epilogue, lanes, value, (image, row, pixel, channel))
+                    _finish(emitter, pitches, epilogue, lanes, value, (image, row, pixel, channel))
                     continue
                 exists = emitter.binary(
                     "and", emitter.compare("slt", row, height), emitter.compare("slt", pixel, width)
                 )
                 with emitter.when(exists):
-                    _finish(emitter, channels, epilogue, lanes, value, (image, row, pixel, channel))
+                    _finish(emitter, pitches, epilogue, lanes, value, (image, row, pixel, channel))
     return [emitter]
 
 
@@ -184,27 +196,30 @@ def _output_line(emitter: Emitter, m: Sequence[Operand]) -> list[Operand]:
 
 
 def _finish(
-    emitter: Emitter, channels: int, epilogue: Epilogue | None, lanes: Lanes, value: Operand,
+    emitter: Emitter, pitches: tuple[int, int], epilogue: Epilogue | None, lanes: Lanes, value: Operand,
     where: tuple[Operand, Operand, Operand, Operand],
 ) -> None:  # fmt: skip
-    """Append the epilogue and the store of one pixel's vector of channels."""
+    """Append the epilogue and the store of one pixel's vector of channels.
+
+    ``pitches`` are the elements from one pixel to the next, of the epilogue's operands and of the output.
+    """
     at, args = OUTPUT_ARGUMENTS, emitter.parameter("args")
     image, row, pixel, channel = where
 
-    def address(entry: int, strides: int | None) -> Operand:
+    def address(entry: int, strides: int | None, pitch: int) -> Operand:
         base = emitter.element(emitter.argument(args, entry, "ptr"), channel)
         if strides is None:
             return base
         row_stride, image_stride = emitter.argument(args, strides), emitter.argument(args, strides + 1)
-        return position(emitter, base, [(image, image_stride), (row, row_stride), (pixel, channels)])
+        return position(emitter, base, [(image, image_stride), (row, row_stride), (pixel, pitch)])
 
     entries = epilogue.entries(at.epilogue) if epilogue else ()
 
     def read(operand: int) -> Operand:
         assert epilogue is not None
         is_tensor = epilogue.operands[operand] is OperandKind.TENSOR
-        return lanes.read(emitter, address(entries[operand], entries[operand] + 1 if is_tensor else None))
+        return lanes.read(emitter, address(entries[operand], entries[operand] + 1 if is_tensor else None, pitches[0]))
 
     if epilogue:
         value = epilogue.apply(emitter, value, lanes.width, read)
-    lanes.write(emitter, value, address(at.y, at.y_row))
+    lanes.write(emitter, value, address(at.y, at.y_row, pitches[1]))

@@ -44,6 +44,12 @@ def as_images(view: View) -> View:
     return View(view.buffer, shape, strides, view.offset, channels_last(4))
 
 
+def pixel_pitch(images: View) -> int | None:
+    """Return the elements from one pixel to the next where channels-last images (rank 4) lie among other channels."""
+    pitch = images.strides[3]
+    return pitch if isinstance(pitch, int) and pitch != images.shape[1] else None
+
+
 def as_planes(view: View) -> View:
     """Return channels-last volumes (rank 5) as the images that their planes are, of all volumes."""
     batch, channels, depth, height, width = view.shape

@@ -27,6 +27,7 @@ from ort_core.cpu.lowering.pending import (
     PendingElementwise,
     PendingReshape,
     is_cheap,
+    order_of,
 )
 from ort_core.cpu.lowering.steps import (
     Argument,
@@ -435,7 +436,7 @@ class Lowering:
             source = pending.source
             copy = PendingElementwise(element(0, source.dtype), (source,), source.shape, pending.operators)
             return self.store_elementwise(copy, self.result_view(value, source.shape)).reshaped(pending.shape)
-        order = _order_of(pending)
+        order = order_of(pending)
         if order and not self.is_output(value):
             target = self.new_view(pending.dtype, pending.shape, order)
         elif isinstance(pending, PendingElementwise):
@@ -560,14 +561,6 @@ def _needed(steps: Sequence[Step]) -> list[Step]:
             kept.append(step)
             read.update(step.reads)
     return kept[::-1]
-
-
-def _order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
-    """Return the memory order that a result had best have: its anchor's, or that of an operand of its rank."""
-    if isinstance(pending, PendingAnchor):
-        return () if pending.order else getattr(pending.anchor, "layout", ())
-    orders = [view.order for view in pending.inputs if len(view.shape) == len(pending.shape)]
-    return next((order for order in orders if order), ())
 
 
 def computed_type(dtype: DataType) -> DataType:

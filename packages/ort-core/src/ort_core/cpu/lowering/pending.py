@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar, element, operations, substitute
+
+if TYPE_CHECKING:
+    from ort_core.cpu.lowering.lowering import Lowering
 
 MAX_OPERATIONS = 240  # of one fused expression: beyond it registers spill and nothing is gained
 MAX_INPUTS = 12
@@ -51,6 +54,22 @@ class RowAnchor(Anchor, Protocol):
 
     def with_rows(self, shape: Sequence[KnownDim], inputs: Sequence[View]) -> Anchor | None:
         """Return the anchor for a result of another shape with the same rows, ``None`` where that needs a copy."""
+
+
+@runtime_checkable
+class PlacedAnchor(Anchor, Protocol):
+    """An anchor of channels-last images that can store them where a concatenation wants them."""
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """The memory order of its result."""
+
+    @property
+    def stores_among_others(self) -> bool:
+        """Whether its channels may lie among those of other results."""
+
+    def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
+        """Write the steps that compute the result into a view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +144,14 @@ class FusionState:
         self.anchor = pending
         self.inputs = list(pending.inputs)
         return pending.expression
+
+
+def order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
+    """Return the memory order that a result had best have: its anchor's, or that of an operand of its rank."""
+    if isinstance(pending, PendingAnchor):
+        return () if pending.order else getattr(pending.anchor, "layout", ())
+    orders = [view.order for view in pending.inputs if len(view.shape) == len(pending.shape)]
+    return next((order for order in orders if order), ())
 
 
 def structure_of(expression: Scalar) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from ort_core.cpu.codegen.convolution_bands import Stage
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
 from ort_core.cpu.codegen.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.packing import aligned_empty
-from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text
+from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
@@ -47,6 +47,11 @@ class ConvolutionAnchor:
     def layout(self) -> tuple[int, ...]:
         """The result lies channels-last."""
         return channels_last(self.rank)
+
+    @property
+    def stores_among_others(self) -> bool:
+        """Its channels may lie among those of other results."""
+        return True
 
     @property
     def operator(self) -> str:
@@ -141,14 +146,16 @@ class ConvolutionAnchor:
         weights = self.weights.reshape(self.weights.shape[0], self.weights.shape[1], *window)
         spec = Convolution(
             channels, weights.shape[0], window, self.strides, self.dilations, self.groups, epilogue,
-            expected_width=expected, is_scaled=self.scale is not None,
+            y_pixel=pixel_pitch(y), expected_width=expected, is_scaled=self.scale is not None,
         )  # fmt: skip
         return spec, sizes
 
 
 def _stage(spec: Convolution, narrow: bool, x: View, y: View) -> StageOfImages | None:
-    """Return the convolution as a stage of several, where its images have known sizes."""
+    """Return the convolution as a stage of several, where its images have known sizes and lie by themselves."""
     (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
+    if spec.y_pixel is not None:
+        return None
     if not (isinstance(x_height, int) and isinstance(x_width, int)):
         return None
     if not (isinstance(y_height, int) and isinstance(y_width, int) and y_height and y_width):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise, PendingReshape, RowAnchor
+from ort_core.cpu.lowering.pending import (
+    PendingAnchor,
+    PendingElementwise,
+    PendingReshape,
+    PlacedAnchor,
+    RowAnchor,
+    order_of,
+)
 from ort_core.cpu.lowering.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
@@ -182,7 +189,7 @@ def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
     dtype, shape = tensor_type(node.output)
     axis = node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1) % len(shape)
-    orders = [known.order for v in node.present_inputs() if isinstance(known := lowering.pending(v), View)]
+    orders = [_order(lowering.pending(value)) for value in node.present_inputs()]
     order = next((each for each in orders if each), ())
     if order and axis == 1 and not lowering.is_output(node.output):
         target = lowering.new_view(dtype, shape, order)
@@ -194,11 +201,27 @@ def concat(lowering: Lowering, node: Node) -> None:
         _, part = tensor_type(value)
         offset = target.offset + start * target.strides[axis]
         place = View(target.buffer, part, target.strides, offset, target.order)
+        start = start + part[axis]
+        if isinstance(known, PendingAnchor) and _goes_among_others(known, place) and lowering.is_single_use(value):
+            known.anchor.store(lowering, known, place)  # type: ignore[attr-defined]  # a PlacedAnchor
+            continue
         if isinstance(known, PendingElementwise) and lowering.is_single_use(value):
             pending = known
         else:
             pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, (node,))
         lowering.store_elementwise(pending, place)
-        start = start + part[axis]
     lowering.require_equal(start, shape[axis])
     lowering.set(node.output, target)
+
+
+def _order(known: object) -> tuple[int, ...]:
+    """Return the memory order of a part, computed or not."""
+    if isinstance(known, View):
+        return known.order
+    return order_of(known) if isinstance(known, PendingElementwise | PendingAnchor) else ()
+
+
+def _goes_among_others(pending: PendingAnchor, place: View) -> bool:
+    anchor = pending.anchor
+    is_placed = isinstance(anchor, PlacedAnchor) and anchor.stores_among_others
+    return is_placed and bool(place.order) and order_of(pending) == place.order and pending.dtype is place.dtype

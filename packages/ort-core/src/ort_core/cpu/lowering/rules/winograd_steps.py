@@ -18,7 +18,7 @@ from ort_core.cpu.codegen.winograd import (
     output_kernel,
     transformed_weights,
 )
-from ort_core.cpu.lowering.layout_steps import as_images, kernel_text
+from ort_core.cpu.lowering.layout_steps import as_images, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.products import emit_batched_product
 from ort_core.cpu.lowering.steps import Argument, Operators, pointer
@@ -86,9 +86,10 @@ def emit_winograd(
     )  # fmt: skip
     emit_batched_product(lowering, v, packed, m, operators)
     is_whole = height % TILE == 0 and width % TILE == 0
-    facts = f"{outputs} {is_whole} {epilogue.structure if epilogue else ''}"
+    y_pixel = pixel_pitch(y)
+    facts = f"{outputs} {is_whole} {y_pixel} {epilogue.structure if epilogue else ''}"
     make_output = kernel_text(
-        "winograd_out", facts, lambda name: output_kernel(name, outputs, epilogue, is_whole, machine),
+        "winograd_out", facts, lambda name: output_kernel(name, outputs, epilogue, is_whole, machine, y_pixel),
         is_vectorised=True,
     )  # fmt: skip
     words = [pointer(m), pointer(y), batch, down, across, height, width, y.strides[2], y.strides[0], m.strides[0]]
