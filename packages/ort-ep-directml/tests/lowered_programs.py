@@ -125,6 +125,9 @@ MOVED = {
     "ReverseSequence": "g (float[4,2] x, int64[2] l) => (float[4,2] y) { y = ReverseSequence(x, l) }",
     "Slice": "g (float[n,5] x) => (float[m,2] y) <int64[2] b = {1,-1}, int64[2] e = {9223372036854775807,0}, "
     "int64[2] a = {0,1}, int64[2] t = {1,-2}> { y = Slice(x, b, e, a, t) }",
+    "Slice to an end that follows from shapes": "g (float[n,2] x, float[1,512] p) => (float[n,n] y) "
+    "<int64[1] b = {0}, int64[1] a = {1}> { e = Shape<start=0, end=1>(x)  s = Slice(p, b, e, a)  "
+    "t = Transpose(x)  m = MatMul(x, t)  y = Add(m, s) }",
     "SpaceToDepth": _of_one("y = SpaceToDepth<blocksize=2>(x)", "float[1,1,2,2]", "float[1,4,1,1]"),
     "Split": "g (float[2,4] x) => (float[2,1] y, float[2,3] z) <int64[2] s = {1,3}> { y, z = Split<axis=1>(x, s) }",
     "Squeeze": "g (float[2,1,3] x) => (float[2,3] y) <int64[1] a = {1}> { s = Squeeze(x, a)  y = Neg(s) }",
@@ -148,6 +151,9 @@ GENERATED = {
     "ConstantOfShape": "g (float[n,3] x) => (float[n,3] y) "
     "{ s = Shape(x)  c = ConstantOfShape<value = float[1] {2}>(s)  y = Add(x, c) }",
     "EyeLike": "g (float[3,3] x) => (float[3,3] y) { e = EyeLike(x)  y = Add(x, e) }",
+    "Range": "g (float[n,3] x) => (float[n,3] y) <int64 o = {0}, int64 t = {1}, int64[1] a = {1}> "
+    "{ s = Shape<start=0, end=1>(x)  l = Squeeze(s)  r = Range(o, l, t)  f = Cast<to=1>(r)  u = Unsqueeze(f, a)  "
+    "y = Add(x, u) }",
     "Shape and Size": "g (int64[n,3] x) => (int64[n,3] y) "
     "{ s = Shape<start=0, end=1>(x)  c = Size(x)  a = Add(x, s)  y = Add(a, c) }",
 }

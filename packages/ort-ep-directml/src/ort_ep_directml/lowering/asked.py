@@ -34,6 +34,11 @@ class Asked:
         found = self.view.constant(value)
         return None if found is None else found.array()
 
+    def nbytes(self, value: Value) -> int:
+        """Return the bytes of a constant, 0 of everything else; nothing is read."""
+        found = self.view.constant(value)
+        return 0 if found is None else found.nbytes
+
     def interval(self, value: Value) -> tuple[int, int] | None:
         """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
         constant = self.view.constant(value)

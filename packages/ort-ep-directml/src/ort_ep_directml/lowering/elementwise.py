@@ -10,7 +10,7 @@ import numpy as np
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_directml.lowering.asked import element_type, onnx_type
 from ort_ep_directml.lowering.emission import EmissionState
-from ort_ep_directml.lowering.operand import Operand, expanded
+from ort_ep_directml.lowering.operand import Operand, broadcast, expanded
 from ort_ep_directml.lowering.plan import Scalar
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.rule import Lower, Rule
@@ -29,7 +29,7 @@ def unary(to: EmissionState, kind: str, operand: Operand, **fields: object) -> O
 
 def binary(to: EmissionState, kind: str, a: Operand, b: Operand, dtype: ElementType | None = None) -> Operand:
     """Append an operator of two tensors, which broadcast as in ONNX."""
-    sizes = np.broadcast_shapes(a.sizes, b.sizes)
+    sizes = broadcast(a.sizes, b.sizes)
     return to.emit(kind, (dtype or a.dtype, sizes), A=expanded(a, sizes), B=expanded(b, sizes))
 
 
@@ -103,7 +103,7 @@ def _mod(to: EmissionState, node: Node) -> Operand:
 
 def _pow(to: EmissionState, node: Node) -> Operand:
     base, exponent = to.operand(node.input(0)), to.operand(node.input(1))
-    sizes = np.broadcast_shapes(base.sizes, exponent.sizes)
+    sizes = broadcast(base.sizes, exponent.sizes)
     pair = {"Input": expanded(base, sizes), "Exponent": expanded(exponent, sizes)}
     return to.emit("ELEMENT_WISE_POW", (base.dtype, sizes), **pair)
 
@@ -115,7 +115,7 @@ def _shift(to: EmissionState, node: Node) -> Operand:
 
 def _where(to: EmissionState, node: Node) -> Operand:
     condition, a, b = (to.operand(node.input(place)) for place in range(3))
-    sizes = np.broadcast_shapes(condition.sizes, a.sizes, b.sizes)
+    sizes = broadcast(condition.sizes, a.sizes, b.sizes)
     parts = {"Condition": expanded(condition, sizes), "A": expanded(a, sizes), "B": expanded(b, sizes)}
     return to.emit("ELEMENT_WISE_IF", (a.dtype, sizes), **parts)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ort_core.plugin.ir import Node, Value
-from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.asked import SMALL_NBYTES, Asked, element_type
 from ort_ep_directml.lowering.operand import Operand, packed, reshaped
 from ort_ep_directml.lowering.plan import PlanConstant, PlanNode, Sizes, Source, Tensor
 from ort_ep_directml.lowering.refused import Refused
@@ -30,13 +30,19 @@ class EmissionState:
     Args:
         asked: the graph that is lowered.
         shapes: sizes of values that are known as numbers.
+        is_sample: whether some of them stand for sizes that are open; tensors may then be of any extent.
+        is_trial: whether nobody wants the plan: weights are then described, not read.
     """
 
-    def __init__(self, asked: Asked, shapes: Mapping[Value, Sizes]) -> None:
+    def __init__(
+        self, asked: Asked, shapes: Mapping[Value, Sizes], *, is_sample: bool = False, is_trial: bool = False
+    ) -> None:
         self.asked = asked
         self.nodes: list[PlanNode] = []
         self.constants: list[PlanConstant] = []
         self._shapes = shapes
+        self._limit = None if is_sample else _MAX_NBYTES
+        self._is_trial = is_trial
         self._operands: dict[Value, Operand] = {}
         self._constants: dict[tuple[str, Sizes, bytes], Operand] = {}
         self._origin = ""
@@ -69,11 +75,21 @@ class EmissionState:
         if value is None:
             raise Refused("an input that it needs is absent")
         if value not in self._operands:
-            array = self.asked.constant(value)
-            if array is None:
-                raise Refused(f"{value.name!r} is neither computed nor constant")
-            self._operands[value] = self.constant(array, element_type(value))
+            self._operands[value] = self._described(value) or self._read(value)
         return self._operands[value]
+
+    def _described(self, value: Value) -> Operand | None:
+        """Return a weight without its elements, for a trial; ``None`` for what is to be read."""
+        dtype, nbytes = element_type(value), self.asked.nbytes(value)
+        if not self._is_trial or dtype is None or nbytes <= SMALL_NBYTES:
+            return None
+        return packed(Source("constant", 0), dtype, self.sizes(value))
+
+    def _read(self, value: Value) -> Operand:
+        array = self.asked.constant(value)
+        if array is None:
+            raise Refused(f"{value.name!r} is neither computed nor constant")
+        return self.constant(array, element_type(value))
 
     def operands(self, node: Node) -> list[Operand]:
         """Return the operands of all inputs that are present."""
@@ -143,7 +159,7 @@ class EmissionState:
         results = {name: packed(Source("node", place, _slot(kind, name)), *each) for name, each in made.items()}
         values |= {name: result.tensor(rank) for name, result in results.items()}
         node = PlanNode(kind, values, tuple(sources), self._origin)
-        check_node(node, self.asked.level)
+        check_node(node, self.asked.level, self._limit)
         self.nodes.append(node)
         return list(results.values())
 
@@ -195,8 +211,8 @@ def _types_of(kind: str, fields: Mapping[str, object]) -> TensorTypes:
     return TENSOR_TYPES[key]
 
 
-def check_node(node: PlanNode, level: int) -> None:
-    """Compare a node with the tables.
+def check_node(node: PlanNode, level: int, limit: int | None = _MAX_NBYTES) -> None:
+    """Compare a node with the tables, and its tensors with a limit of their bytes.
 
     Raises:
         Refused: DirectML does not take its types, ranks or sizes.
@@ -209,11 +225,11 @@ def check_node(node: PlanNode, level: int) -> None:
     low, high = types.ranks
     for name, tensor in found:
         if not low <= len(tensor.sizes) <= high:
-            limit = f"{low} to {high}" if high < MAX_RANK else f"at most {MAX_RANK}"
-            raise Refused(f"the {name} of DirectML's {node.kind} has {len(tensor.sizes)} dimensions; it takes {limit}")
+            taken = f"{low} to {high}" if high < MAX_RANK else f"at most {MAX_RANK}"
+            raise Refused(f"the {name} of DirectML's {node.kind} has {len(tensor.sizes)} dimensions; it takes {taken}")
         if 0 in tensor.sizes:
             raise Refused("a tensor holds no element; DirectML has no empty tensors")
-        if tensor.nbytes >= _MAX_NBYTES:
+        if limit is not None and tensor.nbytes >= limit:
             raise Refused(f"a tensor of {tensor.nbytes} bytes is beyond what DirectML's indices reach (4 GiB)")
 
 

@@ -10,6 +10,7 @@ from ort_core.plugin.ir import Constant, Node
 from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, expanded
+from ort_ep_directml.lowering.plan import Scalar
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.rule import Rule
 
@@ -38,9 +39,23 @@ def _eye_like(to: EmissionState, node: Node) -> Operand:
     return to.constant(np.eye(*sizes, k=node.int_attribute("k", 0)).astype(dtype.numpy), dtype)
 
 
+def _range(to: EmissionState, node: Node) -> Operand:
+    start, delta = (to.asked.constant(node.input(place)) for place in (0, 2))
+    dtype = element_type(node.output)
+    if start is None or delta is None or dtype is None:
+        raise Refused("the start or the step of the Range is no constant, and DirectML has them in the operator")
+    numbers = {
+        "ValueStart": Scalar(dtype, start.reshape(()).item()),
+        "ValueDelta": Scalar(dtype, delta.reshape(()).item()),
+    }
+    made = (dtype, to.sizes(node.output))
+    return to.emit("FILL_VALUE_SEQUENCE", made, ValueDataType=int(dtype), **numbers)
+
+
 GENERATION: Mapping[str, Rule] = {
     "ConstantOfShape": Rule(_constant_of_shape),
     "EyeLike": Rule(_eye_like),
+    "Range": Rule(_range, required=3),
     "Shape": Rule(_shape),
     "Size": Rule(_size),
 }

@@ -87,20 +87,34 @@ def sliced(
 
 def _slice(to: EmissionState, node: Node) -> Operand:
     x = to.operand(node.input(0))
-    starts, ends = constant_ints(to, node, 1, "starts"), constant_ints(to, node, 2, "ends")
-    if starts is None or ends is None:
-        raise Refused("Slice lacks its starts or ends")
+    starts = constant_ints(to, node, 1, "starts")
+    if starts is None:
+        raise Refused("Slice lacks its starts")
     axes = constant_ints(to, node, 3, "axes") or tuple(range(len(starts)))
     steps = constant_ints(to, node, 4, "steps") or (1,) * len(starts)
     offsets, windows, strides = [0] * x.rank, list(x.sizes), [1] * x.rank
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+    for start, end, axis, step in zip(starts, _ends(to, node, len(starts)), axes, steps, strict=True):
         place = from_front(axis, x.rank)
+        if end is None and step < 0:
+            raise Refused("a Slice that walks back to an end which is no constant is left to others")
         walked = range(*slice(start, end, step).indices(x.sizes[place]))
+        walked = walked if end is not None else walked[: to.sizes(node.output)[place]]
         if not walked:
             raise Refused("the slice holds no element; DirectML has no empty tensors")
         offsets[place], windows[place] = min(walked), max(walked) - min(walked) + 1
         strides[place] = step if len(walked) > 1 else 1
     return sliced(to, x, offsets, windows, strides)
+
+
+def _ends(to: EmissionState, node: Node, count: int) -> tuple[int | None, ...]:
+    """Return the ends of a slice; ``None`` where they are no constants, and the sizes of the result tell them."""
+    value = node.input(2)
+    if value is not None and to.asked.constant(value) is None:
+        return (None,) * count
+    ends = constant_ints(to, node, 2, "ends")
+    if ends is None:
+        raise Refused("Slice lacks its ends")
+    return ends
 
 
 def _split(to: EmissionState, node: Node) -> list[Operand]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ort_ep_directml.lowering.plan import Sizes, Source, Tensor, packed_strides
+from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.schema.element_types import ElementType
 
 
@@ -64,6 +67,18 @@ def expanded(operand: Operand, sizes: Sequence[int]) -> Operand:
     pairs = zip((1,) * missing + operand.sizes, (0,) * missing + operand.strides, sizes, strict=True)
     strides = tuple(0 if size == 1 and wanted != 1 else stride for size, stride, wanted in pairs)
     return replace(operand, sizes=tuple(sizes), strides=strides)
+
+
+def broadcast(*shapes: Sequence[int]) -> Sizes:
+    """Return the sizes that shapes broadcast to.
+
+    Raises:
+        Refused: they do not.
+    """
+    try:
+        return np.broadcast_shapes(*map(tuple, shapes))
+    except ValueError:
+        raise Refused(f"sizes {', '.join(str(list(each)) for each in shapes)} do not broadcast") from None
 
 
 def reshaped(operand: Operand, sizes: Sequence[int]) -> Operand | None:

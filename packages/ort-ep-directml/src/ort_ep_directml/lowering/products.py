@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_ep_directml.lowering.emission import EmissionState
-from ort_ep_directml.lowering.operand import Operand, expanded, transposed
+from ort_ep_directml.lowering.operand import Operand, broadcast, expanded, transposed
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.rule import Rule
 from ort_ep_directml.schema.enumerators import MatrixTransform, ReduceFunction
@@ -20,7 +20,7 @@ def matrices(to: EmissionState, a: Operand, b: Operand) -> tuple[Operand, Operan
     """Return two factors with equal batch dimensions, at most two; vectors have become matrices."""
     a = to.reshape(a, (1, *a.sizes)) if a.rank == 1 else a
     b = to.reshape(b, (*b.sizes, 1)) if b.rank == 1 else b
-    batch = np.broadcast_shapes(a.sizes[:-2], b.sizes[:-2])
+    batch = broadcast(a.sizes[:-2], b.sizes[:-2])
     a, b = expanded(a, batch + a.sizes[-2:]), expanded(b, batch + b.sizes[-2:])
     if len(batch) > _MAX_BATCH_DIMENSIONS:
         a, b = (to.reshape(each, (int(np.prod(batch)), *each.sizes[-2:])) for each in (a, b))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin.ir import Node
+from ort_ep_directml.lowering.elementwise import unary
 from ort_ep_directml.lowering.emission import EmissionState, Made
 from ort_ep_directml.lowering.operand import Operand, transposed
 from ort_ep_directml.lowering.plan import Fused
@@ -63,7 +64,12 @@ def _optional(to: EmissionState, node: Node, place: int) -> Operand | None:
 
 
 def _with_front(to: EmissionState, operand: Operand | None, count: int = 1) -> Operand | None:
-    return None if operand is None else to.reshape(operand, (1,) * count + operand.sizes)
+    """Return an operand with sizes of 1 in front; a constant as a copy: recurrent operators take none that DML owns."""
+    if operand is None:
+        return None
+    if operand.source.kind == "constant":
+        operand = unary(to, "ELEMENT_WISE_IDENTITY", operand)
+    return to.reshape(operand, (1,) * count + operand.sizes)
 
 
 def _recurrent(kind: str) -> Lower:

@@ -58,6 +58,8 @@ _WHY_NOT = {
     "Compress": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
     "NonMaxSuppression": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
 }
+_OF_CONSTANTS = frozenset({"DequantizeLinear", "Range"})
+"""What ort-core leaves as it is where inputs are constants: weights stay small, and a range has no weight at all."""
 _SAMPLE = 240  # stands for every open size: divided by most numbers, beyond most windows
 
 
@@ -72,7 +74,7 @@ def refusal(view: GraphView, node: Node, level: int) -> str | None:
         return f"{node.domain} is no domain that this provider lowers"
     if node.op_type not in RULES:
         return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to DirectML")
-    if all(view.constant(value) is not None for value in node.present_inputs()):
+    if node.op_type not in _OF_CONSTANTS and all(view.constant(value) is not None for value in node.present_inputs()):
         return "there is nothing to compute at run time: every input is constant"
     try:
         _try(Asked(view, level), node)
@@ -88,7 +90,8 @@ def _try(asked: Asked, node: Node) -> None:
         Refused: it cannot be lowered.
     """
     shapes = {value: sampled(value) for value in (*node.present_inputs(), *node.present_outputs())}
-    to = EmissionState(asked, shapes)
+    is_sample = any(value.shape != sizes for value, sizes in shapes.items())
+    to = EmissionState(asked, shapes, is_sample=is_sample, is_trial=True)
     for place, value in enumerate(node.present_inputs()):
         dtype = element_type(value)
         if asked.view.constant(value) is None and dtype is not None:
