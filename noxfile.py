@@ -72,7 +72,7 @@ def tensorrt(session: nox.Session) -> None:
 
 @nox.session
 def directml(session: nox.Session) -> None:
-    """Run the DirectML provider's tests with the real DirectML on a device of Python: 25 MB, Linux, no GPU."""
+    """Run the DirectML provider's tests and ONNX's node cases by the real DirectML, on Linux without a GPU: 25 MB."""
     prepare(session, "test", providers=True)
     folder = "packages/ort-ep-directml/tests"
     try:
@@ -80,6 +80,7 @@ def directml(session: nox.Session) -> None:
     except CommandFailed:
         session.skip("DirectML for Linux cannot be had here; the lines above say why")
     session.run("pytest", folder, *session.posargs)
+    session.run("python", f"{folder}/count_on_rig.py", "--least", "740")
 
 
 @nox.session

@@ -116,5 +116,15 @@ def shim(name: str) -> Path:
     return target
 
 
+def main() -> int | str:
+    """Fetch and compile all, and say where it lies; what is missing otherwise."""
+    try:
+        found = [fetch(), shim("d3d12"), shim("dxcore")]
+    except RigUnavailableError as error:
+        return str(error)
+    sys.stdout.write("".join(f"{path}\n" for path in found))
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.write(f"{fetch()}\n{shim('d3d12')}\n{shim('dxcore')}\n")
+    sys.exit(main())
