@@ -98,13 +98,16 @@ def row(result: CheckResult) -> str:
     finding = result.finding
     left = {refused.operator: refused.reason for refused in finding.refusals}
     facts = {"case": result.check, "outcome": finding.outcome, "detail": finding.detail, "left": left}
-    return json.dumps({**facts, "seconds": round(result.duration_s, 3)})
+    return json.dumps({**facts, "ran": finding.operators, "seconds": round(result.duration_s, 3)})
 
 
 def report(results: list[CheckResult], least: int, shown: int) -> int:
     """Print the count and the commonest reasons; return the exit status."""
     outcomes = Counter(result.finding.outcome for result in results)
     lines = [f"{count:5} {outcome}" for outcome, count in outcomes.most_common()]
+    right = {o for r in results if not r.finding.outcome.is_failure for o in r.finding.operators}
+    lines.append(f"{len(right):5} operators of ONNX ran, wholly or beside others, with right results")
+    lines.append(f"{sum(result.duration_s for result in results):5.0f} s for all cases")
     for (operator, reason), count in _reasons(results).most_common(shown):
         lines.append(f"{count:5} {operator}: {reason}")
     failures = [result for result in results if result.finding.outcome.is_failure]
