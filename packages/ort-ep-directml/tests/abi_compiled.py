@@ -6,6 +6,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +43,8 @@ class DeclaredMethod:
 
 
 def compiler() -> str | None:
-    """Return a C++ compiler, if there is one."""
-    return shutil.which("g++") or shutil.which("clang++")
+    """Return a C++ compiler, if there is one; on Windows none of these: theirs is another convention than Windows'."""
+    return None if sys.platform == "win32" else shutil.which("g++") or shutil.which("clang++")
 
 
 def declared_structs() -> dict[str, tuple[str, ...]]:
@@ -76,7 +77,7 @@ def layouts(folder: Path) -> dict[str, dict[str, int]]:
         lines += [f'std::printf("{name} {field} %zu\\n", offsetof({name}, {field}));' for field in fields]
     source = folder / "layouts.cpp"
     source.write_text(f'#include "{DECLARATIONS.as_posix()}"\n{_SUPPORT}int main() {{ {" ".join(lines)} }}')
-    program = folder / "layouts.exe"
+    program = folder / "layouts"
     _compile(source, program)
     found: dict[str, dict[str, int]] = {}
     for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines():
