@@ -97,8 +97,14 @@ def _is_inf(to: EmissionState, node: Node) -> Operand:
 
 
 def _mod(to: EmissionState, node: Node) -> Operand:
-    kind = "ELEMENT_WISE_MODULUS_TRUNCATE" if node.int_attribute("fmod", 0) else "ELEMENT_WISE_MODULUS_FLOOR"
-    return binary(to, kind, to.operand(node.input(0)), to.operand(node.input(1)))
+    a, b = to.operand(node.input(0)), to.operand(node.input(1))
+    if node.int_attribute("fmod", 0):
+        return binary(to, "ELEMENT_WISE_MODULUS_TRUNCATE", a, b)
+    if a.dtype in FLOATS:
+        raise Refused(
+            "a Mod of floats that takes the divisor's sign is left to others: DirectML makes NaN of infinities"
+        )
+    return binary(to, "ELEMENT_WISE_MODULUS_FLOOR", a, b)
 
 
 def _pow(to: EmissionState, node: Node) -> Operand:

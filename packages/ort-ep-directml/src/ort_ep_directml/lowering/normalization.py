@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_directml.lowering.activations import times
 from ort_ep_directml.lowering.attributes import axis_of
@@ -114,8 +116,12 @@ def _mean_variance(to: EmissionState, node: Node) -> Operand:
 
 
 def _lp(to: EmissionState, node: Node) -> Operand:
-    x, p = to.operand(node.input(0)), node.int_attribute("p", 2)
-    return unary(to, "LP_NORMALIZATION", x, Axis=axis_of(node, x.rank, -1), Epsilon=0.0, P=p)
+    """Lower to a quotient: DirectML's own operator makes NaN of zeros, where ONNX keeps them."""
+    x = to.operand(node.input(0))
+    function = ReduceFunction.L1 if node.int_attribute("p", 2) == 1 else ReduceFunction.L2
+    norm = reduced(to, x, function, (axis_of(node, x.rank, -1),))
+    least = to.scalar(x.dtype, float(np.finfo(x.dtype.numpy).tiny))
+    return binary(to, "ELEMENT_WISE_DIVIDE", x, binary(to, "ELEMENT_WISE_MAX", norm, least))
 
 
 def _local_response(to: EmissionState, node: Node) -> Operand:

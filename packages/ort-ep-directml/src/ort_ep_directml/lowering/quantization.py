@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from ort_core.plugin.ir import Node
 from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.attributes import axis_of
+from ort_ep_directml.lowering.elementwise import binary, clamp, unary
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, expanded
 from ort_ep_directml.lowering.plan import Sizes
 from ort_ep_directml.lowering.products import matrices
+from ort_ep_directml.lowering.reductions import reduced
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.rule import Rule
 from ort_ep_directml.lowering.windows import channel_shaped, window_of
 from ort_ep_directml.schema.element_types import ElementType
+from ort_ep_directml.schema.enumerators import ReduceFunction, RoundingMode
 
 _OPTIONAL_ZERO_LEVEL = 0x6200
 
@@ -65,15 +68,23 @@ def _dequantize(to: EmissionState, node: Node) -> Operand:
 
 
 def _dynamic_quantize(to: EmissionState, node: Node) -> list[Operand]:
+    """Lower step by step as ONNX defines it: DirectML's own operator rounds some quotients otherwise."""
     x = to.operand(node.input(0))
-    ones = (1,) * max(x.rank, 1)
-    made = {
-        "Output": (ElementType.UINT8, x.sizes or (1,)),
-        "OutputScale": (ElementType.FLOAT32, ones),
-        "OutputZeroPoint": (ElementType.UINT8, ones),
-    }
-    found, scale, zero = to.emit_many("DYNAMIC_QUANTIZE_LINEAR", made, Input=to.reshape(x, x.sizes or (1,)))
-    return [to.reshape(found, x.sizes), to.reshape(scale, ()), to.reshape(zero, ())]
+    flat = to.reshape(x, x.sizes or (1,))
+    axes, zero = tuple(range(flat.rank)), to.scalar(x.dtype, 0)
+    low = binary(to, "ELEMENT_WISE_MIN", to.reshape(reduced(to, flat, ReduceFunction.MIN, axes), ()), zero)
+    high = binary(to, "ELEMENT_WISE_MAX", to.reshape(reduced(to, flat, ReduceFunction.MAX, axes), ()), zero)
+    extent = binary(to, "ELEMENT_WISE_SUBTRACT", high, low)
+    steps = binary(to, "ELEMENT_WISE_DIVIDE", extent, to.scalar(x.dtype, 255))
+    is_zero = binary(to, "ELEMENT_WISE_LOGICAL_EQUALS", extent, zero, ElementType.UINT8)
+    parts = {"Condition": is_zero, "A": to.scalar(x.dtype, 1), "B": steps}
+    scale = to.emit("ELEMENT_WISE_IF", (x.dtype, ()), **parts)
+    place = binary(to, "ELEMENT_WISE_DIVIDE", binary(to, "ELEMENT_WISE_SUBTRACT", zero, low), scale)
+    even = int(RoundingMode.HALVES_TO_NEAREST_EVEN)
+    rounded = unary(to, "ELEMENT_WISE_ROUND", clamp(to, place, 0.0, 255.0), RoundingMode=even)
+    point = to.cast(rounded, ElementType.UINT8)
+    spread = {"Input": x, "Scale": expanded(scale, x.sizes), "ZeroPoint": expanded(point, x.sizes)}
+    return [to.emit("ELEMENT_WISE_QUANTIZE_LINEAR", (ElementType.UINT8, x.sizes), **spread), scale, point]
 
 
 def _of_matrix(to: EmissionState, part: Operand | None, rank: int, *, rows: bool) -> Operand | None:

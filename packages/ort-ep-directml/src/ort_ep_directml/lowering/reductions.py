@@ -73,7 +73,8 @@ def _softmax(kind: str) -> Lower:
         axes = tuple(range(first, x.rank if is_old else first + 1))
         if not x.sizes:
             raise Refused(f"{node.op_type} of a scalar is left to others")
-        return to.emit(kind, (x.dtype, x.sizes), Input=x, Axes=axes)
+        wide = to.cast(x, ElementType.FLOAT32) if x.dtype is ElementType.FLOAT16 else x  # sums of halves lose digits
+        return to.cast(to.emit(kind, (wide.dtype, x.sizes), Input=wide, Axes=axes), x.dtype)
 
     return lower
 

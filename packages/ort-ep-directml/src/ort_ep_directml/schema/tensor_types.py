@@ -39,9 +39,7 @@ _RECENT = f"{_FLOATS}|{_NARROW}|u64@6.0|i64@6.0"
 _TABLE = f"""
 ELEMENT_WISE_IDENTITY Input,Output:{_ALL}
 ELEMENT_WISE_ABS Input,Output:{_SIGNED}
-ELEMENT_WISE_ACOS Input,Output:{_FLOATS}
 ELEMENT_WISE_ADD A,B,Output:{_NUMBERS}
-ELEMENT_WISE_ASIN Input,Output:{_FLOATS}
 ELEMENT_WISE_ATAN Input,Output:{_FLOATS}
 ELEMENT_WISE_CEIL Input,Output:{_FLOATS}
 ELEMENT_WISE_COS Input,Output:{_FLOATS}
@@ -99,7 +97,6 @@ TILE Input,Output:{_ALL}
 GATHER Input,Output:{_ALL} Indices:{_INDICES}
 BATCH_NORMALIZATION Input,Mean,Variance,Scale,Bias,Output:{_FLOATS}
 LOCAL_RESPONSE_NORMALIZATION Input,Output:{_FLOATS} ranks:4-4
-LP_NORMALIZATION Input,Output:{_FLOATS}
 RNN Input,Weight,Recurrence,Bias,HiddenInit,OutputSequence,OutputSingle:{_FLOATS} SequenceLengths:u32 ranks:4-4
 LSTM Input,Weight,Recurrence,Bias,HiddenInit,CellMemInit,Peephole,OutputSequence,OutputSingle,OutputCellSingle:\
 {_FLOATS} SequenceLengths:u32 ranks:4-4
@@ -152,7 +149,6 @@ ARGMAX Input:{_NUMBERS} Output:{_INDICES}
 GATHER_ND1 Input,Output:{_ALL} Indices:{_INDICES}
 ELEMENT_WISE_ATAN_YX A,B,Output:{_FLOATS}
 CUMULATIVE_PRODUCT Input,Output:{_WIDE}
-DYNAMIC_QUANTIZE_LINEAR Input,OutputScale:f32 Output,OutputZeroPoint:u8|i8
 ROI_ALIGN1 Input,ROI,Output:{_FLOATS} BatchIndices:u32|u64 ranks:4-4
 ELEMENT_WISE_CLIP1 Input,Output:{_NUMBERS}
 PADDING1 Input,Output:{_ALL}
