@@ -20,6 +20,7 @@ class Card:
 
     name: str
     draws: bool = True
+    computes: bool = True  # shaders of any kind; else DirectML's alone
     is_hardware: bool = True
     power: int = 0
 
@@ -64,7 +65,9 @@ class CoreAdapter(Served):
     @implements("IsAttributeSupported")
     def is_attribute_supported(self, attribute: int) -> bool:
         asked = ctypes.string_at(attribute, 16)
-        return self.card.draws or asked != bytes(dxcore.ATTRIBUTE_D3D12_GRAPHICS)
+        if asked == bytes(dxcore.ATTRIBUTE_D3D12_GRAPHICS):
+            return self.card.draws
+        return self.card.computes or asked != bytes(dxcore.ATTRIBUTE_D3D12_CORE_COMPUTE)
 
     @implements("GetPropertySize")
     def get_property_size(self, of: int, result: int) -> int:
@@ -121,13 +124,15 @@ class CoreFactory(Served):
     interface = dxcore.ADAPTER_FACTORY
     answers = (dxcore.ADAPTER_FACTORY,)
 
-    def __init__(self, ledger: Ledger, cards: Sequence[Card]) -> None:
+    def __init__(self, ledger: Ledger, cards: Sequence[Card], knows_generic: bool) -> None:
         super().__init__(ledger)
-        self.cards = cards
+        self.cards, self.knows_generic = cards, knows_generic
 
     @implements("CreateAdapterList")
     def create_adapter_list(self, count: int, attributes: int, iid: int, result: int) -> int:
-        return give(CoreList(self.ledger, self.cards), result)
+        if ctypes.string_at(attributes, 16) == bytes(dxcore.ATTRIBUTE_D3D12_GENERIC_ML):
+            return give(CoreList(self.ledger, self.cards if self.knows_generic else ()), result)
+        return give(CoreList(self.ledger, [card for card in self.cards if card.computes]), result)
 
 
 class Machine:
@@ -137,12 +142,12 @@ class Machine:
         self.ledger = Ledger()
         self.cards = cards
 
-    def libraries(self, *, has_dxcore: bool = True, has_dxgi: bool = True) -> Libraries:
+    def libraries(self, *, has_dxcore: bool = True, has_dxgi: bool = True, knows_generic: bool = True) -> Libraries:
         """Return the functions that list them; devices cannot be made."""
         drawing = [card for card in self.cards if card.draws]
 
         def core(iid: object, result: object) -> int:
-            return give(CoreFactory(self.ledger, self.cards), ctypes.addressof(result._obj))
+            return give(CoreFactory(self.ledger, self.cards, knows_generic), ctypes.addressof(result._obj))
 
         def classic(iid: object, result: object) -> int:
             return give(DxgiFactory(self.ledger, drawing), ctypes.addressof(result._obj))

@@ -7,7 +7,7 @@ from fake_adapters import Card, Machine
 
 from ort_core.plugin import EPFail, InvalidArgument
 from ort_ep_directml.abi import d3d12
-from ort_ep_directml.adapters import choose_adapter, feature_level, list_by_number
+from ort_ep_directml.adapters import choose_adapter, list_by_number
 from ort_ep_directml.options import DmlOptions
 
 INSIDE = Card("Inside graphics", power=1)
@@ -70,6 +70,17 @@ def test_without_dxcore_preferences_are_refused_and_numbers_are_not(machine):
         choose_adapter(libraries, DmlOptions(device_filter="npu"))
 
 
-def test_an_npu_is_asked_for_less_than_a_gpu(machine):
-    found = {each.kind: feature_level(each) for each in list_by_number(machine.libraries(has_dxgi=False))}
-    assert found == {"gpu": d3d12.FEATURE_LEVEL_11_0, "npu": d3d12.FEATURE_LEVEL_1_0_CORE}
+def test_an_npu_is_asked_for_less_than_a_gpu():
+    narrow = Card("Narrow unit", draws=False, computes=False)
+    machine = Machine(INSIDE, NPU, narrow)
+    found = {each.description: each.feature_level for each in list_by_number(machine.libraries(has_dxgi=False))}
+    assert found == {
+        INSIDE.name: d3d12.FEATURE_LEVEL_11_0,
+        NPU.name: d3d12.FEATURE_LEVEL_1_0_CORE,
+        narrow.name: d3d12.FEATURE_LEVEL_1_0_GENERIC,
+    }
+
+
+def test_an_older_windows_lists_what_computes(machine):
+    libraries = machine.libraries(knows_generic=False)
+    assert choose_adapter(libraries, DmlOptions(device_filter="npu")).description == NPU.name

@@ -13,7 +13,7 @@ from typing import Literal
 
 from ort_core.plugin import EPFail, InvalidArgument
 from ort_ep_directml.abi import d3d12, dxcore, dxgi
-from ort_ep_directml.abi.com import POINTER, ComObject
+from ort_ep_directml.abi.com import POINTER, ComObject, Guid
 from ort_ep_directml.abi.hresults import HResultError
 from ort_ep_directml.libraries import Libraries
 from ort_ep_directml.options import FIRST, DmlOptions, PerformancePreference
@@ -37,12 +37,14 @@ class Adapter:
         description: what its driver calls it.
         kind: whether it draws, too (``gpu``), or only computes (``npu``).
         is_hardware: whether it is more than software.
+        feature_level: the least of Direct3D's levels that a device on it is asked for.
     """
 
     handle: ComObject
     description: str
     kind: Kind
     is_hardware: bool
+    feature_level: int
 
     def text(self) -> str:
         """Return it for messages."""
@@ -90,8 +92,9 @@ def list_by_preference(libraries: Libraries, preference: PerformancePreference) 
     factory = libraries.dxcore_factory()
     if factory is None:
         raise EPFail("preferences and NPUs need DXCore: Windows 10, version 2004 or newer; use device_id instead")
-    attribute = ctypes.byref(dxcore.ATTRIBUTE_D3D12_CORE_COMPUTE)
-    adapters = factory.build("CreateAdapterList", dxcore.ADAPTER_LIST, 1, attribute)
+    adapters = _adapter_list(factory, dxcore.ATTRIBUTE_D3D12_GENERIC_ML)
+    if not adapters.call("GetAdapterCount"):  # this Windows does not know the attribute
+        adapters = _adapter_list(factory, dxcore.ATTRIBUTE_D3D12_CORE_COMPUTE)
     wanted = [each for each in _PREFERENCES[preference] if adapters.call("IsAdapterPreferenceSupported", each)]
     if wanted:
         adapters.call("Sort", len(wanted), ctypes.byref((ctypes.c_uint32 * len(wanted))(*wanted)))
@@ -125,15 +128,25 @@ def _dxgi_adapters(factory: ComObject) -> list[Adapter]:
         desc = dxgi.AdapterDesc1()
         handle.call("GetDesc1", ctypes.byref(desc))
         name = bytes(desc.Description).decode("utf-16-le").partition("\0")[0]
-        found.append(Adapter(handle, name, "gpu", not desc.Flags & dxgi.ADAPTER_FLAG_SOFTWARE))
+        found.append(
+            Adapter(handle, name, "gpu", not desc.Flags & dxgi.ADAPTER_FLAG_SOFTWARE, d3d12.FEATURE_LEVEL_11_0)
+        )
     return found
+
+
+def _adapter_list(factory: ComObject, attribute: Guid) -> ComObject:
+    return factory.build("CreateAdapterList", dxcore.ADAPTER_LIST, 1, ctypes.byref(attribute))
 
 
 def _of_dxcore(handle: ComObject) -> Adapter:
     draws = handle.call("IsAttributeSupported", ctypes.byref(dxcore.ATTRIBUTE_D3D12_GRAPHICS))
+    computes = handle.call("IsAttributeSupported", ctypes.byref(dxcore.ATTRIBUTE_D3D12_CORE_COMPUTE))
     is_hardware = ctypes.c_bool()
     handle.call("GetProperty", dxcore.PROPERTY_IS_HARDWARE, ctypes.sizeof(is_hardware), ctypes.byref(is_hardware))
-    return Adapter(handle, _described(handle), "gpu" if draws else "npu", bool(is_hardware))
+    level = d3d12.FEATURE_LEVEL_1_0_CORE if computes else d3d12.FEATURE_LEVEL_1_0_GENERIC
+    if draws:
+        return Adapter(handle, _described(handle), "gpu", bool(is_hardware), d3d12.FEATURE_LEVEL_11_0)
+    return Adapter(handle, _described(handle), "npu", bool(is_hardware), level)
 
 
 def _described(handle: ComObject) -> str:
@@ -142,8 +155,3 @@ def _described(handle: ComObject) -> str:
     text = ctypes.create_string_buffer(size.value + 1)
     handle.call("GetProperty", dxcore.PROPERTY_DRIVER_DESCRIPTION, size.value, ctypes.byref(text))
     return text.value.decode("utf-8", "replace")
-
-
-def feature_level(adapter: Adapter) -> int:
-    """Return the least of Direct3D's feature levels that a device on the adapter is asked for."""
-    return d3d12.FEATURE_LEVEL_11_0 if adapter.kind == "gpu" else d3d12.FEATURE_LEVEL_1_0_CORE

@@ -12,7 +12,8 @@ from typing import ClassVar, Final
 from ort_ep_directml.abi.com import HRESULT, UNKNOWN, Interface, Method
 
 # ---------------------------------------------------------------- enumerators, by their names without the prefix D3D12
-FEATURE_LEVEL_1_0_CORE: Final = 0x1000  # a device that only computes: an NPU
+FEATURE_LEVEL_1_0_GENERIC: Final = 0x100  # a device that only runs DirectML: most NPUs
+FEATURE_LEVEL_1_0_CORE: Final = 0x1000  # a device that only computes
 FEATURE_LEVEL_11_0: Final = 0xB000
 COMMAND_LIST_TYPE_DIRECT: Final = 0
 COMMAND_LIST_TYPE_COMPUTE: Final = 2

@@ -20,6 +20,7 @@ PREFERENCE_MINIMUM_POWER: Final = 1
 PREFERENCE_HIGH_PERFORMANCE: Final = 2
 ATTRIBUTE_D3D12_GRAPHICS: Final = Guid.parse("0c9ece4d-2f6e-4f01-8c96-e89e331b47b1")
 ATTRIBUTE_D3D12_CORE_COMPUTE: Final = Guid.parse("248e2800-a793-4724-abaa-23a6de1be090")
+ATTRIBUTE_D3D12_GENERIC_ML: Final = Guid.parse("b71b0d41-1088-422f-a27c-0250b7d3a988")  # known to newer Windows 11
 
 _U = c_uint32
 _P = c_void_p

@@ -11,7 +11,7 @@ from ort_core.plugin import EPFail
 from ort_ep_directml.abi import d3d12, dml
 from ort_ep_directml.abi.com import ComObject, Interface
 from ort_ep_directml.abi.hresults import HResultError, described
-from ort_ep_directml.adapters import Adapter, choose_adapter, feature_level
+from ort_ep_directml.adapters import Adapter, choose_adapter
 from ort_ep_directml.libraries import Libraries
 from ort_ep_directml.options import DmlOptions
 from ort_ep_directml.windows_libraries import INSTALL
@@ -57,7 +57,7 @@ class DmlDevice:
         self.origin = libraries.origin
         is_gpu = self.adapter.kind == "gpu"
         self.list_type = d3d12.COMMAND_LIST_TYPE_DIRECT if is_gpu else d3d12.COMMAND_LIST_TYPE_COMPUTE
-        self.d3d12 = self._adopted(libraries.create_d3d12_device(self.adapter.handle, feature_level(self.adapter)))
+        self.d3d12 = self._adopted(libraries.create_d3d12_device(self.adapter.handle, self.adapter.feature_level))
         self.dml = self._adopted(_dml_device(libraries, self.d3d12))
         queue = d3d12.CommandQueueDesc(Type=self.list_type, Flags=d3d12.COMMAND_QUEUE_FLAG_DISABLE_GPU_TIMEOUT)
         self._queue = self.build(self.d3d12, "CreateCommandQueue", d3d12.COMMAND_QUEUE, ctypes.byref(queue))
