@@ -64,6 +64,13 @@ def test_a_missing_library_is_said_with_the_places_and_the_line_that_installs_it
     assert "pip install onnxruntime-directml" in found.remedy
 
 
+def test_a_python_of_32_bits_is_refused(windows, monkeypatch):
+    monkeypatch.setattr(windows_libraries.ctypes, "sizeof", lambda kind: 4)
+    found = windows_libraries.find_libraries()
+    assert isinstance(found, Unavailable)
+    assert "64-bit Python" in found.remedy
+
+
 def test_a_file_that_is_no_library_is_said(windows):
     broken = windows / "DirectML.dll"
     broken.write_bytes(b"nothing")

@@ -124,7 +124,9 @@ def _dxgi_adapters(factory: ComObject) -> list[Adapter]:
             if error.code == _NOT_FOUND:
                 break
             raise
-        handle = ComObject(pointer.value or 0, dxgi.ADAPTER1)
+        if not pointer.value:
+            break
+        handle = ComObject(pointer.value, dxgi.ADAPTER1)
         desc = dxgi.AdapterDesc1()
         handle.call("GetDesc1", ctypes.byref(desc))
         name = bytes(desc.Description).decode("utf-16-le").partition("\0")[0]

@@ -33,6 +33,10 @@ def find_libraries(path: str = "") -> Libraries | Unavailable:
             f"DirectML runs on Windows; this is {sys.platform}",
             "`ort explain` tells here, too, what it would take; NVIDIA GPUs run by ort-ep-cuda on Linux",
         )
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return Unavailable(
+            "DirectML is called by the conventions of 64 bits; this Python has 32", "use a 64-bit Python"
+        )
     tried = candidates(path)
     found = next((each for each in tried if each.is_file()), None)
     if found is None:
