@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,11 @@ class Card:
     is_hardware: bool = True
     power: int = 0
 
+    @property
+    def luid(self) -> int:
+        """A number of its own."""
+        return zlib.crc32(self.name.encode())
+
 
 class DxgiAdapter(Served):
     interface = dxgi.ADAPTER1
@@ -37,6 +43,7 @@ class DxgiAdapter(Served):
     def get_desc(self, result: int) -> int:
         desc = dxgi.AdapterDesc1.from_address(result)
         ctypes.memmove(desc.Description, self.card.name.encode("utf-16-le") + b"\0\0", 2 * len(self.card.name) + 2)
+        desc.AdapterLuid.LowPart = self.card.luid
         desc.Flags = 0 if self.card.is_hardware else dxgi.ADAPTER_FLAG_SOFTWARE
         return OK
 
@@ -85,6 +92,8 @@ class CoreAdapter(Served):
     def _property(self, of: int) -> bytes:
         if of == dxcore.PROPERTY_IS_HARDWARE:
             return bytes([self.card.is_hardware])
+        if of == dxcore.PROPERTY_INSTANCE_LUID:
+            return self.card.luid.to_bytes(8, "little")
         return self.card.name.encode() + b"\0"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from directml_rig.errors import RigUnavailableError
-from directml_rig.rig import the_rig
+from directml_rig.rig import Rig, the_rig
 
 import ort_core as ort
 from ort_core.plugin import Unavailable
@@ -33,13 +34,18 @@ class RigDmlProvider(DmlExecutionProvider):
             rig = the_rig()
         except RigUnavailableError as error:
             return Unavailable(str(error))
-        return Libraries(
-            dml_create_device=_function(rig.directml, "DMLCreateDevice1", _P, _U, _U, _P, _P),
-            d3d12_create_device=_function(rig.d3d12, "D3D12CreateDevice", _P, _U, _P, _P),
-            dxcore_create_factory=_function(rig.dxcore, "DXCoreCreateAdapterFactory", _P, _P),
-            dxgi_create_factory=None,
-            origin=path or str(rig.library),
-        )
+        return _libraries(rig, path or str(rig.library))
+
+
+@functools.cache  # the process's, as on Windows
+def _libraries(rig: Rig, origin: str) -> Libraries:
+    return Libraries(
+        dml_create_device=_function(rig.directml, "DMLCreateDevice1", _P, _U, _U, _P, _P),
+        d3d12_create_device=_function(rig.d3d12, "D3D12CreateDevice", _P, _U, _P, _P),
+        dxcore_create_factory=_function(rig.dxcore, "DXCoreCreateAdapterFactory", _P, _P),
+        dxgi_create_factory=None,
+        origin=origin,
+    )
 
 
 def _function(library: ctypes.CDLL, name: str, *arguments: Any) -> Function:

@@ -8,6 +8,7 @@ from fake_adapters import Card, Machine
 from ort_core.plugin import EPFail, InvalidArgument
 from ort_ep_directml.abi import d3d12
 from ort_ep_directml.adapters import choose_adapter, list_by_number
+from ort_ep_directml.device_holder import shared_holder
 from ort_ep_directml.options import DmlOptions
 
 INSIDE = Card("Inside graphics", power=1)
@@ -68,6 +69,22 @@ def test_without_dxcore_preferences_are_refused_and_numbers_are_not(machine):
     assert choose_adapter(libraries, DmlOptions(device_id=1)).description == DRAWS_MUCH.name
     with pytest.raises(EPFail, match="DXCore"):
         choose_adapter(libraries, DmlOptions(device_filter="npu"))
+
+
+def test_both_lists_number_an_adapter_alike(machine):
+    libraries = machine.libraries()
+    by_dxgi = choose_adapter(libraries, DmlOptions(device_id=1))
+    by_dxcore = choose_adapter(libraries, DmlOptions(performance_preference="high_performance"))
+    assert by_dxgi.luid == by_dxcore.luid == DRAWS_MUCH.luid
+
+
+def test_sessions_share_a_device_exactly_where_they_choose_one_adapter(machine):
+    libraries = machine.libraries()
+    first = shared_holder(libraries, DmlOptions())
+    assert shared_holder(libraries, DmlOptions(device_id=0, enable_cpu_sync_spinning=True)) is first
+    assert shared_holder(libraries, DmlOptions(device_id=1)) is not first
+    del first
+    assert list(libraries.holders) == []
 
 
 def test_an_npu_is_asked_for_less_than_a_gpu():

@@ -115,6 +115,18 @@ def test_threads_that_lose_the_device_together_get_one_new_device(prepare, rig, 
     assert len(caplog.records) == 1
 
 
+def test_sessions_on_one_adapter_recover_together(prepare, rig, caplog):
+    first, second = prepare(TEXT), prepare(TEXT, enable_cpu_sync_spinning="1")
+    given = feeds(4)
+    for each in (first, second):
+        each.plan.run(given)
+    rig.remove_device()
+    with caplog.at_level(logging.WARNING):
+        for each in (first, second):
+            np.testing.assert_array_equal(each.plan.run(given)[0], expected(given["x"], given["b"]))
+    assert len(caplog.records) == 1
+
+
 def test_nothing_of_a_lost_device_is_held_when_the_next_one_is_made(prepare, rig):
     prepared = prepare(TEXT)
     given = feeds(4)
@@ -131,7 +143,7 @@ def test_a_device_that_is_lost_again_is_an_error(prepare, rig, monkeypatch):
     prepared.plan.run(given)
     compiled = prepared.plan.steps[0].step.compiled
 
-    def lose(self, inputs, outputs):
+    def lose(self, inputs, outputs, *, spins):
         rig.remove_device()
         self.device.check()
 

@@ -37,6 +37,7 @@ class Adapter:
         description: what its driver calls it.
         kind: whether it draws, too (``gpu``), or only computes (``npu``).
         is_hardware: whether it is more than software.
+        luid: what Windows knows it by until it is restarted or the driver is.
         feature_level: the least of Direct3D's levels that a device on it is asked for.
     """
 
@@ -44,6 +45,7 @@ class Adapter:
     description: str
     kind: Kind
     is_hardware: bool
+    luid: int
     feature_level: int
 
     def text(self) -> str:
@@ -130,9 +132,8 @@ def _dxgi_adapters(factory: ComObject) -> list[Adapter]:
         desc = dxgi.AdapterDesc1()
         handle.call("GetDesc1", ctypes.byref(desc))
         name = bytes(desc.Description).decode("utf-16-le").partition("\0")[0]
-        found.append(
-            Adapter(handle, name, "gpu", not desc.Flags & dxgi.ADAPTER_FLAG_SOFTWARE, d3d12.FEATURE_LEVEL_11_0)
-        )
+        is_hardware = not desc.Flags & dxgi.ADAPTER_FLAG_SOFTWARE
+        found.append(Adapter(handle, name, "gpu", is_hardware, _number(desc.AdapterLuid), d3d12.FEATURE_LEVEL_11_0))
     return found
 
 
@@ -143,12 +144,22 @@ def _adapter_list(factory: ComObject, attribute: Guid) -> ComObject:
 def _of_dxcore(handle: ComObject) -> Adapter:
     draws = handle.call("IsAttributeSupported", ctypes.byref(dxcore.ATTRIBUTE_D3D12_GRAPHICS))
     computes = handle.call("IsAttributeSupported", ctypes.byref(dxcore.ATTRIBUTE_D3D12_CORE_COMPUTE))
-    is_hardware = ctypes.c_bool()
+    is_hardware, luid = ctypes.c_bool(), d3d12.Luid()
     handle.call("GetProperty", dxcore.PROPERTY_IS_HARDWARE, ctypes.sizeof(is_hardware), ctypes.byref(is_hardware))
+    handle.call("GetProperty", dxcore.PROPERTY_INSTANCE_LUID, ctypes.sizeof(luid), ctypes.byref(luid))
     level = d3d12.FEATURE_LEVEL_1_0_CORE if computes else d3d12.FEATURE_LEVEL_1_0_GENERIC
-    if draws:
-        return Adapter(handle, _described(handle), "gpu", bool(is_hardware), d3d12.FEATURE_LEVEL_11_0)
-    return Adapter(handle, _described(handle), "npu", bool(is_hardware), level)
+    return Adapter(
+        handle,
+        _described(handle),
+        "gpu" if draws else "npu",
+        bool(is_hardware),
+        _number(luid),
+        d3d12.FEATURE_LEVEL_11_0 if draws else level,
+    )
+
+
+def _number(luid: d3d12.Luid) -> int:
+    return int.from_bytes(bytes(luid), "little")
 
 
 def _described(handle: ComObject) -> str:

@@ -1,7 +1,8 @@
-"""DeviceHolder: the device of a session, made when it is first needed, and made anew once it was lost.
+"""DeviceHolder: the device of an adapter, made when it is first needed, and made anew once it was lost.
 
 Direct3D gives a process one device for each adapter, and gives the lost one again until every reference of it is back.
-So nobody may be in the middle of a run when it is replaced, and all that was made on it is given back first.
+So sessions on one adapter share a holder, nobody may be in the middle of a run when it is replaced, and all that was
+made on it is given back first.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from contextlib import contextmanager
 
 from ort_core.plugin import EPFail
 from ort_ep_directml.abi.hresults import HResultError
+from ort_ep_directml.adapters import choose_adapter
+from ort_ep_directml.libraries import Libraries
+from ort_ep_directml.options import DmlOptions
 from ort_ep_directml.runtime.device import DmlDevice
 
 log = logging.getLogger(__name__)
 
 
 class DeviceHolder:
-    """The device of one provider of one session. Safe from many threads.
+    """The device that the sessions of a process share. Safe from many threads.
 
     Args:
         build: makes a device.
@@ -71,14 +75,26 @@ class DeviceHolder:
                 self._device = self._build()
             except HResultError as error:
                 raise EPFail(
-                    f"{text} was lost ({reason}) and could not be made anew: {error}. Where other sessions of this "
-                    "process use the same adapter, close them first"
+                    f"{text} was lost ({reason}) and could not be made anew: {error}. Where something else in "
+                    "this process uses the same adapter, close it first"
                 ) from error
         log.warning("%s was lost (%s): it was made anew, and the run is repeated", text, reason)
 
-    def close(self) -> None:
-        """Give the device back."""
-        with self._changed:
-            if self._device is not None:
-                self._device.close()
-            self._device = None
+
+def shared_holder(libraries: Libraries, options: DmlOptions) -> DeviceHolder:
+    """Return the holder of the adapter that the options choose; it lives as long as somebody uses it.
+
+    Raises:
+        InvalidArgument: they choose none.
+        HResultError: the system could not list adapters.
+    """
+
+    def build() -> DmlDevice:
+        return DmlDevice(libraries, choose_adapter(libraries, options))  # asked anew: a driver brings a new number
+
+    luid = choose_adapter(libraries, options).luid
+    with libraries.lock:
+        found = libraries.holders.get(luid)
+        if found is None:
+            found = libraries.holders[luid] = DeviceHolder(build)
+        return found

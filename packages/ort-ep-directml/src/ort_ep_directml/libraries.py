@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from ort_ep_directml.abi import d3d12, dml, dxcore, dxgi
 from ort_ep_directml.abi.com import ComObject, Interface, build_by_function
+
+if TYPE_CHECKING:
+    from ort_ep_directml.device_holder import DeviceHolder
 
 Function = Callable[..., int]
 """Takes what the C function takes, and returns its HRESULT, signed."""
@@ -14,7 +20,7 @@ Function = Callable[..., int]
 
 @dataclass(frozen=True, slots=True)
 class Libraries:
-    """Exported functions.
+    """Exported functions, and what their process holds by them.
 
     Attributes:
         dml_create_device: ``DMLCreateDevice1``.
@@ -22,6 +28,8 @@ class Libraries:
         dxcore_create_factory: ``DXCoreCreateAdapterFactory``; ``None`` before Windows 10, version 2004.
         dxgi_create_factory: ``CreateDXGIFactory1``; ``None`` where there is no DXGI.
         origin: the file that DirectML was loaded from, for messages.
+        holders: of devices, by adapter: Direct3D gives a process one device for each. They live as long as sessions do.
+        lock: for the holders.
     """
 
     dml_create_device: Function
@@ -29,6 +37,8 @@ class Libraries:
     dxcore_create_factory: Function | None
     dxgi_create_factory: Function | None
     origin: str
+    holders: WeakValueDictionary[int, DeviceHolder] = field(default_factory=WeakValueDictionary, repr=False)
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def create_dml_device(self, device: ComObject, minimum_level: int) -> ComObject:
         """Return an ``IDMLDevice1`` on a Direct3D device.

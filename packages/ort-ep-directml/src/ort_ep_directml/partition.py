@@ -30,6 +30,7 @@ from ort_ep_directml.index_limits import IndexLimit, index_limits
 from ort_ep_directml.lowering.lowered import known_sizes, lower
 from ort_ep_directml.lowering.plan import GraphPlan
 from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.options import DmlOptions
 from ort_ep_directml.runtime.compiled_graph import CompiledGraph
 from ort_ep_directml.runtime.device import DmlDevice
 
@@ -56,15 +57,15 @@ class DmlPartition(CompiledPartition):
 
     Args:
         request: the partition.
-        holder: the session's device.
-        flags: ``EXECUTION_FLAG_*``.
+        holder: the device.
+        options: of the session's provider.
 
     Raises:
         EPFail: all sizes are fixed, and DirectML does not take the graph.
     """
 
-    def __init__(self, request: CompileRequest, holder: DeviceHolder, flags: int) -> None:
-        self._request, self._holder, self._flags = request, holder, flags
+    def __init__(self, request: CompileRequest, holder: DeviceHolder, options: DmlOptions) -> None:
+        self._request, self._holder, self._options = request, holder, options
         self._dtypes = tuple(_dtype(value) for value in request.graph.outputs)
         self._graphs: OrderedDict[int, tuple[GraphPlan, CompiledGraph]] = OrderedDict()
         self._lock = threading.Lock()
@@ -120,7 +121,8 @@ class DmlPartition(CompiledPartition):
                 if isinstance(given, np.ndarray) and given.shape == port.shape
                 else run_state.allocate(port.shape, port.dtype)
             )
-        self._attempt(lambda device: self._compiled(device, graph).run(fed, targets), "run")
+        spins = self._options.enable_cpu_sync_spinning
+        self._attempt(lambda device: self._compiled(device, graph).run(fed, targets, spins=spins), "run")
         for index, target in targets.items():
             outputs[index] = target
 
@@ -185,7 +187,7 @@ class DmlPartition(CompiledPartition):
             if found is not None and found[1].device is device:
                 self._graphs.move_to_end(id(plan))
                 return found[1]
-        graph = CompiledGraph(device, plan, self._flags)
+        graph = CompiledGraph(device, plan, self._options.execution_flags)
         with self._lock:
             self._graphs[id(plan)] = (plan, graph)  # the plan is kept, so that its id stays its own
             if len(self._graphs) > MAXIMUM_GRAPHS:

@@ -17,7 +17,8 @@ from ort_core.plugin import (
     Unavailable,
 )
 from ort_ep_directml.abi.hresults import HResultError
-from ort_ep_directml.device_holder import DeviceHolder
+from ort_ep_directml.adapters import choose_adapter
+from ort_ep_directml.device_holder import DeviceHolder, shared_holder
 from ort_ep_directml.libraries import Libraries
 from ort_ep_directml.options import DmlOptions
 from ort_ep_directml.runtime.device import NEWEST, DeviceFacts, DmlDevice
@@ -38,7 +39,7 @@ class DmlExecutionProvider(ExecutionProvider):
         if isinstance(found, Unavailable):
             return found
         try:
-            device = DmlDevice(found, DmlOptions())
+            device = DmlDevice(found, choose_adapter(found, DmlOptions()))
         except (HResultError, OrtError) as error:
             return Unavailable(f"DirectML cannot use this machine's adapters: {error}", "update the display driver")
         text = device.text()
@@ -73,7 +74,7 @@ class DmlExecutionProvider(ExecutionProvider):
         """
         from ort_ep_directml.partition import DmlPartition
 
-        return DmlPartition(request, self.holder, self._options.execution_flags)
+        return DmlPartition(request, self.holder, self._options)
 
     def cache_key(self) -> str:
         """Return the device and the options."""
@@ -81,8 +82,17 @@ class DmlExecutionProvider(ExecutionProvider):
 
     @functools.cached_property
     def holder(self) -> DeviceHolder:
-        """The device of this provider's sessions."""
-        return DeviceHolder(self._device)
+        """The device, which other sessions of the process may share.
+
+        Raises:
+            EPFail: DirectML is not here.
+            InvalidArgument: the options choose no adapter.
+            HResultError: the system could not list adapters.
+        """
+        found = type(self).libraries(self._options.directml_path)
+        if isinstance(found, Unavailable):
+            raise EPFail(str(found))
+        return shared_holder(found, self._options)
 
     @functools.cached_property
     def facts(self) -> DeviceFacts:
@@ -95,12 +105,6 @@ class DmlExecutionProvider(ExecutionProvider):
             return NEWEST
         with self.holder.use() as device:
             return device.facts
-
-    def _device(self) -> DmlDevice:
-        found = type(self).libraries(self._options.directml_path)
-        if isinstance(found, Unavailable):
-            raise EPFail(str(found))
-        return DmlDevice(found, self._options)
 
     @property
     def _options(self) -> DmlOptions:

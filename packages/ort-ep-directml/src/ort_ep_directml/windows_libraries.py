@@ -7,6 +7,7 @@ package onnxruntime-directml brings (1.15.4, the newest); the one of Windows (1.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import os
 import sys
@@ -56,6 +57,7 @@ def system_folder() -> Path:
     return Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32"
 
 
+@functools.cache  # a process loads a library once, and shares what it holds by it
 def open_libraries(directml: Path, system: Path) -> Libraries | Unavailable:
     """Open DirectML, and what it needs from a folder, or say what cannot be opened.
 

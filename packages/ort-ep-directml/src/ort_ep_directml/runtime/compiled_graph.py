@@ -48,18 +48,19 @@ class CompiledGraph:
             finally:
                 description.close()
 
-    def run(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]) -> None:
+    def run(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray], *, spins: bool = False) -> None:
         """Run once, in a slot of its own.
 
         Args:
             inputs: by their place among those of the claim, of the planned shapes.
             outputs: likewise; filled.
+            spins: wait for the device in a loop.
 
         Raises:
             HResultError: the device was lost; the slot is not used again.
         """
         slot = self._take()
-        slot.run(inputs, outputs)
+        slot.run(inputs, outputs, spins=spins)
         with self._lock:
             if len(self._idle) < MAXIMUM_IDLE_SLOTS:
                 self._idle.append(slot)

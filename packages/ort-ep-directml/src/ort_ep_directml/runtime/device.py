@@ -11,9 +11,8 @@ from ort_core.plugin import EPFail
 from ort_ep_directml.abi import d3d12, dml
 from ort_ep_directml.abi.com import ComObject, Interface
 from ort_ep_directml.abi.hresults import HResultError, described
-from ort_ep_directml.adapters import Adapter, choose_adapter
+from ort_ep_directml.adapters import Adapter
 from ort_ep_directml.libraries import Libraries
-from ort_ep_directml.options import DmlOptions
 from ort_ep_directml.windows_libraries import INSTALL
 
 MINIMUM_LEVEL = 0x3000  # graphs of tensors with up to eight dimensions; Windows 11 and onnxruntime's DLL are above
@@ -41,19 +40,17 @@ class DmlDevice:
 
     Args:
         libraries: what it is made by.
-        options: which adapter.
+        adapter: where.
 
     Raises:
         EPFail: DirectML there is too old.
-        InvalidArgument: there is no such adapter.
         HResultError: the device could not be made.
     """
 
-    def __init__(self, libraries: Libraries, options: DmlOptions) -> None:
+    def __init__(self, libraries: Libraries, adapter: Adapter) -> None:
         self._owned: weakref.WeakSet[ComObject] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._spins = options.enable_cpu_sync_spinning
-        self.adapter: Adapter = choose_adapter(libraries, options)
+        self.adapter = adapter
         self.origin = libraries.origin
         is_gpu = self.adapter.kind == "gpu"
         self.list_type = d3d12.COMMAND_LIST_TYPE_DIRECT if is_gpu else d3d12.COMMAND_LIST_TYPE_COMPUTE
@@ -84,8 +81,12 @@ class DmlDevice:
             self.check()
             raise error
 
-    def execute(self, commands: ComObject) -> None:
+    def execute(self, commands: ComObject, *, spins: bool) -> None:
         """Run a closed command list, and wait until it is done.
+
+        Args:
+            commands: the list.
+            spins: wait in a loop.
 
         Raises:
             HResultError: the device was lost.
@@ -95,7 +96,7 @@ class DmlDevice:
             self._ticket += 1
             ticket = self._ticket
             self._queue.call("Signal", self._fence.address, ticket)
-        if self._spins:
+        if spins:
             while self._fence.call("GetCompletedValue") < ticket:
                 pass  # the foreign call lets other threads run
         else:

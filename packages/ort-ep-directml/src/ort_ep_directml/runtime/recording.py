@@ -115,13 +115,13 @@ class CommandRecording:
         """
         self.commands.call("Close")
 
-    def execute(self) -> None:
-        """Run what was recorded, and wait; one run at a time.
+    def execute(self, *, spins: bool = False) -> None:
+        """Run what was recorded, and wait, in a loop where it spins; one run at a time.
 
         Raises:
             HResultError: the device was lost.
         """
-        self._device.execute(self.commands)
+        self._device.execute(self.commands, spins=spins)
 
 
 def binding_properties(dispatchable: ComObject) -> dml.BindingProperties:

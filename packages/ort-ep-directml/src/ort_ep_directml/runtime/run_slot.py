@@ -69,7 +69,7 @@ class RunSlotState:
         recording.close()
         return recording
 
-    def run(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray]) -> None:
+    def run(self, inputs: Mapping[int, np.ndarray], outputs: Mapping[int, np.ndarray], *, spins: bool) -> None:
         """Send the inputs, execute, and fill the outputs; both are by their place in the claim.
 
         Raises:
@@ -80,7 +80,7 @@ class RunSlotState:
                 for place, given in zip(self._inputs, self._plan.inputs):
                     array = inputs[given.index]
                     np.copyto(np.ndarray(array.shape, array.dtype, memory, place), array, casting="no")
-        self._recording.execute()
+        self._recording.execute(spins=spins)
         with self._readback.read() as memory:
             for place, port in zip(self._outputs, self._plan.outputs):
                 target = outputs[port.index]
