@@ -148,6 +148,7 @@ INDEXED = {
     "TopK": "g (float[2,5] x) => (float[2,3] y, int64[2,3] i) <int64[1] k = {3}> { y, i = TopK<largest=0>(x, k) }",
 }
 GENERATED = {
+    "Constant": "g (float[2,3] x) => (float[2,1] y) { a = Constant<value_ints=[1]>()  y = ReduceMax(x, a) }",
     "ConstantOfShape": "g (float[n,3] x) => (float[n,3] y) "
     "{ s = Shape(x)  c = ConstantOfShape<value = float[1] {2}>(s)  y = Add(x, c) }",
     "EyeLike": "g (float[3,3] x) => (float[3,3] y) { e = EyeLike(x)  y = Add(x, e) }",

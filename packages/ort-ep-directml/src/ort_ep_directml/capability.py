@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
+from ort_core.plugin import Capability, Claim, GraphView, Rejection
 from ort_core.plugin.ir import Node
+from ort_ep_directml.grouping import planned_groups
 from ort_ep_directml.index_limits import unproven
 from ort_ep_directml.lowering.asked import element_type
-from ort_ep_directml.lowering.lowered import known_sizes
-from ort_ep_directml.lowering.table import refusal, sampled
+from ort_ep_directml.lowering.table import refusal
 
 _VIEWS = frozenset({"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"})
 """Alone they are not worth the way to a device and back."""
@@ -39,39 +39,12 @@ def find_capability(
     for node in reversed(view.nodes):
         if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):
             reasons[node] = "it follows from shapes alone, and others than DirectML read it"
-    groups = _groups(view, offered, reasons)
+    groups = planned_groups(view, offered, reasons, level, is_fused=is_fused)
     claims = [group for group in groups if any(n not in derived and n.op_type not in _VIEWS for n in group)]
     for group in groups:
         if group not in claims:
             reasons.update(dict.fromkeys(group, "there is nothing to compute: values that are handed on or moved"))
-    if not is_fused:
-        claims = [(node,) for group in claims for node in group]
     return [*(Claim(group) for group in claims), *(Rejection(reason, node) for node, reason in reasons.items())]
-
-
-def _groups(view: GraphView, offered: set[Node], reasons: dict[Node, str]) -> list[tuple[Node, ...]]:
-    """Return convex groups of what is not refused; refuse nodes whose sizes do not follow from their group's inputs."""
-    while True:
-        groups = list(convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons))
-        unsized = [node for group in groups for node in _unsized(view, group)]
-        if not unsized:
-            return groups
-        for node in unsized:
-            name = next(value.name for value in node.present_outputs())
-            reasons[node] = f"the sizes of {name!r} follow from values, and DirectML compiles for fixed sizes"
-
-
-def _unsized(view: GraphView, group: tuple[Node, ...]) -> list[Node]:
-    """Return the nodes of a group whose results have unknown sizes although their inputs have known ones."""
-    members = set(group)
-    read = dict.fromkeys(value for node in group for value in node.present_inputs())
-    inputs = [v for v in read if v.producer not in members and view.constant(v) is None]
-    known = known_sizes(group, inputs, [sampled(value) for value in inputs])
-    return [
-        node
-        for node in group
-        if any(v not in known for v in node.present_outputs()) and all(v in known for v in node.present_inputs())
-    ]
 
 
 def _derived(view: GraphView) -> set[Node]:

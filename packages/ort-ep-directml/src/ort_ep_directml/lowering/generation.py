@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ort_core.plugin.ir import Constant, Node
+from ort_core.plugin.ops import constant_of_node
 from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, expanded
@@ -24,6 +25,13 @@ def _shape(to: EmissionState, node: Node) -> Operand:
 
 def _size(to: EmissionState, node: Node) -> Operand:
     return to.constant(np.array(np.prod(to.sizes(node.input(0)), dtype=np.int64)))
+
+
+def _constant(to: EmissionState, node: Node) -> Operand:
+    found = constant_of_node(node)
+    if found is None:
+        raise Refused("its tensor is not dense")
+    return to.constant(found.array(), element_type(node.output))
 
 
 def _constant_of_shape(to: EmissionState, node: Node) -> Operand:
@@ -53,6 +61,7 @@ def _range(to: EmissionState, node: Node) -> Operand:
 
 
 GENERATION: Mapping[str, Rule] = {
+    "Constant": Rule(_constant, required=0),
     "ConstantOfShape": Rule(_constant_of_shape),
     "EyeLike": Rule(_eye_like),
     "Range": Rule(_range, required=3),

@@ -49,7 +49,6 @@ RULES: Mapping[str, Rule] = {
 """Rules by operator of ``ai.onnx``."""
 
 _WHY_NOT = {
-    "Constant": "a constant: there is nothing to compute at run time",
     "If": "its branches are placed on their own",
     "Loop": "its body is placed on its own",
     "Scan": "its body is placed on its own",
@@ -58,8 +57,8 @@ _WHY_NOT = {
     "Compress": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
     "NonMaxSuppression": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
 }
-_OF_CONSTANTS = frozenset({"DequantizeLinear", "Range"})
-"""What ort-core leaves as it is where inputs are constants: weights stay small, and a range has no weight at all."""
+_OF_CONSTANTS = frozenset({"Constant", "DequantizeLinear", "Range"})
+"""What goes along with the nodes that read it: ort-core leaves these as they are, so that weights stay small."""
 _SAMPLE = 240  # stands for every open size: divided by most numbers, beyond most windows
 
 
@@ -94,7 +93,7 @@ def _try(asked: Asked, node: Node) -> None:
     to = EmissionState(asked, shapes, is_sample=is_sample, is_trial=True)
     for place, value in enumerate(node.present_inputs()):
         dtype = element_type(value)
-        if asked.view.constant(value) is None and dtype is not None:
+        if asked.constant(value) is None and dtype is not None:
             to.bind(value, packed(Source("input", place), dtype, shapes[value]))
     lower_node(to, node)
 
@@ -117,7 +116,8 @@ def lower_node(to: EmissionState, node: Node) -> None:
     Raises:
         Refused: it cannot be lowered, or would not give what shape inference says.
     """
-    for value in node.present_outputs():
+    read = [value for value in node.present_inputs() if to.asked.constant(value) is None]
+    for value in (*read, *node.present_outputs()):
         if 0 in to.sizes(value):
             raise Refused(f"{value.name!r} holds no element; DirectML has no empty tensors")
     operands = RULES[node.op_type].apply(to, node)
