@@ -186,7 +186,7 @@ def _bindings(buffers: Sequence[tuple[ComObject | None, int]], kept: list[object
             found.append(dml.BindingDesc(dml.BINDING_TYPE_NONE, None))
         else:
             kept.append(dml.BufferBinding(buffer.address, 0, nbytes))
-            found.append(dml.BindingDesc(dml.BINDING_TYPE_BUFFER, ctypes.addressof(kept[-1])))  # type: ignore[arg-type]
+            found.append(dml.BindingDesc(dml.BINDING_TYPE_BUFFER, ctypes.addressof(kept[-1])))  # type: ignore[arg-type]  # kept holds objects of any kind
     array = (dml.BindingDesc * len(found))(*found)
     kept.append(array)
     return ctypes.addressof(array)
