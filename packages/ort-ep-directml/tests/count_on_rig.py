@@ -1,8 +1,9 @@
 """Run ONNX's backend node cases on the rig and count who computed them, and why the provider leaves what it leaves.
 
-    python count_on_rig.py [PATTERN ...] [--out FILE] [--least N] [--reasons N]
+    python count_on_rig.py [PATTERN ...] [--views] [--out FILE] [--least N] [--reasons N]
 
 Each case runs at its own opset, without passes, by the real DirectML. A rule of Direct3D that is broken fails the case.
+With ``--views`` nodes that only move values are claimed alone, too: otherwise they are beside others.
 Exits with 1 when a result is wrong, a step failed, or fewer than ``--least`` cases ran wholly on the provider.
 """
 
@@ -32,6 +33,7 @@ from ort_conformance.running import RunRequest, run_checks
 from ort_conformance.subject import Subject
 from ort_conformance.suites.backend_cases import node_cases
 from ort_core.testing.environments import installed
+from ort_ep_directml import capability
 
 PROFILE = EpProfile(
     RigDmlProvider.name,
@@ -46,10 +48,13 @@ class RigCases(RunRequest):
     """The node cases whose names match one of the patterns, all without patterns; each on the rig."""
 
     patterns: tuple[str, ...] = ()
+    with_views: bool = False
 
     def checks(self) -> list[Check]:
         """Return one check for each case at the opset that it ships with; sessions of this process see the rig."""
         _PROCESS.enter_context(installed(rig_plugin()))
+        if self.with_views:
+            capability._VIEWS = frozenset()
         return [
             _on_rig(case_check(suite, case))
             for suite, is_ml in (("operators", False), ("ml", True))
@@ -77,13 +82,14 @@ def main() -> int:
     """Run the cases, print the count, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patterns", nargs="*", help="names of cases, * for any text; all by default")
+    parser.add_argument("--views", action="store_true", help="claim nodes that only move values alone, too")
     parser.add_argument("--out", type=Path, help="file for one JSON row for each case")
     parser.add_argument("--least", type=int, default=0, help="how many cases must run wholly on the provider")
     parser.add_argument("--reasons", type=int, default=20, help="how many of the commonest reasons to show")
     arguments = parser.parse_args()
     fetch.library()  # says what is missing before anything runs
     results = []
-    request = RigCases(PROFILE, suites=("operators", "ml"), patterns=tuple(arguments.patterns))
+    request = RigCases(PROFILE, ("operators", "ml"), patterns=tuple(arguments.patterns), with_views=arguments.views)
     with arguments.out.open("w", encoding="utf-8") if arguments.out is not None else nullcontext() as rows:
         for result in run_checks(request):
             results.append(result)
