@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -18,6 +19,8 @@ from lowered_programs import FAMILIES, NEWER, OLDER, OPSET
 from ort_core.plugin import Claim
 from ort_core.testing.claims import request_for, typed_model, view_of
 from ort_ep_directml.capability import find_capability
+from ort_ep_directml.lowering.asked import Asked
+from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.lowered import lower
 from ort_ep_directml.lowering.plan import GraphPlan
 from ort_ep_directml.lowering.table import RULES
@@ -96,6 +99,15 @@ def test_one_value_given_twice_is_copied_for_the_second_output():
     (plan,) = plans("g (float[4] x) => (float[4] y, float[4] z) { y = Neg(x)  z = Identity(y) }", OPSET)
     assert [port.source.index for port in plan.outputs] == [0, 1]
     assert plan.nodes[1].kind == "ELEMENT_WISE_IDENTITY"
+
+
+def test_a_weight_that_lies_transposed_is_seen_so_and_not_copied():
+    view = view_of(typed_model(model_of_text("g (float[4] x) => (float[4] y) { y = Neg(x) }", OPSET)))
+    to = EmissionState(Asked(view, LEVEL), {})
+    weight = np.arange(600, dtype=np.float32).reshape(20, 30)
+    operand = to.constant(weight.T)
+    assert (operand.sizes, operand.strides) == ((30, 20), (1, 30))
+    assert np.shares_memory(to.constants[0].array, weight)
 
 
 if __name__ == "__main__":

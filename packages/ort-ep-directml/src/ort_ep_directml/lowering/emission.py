@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.lowering.asked import SMALL_NBYTES, Asked, element_type
-from ort_ep_directml.lowering.operand import Operand, packed, reshaped
+from ort_ep_directml.lowering.operand import Operand, packed, reshaped, transposed
 from ort_ep_directml.lowering.plan import PlanConstant, PlanNode, Sizes, Source, Tensor
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.schema.element_types import ElementType
@@ -109,8 +109,11 @@ class EmissionState:
         key = (dtype.text, tuple(array.shape), array.tobytes()) if array.nbytes <= 256 else None
         if key is not None and key in self._constants:
             return self._constants[key]
-        found = packed(Source("constant", len(self.constants)), dtype, array.shape)
-        self.constants.append(PlanConstant(found.tensor(), np.ascontiguousarray(array)))
+        order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])  # as it lies in memory, not copied
+        laid = np.ascontiguousarray(array.transpose(order))
+        whole = packed(Source("constant", len(self.constants)), dtype, laid.shape)
+        self.constants.append(PlanConstant(whole.tensor(), laid))
+        found = transposed(whole, [order.index(axis) for axis in range(array.ndim)])
         if key is not None:
             self._constants[key] = found
         return found
