@@ -23,10 +23,18 @@ def reduced(to: EmissionState, x: Operand, function: ReduceFunction, axes: Sizes
     return to.emit("REDUCE", (x.dtype, sizes), Function=int(function), Input=x, Axes=axes)
 
 
+def _told_axes(to: EmissionState, node: Node, x: Operand) -> Sizes | None:
+    """Return the axes that the sizes of a result tell, where they are no constant: those that have become 1."""
+    value, made = node.input(1), to.sizes(node.output)
+    if value is None or to.asked.constant(value) is not None or not node.int_attribute("keepdims", 1):
+        return None
+    return tuple(axis for axis, (size, left) in enumerate(zip(x.sizes, made, strict=True)) if left != size)
+
+
 def _reduction(function: ReduceFunction) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
         x = to.operand(node.input(0))
-        axes = constant_ints(to, node, 1, "axes")
+        axes = _told_axes(to, node, x) or constant_ints(to, node, 1, "axes")
         if not axes:
             if node.int_attribute("noop_with_empty_axes", 0):
                 if node.op_type not in _UNCHANGED_WITHOUT_AXES:
@@ -55,7 +63,7 @@ def _place(kind: str) -> Lower:
 def _cumulative(kind: str, exclusive: str) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
         x = to.operand(node.input(0))
-        axes = constant_ints(to, node, 1, "axis")
+        axes = (0,) if x.rank == 1 else constant_ints(to, node, 1, "axis")
         if axes is None:
             raise Refused(f"{node.op_type} lacks its axis")
         way = AxisDirection.DECREASING if node.int_attribute("reverse", 0) else AxisDirection.INCREASING
