@@ -57,7 +57,7 @@ class DeviceHolder:
                 self._users -= 1
                 self._changed.notify_all()
 
-    def replace(self, lost: DmlDevice, reason: HResultError) -> None:
+    def replace(self, lost: DmlDevice, reason: str) -> None:
         """Give a lost device back and make another; nothing where somebody else has done so. Not within ``use``.
 
         Raises:

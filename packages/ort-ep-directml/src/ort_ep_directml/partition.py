@@ -171,7 +171,7 @@ class DmlPartition(CompiledPartition):
                 except HResultError as error:
                     if not error.loses_device:
                         raise
-                    lost, reason = device, error
+                    lost, reason = device, str(error)  # the error itself would hold this frame
             with self._lock:
                 self._graphs.clear()
             self._holder.replace(lost, reason)
