@@ -13,23 +13,21 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ort_core.custom_ops.library import OpLibrary
-from ort_core.custom_ops.operators import Operators, split_conflicts
-from ort_core.custom_ops.sources import offered_libraries
 from ort_core.errors import NotFound, OrtError, did_you_mean
-from ort_core.kernels.reference_registry import reference_kernels
-from ort_core.kernels.registry import KernelRegistry
-from ort_core.onnx_io.schemas import find_onnx_schema
-from ort_core.ops.contrib_schemas import find_contrib_schema
-from ort_core.ops.infer.all_rules import build_rules
-from ort_core.ops.infer_rule import InferenceRules
-from ort_core.ops.registry import SchemaRegistry
-from ort_core.passes.base import Pass
 from ort_core.providers.discovery import PluginRegistry, PluginSource, check_provider, discover, entry_point_sources
 from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
 from ort_core.tensors.device import DeviceApi, DeviceDirectory
 from ort_core.tensors.weight_store import WeightStore
+
+if TYPE_CHECKING:
+    from ort_core.custom_ops.library import OpLibrary
+    from ort_core.custom_ops.operators import Operators
+    from ort_core.kernels.registry import KernelRegistry
+    from ort_core.ops.infer_rule import InferenceRules
+    from ort_core.ops.registry import SchemaRegistry
+    from ort_core.passes.base import Pass
 
 log = logging.getLogger(__name__)
 FindSources = Callable[[], Sequence[PluginSource]]
@@ -65,6 +63,13 @@ class Environment:
     @cached_property
     def operators(self) -> Operators:
         """The operators of ONNX, onnxruntime's own, and those of plugins."""
+        from ort_core.custom_ops.operators import Operators, split_conflicts  # a session out of the cache has no use
+        from ort_core.kernels.reference_registry import reference_kernels  # for any of these
+        from ort_core.onnx_io.schemas import find_onnx_schema
+        from ort_core.ops.contrib_schemas import find_contrib_schema
+        from ort_core.ops.infer.all_rules import build_rules
+        from ort_core.ops.registry import SchemaRegistry
+
         schemas = SchemaRegistry(find_onnx_schema, find_contrib_schema)
         own = Operators(schemas, reference_kernels(), build_rules())
         libraries, conflicts = split_conflicts(self._plugin_libraries())
@@ -105,6 +110,8 @@ class Environment:
         return view
 
     def _plugin_libraries(self) -> list[OpLibrary]:
+        from ort_core.custom_ops.sources import offered_libraries  # as in operators
+
         found: list[OpLibrary] = []
         distributions = {plugin.name: plugin.distribution for plugin in self.plugins.plugins}
         for name, offered in self.plugins.call("ort_custom_ops"):
@@ -130,7 +137,9 @@ class Environment:
     @property
     def has_own_passes_or_operators(self) -> bool:
         """Whether plugins or libraries bring passes or operators."""
-        return bool(self.passes or self.operators.libraries)
+        if "operators" in self.__dict__:
+            return bool(self.passes or self.operators.libraries)
+        return bool(self.passes or self.plugins.call("ort_custom_ops"))  # not asked what they are: that takes longer
 
     def provider_classes(self) -> dict[str, type[ExecutionProvider]]:
         """Return all usable provider classes by name, highest priority first."""

@@ -8,20 +8,16 @@ graph. Weights that nobody read decided nothing: they are neither digested nor k
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-import numpy as np
 
 from ort_core import __version__
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
+from ort_core.cache.versions import package_facts
 from ort_core.errors import OrtError
 from ort_core.ir.constants import Constant
 from ort_core.ir.model import Model
@@ -123,24 +119,10 @@ class OptimizedModelCache:
 
 @functools.cache
 def code_facts() -> Facts:
-    """Return the versions that decide what optimising gives, and a stamp of this package's own files.
-
-    The stamp (names, sizes and times of all files) makes entries of an edited source tree old at once.
-    """
+    """Return the versions that decide what optimising gives, and a stamp of this package's own files."""
     from ort_core.onnx_io.schemas import onnx_version  # as in OptimizedModelCache.find
 
-    folder = Path(__file__).parent
-    stamp = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        status = path.stat()
-        stamp.update(f"{path.relative_to(folder)} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return (
-        ("ort-core", __version__),
-        ("files", stamp.hexdigest()),
-        ("numpy", np.__version__),
-        ("onnx", onnx_version()),
-        ("byte order", sys.byteorder),
-    )
+    return (("ort-core", __version__), *package_facts(), ("onnx", onnx_version()))
 
 
 def _digests(constants: Sequence[Constant]) -> list[bytes]:

@@ -410,6 +410,16 @@ class SessionOptions(_Options):
             )
         self.add_provider(names.pop(), options)
 
+    @property
+    def holds_objects(self) -> bool:
+        """Whether anything was handed over that is no plain value: its ``repr`` does not tell what it is."""
+        objects = (
+            self._custom_ops, self._ep_context_reader, self._initializers, self._external_files, self._policy,
+            self._policy_delegate, self._dimensions_by_name, self._dimensions_by_denotation, self.custom_passes,
+            self.sample_inputs,
+        )  # fmt: skip
+        return any(objects) or self._load_cancelled
+
     def has_providers(self) -> bool:
         """Return whether providers or a policy have been set here."""
         return bool(self._providers) or self._policy is not None or self._policy_delegate is not None

@@ -8,24 +8,25 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ort_core import stages
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
-from ort_core.ir.model import Model
+from ort_core.ir.rejection import Rejection
 from ort_core.options import SessionOptions
 from ort_core.runtime.profiler import Profiler
-from ort_core.session_api.compiled_file import save_compiled
 from ort_core.session_api.loaded_model import LoadedModel
-from ort_core.session_api.model_config import apply_model_config
 from ort_core.session_api.model_source import Loadable, ModelSource
 from ort_core.session_api.node_arg import ModelMetadata
-from ort_core.session_api.optimized_file import save_optimized
 from ort_core.session_api.provider_request import Providers, Request, normalised, provider_request
+from ort_core.session_api.recollection import Recollection, files_of, find_recollection
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
 from ort_core.settings import environment_value
+
+if TYPE_CHECKING:
+    from ort_core import stages
+    from ort_core.ir.model import Model
 
 log = logging.getLogger(__name__)
 _KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
@@ -76,24 +77,68 @@ class InferenceSession(SessionRuns):
 
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         start = time.perf_counter_ns()
+        request = find_request({}) if self._may_be_recalled() else None
+        place = self._recollection(request) if self._may_be_recalled() else None
+        if place is not None and self._recall(place, request):
+            return
         model = self._source.load(self._options)
         if self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL")):
+            from ort_core.session_api.model_config import apply_model_config  # few models have one
+
             apply_model_config(model.metadata, self._options)
         self._record("model_loading_array" if self._source.path is None else "model_loading_uri", start)
         start = time.perf_counter_ns()
-        request = find_request(model.metadata)
+        request = find_request(model.metadata) if request is None else request
         metadata = ModelMetadata.of(model)
-        prepare = partial(
-            _prepare, self._source, self._options, self._environment, request, self._disabled_passes()
-        )  # without self: what closes the plans must not keep the session
+        files = [] if place is None or self._source.path is None else files_of(self._source.path, model)
+        prepare = self._preparation(request)
         prepared = prepare(model)
+        if place is not None:
+            place.keep(prepared, metadata, files)
         self._loaded = LoadedModel.of(prepared, metadata, request, prepare, self, self._profiler is not None)
         self._record("session_initialization", start)
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
             self._profiler.default_provider = prepared.providers[0]
+        self._save(prepared)
+
+    def _save(self, prepared: stages.PreparedModel) -> None:
+        from ort_core.session_api.compiled_file import save_compiled  # a session out of the cache saves nothing
+        from ort_core.session_api.optimized_file import save_optimized
+
         save_optimized(prepared, self._options, self._environment, self._disabled_passes())
         save_compiled(prepared, self._options, self._source.path)
+
+    def _preparation(self, request: Request | None) -> partial[stages.PreparedModel]:
+        """Return what prepares the model; without self: what closes the plans must not keep the session."""
+        return partial(_prepare, self._source, self._options, self._environment, request, self._disabled_passes())
+
+    def _may_be_recalled(self) -> bool:
+        """Return whether a load does nothing but prepare a file's model, by options whose ``repr`` tells them."""
+        options = self._options
+        reads_config = self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL"))
+        writes = options.optimized_model_filepath or options.enable_profiling or options.setting("ep.context_enable")
+        return not (self._source.path is None or reads_config or writes or options.holds_objects)
+
+    def _recollection(self, request: Request | None) -> Recollection | None:
+        assert self._source.path is not None
+        if request is None:  # as when providers are selected
+            request = [(name, {}) for name in self._environment.available_providers()]
+        place = find_recollection(self._source.path, self._options, self._environment, request, self._disabled_passes())
+        if isinstance(place, Rejection):
+            log.debug("the session is not looked for in the cache: %s", place)
+            return None
+        return place
+
+    def _recall(self, place: Recollection, request: Request | None) -> bool:
+        """Take the session out of the cache; False where it is not there as it has to be."""
+        prepare = self._preparation(request)
+        source, options = self._source, self._options
+        found = place.find(lambda: prepare(source.load(options)))
+        if found is not None:
+            self._loaded = LoadedModel.recalled(found, request, prepare, self)
+            log.info("the session comes from the cache")
+        return found is not None
 
     def _requested(
         self,
@@ -110,7 +155,9 @@ class InferenceSession(SessionRuns):
             request = failed.request
             if not self._fallback or request is None or len(request) < 2:
                 return False
-            warnings.warn(f"{error}; running on {request[1][0]} from now on", stages.PlacementWarning, stacklevel=5)
+            from ort_core.stages import PlacementWarning  # a load has paid for it, or never needs it
+
+            warnings.warn(f"{error}; running on {request[1][0]} from now on", PlacementWarning, stacklevel=5)
             self._load(lambda _: request[1:])
             return True
 
@@ -150,7 +197,7 @@ class InferenceSession(SessionRuns):
         """Check options that change while a session lives; no installed provider has any, so they have no effect."""
         for name, value in options.items():
             self._options.copy().add_session_config_entry(name, value)
-            log.info("dynamic option %s has no effect on %s", name, self._loaded.prepared.providers)
+            log.info("dynamic option %s has no effect on %s", name, self._loaded.providers)
 
     def get_tuning_results(self) -> list[dict[str, Any]]:  # Any: onnxruntime's own records
         """Return an empty list: no provider here keeps onnxruntime's tuning records."""
@@ -210,6 +257,8 @@ def _prepare(
 
     A model that is to be saved keeps its inputs: whoever loads the file may override them.
     """
+    from ort_core import stages  # a session out of the cache prepares nothing
+
     if model is not None and not options.optimized_model_filepath:
         try:
             return stages.prepare(

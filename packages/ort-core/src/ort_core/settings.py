@@ -139,7 +139,7 @@ def _optimizer() -> tuple[Setting, ...]:
             "optimization.constant_folding_max_output_size_in_bytes", 1 << 30,
             "A node whose folded result would be larger stays; 0: no limit.",
         ),
-        _session("session.optimized_model_cache", True, "Keep optimised models in the artefact cache."),
+        _session("session.optimized_model_cache", True, "Keep optimised models and sessions in the artefact cache."),
         _session("optimization.minimal_build_optimizations", "", "Record passes for minimal builds.", _ORT_FORMAT),
         _session("optimization.memory_optimizer_config", "", "Recompute activations.", _TRAINING),
         _session("optimization.enable_memory_probe_recompute_config", "", "Probe for recomputation.", _TRAINING),
@@ -291,7 +291,7 @@ def _variables() -> tuple[Setting, ...]:
     attention = "attention has one implementation for each provider"
     return (
         _variable("ORT_CACHE_DIR", "", "Folder of compiled artefacts; empty: the platform's cache folder."),
-        _variable("ORT_OPTIMIZED_MODEL_CACHE", True, "Optimised models are kept in the artefact cache."),
+        _variable("ORT_OPTIMIZED_MODEL_CACHE", True, "Optimised models and sessions are kept in the artefact cache."),
         _variable("ORT_TEST_DATA", "", "Folder of test data outside the repository."),
         _variable("ORT_LOAD_CONFIG_FROM_MODEL", False, "Read session options from the model's metadata `ort_config`."),
         _variable("ORT_INTRA_OP_NUM_THREADS", 0, "Threads within an operator where the options leave it at 0."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -40,3 +41,18 @@ def test_importing_the_package_imports_hardly_anything() -> None:
 def test_names_that_load_no_model_bring_neither_onnx_nor_a_compiler(statement: str) -> None:
     found = modules_after(statement)
     assert not found & {"onnx", "google.protobuf", "ml_dtypes", "llvmlite"}, sorted(found & set(HEAVY))
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "ort_core.stages", "ort_core.plugin", *(f"ort_core.plugin.{name}" for name in (
+            "cache", "devices", "ir", "kernels", "loops", "memory", "ops", "passes", "rewrite")),
+    ],
+)  # fmt: skip
+def test_every_late_name_is_there_and_others_are_not(module: str) -> None:
+    found = importlib.import_module(module)
+    for name in found.__all__:
+        assert getattr(found, name) is getattr(found, name), name
+    with pytest.raises(AttributeError, match=f"{module}.*nothing_of_that_name"):
+        _ = found.nothing_of_that_name

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ort_core.cache import store
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 
@@ -115,3 +116,23 @@ def test_a_cache_stays_within_a_sixteenth_of_its_limit_with_many_small_writers(t
         ArtefactCache(tmp_path, limit).put(CacheKey("test", number.to_bytes(2, "big")), b"x" * 1000)
         assert ArtefactCache(tmp_path).nbytes() <= limit * 17 // 16 + 1128
     assert ArtefactCache(tmp_path).nbytes() > limit // 2, "what fits stays"
+
+
+@pytest.mark.parametrize("nbytes", [0, 999, 1000, 1001, 2000, 4500])
+def test_entry_of_several_chunks_comes_back_and_every_flipped_bit_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int
+) -> None:
+    monkeypatch.setattr(store, "_CHUNK_NBYTES", 1000)
+    cache = ArtefactCache(tmp_path)
+    content = bytes(range(256)) * 20
+    assert cache.put(KEY, content[:700], memoryview(content)[700:nbytes] if nbytes > 700 else b"")
+    wanted = content[: max(nbytes, 700)]
+    assert cache.get(KEY) == wanted
+    (path,) = [each.path for each in cache.entries()]
+    whole = path.read_bytes()
+    for at in range(len(whole) - len(wanted), len(whole), 333):
+        damaged = bytearray(whole)
+        damaged[at] ^= 4
+        path.unlink(missing_ok=True)
+        path.write_bytes(damaged)
+        assert cache.get(KEY) is None, at

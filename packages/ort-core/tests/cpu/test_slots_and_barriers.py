@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.order import SERIAL_WORK, StepOrder
-from ort_core.cpu.program import _Slots
+from ort_core.cpu.slots import Slots
 from ort_core.cpu.threads.pool_code import BARRIER, SERIAL
 from ort_core.plugin.ir import DataType, SymbolicDim
 
@@ -50,7 +50,7 @@ def lifetimes(steps: list[Step]) -> dict[Buffer, tuple[int, int]]:
 @settings(max_examples=300, deadline=None)
 @given(step_lists())
 def test_values_alive_together_never_share_a_slot(steps: list[Step]) -> None:
-    slots = _Slots(steps)
+    slots = Slots(steps)
     alive = [(b, span) for b, span in lifetimes(steps).items() if b.place in (Place.ARENA, Place.SCRATCH)]
     for index, (left, (first, last)) in enumerate(alive):
         for right, (start, end) in alive[:index]:
@@ -64,7 +64,7 @@ def test_values_alive_together_never_share_a_slot(steps: list[Step]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(step_lists())
 def test_slot_is_large_enough_for_every_value_in_it(steps: list[Step]) -> None:
-    slots = _Slots(steps)
+    slots = Slots(steps)
     for buffer in lifetimes(steps):
         if buffer.place in (Place.ARENA, Place.SCRATCH):
             wanted, available = buffer.count * buffer.itemsize, slots.nbytes[slots.of(buffer)]
@@ -74,8 +74,8 @@ def test_slot_is_large_enough_for_every_value_in_it(steps: list[Step]) -> None:
 @settings(max_examples=300, deadline=None)
 @given(step_lists(), st.lists(st.sampled_from([10, 10, SERIAL_WORK - 1, SERIAL_WORK, 10**6]), min_size=12, max_size=12))
 def test_threads_meet_between_steps_that_touch_the_same_memory(steps: list[Step], work: list[int]) -> None:
-    slots = _Slots(steps)
-    flags = StepOrder(steps, slots.find).flags(work[: len(steps)])
+    slots = Slots(steps)
+    flags = StepOrder.of(steps, slots.find).flags(work[: len(steps)])
     shared = [
         ({slots.find(b) for b in s.reads}, {slots.find(b) for b in s.writes if b.place is not Place.SCRATCH})
         for s in steps
@@ -96,11 +96,11 @@ def chain(length: int) -> list[Step]:
 
 def test_small_steps_in_a_row_are_run_by_one_thread_without_meeting() -> None:
     steps = chain(6)
-    flags = StepOrder(steps, _Slots(steps).find).flags([10**6, 10, 10, 10, 10**6, 10**6])
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10, 10, 10, 10**6, 10**6])
     assert flags.tolist() == [BARRIER, SERIAL, SERIAL, SERIAL | BARRIER, BARRIER, 0]
 
 
 def test_a_small_step_alone_is_shared_by_all_threads() -> None:
     steps = chain(3)
-    flags = StepOrder(steps, _Slots(steps).find).flags([10**6, 10, 10**6])
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10, 10**6])
     assert flags.tolist() == [BARRIER, BARRIER, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -15,8 +16,8 @@ from kernel_calls import TARGETS, elementwise
 
 from ort_core.cpu.codegen.jit import assembly, target_of
 from ort_core.cpu.threads import processors
-from ort_core.cpu.threads.pool import ThreadPool, affinity_masks, shared_pool
-from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, SLEEPERS, STARTED, pool_text
+from ort_core.cpu.threads.pool import ThreadPool, _worker_memory, affinity_masks, shared_pool
+from ort_core.cpu.threads.pool_code import ALIVE, ALL, ALONE, AWAKE, SLEEPERS, STARTED, pool_text
 from ort_core.cpu.threads.primitives import primitives_for
 from ort_core.cpu.threads.processors import available_threads
 from ort_core.cpu.threads.topology_linux import container_quota, count_cores
@@ -45,6 +46,36 @@ def test_pool_goes_on_alone_when_it_is_closed() -> None:
     pool.close()
     np.testing.assert_array_equal(doubled(pool), X * 2 + 1)
     pool.close()
+
+
+def _forgotten_pool() -> tuple[np.ndarray, int]:
+    pool = ThreadPool(3, spins=0)
+    wait_until(lambda: pool._word(SLEEPERS) == 2)
+    return pool._memory, pool._address
+
+
+def test_workers_of_a_forgotten_pool_leave_and_their_memory_stays() -> None:
+    words, address = _forgotten_pool()
+    gc.collect()
+    wait_until(lambda: int(words[ALIVE // 8]) & 0xFFFFFFFF == 0)
+    assert any(raw.ctypes.data <= address < raw.ctypes.data + raw.nbytes for raw, _ in _worker_memory)
+
+
+def test_threads_that_ask_at_once_share_one_pool() -> None:
+    start, found = threading.Barrier(8), []
+    options = ThreadOptions(2, spin_duration_us=77)  # what no other test asks for
+
+    def ask() -> None:
+        start.wait()
+        found.append(shared_pool(options))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
 
 
 def test_pool_serves_sixteen_callers_at_once() -> None:

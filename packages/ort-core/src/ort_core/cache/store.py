@@ -1,7 +1,8 @@
 """ArtefactCache: files named by their key, written atomically, checked when read, bounded in size.
 
-An entry is a header line (format, length, SHA-256 of the content, padded to a fixed length) and the content. Anything
-that does not fit is removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else.
+An entry is a header line (format, length, digest of the content, padded to a fixed length) and the content. The digest
+is the SHA-256 of the SHA-256 of each 16 MiB, so that several threads check a large entry. Anything that does not fit is
+removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else.
 Several processes may share a cache: a writer renames a finished file into place, a reader never sees half of one.
 """
 
@@ -12,19 +13,24 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from ort_core.cache.key import CacheKey
 from ort_core.settings import environment_value
 from ort_core.tensors.mapped_files import map_file
+from ort_core.tensors.mapped_pages import release_pages
 
 log = logging.getLogger(__name__)
 
-_MAGIC = b"ort-core-artefact-2"
+_MAGIC = b"ort-core-artefact-3"
 _HEADER_NBYTES = 128  # fixed, so that what is aligned within the content is aligned in the mapped file
 DEFAULT_MAX_NBYTES = 4 << 30
 _SUFFIX = ".artefact"
+_CHUNK_NBYTES = 1 << 24  # digested at once; its pages are given back behind it, for most readers use few of them
 _TRIM_FRACTION = 16  # the part of the limit by which a cache may grow beyond it
 
 
@@ -95,7 +101,7 @@ class ArtefactCache:
             handle, partial = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_header(parts))
+                    file.write(_header(sum(map(len, parts)), _chunk_digests(parts)))
                     file.writelines(parts)
                 Path(partial).replace(path)
             except BaseException:
@@ -173,17 +179,44 @@ def _mapped(path: Path) -> memoryview | None:
         return None
 
 
-def _header(parts: Sequence[bytes | memoryview]) -> bytes:
-    hasher = hashlib.sha256()
+def _header(length: int, digests: Sequence[bytes]) -> bytes:
+    digest = hashlib.sha256(b"".join(digests)).hexdigest()
+    return (b"%s %d %s" % (_MAGIC, length, digest.encode())).ljust(_HEADER_NBYTES - 1) + b"\n"
+
+
+def _chunk_digests(parts: Sequence[bytes | memoryview]) -> list[bytes]:
+    """Return the digest of each chunk of the parts joined."""
+    digests: list[bytes] = []
+    hasher, room = hashlib.sha256(), _CHUNK_NBYTES
     for part in parts:
-        hasher.update(part)
-    length = sum(len(part) for part in parts)
-    return (b"%s %d %s" % (_MAGIC, length, hasher.hexdigest().encode())).ljust(_HEADER_NBYTES - 1) + b"\n"
+        rest = memoryview(part)
+        while len(rest) >= room:
+            hasher.update(rest[:room])
+            digests.append(hasher.digest())
+            rest, hasher, room = rest[room:], hashlib.sha256(), _CHUNK_NBYTES
+        hasher.update(rest)
+        room -= len(rest)
+    return [*digests, hasher.digest()]
 
 
 def _checked(stored: memoryview) -> memoryview | None:
     content = stored[_HEADER_NBYTES:]
-    return content if len(stored) >= _HEADER_NBYTES and stored[:_HEADER_NBYTES] == _header([content]) else None
+    # one chunk more than are full, as _chunk_digests has it
+    chunks = [content[at : at + _CHUNK_NBYTES] for at in range(0, len(content) + 1, _CHUNK_NBYTES)]
+    if len(chunks) == 1:
+        digests = [hashlib.sha256(content).digest()]
+    else:
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+            digests = list(pool.map(_digest_and_release, chunks))
+    fits = len(stored) >= _HEADER_NBYTES and stored[:_HEADER_NBYTES] == _header(len(content), digests)
+    return content if fits else None
+
+
+def _digest_and_release(chunk: memoryview) -> bytes:
+    digest = hashlib.sha256(chunk).digest()
+    if len(chunk):
+        release_pages(np.frombuffer(chunk, np.uint8))
+    return digest
 
 
 def _unlink(path: Path) -> bool:

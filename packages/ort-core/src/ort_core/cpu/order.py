@@ -7,14 +7,17 @@ sooner than the threads have met between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.threads.pool_code import BARRIER, SERIAL
+
+if TYPE_CHECKING:
+    from ort_core.cpu.lowering.steps import Step
 
 Flags = npt.NDArray[np.int64]
 SERIAL_WORK = 3_000  # estimated work (1 us) below which one thread does a step alone if its neighbour is as small;
@@ -26,14 +29,25 @@ class StepOrder:
     """The order of one program's steps.
 
     Args:
-        steps: the steps.
-        find: what two buffers share when they share memory.
+        reads: for each step the numbers of the memories that it reads.
+        writes: those that it writes, but for what each thread has of its own.
     """
 
-    def __init__(self, steps: Sequence[Step], find: Callable[[Buffer], object]) -> None:
-        self._reads = [frozenset(find(b) for b in step.reads) for step in steps]
-        self._writes = [frozenset(find(b) for b in step.writes if b.place is not Place.SCRATCH) for step in steps]
+    def __init__(self, reads: Sequence[Collection[int]], writes: Sequence[Collection[int]]) -> None:
+        self.reads = [frozenset(each) for each in reads]
+        self.writes = [frozenset(each) for each in writes]
         self._kept: dict[tuple[bool, ...], Flags] = {}
+
+    @classmethod
+    def of(cls, steps: Sequence[Step], find: Callable[[Buffer], object]) -> StepOrder:
+        """Return the order of steps; ``find`` tells what two buffers share when they share memory."""
+        numbers: dict[object, int] = {}
+
+        def number(buffer: Buffer) -> int:
+            return numbers.setdefault(find(buffer), len(numbers))
+
+        reads = [[number(b) for b in step.reads] for step in steps]
+        return cls(reads, [[number(b) for b in step.writes if b.place is not Place.SCRATCH] for step in steps])
 
     def flags(self, work: Sequence[int]) -> Flags:
         """Return the flags of each step, given the work of each."""
@@ -61,5 +75,5 @@ class StepOrder:
 
     def _meets(self, before: int, number: int) -> bool:
         """Return whether a step must wait for all threads to be through with one before it."""
-        touched = self._reads[number] | self._writes[number]
-        return bool(touched & self._writes[before] or self._writes[number] & self._reads[before])
+        touched = self.reads[number] | self.writes[number]
+        return bool(touched & self.writes[before] or self.writes[number] & self.reads[before])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ort_core.cpu.bodies import CompiledBody
+from ort_core.cpu.bounds import check_bound
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
@@ -23,9 +24,11 @@ from ort_core.cpu.lowering.rules.contents import known_contents as write_content
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.cpu.native_calls import NativeCall, native_calls
-from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver, check_bound
+from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver
+from ort_core.cpu.program_building import build_program
 from ort_core.cpu.sizes import evaluate
 from ort_core.cpu.stored_code import encode_modules
+from ort_core.cpu.stored_partition import encode_partition
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.units import joined, ordered
 from ort_core.plugin import (
@@ -201,6 +204,19 @@ class CpuPartition(CompiledPartition):
         modules = [module for program in self.native_programs for module in program.modules]
         return encode_modules(modules) if modules else Rejection("nothing of it is compiled: it runs by numpy kernels")
 
+    def remember(self) -> Sequence[bytes | memoryview] | Rejection:
+        """Return the one native program that is the whole partition."""
+        step = self._steps[0] if len(self._steps) == 1 else None
+        if step is None or step.program is None:
+            return Rejection("parts of the model run by numpy kernels")
+        count = len(self._request.graph.inputs)
+        if any(slot >= count or self._template[slot] is not None for slot in step.native_reads):
+            return Rejection("the program reads a constant that the caller may override")
+        if any(slot not in step.writes for slot in self._outputs):
+            return Rejection("an output is an input of the partition")
+        writes = [step.writes.index(slot) for slot in self._outputs]
+        return encode_partition(step.program, step.native_reads, writes, self._target)
+
     def run(
         self,
         plan: PartitionPlan,
@@ -333,7 +349,7 @@ class CpuPartition(CompiledPartition):
             blamed = refusal.node if refusal.node in group else node
             self.refusals[blamed] = str(refusal)
             return None
-        return NativeProgram(lowering, pool)
+        return build_program(lowering, pool)
 
     def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
         group_of: dict[Node, tuple[tuple[Node, ...], NativeProgram | None]] = {}

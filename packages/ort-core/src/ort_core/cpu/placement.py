@@ -6,43 +6,76 @@ It is the same for all signatures, so that a new one costs a few operations on a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ort_core.cpu.lowering.views import Buffer, Place
 
+Words = npt.NDArray[np.int64]
 
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Positions of words by their base.
 
     ``inputs`` and ``outputs`` are by number; ``arena`` positions come with the slots that they lie in
-    (``arena_slots``); ``constants`` with the addresses to add (``constant_addresses``).
+    (``arena_slots``); ``constants`` with the number of the array that each is in (``constant_numbers``) and the address
+    of its data (``constant_addresses``). ``arrays`` are the constants.
     """
 
-    def __init__(
-        self, buffers: Mapping[Buffer, Sequence[int]], slot_of: Callable[[Buffer], int], inputs: int, outputs: int
-    ) -> None:
-        self.inputs: list[np.ndarray] = [np.empty(0, np.int64)] * inputs
-        self.outputs: list[list[np.ndarray]] = [[] for _ in range(outputs)]
-        self.errors = np.empty(0, np.int64)
+    inputs: tuple[Words, ...]
+    outputs: tuple[tuple[Words, ...], ...]
+    errors: Words
+    arena: Words
+    arena_slots: Words
+    constants: Words
+    constant_numbers: Words
+    arrays: tuple[np.ndarray, ...]
+    constant_addresses: Words
+
+    @classmethod
+    def of(
+        cls, buffers: Mapping[Buffer, Sequence[int]], slot_of: Callable[[Buffer], int], inputs: int, outputs: int
+    ) -> Placement:
+        """Sort the words of a table by the buffers that they point into."""
+        inputs_at = [_words(())] * inputs
+        outputs_at: list[list[Words]] = [[] for _ in range(outputs)]
+        errors = _words(())
         arena: list[tuple[int, int]] = []
         constants: list[tuple[int, int]] = []
+        arrays: list[np.ndarray] = []
         for buffer, where in buffers.items():
             if buffer.place is Place.INPUT:
-                self.inputs[buffer.index] = np.array(where, np.int64)
+                inputs_at[buffer.index] = _words(where)
             elif buffer.place is Place.OUTPUT:
-                self.outputs[buffer.index].append(np.array(where, np.int64))
+                outputs_at[buffer.index].append(_words(where))
             elif buffer.place is Place.ERROR:
-                self.errors = np.array(where, np.int64)
+                errors = _words(where)
             elif buffer.place is Place.CONSTANT:
                 assert buffer.array is not None
-                constants.extend((position, buffer.array.ctypes.data) for position in where)
+                constants.extend((position, len(arrays)) for position in where)
+                arrays.append(buffer.array)
             else:
                 arena.extend((position, slot_of(buffer)) for position in where)
-        self.arena, self.arena_slots = _columns(arena)
-        self.constants, self.constant_addresses = _columns(constants)
+        lists = tuple(tuple(each) for each in outputs_at)
+        return cls.with_arrays(tuple(inputs_at), lists, errors, *_columns(arena), *_columns(constants), tuple(arrays))
+
+    @classmethod
+    def with_arrays(
+        cls, inputs: tuple[Words, ...], outputs: tuple[tuple[Words, ...], ...], errors: Words, arena: Words,
+        arena_slots: Words, constants: Words, constant_numbers: Words, arrays: tuple[np.ndarray, ...],
+    ) -> Placement:  # fmt: skip
+        """Return a placement over these constants, wherever they lie now."""
+        addresses = _words([array.ctypes.data for array in arrays])[constant_numbers]
+        return cls(inputs, outputs, errors, arena, arena_slots, constants, constant_numbers, arrays, addresses)
 
 
-def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+def _words(values: Sequence[int]) -> Words:
+    return np.array(values, np.int64)
+
+
+def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Words, Words]:
     table = np.array(pairs, np.int64).reshape(-1, 2)
     return np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])

@@ -5,38 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from ort_core.cpu.options import CpuOptions
-from ort_core.cpu.string_labels import SplitStringLabels
-from ort_core.plugin import (
-    Available,
-    Ceilings,
-    CompiledPartition,
-    CompileRequest,
-    KernelPartition,
-    KernelProvider,
-    Pass,
-    Rejection,
-    ThreadOptions,
-    Unavailable,
-)
-from ort_core.plugin.ir import DataType
-from ort_core.plugin.kernels import BoundGraph
-from ort_core.plugin.passes import EXTENDED_PASSES, AttentionFusion, Level, RulePass
+from ort_core.plugin import Available, KernelPartition, KernelProvider, Rejection, Unavailable
+
+if TYPE_CHECKING:
+    from ort_core.plugin import Ceilings, CompiledPartition, CompileRequest, Pass, ThreadOptions
 
 log = logging.getLogger(__name__)
-
-FUSIONS = frozenset(
-    {
-        "ClipQuantRewrite", "ReluQuantRewrite", "GeluFusionL2", "LayerNormFusionL2", "SimplifiedLayerNormFusion",
-        "GatherSliceToSplitFusion", "GatherToSliceFusion", "BiasGeluFusion", "SkipLayerNormFusion",
-        "BiasSkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "MatMulScaleFusion", "MatMulNBitsFusion",
-    }
-)  # fmt: skip
-ATTENTION = RulePass("AttentionFusion", [AttentionFusion(frozenset({DataType.FLOAT}))], Level.EXTENDED)
-LABELS = RulePass(SplitStringLabels.name, [SplitStringLabels()], Level.EXTENDED)
 
 
 class CpuExecutionProvider(KernelProvider):
@@ -55,8 +33,9 @@ class CpuExecutionProvider(KernelProvider):
     @property
     def fusions(self) -> Sequence[Pass]:
         """The fusions whose operators the compiler lowers; the others would take nodes away from it."""
-        passes = (ATTENTION if each.name == ATTENTION.name else each for each in EXTENDED_PASSES)
-        return (*(each for each in passes if each is ATTENTION or each.name in FUSIONS), LABELS)
+        from ort_core.cpu.fusions import chosen_fusions  # a recalled partition has no use for passes
+
+        return chosen_fusions()
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Compile what lowers to native programs; without llvmlite everything runs by kernels, with a warning."""
@@ -66,6 +45,8 @@ class CpuExecutionProvider(KernelProvider):
             from ort_core.cpu.threads.pool import shared_pool
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
+            from ort_core.plugin.kernels import BoundGraph  # only without a compiler
+
             return KernelPartition(BoundGraph(request.graph, request.context))
         assert isinstance(self.options, CpuOptions)
         uses_bfloat16 = self.options.precision == "bfloat16"
@@ -84,6 +65,16 @@ class CpuExecutionProvider(KernelProvider):
         compiled = self.compile(request)
         del modules  # held until here: programs own what they use from now on
         return compiled
+
+    def recall(
+        self, content: memoryview, threads: ThreadOptions, compile_anew: Callable[[], CompiledPartition]
+    ) -> CompiledPartition | Rejection:
+        """Take one native program, its constants and its machine code out of the bytes."""
+        try:
+            from ort_core.cpu.stored_partition import decode_partition
+        except ImportError as error:
+            return Rejection(f"the CPU compiler is not available: {error}")
+        return decode_partition(content, threads, compile_anew)
 
     def cache_key(self) -> str:
         """Return the options, and the processor and the compiler that machine code depends on."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ort_core.plugin.ir import Call, DataType, KnownDim, Symbol, SymbolicDim
 
 Types = Sequence[tuple[DataType, tuple[KnownDim, ...]]]
+PlainSizes = tuple[Sequence[str], Sequence[int], str, Sequence[tuple[int, int]]]
 
 
 def _broadcast(*sizes: int) -> int:
@@ -119,7 +120,6 @@ class SizeProgram:
         distinct: dict[KnownDim, int] = {}
         lines: list[str] = []
         self._fixed = [size if isinstance(size, int) else 0 for size in sizes]
-        self._fixed_words = np.array(self._fixed, np.int64)
         self._symbolic: list[tuple[int, int]] = []  # (place, number of the distinct expression)
         for place, size in enumerate(sizes):
             if isinstance(size, int):
@@ -129,10 +129,28 @@ class SizeProgram:
                 lines.append(f"        {self._text(size)},")
             self._symbolic.append((place, distinct[size]))
         parameters = ", ".join(self._names.values())
-        source = "\n".join([f"def evaluate({parameters}):", "    return [", *lines, "    ]"])
+        self._source = "\n".join([f"def evaluate({parameters}):", "    return [", *lines, "    ]"])
+        self._prepare()
+
+    @classmethod
+    def from_data(cls, data: PlainSizes) -> SizeProgram:
+        """Return the program that ``to_data`` described."""
+        program = cls(())
+        names, fixed, program._source, symbolic = data
+        program._names = {name: f"n{number}" for number, name in enumerate(names)}
+        program._fixed, program._symbolic = list(fixed), [(place, number) for place, number in symbolic]
+        program._prepare()
+        return program
+
+    def to_data(self) -> PlainSizes:
+        """Return the program as lists of numbers and text: names, fixed sizes, source, and where its results go."""
+        return list(self._names), self._fixed, self._source, self._symbolic
+
+    def _prepare(self) -> None:
         scope: dict[str, Callable[..., list[int]]] = {}
-        exec(compile(source, "<sizes>", "exec"), {"max": max, "min": min, "broadcast": _broadcast}, scope)
+        exec(compile(self._source, "<sizes>", "exec"), {"max": max, "min": min, "broadcast": _broadcast}, scope)
         self._function = scope["evaluate"]
+        self._fixed_words = np.array(self._fixed, np.int64)
         columns = np.array(self._symbolic, np.int64).reshape(-1, 2)
         self._places, self._numbers = columns[:, 0].copy(), columns[:, 1].copy()
 

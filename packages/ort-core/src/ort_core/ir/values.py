@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ort_core.ir.constants import Constant
 from ort_core.ir.types import Shape, TensorType, ValueType
 
 if TYPE_CHECKING:
+    from ort_core.ir.constants import Constant
     from ort_core.ir.graph import Graph
     from ort_core.ir.nodes import Node
 

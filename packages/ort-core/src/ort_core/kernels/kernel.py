@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from ort_core.ir.types import ValueType
+if TYPE_CHECKING:
+    from ort_core.ir.types import ValueType
 
 MARK = "__ort_kernels__"
 KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, and a result is any RuntimeValue or tuple of them

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ort_core.ir.model import Model
 from ort_core.ir.values import Value
+
+if TYPE_CHECKING:
+    from ort_core.ir.model import Model
 
 
 @dataclass(frozen=True, slots=True)

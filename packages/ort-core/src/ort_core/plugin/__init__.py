@@ -7,25 +7,30 @@ beside it (``plugin.ir``, ``ops``, ``rewrite``, ``passes``, ``kernels``, ``loops
 
 from __future__ import annotations
 
-from ort_core.errors import AllocationLimitExceeded, EPFail, InvalidArgument, NotImplemented, OrtError
-from ort_core.ir.rejection import Rejection
-from ort_core.passes.base import Pass
-from ort_core.providers.capability import Capability, Claim, GraphView
-from ort_core.providers.ceilings import Bandwidth, Ceilings
-from ort_core.providers.compiled import (
-    CompiledPartition,
-    CompileRequest,
-    DirectCalls,
-    DirectFunction,
-    OutputPlan,
-    PartitionPlan,
-    RunState,
-)
-from ort_core.providers.grouping import convex_groups
-from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
-from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
-from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
-from ort_core.providers.thread_options import ThreadOptions
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.errors import AllocationLimitExceeded, EPFail, InvalidArgument, NotImplemented, OrtError
+    from ort_core.ir.rejection import Rejection
+    from ort_core.passes.base import Pass
+    from ort_core.providers.capability import Capability, Claim, GraphView
+    from ort_core.providers.ceilings import Bandwidth, Ceilings
+    from ort_core.providers.compiled import (
+        CompiledPartition,
+        CompileRequest,
+        DirectCalls,
+        DirectFunction,
+        OutputPlan,
+        PartitionPlan,
+        RunState,
+    )
+    from ort_core.providers.grouping import convex_groups
+    from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
+    from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
+    from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+    from ort_core.providers.thread_options import ThreadOptions
 
 __all__ = [
     "PLUGIN_API",
@@ -57,3 +62,51 @@ __all__ = [
     "convex_groups",
     "hookimpl",
 ]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.errors": (
+            "AllocationLimitExceeded",
+            "EPFail",
+            "InvalidArgument",
+            "NotImplemented",
+            "OrtError",
+        ),
+        "ort_core.ir.rejection": ("Rejection",),
+        "ort_core.passes.base": ("Pass",),
+        "ort_core.providers.capability": (
+            "Capability",
+            "Claim",
+            "GraphView",
+        ),
+        "ort_core.providers.ceilings": (
+            "Bandwidth",
+            "Ceilings",
+        ),
+        "ort_core.providers.compiled": (
+            "CompiledPartition",
+            "CompileRequest",
+            "DirectCalls",
+            "DirectFunction",
+            "OutputPlan",
+            "PartitionPlan",
+            "RunState",
+        ),
+        "ort_core.providers.grouping": ("convex_groups",),
+        "ort_core.providers.hookspecs": (
+            "PLUGIN_API",
+            "hookimpl",
+        ),
+        "ort_core.providers.kernel_provider": (
+            "KernelPartition",
+            "KernelProvider",
+        ),
+        "ort_core.providers.provider": (
+            "Available",
+            "ExecutionProvider",
+            "Unavailable",
+        ),
+        "ort_core.providers.thread_options": ("ThreadOptions",),
+    },
+)

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from ort_core.cache.key import CacheKey
-from ort_core.cache.store import ArtefactCache
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.cache.key import CacheKey
+    from ort_core.cache.store import ArtefactCache
 
 __all__ = ["ArtefactCache", "CacheKey"]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.cache.key": ("CacheKey",),
+        "ort_core.cache.store": ("ArtefactCache",),
+    },
+)

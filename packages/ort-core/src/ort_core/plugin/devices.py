@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, DeviceDirectory, Event, OrtDevice, Stream
-from ort_core.tensors.device_array import DeviceArray
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, DeviceDirectory, Event, OrtDevice, Stream
+    from ort_core.tensors.device_array import DeviceArray
 
 __all__ = ["Device", "DeviceApi", "DeviceArray", "DeviceBuffer", "DeviceDirectory", "Event", "OrtDevice", "Stream"]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.tensors.device": (
+            "Device",
+            "DeviceApi",
+            "DeviceBuffer",
+            "DeviceDirectory",
+            "Event",
+            "OrtDevice",
+            "Stream",
+        ),
+        "ort_core.tensors.device_array": ("DeviceArray",),
+    },
+)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from ort_core.custom_ops.cuda_launch import CudaParameter, cuda_parameters, plan_launch, refuse_pointers
-from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKernels, Launch, LaunchRequest
-from ort_core.kernels.evaluator import (
-    BoundGraph,
-    EvaluationContext,
-    Observer,
-    RunnableBody,
-    RuntimeValue,
-    Scope,
-)
-from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
-from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
-from ort_core.kernels.reference.tree_nodes import TreeModel, tree_model
-from ort_core.kernels.reference_registry import reference_kernels
-from ort_core.kernels.region_work import RegionWork
-from ort_core.kernels.registry import KernelRegistry
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.custom_ops.cuda_launch import CudaParameter, cuda_parameters, plan_launch, refuse_pointers
+    from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKernels, Launch, LaunchRequest
+    from ort_core.kernels.evaluator import (
+        BoundGraph,
+        EvaluationContext,
+        Observer,
+        RunnableBody,
+        RuntimeValue,
+        Scope,
+    )
+    from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
+    from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
+    from ort_core.kernels.reference.tree_nodes import TreeModel, tree_model
+    from ort_core.kernels.reference_registry import reference_kernels
+    from ort_core.kernels.region_work import RegionWork
+    from ort_core.kernels.registry import KernelRegistry
 
 __all__ = [
     "BoundGraph",
@@ -49,3 +54,49 @@ __all__ = [
     "refuse_pointers",
     "tree_model",
 ]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.custom_ops.cuda_launch": (
+            "CudaParameter",
+            "cuda_parameters",
+            "plan_launch",
+            "refuse_pointers",
+        ),
+        "ort_core.kernels.device_kernel": (
+            "CudaSource",
+            "DeviceKernel",
+            "DeviceKernels",
+            "Launch",
+            "LaunchRequest",
+        ),
+        "ort_core.kernels.evaluator": (
+            "BoundGraph",
+            "EvaluationContext",
+            "Observer",
+            "RunnableBody",
+            "RuntimeValue",
+            "Scope",
+        ),
+        "ort_core.kernels.kernel": (
+            "KernelContext",
+            "KernelSpec",
+            "RunGuard",
+            "SubgraphRunner",
+            "Unguarded",
+            "kernel",
+        ),
+        "ort_core.kernels.reference.tree_ensemble": (
+            "BranchMode",
+            "TreeEnsemble",
+        ),
+        "ort_core.kernels.reference.tree_nodes": (
+            "TreeModel",
+            "tree_model",
+        ),
+        "ort_core.kernels.reference_registry": ("reference_kernels",),
+        "ort_core.kernels.region_work": ("RegionWork",),
+        "ort_core.kernels.registry": ("KernelRegistry",),
+    },
+)

@@ -2,50 +2,55 @@
 
 from __future__ import annotations
 
-from ort_core.loops.cuda_printer import (
-    PREAMBLE,
-    THREADS_PER_BLOCK,
-    InputLayout,
-    PrintedExpression,
-    PrintedKernel,
-    print_elementwise_kernel,
-    print_expression,
-)
-from ort_core.loops.cuda_row_printer import print_row_kernel, row_blocks
-from ort_core.loops.meanings import MEANINGS, SUPPORTED, ElementMeaning, meaning_of
-from ort_core.loops.numpy_evaluation import evaluate, evaluate_rows
-from ort_core.loops.polynomials import MAX_ULP, erf, exp, exp2_of_negative, log, sigmoid, tanh
-from ort_core.loops.rows import (
-    OpMeaning,
-    RowMeaning,
-    RowSchedule,
-    is_of_row,
-    reads_rows,
-    row_length,
-    row_max,
-    row_mean,
-    row_min,
-    row_sum,
-    scheduled,
-)
-from ort_core.loops.scalar import (
-    COMPARISONS,
-    Scalar,
-    binary,
-    bitcast,
-    cast,
-    element,
-    fma,
-    lift,
-    maximum,
-    minimum,
-    operations,
-    row_value,
-    select,
-    structure,
-    substitute,
-    unary,
-)
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.loops.cuda_printer import (
+        PREAMBLE,
+        THREADS_PER_BLOCK,
+        InputLayout,
+        PrintedExpression,
+        PrintedKernel,
+        print_elementwise_kernel,
+        print_expression,
+    )
+    from ort_core.loops.cuda_row_printer import print_row_kernel, row_blocks
+    from ort_core.loops.meanings import MEANINGS, SUPPORTED, ElementMeaning, meaning_of
+    from ort_core.loops.numpy_evaluation import evaluate, evaluate_rows
+    from ort_core.loops.polynomials import MAX_ULP, erf, exp, exp2_of_negative, log, sigmoid, tanh
+    from ort_core.loops.rows import (
+        OpMeaning,
+        RowMeaning,
+        RowSchedule,
+        is_of_row,
+        reads_rows,
+        row_length,
+        row_max,
+        row_mean,
+        row_min,
+        row_sum,
+        scheduled,
+    )
+    from ort_core.loops.scalar import (
+        COMPARISONS,
+        Scalar,
+        binary,
+        bitcast,
+        cast,
+        element,
+        fma,
+        lift,
+        maximum,
+        minimum,
+        operations,
+        row_value,
+        select,
+        structure,
+        substitute,
+        unary,
+    )
 
 __all__ = [
     "COMPARISONS",
@@ -98,3 +103,72 @@ __all__ = [
     "tanh",
     "unary",
 ]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.loops.cuda_printer": (
+            "PREAMBLE",
+            "THREADS_PER_BLOCK",
+            "InputLayout",
+            "PrintedExpression",
+            "PrintedKernel",
+            "print_elementwise_kernel",
+            "print_expression",
+        ),
+        "ort_core.loops.cuda_row_printer": (
+            "print_row_kernel",
+            "row_blocks",
+        ),
+        "ort_core.loops.meanings": (
+            "MEANINGS",
+            "SUPPORTED",
+            "ElementMeaning",
+            "meaning_of",
+        ),
+        "ort_core.loops.numpy_evaluation": (
+            "evaluate",
+            "evaluate_rows",
+        ),
+        "ort_core.loops.polynomials": (
+            "MAX_ULP",
+            "erf",
+            "exp",
+            "exp2_of_negative",
+            "log",
+            "sigmoid",
+            "tanh",
+        ),
+        "ort_core.loops.rows": (
+            "OpMeaning",
+            "RowMeaning",
+            "RowSchedule",
+            "is_of_row",
+            "reads_rows",
+            "row_length",
+            "row_max",
+            "row_mean",
+            "row_min",
+            "row_sum",
+            "scheduled",
+        ),
+        "ort_core.loops.scalar": (
+            "COMPARISONS",
+            "Scalar",
+            "binary",
+            "bitcast",
+            "cast",
+            "element",
+            "fma",
+            "lift",
+            "maximum",
+            "minimum",
+            "operations",
+            "row_value",
+            "select",
+            "structure",
+            "substitute",
+            "unary",
+        ),
+    },
+)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from ort_core.memory.liveness import Interval, StepUse, last_readers, live_intervals
-from ort_core.memory.offsets import ArenaLayout, assign_offsets
-from ort_core.tensors.mapped_pages import is_mapped, read_ahead, release_pages
-from ort_core.tensors.weight_store import PackedWeight, WeightKey, WeightStore
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.memory.liveness import Interval, StepUse, last_readers, live_intervals
+    from ort_core.memory.offsets import ArenaLayout, assign_offsets
+    from ort_core.tensors.mapped_pages import is_mapped, read_ahead, release_pages
+    from ort_core.tensors.weight_store import PackedWeight, WeightKey, WeightStore
 
 __all__ = [
     "ArenaLayout",
@@ -21,3 +26,29 @@ __all__ = [
     "read_ahead",
     "release_pages",
 ]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.memory.liveness": (
+            "Interval",
+            "StepUse",
+            "last_readers",
+            "live_intervals",
+        ),
+        "ort_core.memory.offsets": (
+            "ArenaLayout",
+            "assign_offsets",
+        ),
+        "ort_core.tensors.mapped_pages": (
+            "is_mapped",
+            "read_ahead",
+            "release_pages",
+        ),
+        "ort_core.tensors.weight_store": (
+            "PackedWeight",
+            "WeightKey",
+            "WeightStore",
+        ),
+    },
+)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from ort_core.custom_ops.custom_op import CustomOp, custom_op
-from ort_core.custom_ops.definition import OpDefinition
-from ort_core.custom_ops.elementwise_op import elementwise_op
-from ort_core.custom_ops.function_op import function_definition
-from ort_core.custom_ops.library import OpLibrary
-from ort_core.custom_ops.reference_op import reference_definition
-from ort_core.custom_ops.shape_rule import TensorShape, broadcast_shapes
-from ort_core.ops.constant_node import constant_of_node
-from ort_core.ops.known_contents import known_contents
-from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
-from ort_core.ops.value_range import ValueRanges, type_interval
-from ort_core.ops.version_table import VersionTable
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.custom_ops.custom_op import CustomOp, custom_op
+    from ort_core.custom_ops.definition import OpDefinition
+    from ort_core.custom_ops.elementwise_op import elementwise_op
+    from ort_core.custom_ops.function_op import function_definition
+    from ort_core.custom_ops.library import OpLibrary
+    from ort_core.custom_ops.reference_op import reference_definition
+    from ort_core.custom_ops.shape_rule import TensorShape, broadcast_shapes
+    from ort_core.ops.constant_node import constant_of_node
+    from ort_core.ops.known_contents import known_contents
+    from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
+    from ort_core.ops.value_range import ValueRanges, type_interval
+    from ort_core.ops.version_table import VersionTable
 
 __all__ = [
     "AttributeSchema",
@@ -35,3 +40,35 @@ __all__ = [
     "reference_definition",
     "type_interval",
 ]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.custom_ops.custom_op": (
+            "CustomOp",
+            "custom_op",
+        ),
+        "ort_core.custom_ops.definition": ("OpDefinition",),
+        "ort_core.custom_ops.elementwise_op": ("elementwise_op",),
+        "ort_core.custom_ops.function_op": ("function_definition",),
+        "ort_core.custom_ops.library": ("OpLibrary",),
+        "ort_core.custom_ops.reference_op": ("reference_definition",),
+        "ort_core.custom_ops.shape_rule": (
+            "TensorShape",
+            "broadcast_shapes",
+        ),
+        "ort_core.ops.constant_node": ("constant_of_node",),
+        "ort_core.ops.known_contents": ("known_contents",),
+        "ort_core.ops.schema": (
+            "AttributeSchema",
+            "OpSchema",
+            "Parameter",
+            "ParameterOption",
+        ),
+        "ort_core.ops.value_range": (
+            "ValueRanges",
+            "type_interval",
+        ),
+        "ort_core.ops.version_table": ("VersionTable",),
+    },
+)

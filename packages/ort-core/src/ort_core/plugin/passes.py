@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from ort_core.passes.base import Level, Pass, PassContext, PassRecordState, PassReport, RulePass
-from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
-from ort_core.passes.fusions.attention import AttentionFusion
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.passes.base import Level, Pass, PassContext, PassRecordState, PassReport, RulePass
+    from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
+    from ort_core.passes.fusions.attention import AttentionFusion
 
 __all__ = [
     "EXTENDED_PASSES",
@@ -17,3 +22,22 @@ __all__ = [
     "PassReport",
     "RulePass",
 ]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.passes.base": (
+            "Level",
+            "Pass",
+            "PassContext",
+            "PassRecordState",
+            "PassReport",
+            "RulePass",
+        ),
+        "ort_core.passes.extended": (
+            "EXTENDED_PASSES",
+            "STANDARD_FUSIONS",
+        ),
+        "ort_core.passes.fusions.attention": ("AttentionFusion",),
+    },
+)

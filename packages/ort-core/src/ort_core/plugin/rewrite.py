@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from ort_core.rewrite.fuse import fuse
-from ort_core.rewrite.matcher import Match
-from ort_core.rewrite.patch import GraphPatch
-from ort_core.rewrite.pattern import Pattern, constant, is_scalar, one_of, op, optional, var
-from ort_core.rewrite.rule import RewriteRule
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.rewrite.fuse import fuse
+    from ort_core.rewrite.matcher import Match
+    from ort_core.rewrite.patch import GraphPatch
+    from ort_core.rewrite.pattern import Pattern, constant, is_scalar, one_of, op, optional, var
+    from ort_core.rewrite.rule import RewriteRule
 
 __all__ = [
     "GraphPatch",
@@ -21,3 +26,22 @@ __all__ = [
     "optional",
     "var",
 ]
+
+__getattr__ = late_names(  # no plugin pays for names that it does not use
+    __name__,
+    {
+        "ort_core.rewrite.fuse": ("fuse",),
+        "ort_core.rewrite.matcher": ("Match",),
+        "ort_core.rewrite.patch": ("GraphPatch",),
+        "ort_core.rewrite.pattern": (
+            "Pattern",
+            "constant",
+            "is_scalar",
+            "one_of",
+            "op",
+            "optional",
+            "var",
+        ),
+        "ort_core.rewrite.rule": ("RewriteRule",),
+    },
+)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ort_core.ir.constants import Constant
-from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
-from ort_core.ir.nodes import Node
-from ort_core.ir.rejection import Rejection
 from ort_core.ir.subgraph import extract
 from ort_core.ir.types import TensorType
-from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import EvaluationContext
+
+if TYPE_CHECKING:
+    from ort_core.ir.constants import Constant
+    from ort_core.ir.graph import Graph
+    from ort_core.ir.nodes import Node
+    from ort_core.ir.rejection import Rejection
+    from ort_core.ir.values import Value
+    from ort_core.kernels.evaluator import EvaluationContext
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ort_core.ir.graph import Graph
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import DataType
-from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
-from ort_core.kernels.kernel import RunGuard
 from ort_core.providers.thread_options import ThreadOptions
-from ort_core.tensors.device import Device
+
+if TYPE_CHECKING:
+    from ort_core.ir.graph import Graph
+    from ort_core.ir.types import DataType
+    from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
+    from ort_core.kernels.kernel import RunGuard
+    from ort_core.tensors.device import Device
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,15 @@ class CompiledPartition(ABC):
         The graph and its weights need not be among them unless the provider says ``loads_without_graph``.
         """
         return Rejection("this provider does not store compiled partitions")
+
+    def remember(self) -> Sequence[bytes | memoryview] | Rejection:
+        """Return this as bytes, in parts to be joined, which ``ExecutionProvider.recall`` takes, or why not.
+
+        Everything that runs need must be in them: there is no graph, and there are no weights. Later
+        processes on this machine, with the same files, options and versions, read them from mapped memory, aligned to
+        64 bytes.
+        """
+        return Rejection("this provider does not remember partitions")
 
     def update_constants(self, constants: Mapping[str, np.ndarray]) -> Rejection | None:
         """Replace constants by name, or say why that is impossible."""

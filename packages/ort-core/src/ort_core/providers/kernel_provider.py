@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.traversal import walk
-from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue, bind_node, find_implementation
-from ort_core.kernels.registry import KernelRegistry
-from ort_core.providers.capability import Capability, Claim, GraphView
-from ort_core.providers.compiled import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, RunState
-from ort_core.providers.grouping import convex_groups
+from ort_core.providers.compiled import CompiledPartition, OutputPlan, PartitionPlan
 from ort_core.providers.provider import ExecutionProvider
+
+if TYPE_CHECKING:
+    from ort_core.ir.nodes import Node
+    from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
+    from ort_core.kernels.registry import KernelRegistry
+    from ort_core.providers.capability import Capability, GraphView
+    from ort_core.providers.compiled import CompileRequest, RunState
 
 
 class KernelProvider(ExecutionProvider):
@@ -33,6 +34,9 @@ class KernelProvider(ExecutionProvider):
 
     def get_capability(self, view: GraphView) -> Capability:
         """Return groups of covered nodes, and the kernel registry's reason for each other node."""
+        from ort_core.providers.capability import Claim  # claiming pays for what a recalled partition has no use for
+        from ort_core.providers.grouping import convex_groups
+
         offered = set(view.nodes)
         context = self._own_context(view.context)
         refusals: dict[Node, Rejection] = {}
@@ -45,6 +49,8 @@ class KernelProvider(ExecutionProvider):
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Bind every node of the partition to its kernel."""
+        from ort_core.kernels.evaluator import BoundGraph  # as in get_capability
+
         return KernelPartition(BoundGraph(request.graph, self._own_context(request.context)))
 
     def _own_context(self, context: EvaluationContext) -> EvaluationContext:
@@ -52,6 +58,9 @@ class KernelProvider(ExecutionProvider):
         return context if own is None else replace(context, kernels=own)
 
     def _refusal(self, node: Node, context: EvaluationContext) -> Rejection | None:
+        from ort_core.ir.traversal import walk  # as in get_capability
+        from ort_core.kernels.evaluator import bind_node, find_implementation
+
         for inner in (node, *(n for body in node.subgraphs() for n in walk(body))):
             found: object = find_implementation(inner, context)
             if found == "function" and self.kernels() is not None:

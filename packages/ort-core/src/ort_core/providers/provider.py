@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ort_core.ir.rejection import Rejection
-from ort_core.kernels.registry import KernelRegistry
-from ort_core.providers.capability import Capability, Claim, GraphView
-from ort_core.providers.ceilings import Ceilings
-from ort_core.providers.compiled import CompiledPartition, CompileRequest
 from ort_core.providers.options import NoOptions, parse_options
-from ort_core.providers.thread_options import ThreadOptions
 
 if TYPE_CHECKING:
+    from ort_core.kernels.registry import KernelRegistry
     from ort_core.passes.base import Pass
+    from ort_core.providers.capability import Capability, Claim, GraphView
+    from ort_core.providers.ceilings import Ceilings
+    from ort_core.providers.compiled import CompiledPartition, CompileRequest
+    from ort_core.providers.thread_options import ThreadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,18 @@ class ExecutionProvider(ABC):
         caller trusts the bytes.
         """
         return Rejection(f"{self.name} does not store compiled partitions")
+
+    def recall(
+        self, content: memoryview, threads: ThreadOptions, compile_anew: Callable[[], CompiledPartition]
+    ) -> CompiledPartition | Rejection:
+        """Return the partition that ``CompiledPartition.remember`` described, or say why it does not fit here.
+
+        Args:
+            content: the bytes, mapped; whoever uses them holds them.
+            threads: what the session says of threads.
+            compile_anew: compiles the partition from the model, for runs that what is remembered does not serve.
+        """
+        return Rejection(f"{self.name} does not remember partitions")
 
     def kernels(self) -> KernelRegistry | None:
         """Return the kernels of a provider that runs node by node, for reports; ``None`` for a compiling one."""

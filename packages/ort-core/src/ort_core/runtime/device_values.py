@@ -8,15 +8,17 @@ fill, when that one runs there and knows its shape.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ort_core.ir.types import DataType
-from ort_core.kernels.evaluator import RuntimeValue
-from ort_core.providers.compiled import CompiledPartition, OutputPlan
 from ort_core.tensors.device import Device
 from ort_core.tensors.device_array import DeviceArray, new_device_array
+
+if TYPE_CHECKING:
+    from ort_core.ir.types import DataType
+    from ort_core.kernels.evaluator import RuntimeValue
+    from ort_core.providers.compiled import CompiledPartition, OutputPlan
 
 DeviceTarget = DeviceArray | Device
 """Where a caller wants an output: in this memory, or in new memory of this device."""

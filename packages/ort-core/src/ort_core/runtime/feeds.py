@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument, InvalidType, InvalidValue, MissingInput, did_you_mean
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from ort_core.ir.values import Value
 from ort_core.tensors.device_array import DeviceArray
 from ort_core.tensors.dlpack import from_dlpack
 from ort_core.tensors.ort_value import OrtValue, RuntimeValue, string_array, type_of
 from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
+
+if TYPE_CHECKING:
+    from ort_core.ir.values import Value
 
 log = logging.getLogger(__name__)
 _ADVICE = "Please fix either the inputs/outputs or the model."

@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ort_core.errors import AllocationLimitExceeded, RunTerminated, RunTimeout
-from ort_core.kernels.evaluator import Observer
+
+if TYPE_CHECKING:
+    from ort_core.kernels.evaluator import Observer
 
 
 @dataclass(frozen=True, slots=True)

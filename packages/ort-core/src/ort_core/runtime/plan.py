@@ -6,17 +6,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ort_core.errors import EPFail, InvalidArgument, OrtError, did_you_mean
-from ort_core.ir.graph import Graph
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import ValueType
-from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import RuntimeValue, Scope
-from ort_core.providers.compiled import CompiledPartition, DirectCalls, PartitionPlan
 from ort_core.runtime.device_values import (
     NO_TARGETS,
     DeviceTarget,
@@ -28,6 +23,13 @@ from ort_core.runtime.device_values import (
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.state import PlanRunState
 from ort_core.tensors.device_array import DeviceArray
+
+if TYPE_CHECKING:
+    from ort_core.ir.graph import Graph
+    from ort_core.ir.types import ValueType
+    from ort_core.ir.values import Value
+    from ort_core.kernels.evaluator import RuntimeValue, Scope
+    from ort_core.providers.compiled import CompiledPartition, DirectCalls, PartitionPlan
 
 Signature = tuple[object, ...]
 MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end
@@ -139,8 +141,8 @@ class ExecutionPlan:
         self.graph = graph
         self.steps = steps
         self._template = template
-        self._input_slots = input_slots
-        self._output_slots = output_slots
+        self.input_slots = input_slots
+        self.output_slots = output_slots
         self._captures = captures
         self._all_outputs = tuple(output_slots[value.name] for value in graph.outputs)  # a name may stand there twice
         partitions = [s.step.compiled if isinstance(s.step, PartitionStep) else None for s in steps]
@@ -173,10 +175,10 @@ class ExecutionPlan:
         slots = self._wanted(output_names)
         values = self._template.copy()
         for name, value in feeds.items():
-            slot = self._input_slots[name]
+            slot = self.input_slots[name]
             is_on_device = isinstance(value, DeviceArray)
             values[slot] = kept_or_copied(value, self._devices.get(slot)) if is_on_device else value
-        self._execute(values, PlanRunState(settings), {self._output_slots[n]: t for n, t in targets.items()})
+        self._execute(values, PlanRunState(settings), {self.output_slots[n]: t for n, t in targets.items()})
         return _detached([values[slot] for slot in slots], feeds)
 
     def run_nested(
@@ -198,7 +200,7 @@ class ExecutionPlan:
         planned, compiled = self.steps[0], self.steps[0].step.compiled
         if compiled.runs_at_once is not None:
             return Rejection("the partition limits how many runs there are at once")
-        names = {self._input_slots[value.name]: value.name for value in self.graph.inputs}
+        names = {self.input_slots[value.name]: value.name for value in self.graph.inputs}
         sources: list[str | np.ndarray] = []
         for slot in planned.reads:
             constant = self._template[slot]
@@ -261,9 +263,9 @@ class ExecutionPlan:
         if not output_names:
             return self._all_outputs
         try:
-            return tuple([self._output_slots[name] for name in output_names])
+            return tuple([self.output_slots[name] for name in output_names])
         except KeyError as error:
-            known = list(self._output_slots)
+            known = list(self.output_slots)
             name = error.args[0]
             raise InvalidArgument(
                 f"Invalid output name:{name}.{did_you_mean(str(name), known)} The model's outputs: {', '.join(known)}."

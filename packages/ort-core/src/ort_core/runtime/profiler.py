@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.errors import Fail
-from ort_core.kernels.region_work import RegionWork
 from ort_core.tensors.ort_value import RuntimeValue, type_of
 from ort_core.tensors.sparse import SparseArray
 
 if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
+    from ort_core.kernels.region_work import RegionWork
 
 SESSION, NODE = "Session", "Node"
 MAX_EVENTS = 1_000_000  # as onnxruntime: a trace that is never ended must not fill the memory

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.kernels.evaluator import Observer
-from ort_core.kernels.kernel import RunGuard
 from ort_core.runtime.limits import LimitGuard, RunSettings
+
+if TYPE_CHECKING:
+    from ort_core.kernels.evaluator import Observer
+    from ort_core.kernels.kernel import RunGuard
 
 
 class PlanRunState:

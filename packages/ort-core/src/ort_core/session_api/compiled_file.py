@@ -6,14 +6,17 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ort_core.environment import Environment, default_environment
 from ort_core.ep_context.write import CompiledModel, ContextStyle, write_contexts
 from ort_core.errors import Fail, InvalidArgument
-from ort_core.ir.model import Model
-from ort_core.options import SessionOptions
 from ort_core.runtime.plan import PartitionStep
 from ort_core.stages import PreparedModel, PrepareSettings, fuse_partition
+
+if TYPE_CHECKING:
+    from ort_core.ir.model import Model
+    from ort_core.options import SessionOptions
 
 _CTX = "_ctx.onnx"
 

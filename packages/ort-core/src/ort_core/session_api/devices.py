@@ -5,9 +5,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ort_core.environment import Environment
-from ort_core.partitioning.report import PlacementReport
 from ort_core.tensors.device import (
     CpuStream,
     Device,
@@ -19,6 +18,10 @@ from ort_core.tensors.device import (
     directory_in_use,
     find_device,
 )
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
+    from ort_core.partitioning.report import PlacementReport
 
 _HARDWARE = {0: OrtHardwareDeviceType.CPU, 1: OrtHardwareDeviceType.GPU, 3: OrtHardwareDeviceType.NPU}
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ort_core.ir.rejection import Rejection
-from ort_core.runtime.plan import ExecutionPlan
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ort_core.providers.compiled import DirectCalls, DirectFunction
+    from ort_core.runtime.plan import ExecutionPlan
 
 
 def _unknown(feeds: object, outputs: object) -> list[np.ndarray] | None:

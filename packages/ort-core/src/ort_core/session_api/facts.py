@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from ort_core.environment import Environment
+from typing import TYPE_CHECKING
+
 from ort_core.errors import Fail
-from ort_core.options import SessionOptions
-from ort_core.partitioning.report import PlacementReport
 from ort_core.session_api.devices import OrtEpAssignedSubgraph, OrtEpDevice, assigned_subgraphs, ep_devices
-from ort_core.session_api.loaded_model import LoadedModel
-from ort_core.session_api.node_arg import ModelMetadata, NodeArg
 from ort_core.tensors.device import OrtMemoryInfo
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
+    from ort_core.options import SessionOptions
+    from ort_core.partitioning.report import PlacementReport
+    from ort_core.session_api.loaded_model import LoadedModel
+    from ort_core.session_api.node_arg import ModelMetadata, NodeArg
 
 
 class SessionFacts:
@@ -41,11 +45,11 @@ class SessionFacts:
 
     def get_providers(self) -> list[str]:
         """Return the names of this session's providers, in order."""
-        return list(self._loaded.prepared.providers)
+        return list(self._loaded.providers)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """Return the options of each provider as strings."""
-        return {name: dict(options) for name, options in self._loaded.prepared.provider_options.items()}
+        return {name: dict(options) for name, options in self._loaded.provider_options.items()}
 
     def explain(self) -> PlacementReport:
         """Return which provider runs each node, and why the others do not; ``str()`` of it is a table."""
@@ -70,7 +74,5 @@ class SessionFacts:
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:
         """Return the provider and device that each input goes to first."""
-        devices = [
-            device for device in ep_devices(self._environment) if device.ep_name == self._loaded.prepared.providers[0]
-        ]
+        devices = [device for device in ep_devices(self._environment) if device.ep_name == self._loaded.providers[0]]
         return devices[:1] * len(self._loaded.inputs)

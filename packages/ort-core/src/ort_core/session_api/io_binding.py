@@ -15,7 +15,6 @@ import numpy as np
 
 from ort_core.errors import InvalidValue, did_you_mean
 from ort_core.ir.types import DataType
-from ort_core.session_api.node_arg import NodeArg
 from ort_core.tensors.device import Device, OrtDevice, directory_in_use, find_device
 from ort_core.tensors.device_array import BorrowedBuffer, DeviceArray
 from ort_core.tensors.ort_value import ElementType, OrtValue, element_type_of
@@ -25,6 +24,7 @@ from ort_core.tensors.packing import pack_bits, unpack_bits
 if TYPE_CHECKING:
     from ort_core.runtime.device_values import DeviceTarget
     from ort_core.session_api.direct_runs import DirectRunsState
+    from ort_core.session_api.node_arg import NodeArg
     from ort_core.tensors.ort_value import RuntimeValue
 
 

@@ -5,24 +5,32 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.types import ValueType
 from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.feeds import FeedChecker
 from ort_core.session_api.direct_runs import DirectRunsState
 from ort_core.session_api.node_arg import ModelMetadata, NodeArg
 from ort_core.session_api.plans import PlansState
-from ort_core.session_api.provider_request import Request
-from ort_core.stages import PreparedModel
+
+if TYPE_CHECKING:
+    from ort_core.ir.types import ValueType
+    from ort_core.session_api.provider_request import Request
+    from ort_core.session_api.recollection import RecalledSession
+    from ort_core.stages import PreparedModel
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A prepared model with what the API shows of it. ``closing`` gives back what the plan holds."""
+    """What runs and what the API shows of it. ``closing`` gives back what the plan holds.
 
-    prepared: PreparedModel
+    ``prepare`` returns the prepared model: at once, or, of a session out of the cache, after preparing it.
+    """
+
+    prepare: Callable[[], PreparedModel]
+    providers: tuple[str, ...]
+    provider_options: Mapping[str, Mapping[str, str]]
     metadata: ModelMetadata
     request: Request | None
     checker: FeedChecker
@@ -33,6 +41,11 @@ class LoadedModel:
     direct: DirectRunsState
     plans: PlansState
     closing: weakref.finalize[Any, Any]  # Any: weakref's own type parameters
+
+    @property
+    def prepared(self) -> PreparedModel:
+        """The prepared model."""
+        return self.prepare()
 
     def close(self) -> None:
         """Refuse further runs and give back what the plan holds."""
@@ -60,19 +73,35 @@ class LoadedModel:
             observed: whether runs are profiled.
         """
         shown = prepared.shown or ShownValues.of(prepared.model)
-        names = [value.name for value in shown.outputs]
-        plans = PlansState(prepared, prepare_general)
+        plans = PlansState(prepared.plan, _overridable(prepared.shown), prepare_general)
         refused = Rejection("runs are profiled node by node") if observed else None
         return cls(
-            prepared,
+            lambda: prepared,
+            prepared.providers,
+            prepared.provider_options,
             metadata,
             request,
-            FeedChecker(shown.required, shown.overridable),
-            tuple(NodeArg.of(value) for value in shown.required),
-            tuple(NodeArg.of(value) for value in shown.overridable),
-            tuple(NodeArg.of(value) for value in shown.outputs),
-            {value.name: value.type for value in shown.outputs},
-            DirectRunsState(prepared.plan, names, refused),
+            *_shown(shown),
+            DirectRunsState(prepared.plan, [value.name for value in shown.outputs], refused),
+            plans,
+            weakref.finalize(owner, plans.close),
+        )
+
+    @classmethod
+    def recalled(
+        cls, found: RecalledSession, request: Request | None, prepare_general: Callable[[], PreparedModel],
+        owner: object,
+    ) -> LoadedModel:  # fmt: skip
+        """Derive what the API shows from a session out of the cache. Arguments as for ``of``."""
+        plans = PlansState(found.plan, _overridable(found.shown), prepare_general)
+        return cls(
+            found.prepare,
+            found.providers,
+            found.provider_options,
+            found.metadata,
+            request,
+            *_shown(found.shown),
+            DirectRunsState(found.plan, [value.name for value in found.shown.outputs]),
             plans,
             weakref.finalize(owner, plans.close),
         )
@@ -81,3 +110,20 @@ class LoadedModel:
         """Take note of the checked feeds of an ordinary run without options that succeeded."""
         if not self.plans.is_overridden(feeds):
             self.direct.learn(feeds)
+
+
+def _overridable(shown: ShownValues | None) -> frozenset[str]:
+    return frozenset(value.name for value in shown.overridable) if shown is not None else frozenset()
+
+
+def _shown(
+    shown: ShownValues,
+) -> tuple[FeedChecker, tuple[NodeArg, ...], tuple[NodeArg, ...], tuple[NodeArg, ...], Mapping[str, ValueType | None]]:
+    """Return the fields ``checker``, ``inputs``, ``overridable``, ``outputs`` and ``output_types``."""
+    return (
+        FeedChecker(shown.required, shown.overridable),
+        tuple(NodeArg.of(value) for value in shown.required),
+        tuple(NodeArg.of(value) for value in shown.overridable),
+        tuple(NodeArg.of(value) for value in shown.outputs),
+        {value.name: value.type for value in shown.outputs},
+    )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ort_core.ir.model import Model
 from ort_core.ir.types import OptionalType, Shape, SparseTensorType, TensorType, ValueType
-from ort_core.ir.values import Value
 from ort_core.runtime.feeds import shown_dim
+
+if TYPE_CHECKING:
+    from ort_core.ir.model import Model
+    from ort_core.ir.values import Value
 
 NO_VERSION = (1 << 63) - 1  # what onnxruntime shows for a model without a version
 

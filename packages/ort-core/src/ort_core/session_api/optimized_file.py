@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ort_core.environment import Environment
-from ort_core.options import SessionOptions
 from ort_core.stages import PreparedModel, PrepareSettings, fuse_whole
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
+    from ort_core.options import SessionOptions
 
 _EXTERNAL = "session.optimized_model_external_initializers"
 

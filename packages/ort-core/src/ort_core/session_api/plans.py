@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from ort_core.errors import InvalidValue
-from ort_core.runtime.plan import ExecutionPlan
-from ort_core.stages import PreparedModel
+
+if TYPE_CHECKING:
+    from ort_core.runtime.plan import ExecutionPlan
+    from ort_core.stages import PreparedModel
 
 log = logging.getLogger(__name__)
 
@@ -17,15 +20,17 @@ class PlansState:
     """The plans of a loaded model. Safe from many threads.
 
     Args:
-        prepared: the model as most runs need it.
+        plan: the plan that most runs need.
+        overridable: names of the inputs whose defaults it takes as constants.
         prepare_general: prepares the model so that every run may override initializers; called at most once, at the
             first run that does. It must not refer to the session: this state is what closes the plans after it.
     """
 
-    def __init__(self, prepared: PreparedModel, prepare_general: Callable[[], PreparedModel]) -> None:
-        overridable = () if prepared.shown is None else prepared.shown.overridable
-        self._plan = prepared.plan
-        self._overridable = frozenset(value.name for value in overridable)
+    def __init__(
+        self, plan: ExecutionPlan, overridable: frozenset[str], prepare_general: Callable[[], PreparedModel]
+    ) -> None:
+        self._plan = plan
+        self._overridable = overridable
         self._prepare_general = prepare_general
         self._general: ExecutionPlan | None = None
         self._closed = False

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, InvalidType
 from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
 from ort_core.session_api.devices import OrtEpDevice, ep_devices
 from ort_core.tensors.device import OrtHardwareDeviceType
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
 
 Providers = Sequence[str | tuple[str, Mapping[str, object]]]
 Request = list[tuple[str, dict[str, object]]]

@@ -5,24 +5,26 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ort_core.errors import EPFail, InvalidType, InvalidValue
 from ort_core.options import RunOptions
 from ort_core.runtime.device_values import NO_TARGETS, DeviceTarget
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.profiler import SESSION, Profiler
-from ort_core.session_api.adapters import LoraAdapter
 from ort_core.session_api.facts import SessionFacts
 from ort_core.session_api.io_binding import IOBinding
-from ort_core.session_api.loaded_model import LoadedModel
 from ort_core.session_api.named_outputs import NamedOutputs, Output
-from ort_core.session_api.running import BackgroundRunsState, Callback
 from ort_core.tensors.device import OrtDevice, find_device
 from ort_core.tensors.ort_value import ElementType, OrtValue, RuntimeValue
-from ort_core.tensors.ort_value_vector import OrtValueVector
 from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
+
+if TYPE_CHECKING:
+    from ort_core.session_api.adapters import LoraAdapter
+    from ort_core.session_api.loaded_model import LoadedModel
+    from ort_core.session_api.running import BackgroundRunsState, Callback
+    from ort_core.tensors.ort_value_vector import OrtValueVector
 
 Outputs = list[Output]
 

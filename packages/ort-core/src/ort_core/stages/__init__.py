@@ -3,18 +3,25 @@
 ``prepare`` calls them in order; sessions, the model compiler and the command line use it or single stages.
 """
 
-from ort_core.stages.optimizing import (
-    OptimizedModel,
-    evaluation_context,
-    fuse_partition,
-    optimize,
-    optimize_cached,
-    pass_context,
-)
-from ort_core.stages.planning import PreparedModel, fuse_whole, plan_model
-from ort_core.stages.preparing import expand_contexts, prepare
-from ort_core.stages.selection import PlacementWarning, ProviderRequest, ProviderSelection, select_providers
-from ort_core.stages.settings import PrepareSettings, thread_options
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ort_core.late_names import late_names
+
+if TYPE_CHECKING:
+    from ort_core.stages.optimizing import (
+        OptimizedModel,
+        evaluation_context,
+        fuse_partition,
+        optimize,
+        optimize_cached,
+        pass_context,
+    )
+    from ort_core.stages.planning import PreparedModel, fuse_whole, plan_model
+    from ort_core.stages.preparing import expand_contexts, prepare
+    from ort_core.stages.selection import PlacementWarning, ProviderRequest, ProviderSelection, select_providers
+    from ort_core.stages.settings import PrepareSettings, thread_options
 
 __all__ = [
     "OptimizedModel",
@@ -35,3 +42,36 @@ __all__ = [
     "select_providers",
     "thread_options",
 ]
+
+__getattr__ = late_names(  # a session out of the cache needs few of them
+    __name__,
+    {
+        "ort_core.stages.optimizing": (
+            "OptimizedModel",
+            "evaluation_context",
+            "fuse_partition",
+            "optimize",
+            "optimize_cached",
+            "pass_context",
+        ),
+        "ort_core.stages.planning": (
+            "PreparedModel",
+            "fuse_whole",
+            "plan_model",
+        ),
+        "ort_core.stages.preparing": (
+            "expand_contexts",
+            "prepare",
+        ),
+        "ort_core.stages.selection": (
+            "PlacementWarning",
+            "ProviderRequest",
+            "ProviderSelection",
+            "select_providers",
+        ),
+        "ort_core.stages.settings": (
+            "PrepareSettings",
+            "thread_options",
+        ),
+    },
+)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
 
-from ort_core.environment import Environment
 from ort_core.errors import InvalidType
 from ort_core.options import GraphOptimizationLevel, SessionOptions
-from ort_core.passes.base import Pass
 from ort_core.providers.thread_options import ThreadOptions, parse_affinities
 from ort_core.settings import environment_value
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
+    from ort_core.passes.base import Pass
 
 _NOT_OPTIMIZING = frozenset(  # of PrepareSettings
     {"strict", "allow_last_resort", "threads", "seed", "use_cache", "placement", "samples"}
@@ -81,6 +84,8 @@ class PrepareSettings:
 
 
 def _checked_pass(each: object) -> Pass:
+    from ort_core.passes.base import Pass  # only sessions with passes of the user's pay for it
+
     if not isinstance(each, Pass):
         hint = " (an instance is needed: write it with parentheses)" if isinstance(each, type) else ""
         raise InvalidType(f"SessionOptions.custom_passes holds {each!r}, which is no Pass{hint}")

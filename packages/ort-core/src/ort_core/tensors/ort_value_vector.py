@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ort_core.errors import InvalidValue
 from ort_core.ir.types import DataType
-from ort_core.tensors.device import OrtDevice
 from ort_core.tensors.ort_value import OrtValue
+
+if TYPE_CHECKING:
+    from ort_core.tensors.device import OrtDevice
 
 
 class OrtValueVector:

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from ort_core.cpu.codegen.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
 from ort_core.cpu.codegen.epilogue import Epilogue
 from ort_core.cpu.codegen.jit import CompiledModule, Target
@@ -106,10 +107,10 @@ def pair_tiles_text(target: Target) -> str:
     return module_text([_round_block(target.lanes), *tiles])
 
 
-def pair_table(module: CompiledModule, target: Target) -> npt.NDArray[np.int64]:
+def pair_table(module: CompiledModule, target: Target) -> CodeTable:
     """Return the addresses that a product's ``tiles`` argument points to: the rounding, then the tiles by rows."""
     names = [ROUND_BLOCK, *(tile_name(rows, PREFIX) for rows in range(1, tile_shape(target).rows + 1))]
-    return np.array([module.address(name) for name in names], np.int64)
+    return code_table(module, names)
 
 
 def _dot(emitter: Emitter, a: Operand, b: Operand, total: Operand) -> Operand:

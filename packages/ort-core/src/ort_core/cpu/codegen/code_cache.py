@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, digest, load_object
-from ort_core.cpu.codegen.late_text import LateText
 from ort_core.plugin.cache import ArtefactCache, CacheKey
+
+if TYPE_CHECKING:
+    from ort_core.cpu.codegen.late_text import LateText
 
 _loaded: weakref.WeakValueDictionary[bytes, CompiledModule] = weakref.WeakValueDictionary()
 _lock = threading.RLock()

@@ -11,8 +11,10 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.emitter import Emitter
+if TYPE_CHECKING:
+    from ort_core.cpu.codegen.emitter import Emitter
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from ort_core.cpu.codegen.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.emitter import Emitter, Operand, module_text, vector_type
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.packing import COPY_BLOCK, copy_block
@@ -74,10 +72,10 @@ def tiles_text(target: Target) -> str:
     return module_text([copy_block(target), *(tile(shape, rows) for rows in range(1, shape.rows + 1))])
 
 
-def tile_table(module: CompiledModule, target: Target) -> npt.NDArray[np.int64]:
+def tile_table(module: CompiledModule, target: Target) -> CodeTable:
     """Return the addresses that a product's ``tiles`` argument points to: the block copy, then the tiles by rows."""
     names = [COPY_BLOCK, *(tile_name(rows) for rows in range(1, tile_shape(target).rows + 1))]
-    return np.array([module.address(name) for name in names], np.int64)
+    return code_table(module, names)
 
 
 def _float_multiply(emitter: Emitter, a: Operand, b: Operand, total: Operand) -> Operand:

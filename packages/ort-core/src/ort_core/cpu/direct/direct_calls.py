@@ -8,15 +8,17 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ort_core.cpu.direct.call_layout import MAX_ARRAYS
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
 from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head
-from ort_core.cpu.program import NativeProgram
 from ort_core.plugin import DirectFunction, Rejection
+
+if TYPE_CHECKING:
+    from ort_core.cpu.program import NativeProgram
 
 MAX_ENTRIES = 8  # signatures with a direct call; each owns the memory of one run
 MAX_SEEN = 64  # signatures remembered to tell which come again
@@ -162,8 +164,8 @@ def build_direct_calls(
 
 def build_direct_step(program: NativeProgram) -> DirectStep | Rejection:
     """Return the direct calls of a step, or why it has none."""
-    names = [value.name for value in program.inputs]
-    known = _known_signatures(program, names, range(len(names)), range(len(program.outputs)))
+    names = program.record.inputs
+    known = _known_signatures(program, names, range(len(names)), range(len(program.record.outputs)))
     return known if isinstance(known, Rejection) else DirectStep(known)
 
 

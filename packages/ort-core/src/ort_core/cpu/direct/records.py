@@ -6,22 +6,26 @@ entries; whoever is inside the older one keeps it, and with it all that it point
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ort_core.cpu.codegen.code_cache import compiled
-from ort_core.cpu.codegen.jit import host_target
+from ort_core.cpu.codegen.jit import CompiledModule, host_target
 from ort_core.cpu.direct.call_code import call_text
-from ort_core.cpu.direct.call_layout import Entry, Head
+from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
-from ort_core.cpu.program import BoundState
-from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import ALONE
 
+if TYPE_CHECKING:
+    from ort_core.cpu.program import BoundState
+    from ort_core.cpu.threads.pool import ThreadPool
+
 Words = npt.NDArray[np.int64]
+_kept_modules: list[CompiledModule] = []  # never freed: functions may outlive all that we can follow
 
 
 class KeptWords(np.ndarray[Any, Any]):  # Any: numpy's own parameters
@@ -82,10 +86,19 @@ def build_head(
 
 def build_call(layout: PythonLayout, head: KeptWords, name: str) -> Callable[..., list[np.ndarray] | None]:
     """Return one of the module's functions (``ort_direct_call``, ``ort_direct_step``) over a head."""
-    module = compiled(call_text(layout.arrays), host_target())
-    definition = MethodDefinition(b"direct_run", module.address(name), METH_FASTCALL, None)
-    head.kept = (*head.kept, module, definition)
-    return build_function(definition, head)  # type: ignore[return-value]  # what the native code is written to be
+    return build_function(_definition(layout.arrays, name), head)  # type: ignore[return-value]  # what the code returns
+
+
+@functools.cache
+def _definition(arrays: ArrayLayout, name: str) -> MethodDefinition:
+    """Return the definition of a function, and so keep it and its code as long as the process runs.
+
+    The collector may take a head apart before the function whose ``self`` it is, and a function looks into its
+    definition when it goes: nothing that can be collected may own one.
+    """
+    module = compiled(call_text(arrays), host_target())
+    _kept_modules.append(module)
+    return MethodDefinition(b"direct_run", module.address(name), METH_FASTCALL, None)
 
 
 def _output_rows(

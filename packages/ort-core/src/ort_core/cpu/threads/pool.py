@@ -67,6 +67,8 @@ class ThreadPool:
         raw = np.zeros(POOL_NBYTES // 8 + 16, np.int64)
         skip = (-raw.ctypes.data % 128) // 8
         self._memory = raw[skip : skip + POOL_NBYTES // 8]
+        if self.num_threads > 1:
+            _worker_memory.append((raw, self._masks))
         self._address = int(self._memory.ctypes.data)
         self._start()
         _pools.add(self)
@@ -95,6 +97,10 @@ class ThreadPool:
             while self._word(ALIVE) and time.monotonic() < limit:
                 time.sleep(0.0005)
 
+    def __del__(self) -> None:
+        if hasattr(self, "_stop") and self._word(ALIVE):
+            self._stop(self._address)  # waits for nobody: the workers leave their memory in their own time
+
     def restart_in_child(self) -> None:
         """Make new workers in the same memory: after a fork only the forking thread exists."""
         self._start()
@@ -121,6 +127,7 @@ class ThreadPool:
 
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
+_worker_memory: list[tuple[np.ndarray, np.ndarray]] = []  # of pools; never freed: their workers read it to their end
 _code: list[CompiledModule] = []  # one entry, never freed: sleeping workers stand in it until the process ends
 
 
@@ -132,6 +139,8 @@ def _pool_code() -> CompiledModule:
 
 
 def _after_fork() -> None:
+    global _shared_lock  # noqa: PLW0603 - a lock cannot be opened by a thread that does not exist any more
+    _shared_lock = threading.Lock()  # another thread of the parent may have held the old one
     for pool in list(_pools):
         pool.restart_in_child()
 
@@ -147,15 +156,17 @@ atexit.register(_at_exit)
 
 
 _shared: dict[ThreadOptions, ThreadPool] = {}
+_shared_lock = threading.Lock()
 
 
 def shared_pool(options: ThreadOptions = ThreadOptions()) -> ThreadPool:  # noqa: B008 - immutable
     """Return the process's pool for these options; ``num_threads`` 0: as many as this process may use."""
     if not options.num_threads:
         options = replace(options, num_threads=available_threads())
-    if options not in _shared:
-        _shared[options] = _pool_of(options)
-    return _shared[options]
+    with _shared_lock:  # a second pool for the same options would be collected while its workers sleep in its memory
+        if options not in _shared:
+            _shared[options] = _pool_of(options)
+        return _shared[options]
 
 
 def _pool_of(options: ThreadOptions) -> ThreadPool:

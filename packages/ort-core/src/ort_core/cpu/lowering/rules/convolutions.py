@@ -32,7 +32,10 @@ F32 = DataType.FLOAT
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionAnchor:
-    """A convolution of channels-last images (rank 4; a 1-D one has height 1). ``weights`` are as ONNX has them."""
+    """A convolution of channels-last images (rank 4; a 1-D one has height 1). ``weights`` are as ONNX has them.
+
+    Images of one column ``is_turned`` makes images of one row; ``x`` and ``weights`` are so already, the result is not.
+    """
 
     x: View
     weights: np.ndarray
@@ -42,6 +45,7 @@ class ConvolutionAnchor:
     groups: int
     rank: int
     scale: View | None = None  # one number for each image and input channel, multiplied to the input
+    is_turned: bool = False
 
     @property
     def layout(self) -> tuple[int, ...]:
@@ -69,7 +73,7 @@ class ConvolutionAnchor:
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
         """Write the steps: a border if there are pads that the kernel does not make up, then the convolution."""
-        x, y = self.x, as_images(target)
+        x, y = self.x, _turned(target) if self.is_turned else as_images(target)
         kinds = [operand_kind(view, pending.shape) for view in pending.inputs]
         epilogue = None
         if pending.expression.operation != "input":
@@ -151,6 +155,13 @@ class ConvolutionAnchor:
         return spec, sizes
 
 
+def _turned(images: View) -> View:
+    """Return channels-last images of one column as images of one row: their pixels are the same run of memory."""
+    batch, channels, height, _ = images.shape
+    strides = (images.strides[0], images.strides[1], images.strides[0], images.strides[2])
+    return View(images.buffer, (batch, channels, 1, height), strides, images.offset, channels_last(4))
+
+
 def _stage(spec: Convolution, narrow: bool, x: View, y: View) -> StageOfImages | None:
     """Return the convolution as a stage of several, where its images have known sizes and lie by themselves."""
     (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
@@ -185,9 +196,14 @@ def convolution(lowering: Lowering, node: Node) -> None:
     dilations = pair(node.ints_attribute("dilations"), rank)
     strides = pair(node.ints_attribute("strides"), rank)
     pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
-    if rank == 3:
-        weights = weights.reshape(weights.shape[0], weights.shape[1], 1, weights.shape[2])
-    anchor = ConvolutionAnchor(x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank, scale)
+    is_turned = rank == 4 and window[0] > 1 and window[1] == 1 == x.shape[3] and not any(pads)
+    if rank == 3 or is_turned:
+        weights = weights.reshape(*weights.shape[:2], 1, weights.shape[2])
+    if is_turned:
+        x, strides, dilations = _turned(x), strides[::-1], dilations[::-1]
+    anchor = ConvolutionAnchor(
+        x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank, scale, is_turned
+    )
     value: Scalar = element(0, F32)
     inputs: tuple[View, ...] = ()
     if node.input(2) is not None:

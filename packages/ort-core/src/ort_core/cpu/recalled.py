@@ -1,0 +1,97 @@
+"""RecalledPartition: a CPU partition that is one native program, taken out of bytes without lowering a graph.
+
+Where the program gives way (sizes that are not as declared, an index out of bounds) or somebody asks for more than
+results, the partition is compiled the ordinary way, once, and does it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ort_core.cpu.direct.direct_calls import build_direct_calls
+from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer
+from ort_core.plugin import CompiledPartition, DirectCalls, OutputPlan, PartitionPlan, Rejection, RunState
+
+if TYPE_CHECKING:
+    from ort_core.plugin.kernels import RuntimeValue
+
+log = logging.getLogger(__name__)
+
+
+class RecalledPartition(CompiledPartition):
+    """A native program between the inputs and outputs of a partition.
+
+    Args:
+        program: what runs.
+        reads: for each input of the program the number of the partition's input.
+        writes: for each output of the partition the number of the program's output.
+        compile_anew: compiles the partition from the model.
+    """
+
+    plans_by_shape = False
+
+    def __init__(
+        self, program: NativeProgram, reads: Sequence[int], writes: Sequence[int],
+        compile_anew: Callable[[], CompiledPartition],
+    ) -> None:  # fmt: skip
+        self.program = program
+        self._reads, self._writes = tuple(reads), tuple(writes)
+        self._compile_anew = compile_anew
+        self._compiled: CompiledPartition | None = None
+        self._lock = threading.Lock()
+        self._plan = PartitionPlan(tuple(OutputPlan() for _ in writes))
+
+    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
+        """Return the one plan: native programs plan for each signature themselves."""
+        return self._plan
+
+    def run(
+        self,
+        plan: PartitionPlan,
+        inputs: Sequence[RuntimeValue],
+        outputs: list[RuntimeValue],
+        workspace: Mapping[str, object],
+        run_state: RunState,
+    ) -> None:
+        """Run the program, or the ordinary partition where it does not fit."""
+        results = None if run_state.observer is not None else self._results(inputs, run_state)
+        if results is None:
+            self._ordinary().run(plan, inputs, outputs, workspace, run_state)
+            return
+        for index, number in enumerate(self._writes):
+            buffer, result = outputs[index], results[number]
+            if isinstance(buffer, np.ndarray) and buffer.shape == result.shape:
+                np.copyto(buffer, result, casting="no")
+            else:
+                outputs[index] = result
+
+    def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        """Offer direct calls of the program."""
+        return build_direct_calls(
+            self.program, [sources[number] for number in self._reads], [self._writes[number] for number in order]
+        )
+
+    def serialize(self) -> bytes | Rejection:
+        """Return what the ordinary partition does."""
+        return self._ordinary().serialize()
+
+    def _results(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> list[np.ndarray] | None:
+        arrays = [inputs[number] for number in self._reads]
+        run_state.guard.check()
+        try:
+            contiguous = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+            return self.program.run(contiguous, run_state.guard)
+        except (SizesDiffer, DataError) as reason:
+            log.debug("a recalled program gives way to the ordinary partition: %s", reason)
+            return None
+
+    def _ordinary(self) -> CompiledPartition:
+        with self._lock:
+            if self._compiled is None:
+                self._compiled = self._compile_anew()
+            return self._compiled

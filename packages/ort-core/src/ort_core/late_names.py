@@ -1,0 +1,26 @@
+"""Names of a package that are imported when somebody asks for them (PEP 562): who needs one does not pay for all."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+
+
+def late_names(package: str, homes: Mapping[str, Iterable[str]]) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a module whose names live in other modules.
+
+    Args:
+        package: the module's own name.
+        homes: names by the module that each lives in.
+    """
+    module_of = {name: module for module, names in homes.items() for name in names}
+
+    def find(name: str) -> object:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        found = getattr(importlib.import_module(module_of[name]), name)
+        setattr(sys.modules[package], name, found)
+        return found
+
+    return find
