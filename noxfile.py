@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import nox
+from nox.command import CommandFailed
 from nox.virtualenv import PassthroughEnv
 
 nox.needs_version = ">=2025.2"
@@ -17,7 +18,7 @@ CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
 CUDA = "packages/ort-ep-cuda"
 # Execution providers that pip can install anywhere
-PROVIDERS = ("packages/ort-ep-openvino", "packages/ort-ep-coreml", "packages/ort-ep-tensorrt")
+PROVIDERS = tuple(f"packages/ort-ep-{name}" for name in ("openvino", "coreml", "tensorrt", "directml"))
 GROUPS = nox.project.load_toml("pyproject.toml")
 
 
@@ -73,6 +74,19 @@ def tensorrt(session: nox.Session) -> None:
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("tensorrt-rtx>=1.7,<2")
     session.run("pytest", "packages/ort-ep-tensorrt/tests", *session.posargs)
+
+
+@nox.session
+def directml(session: nox.Session) -> None:
+    """Run the DirectML provider's tests and ONNX's node cases by the real DirectML, on Linux without a GPU: 25 MB."""
+    prepare(session, "test", providers=True)
+    folder = "packages/ort-ep-directml/tests"
+    try:
+        session.run("python", "-m", "directml_rig.fetch", env={"PYTHONPATH": folder})
+    except CommandFailed:
+        session.skip("DirectML for Linux cannot be had here; the lines above say why")
+    session.run("pytest", folder, *session.posargs)
+    session.run("python", f"{folder}/count_on_rig.py", "--least", "950")
 
 
 @nox.session

@@ -1,0 +1,73 @@
+"""Capability: which nodes DirectML gets. Rules and the feature level decide; no device is needed to ask.
+
+Nodes that follow from shapes alone cost nothing inside of a claim: a plan is made for each signature of shapes. They
+are claimed where only the claim needs them, and left to the processor where somebody else reads what they give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from ort_core.plugin import Capability, Claim, GraphView, Rejection
+from ort_core.plugin.ir import Node
+from ort_ep_directml.grouping import planned_groups
+from ort_ep_directml.index_limits import unproven
+from ort_ep_directml.lowering.asked import element_type
+from ort_ep_directml.lowering.table import refusal
+
+_VIEWS = frozenset({"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"})
+"""Alone they are not worth the way to a device and back."""
+_SHAPE_READERS = frozenset({"Shape", "Size"})
+
+
+def find_capability(
+    view: GraphView, level: int, lacking: Set[str] = frozenset(), *, is_fused: bool = True
+) -> Capability:
+    """Claim convex groups of nodes whose rules hold at a feature level; refuse every other node with its reason.
+
+    Args:
+        view: the graph.
+        level: the feature level of the device.
+        lacking: element types that the device has no tensors of, by numpy's names.
+        is_fused: whether a claim may hold more than one node.
+    """
+    reasons = {n: why for n in view.nodes if (why := _lacking(n, lacking) or refusal(view, n, level)) is not None}
+    for node in view.nodes:
+        if node not in reasons and (why := unproven(view, node, set(view.nodes) - reasons.keys())) is not None:
+            reasons[node] = why
+    derived, offered = _derived(view), set(view.nodes)
+    for node in reversed(view.nodes):
+        if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):
+            reasons[node] = "it follows from shapes alone, and others than DirectML read it"
+    groups = planned_groups(view, offered, reasons, level, is_fused=is_fused)
+    claims = [group for group in groups if any(n not in derived and n.op_type not in _VIEWS for n in group)]
+    for group in groups:
+        if group not in claims:
+            reasons.update(dict.fromkeys(group, "there is nothing to compute: values that are handed on or moved"))
+    return [*(Claim(group) for group in claims), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+
+def _derived(view: GraphView) -> set[Node]:
+    """Return the nodes whose results follow from shapes and constants."""
+    found: set[Node] = set()
+    for node in view.graph:
+        inputs = [value for value in node.present_inputs() if view.constant(value) is None]
+        if node.op_type in _SHAPE_READERS or all(v.producer is not None and v.producer in found for v in inputs):
+            found.add(node)
+    return found
+
+
+def _is_read_by_claims_alone(offered: set[Node], node: Node, reasons: dict[Node, str]) -> bool:
+    for value in node.present_outputs():
+        if value.is_graph_output or any(n not in offered or n in reasons for n in value.consumers()):
+            return False
+    return True
+
+
+def _lacking(node: Node, lacking: Set[str]) -> str | None:
+    """Return why the device cannot hold what a node reads or gives, or ``None``."""
+    for value in (*node.present_inputs(), *node.present_outputs()) if lacking else ():
+        kind = element_type(value)
+        if kind is not None and kind.text in lacking:
+            return f"{value.name!r} is of type {kind.text}, which this device has no tensors of"
+    return None

@@ -1,0 +1,84 @@
+"""Grouping: convex groups of nodes of which a plan can be made whole. A node that a group's plan fails at is refused.
+
+A node alone may have been lowered with what another node gives: the numbers of a Constant, or sizes that only another
+node's inputs tell. Where such a node has come into another group, that group's plan says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from ort_core.plugin import GraphView, convex_groups
+from ort_core.plugin.ir import Node, Value
+from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.lowered import known_sizes
+from ort_ep_directml.lowering.operand import packed
+from ort_ep_directml.lowering.plan import Source
+from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.lowering.table import lower_node, sampled
+
+Group = tuple[Node, ...]
+
+
+def planned_groups(
+    view: GraphView, offered: Set[Node], reasons: dict[Node, str], level: int, *, is_fused: bool
+) -> list[Group]:
+    """Return groups of what is not refused; ``reasons`` takes the nodes that are refused while they are formed.
+
+    Args:
+        view: the graph.
+        offered: nodes that may be taken.
+        reasons: nodes that are refused, with reasons.
+        level: the feature level of the device.
+        is_fused: whether a group may hold more than one node.
+    """
+    taken: set[Group] = set()
+    while True:
+        groups = list(convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons))
+        if not is_fused:
+            groups = [(node,) for group in groups for node in group]
+        found: dict[Node, str] = {}
+        for group in groups:
+            if group not in taken:
+                refused = _failing(view, group, level)
+                found |= refused
+                if not refused:
+                    taken.add(group)
+        if not found:
+            return groups
+        reasons.update(found)
+
+
+def _failing(view: GraphView, group: Group, level: int) -> dict[Node, str]:
+    """Return the nodes that keep a group from being planned, with reasons; empty when it can be."""
+    members = frozenset(group)
+    asked = Asked(view, level, members)
+    read = dict.fromkeys(value for node in group for value in node.present_inputs())
+    inputs = [value for value in read if value.producer not in members and view.constant(value) is None]
+    shapes = [sampled(value) for value in inputs]
+    sizes = known_sizes(group, inputs, shapes)
+    unsized = {
+        node: f"the sizes of {value.name!r} follow from values, and DirectML compiles for fixed sizes"
+        for node in group
+        for value in node.present_outputs()
+        if value not in sizes and all(v in sizes for v in node.present_inputs())
+    }
+    return unsized or _failing_rule(asked, group, inputs, sizes)
+
+
+def _failing_rule(
+    asked: Asked, group: Group, inputs: Sequence[Value], sizes: dict[Value, tuple[int, ...]]
+) -> dict[Node, str]:
+    is_sample = any(value.shape != sizes[value] for value in inputs)
+    to = EmissionState(asked, sizes, is_sample=is_sample, is_trial=True)
+    for place, value in enumerate(inputs):
+        dtype = element_type(value)
+        if dtype is not None:
+            to.bind(value, packed(Source("input", place), dtype, sizes[value]))
+    for node in group:
+        try:
+            lower_node(to, node)
+        except Refused as refused:
+            return {node: refused.reason}
+    return {}

@@ -1,0 +1,141 @@
+"""Index limits: DirectML does not look whether indices lie within their axis, so somebody else must.
+
+Constants are looked at when a plan is made, inputs of a claim before each run: what lies beyond is left to numpy
+kernels, which also have the words for it. Indices that are computed inside of a claim must be proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import Node, Value
+from ort_ep_directml.lowering.asked import Asked
+from ort_ep_directml.lowering.refused import Refused
+
+Sizes = tuple[int, ...]
+_PLACES: Mapping[str, int] = {
+    "Gather": 1, "GatherElements": 1, "GatherND": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "RoiAlign": 2,
+    "RotaryEmbedding": 3,
+}  # fmt: skip
+"""Which input holds indices."""
+_HANDED_ON = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Cast"})
+"""Operators whose results hold the elements of their first input, and no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLimit:
+    """What indices must lie within.
+
+    Attributes:
+        index: which input of the claim holds them.
+        name: its name.
+        sizes: of the axes that they count along: one, or one for each element of the last dimension.
+        is_counted_back: whether negative ones count from the end.
+    """
+
+    index: int
+    name: str
+    sizes: Sizes
+    is_counted_back: bool
+
+    def broken_by(self, array: np.ndarray) -> str | None:
+        """Return how an array goes beyond, or ``None``."""
+        ends = np.array(self.sizes, np.int64)
+        lowest = -ends if self.is_counted_back else np.zeros_like(ends)
+        if np.all((array >= lowest) & (array < ends)):
+            return None
+        return f"indices {self.name!r} lie outside of axes of {list(self.sizes)}, and DirectML does not look"
+
+
+def unproven(view: GraphView, node: Node, claimed: AbstractSet[Node]) -> str | None:
+    """Return why a node's indices may be computed inside of a claim, unlooked at, or ``None``.
+
+    Args:
+        view: the graph.
+        node: any node.
+        claimed: the nodes before it that are claimed so far.
+    """
+    indices = _indices(node)
+    if indices is None:
+        return None
+    root = _root(indices)
+    if root.producer is None or root.producer not in claimed:
+        return None
+    given = node.input(0) if node.op_type != "RotaryEmbedding" else node.input(1)
+    sizes = [size for size in given.shape or () if isinstance(size, int)] if given is not None else []
+    bounds = Asked(view, 0).interval(root) or Asked(view, 0).interval(indices)
+    if bounds is not None and given is not None and given.shape is not None and len(sizes) == len(given.shape):
+        ends = _axes(node, tuple(sizes), indices)
+        if -min(ends) * _is_counted_back(node) <= bounds[0] and bounds[1] < min(ends):
+            return None
+    return (
+        f"indices {indices.name!r} would be computed on the device, where nobody looks whether they lie within the axis"
+    )
+
+
+def index_limits(
+    view: GraphView, nodes: Sequence[Node], inputs: Sequence[Value], known: Mapping[Value, Sizes]
+) -> tuple[IndexLimit, ...]:
+    """Return what inputs of a claim must lie within.
+
+    Args:
+        view: the graph.
+        nodes: of the claim.
+        inputs: of the claim.
+        known: sizes of values.
+
+    Raises:
+        Refused: a constant goes beyond.
+    """
+    places = {value: place for place, value in enumerate(inputs)}
+    found: list[IndexLimit] = []
+    for node in nodes:
+        indices = _indices(node)
+        given = node.input(1 if node.op_type == "RotaryEmbedding" else 0)
+        if indices is None or given is None or given not in known:
+            continue
+        root = _root(indices)
+        ends = _axes(node, known[given], indices)
+        ends = ends if root is indices else (min(ends),)  # a view may have moved the last dimension
+        limit = IndexLimit(places.get(root, -1), root.name, ends, _is_counted_back(node))
+        constant = view.constant(root)
+        if constant is not None and (why := limit.broken_by(constant.array())) is not None:
+            raise Refused(f"{node.describe()}: {why}")
+        if root in places and constant is None:
+            found.append(limit)
+    return tuple(dict.fromkeys(found))
+
+
+def _indices(node: Node) -> Value | None:
+    place = _PLACES.get(node.op_type)
+    return None if place is None or place >= len(node.inputs) else node.inputs[place]
+
+
+def _root(value: Value) -> Value:
+    """Return where the elements of a value come from."""
+    while value.producer is not None and value.producer.op_type in _HANDED_ON:
+        source = value.producer.input(0)
+        if source is None:
+            break
+        value = source
+    return value
+
+
+def _is_counted_back(node: Node) -> bool:
+    return node.op_type not in ("RoiAlign", "RotaryEmbedding")
+
+
+def _axes(node: Node, sizes: Sizes, indices: Value) -> Sizes:
+    """Return the sizes of the axes that a node's indices count along."""
+    if node.op_type in ("RoiAlign", "RotaryEmbedding"):
+        return sizes[:1]
+    if node.op_type in ("GatherND", "ScatterND"):
+        batch = node.int_attribute("batch_dims", 0)
+        count = indices.shape[-1] if indices.shape else None
+        return sizes[batch : batch + count] if isinstance(count, int) else (min(sizes),)
+    return (sizes[node.int_attribute("axis", 0)],)

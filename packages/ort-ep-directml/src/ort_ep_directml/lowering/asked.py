@@ -1,0 +1,69 @@
+"""Asked: what is known around a node while it is lowered: operator set, constants, bounds of integers."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
+from ort_core.plugin.ops import constant_of_node
+from ort_ep_directml.schema.element_types import FROM_ONNX, ElementType
+
+SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a rule may ask.
+
+    Attributes:
+        view: the graph.
+        level: the feature level of the device.
+        members: nodes that are lowered together, where not all of the graph are.
+    """
+
+    view: GraphView
+    level: int
+    members: Set[Node] | None = None
+
+    def opset(self, node: Node) -> int:
+        """Return the version of the node's operator set."""
+        return self.view.opset(node)
+
+    def constant(self, value: Value | None) -> np.ndarray | None:
+        """Return the array of an initializer that nobody overrides, or of a Constant node that goes along."""
+        found = self._held(value)
+        return None if found is None else found.array()
+
+    def nbytes(self, value: Value) -> int:
+        """Return the bytes of a constant, 0 of everything else; nothing is read."""
+        found = self._held(value)
+        return 0 if found is None else found.nbytes
+
+    def _held(self, value: Value | None) -> Constant | None:
+        producer = None if value is None else value.producer
+        if producer is None:
+            return self.view.constant(value)
+        return constant_of_node(producer) if self.members is None or producer in self.members else None
+
+    def interval(self, value: Value) -> tuple[int, int] | None:
+        """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
+        constant = self._held(value)
+        if constant is not None and constant.nbytes <= SMALL_NBYTES:
+            array = constant.array()
+            return (int(array.min()), int(array.max())) if array.size else (0, 0)
+        return self.view.value_range(value)
+
+
+def onnx_type(value: Value | None) -> DataType | None:
+    """Return the ONNX element type of a tensor, or ``None``."""
+    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+
+def element_type(value: Value | None) -> ElementType | None:
+    """Return the element type of a tensor in DirectML, or ``None``."""
+    dtype = onnx_type(value)
+    return None if dtype is None else FROM_ONNX.get(dtype)

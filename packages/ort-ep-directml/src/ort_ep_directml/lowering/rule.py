@@ -1,0 +1,63 @@
+"""Rule: how a node of one operator is lowered. It refuses by raising ``Refused``; the tables check what it appends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ort_core.plugin.ir import Node, SparseTensorType, TensorType, Value
+from ort_ep_directml.lowering.asked import element_type
+from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.operand import Operand
+from ort_ep_directml.lowering.refused import Refused
+
+Lower = Callable[[EmissionState, Node], "Operand | list[Operand]"]
+"""Appends the operators of a node, and returns what its outputs are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One operator.
+
+    Attributes:
+        lower: appends its operators.
+        required: inputs that must be present.
+        outputs: how many outputs are lowered; a node that gives more is refused.
+        oldest: the oldest opset in which the operator means this.
+    """
+
+    lower: Lower
+    required: int = 1
+    outputs: int = 1
+    oldest: int = 1
+
+    def apply(self, to: EmissionState, node: Node) -> list[Operand]:
+        """Append a node's operators, and return one operand for each output that is lowered.
+
+        Raises:
+            Refused: it cannot be lowered.
+        """
+        self._check(to, node)
+        to.begin(node)
+        found = self.lower(to, node)
+        return found if isinstance(found, list) else [found]
+
+    def _check(self, to: EmissionState, node: Node) -> None:
+        if to.asked.opset(node) < self.oldest:
+            raise Refused(f"{node.op_type} before opset {self.oldest} means something else")
+        if any(node.input(index) is None for index in range(self.required)):
+            raise Refused(f"{node.op_type} lacks one of its first {self.required} inputs")
+        if any(value is not None for value in node.outputs[self.outputs :]):
+            raise Refused(f"only the first {self.outputs} of the outputs of {node.op_type} are lowered")
+        for value in (*node.present_inputs(), *node.present_outputs()):
+            _check_value(to, value)
+
+
+def _check_value(to: EmissionState, value: Value) -> None:
+    kind = value.type
+    if not isinstance(kind, TensorType) or isinstance(kind, SparseTensorType):
+        raise Refused(f"{value.name!r} is {kind or 'of unknown type'}; DirectML computes dense tensors")
+    if element_type(value) is None:
+        raise Refused(f"{value.name!r} is {kind}: DirectML has no such element type")
+    if kind.shape is None:
+        raise Refused(f"the rank of {value.name!r} is not known; DirectML compiles for fixed sizes")

@@ -1,0 +1,130 @@
+"""The table: the rule of every operator that is lowered. What is not in it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import Node, Value
+from ort_ep_directml.lowering.activations import ACTIVATIONS
+from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.attention import ATTENTION
+from ort_ep_directml.lowering.elementwise import ELEMENTWISE
+from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.generation import GENERATION
+from ort_ep_directml.lowering.indexing import INDEXING
+from ort_ep_directml.lowering.movement import MOVEMENT
+from ort_ep_directml.lowering.normalization import NORMALIZATION
+from ort_ep_directml.lowering.operand import packed
+from ort_ep_directml.lowering.plan import Sizes, Source
+from ort_ep_directml.lowering.products import PRODUCTS
+from ort_ep_directml.lowering.quantization import QUANTIZATION
+from ort_ep_directml.lowering.recurrent import RECURRENT
+from ort_ep_directml.lowering.reductions import REDUCTIONS
+from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.lowering.regions import REGIONS
+from ort_ep_directml.lowering.resampling import RESAMPLING
+from ort_ep_directml.lowering.rule import Rule
+from ort_ep_directml.lowering.sizes import sample_sizes
+from ort_ep_directml.lowering.windows import WINDOWS
+from ort_ep_directml.schema.operators import level_text
+from ort_ep_directml.schema.tensor_types import MINIMUM_LEVEL
+
+RULES: Mapping[str, Rule] = {
+    **ELEMENTWISE,
+    **ACTIVATIONS,
+    **PRODUCTS,
+    **WINDOWS,
+    **REDUCTIONS,
+    **NORMALIZATION,
+    **MOVEMENT,
+    **INDEXING,
+    **GENERATION,
+    **QUANTIZATION,
+    **RECURRENT,
+    **RESAMPLING,
+    **REGIONS,
+    **ATTENTION,
+}
+"""Rules by operator of ``ai.onnx``."""
+
+_WHY_NOT = {
+    "If": "its branches are placed on their own",
+    "Loop": "its body is placed on its own",
+    "Scan": "its body is placed on its own",
+    "NonZero": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
+    "Unique": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
+    "Compress": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
+    "NonMaxSuppression": "the shape of its result depends on values; DirectML's graphs have fixed shapes",
+}
+_OF_CONSTANTS = frozenset({"Constant", "DequantizeLinear", "Range"})
+"""What goes along with the nodes that read it: ort-core leaves these as they are, so that weights stay small."""
+_SAMPLE = 240  # stands for every open size: divided by most numbers, beyond most windows
+
+
+def refusal(view: GraphView, node: Node, level: int) -> str | None:
+    """Return why a node is not lowered at a feature level, or ``None``.
+
+    It is lowered on its own for the answer, with a sample for sizes that are open.
+    """
+    if level < MINIMUM_LEVEL:
+        return f"DirectML has feature level {level_text(level)} here, and {level_text(MINIMUM_LEVEL)} is needed"
+    if node.domain not in ("", "ai.onnx"):
+        return f"{node.domain} is no domain that this provider lowers"
+    if node.op_type not in RULES:
+        return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to DirectML")
+    if node.op_type not in _OF_CONSTANTS and all(view.constant(value) is not None for value in node.present_inputs()):
+        return "there is nothing to compute at run time: every input is constant"
+    try:
+        _try(Asked(view, level), node)
+    except Refused as refused:
+        return refused.reason
+    return None
+
+
+def _try(asked: Asked, node: Node) -> None:
+    """Lower a node alone, its inputs packed.
+
+    Raises:
+        Refused: it cannot be lowered.
+    """
+    shapes = {value: sampled(value) for value in (*node.present_inputs(), *node.present_outputs())}
+    is_sample = any(value.shape != sizes for value, sizes in shapes.items())
+    to = EmissionState(asked, shapes, is_sample=is_sample, is_trial=True)
+    for place, value in enumerate(node.present_inputs()):
+        dtype = element_type(value)
+        if asked.constant(value) is None and dtype is not None:
+            to.bind(value, packed(Source("input", place), dtype, shapes[value]))
+    lower_node(to, node)
+
+
+def sampled(value: Value) -> Sizes:
+    """Return the sizes of a value, with a sample for those that are open.
+
+    Raises:
+        Refused: a size has no name.
+    """
+    sizes = None if value.shape is None else sample_sizes(value.shape, _SAMPLE)
+    if sizes is None:
+        raise Refused(f"the sizes of {value.name!r} have no names, and DirectML compiles for fixed sizes")
+    return sizes
+
+
+def lower_node(to: EmissionState, node: Node) -> None:
+    """Append a node's operators, and say what its outputs are.
+
+    Raises:
+        Refused: it cannot be lowered, or would not give what shape inference says.
+    """
+    read = [value for value in node.present_inputs() if to.asked.constant(value) is None]
+    for value in (*read, *node.present_outputs()):
+        if 0 in to.sizes(value):
+            raise Refused(f"{value.name!r} holds no element; DirectML has no empty tensors")
+    operands = RULES[node.op_type].apply(to, node)
+    given = [(value, operand) for value, operand in zip(node.outputs, operands, strict=False) if value is not None]
+    for value, operand in given:
+        if operand.sizes != to.sizes(value) or operand.dtype is not element_type(value):
+            made = f"{operand.dtype.text}{list(operand.sizes)}"
+            expected = f"{value.type} {list(to.sizes(value))}"
+            raise Refused(f"{value.name!r} would become {made}, and shape inference says {expected}")
+        to.bind(value, operand)

@@ -1,0 +1,232 @@
+"""Operators that slide a window: convolutions and pooling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ort_core.plugin.ir import Node
+from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.operand import Operand, reinterpreted
+from ort_ep_directml.lowering.plan import Sizes
+from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.lowering.rule import Rule
+from ort_ep_directml.schema.element_types import ElementType
+from ort_ep_directml.schema.enumerators import ConvolutionDirection, ConvolutionMode, ReduceFunction
+
+_DILATED_LEVEL = 0x6200  # from here average and Lp pooling have dilations
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over the last dimensions.
+
+    Attributes:
+        sizes: of the window.
+        strides: between two places of it.
+        dilations: between two elements of it.
+        before: padding in front.
+        after: padding behind.
+    """
+
+    sizes: Sizes
+    strides: Sizes
+    dilations: Sizes
+    before: Sizes
+    after: Sizes
+
+    @property
+    def spans(self) -> Sizes:
+        """How many elements it reaches over."""
+        return tuple((n - 1) * d + 1 for n, d in zip(self.sizes, self.dilations, strict=True))
+
+    def fields(self) -> dict[str, object]:
+        """Return what every operator with a window is told."""
+        return {"Strides": self.strides, "StartPadding": self.before, "EndPadding": self.after}
+
+
+def window_of(node: Node, kernel: Sequence[int], entering: Sequence[int], leaving: Sequence[int]) -> Window:
+    """Return a node's window, with the padding that gives the sizes of its result.
+
+    Args:
+        node: a convolution or a pooling.
+        kernel: sizes of the window.
+        entering: the last sizes of its input.
+        leaving: those of its result.
+    """
+    count = len(kernel)
+    strides = node.ints_attribute("strides") or (1,) * count
+    dilations = node.ints_attribute("dilations") or (1,) * count
+    pads = node.ints_attribute("pads") or (0,) * (2 * count)
+    auto = node.string_attribute("auto_pad", "NOTSET")
+    before, after = list(pads[:count]), list(pads[count:])
+    for place in range(count):
+        span = (kernel[place] - 1) * dilations[place] + 1
+        needed = (leaving[place] - 1) * strides[place] + span - entering[place]
+        if auto == "VALID":
+            before[place] = after[place] = 0
+        elif auto in ("SAME_UPPER", "SAME_LOWER"):
+            total = max(needed, 0)
+            before[place] = total // 2 if auto == "SAME_UPPER" else total - total // 2
+            after[place] = total - before[place]
+        after[place] = max(after[place], needed - before[place])  # the last place may reach beyond the padding
+    if min(*before, *after) < 0:
+        raise Refused(f"{node.op_type} with negative padding is left to others")
+    return Window(tuple(kernel), strides, dilations, tuple(before), tuple(after))
+
+
+def channel_shaped(to: EmissionState, operand: Operand, rank: int) -> Operand:
+    """Return a vector of one number for each channel as sizes ``1, C, 1, ...``; a single number with as many ones."""
+    count = math.prod(operand.sizes)
+    return to.reshape(operand, (1, count, *(1,) * (rank - 2)))
+
+
+def _conv(to: EmissionState, node: Node) -> Operand:
+    x, filters = to.operand(node.input(0)), to.operand(node.input(1))
+    sizes = to.sizes(node.output)
+    window = window_of(node, filters.sizes[2:], x.sizes[2:], sizes[2:])
+    return convolved(to, node, (x, filters), window, ConvolutionDirection.FORWARD, (0,) * (x.rank - 2))
+
+
+def convolved(
+    to: EmissionState,
+    node: Node,
+    operands: tuple[Operand, Operand],
+    window: Window,
+    direction: ConvolutionDirection,
+    output_padding: Sizes,
+) -> Operand:
+    """Append a convolution of a node's input and filters, with its bias where it has one."""
+    x, filters = operands
+    bias = None if node.input(2) is None else channel_shaped(to, to.operand(node.input(2)), x.rank)
+    flags = {"Mode": int(ConvolutionMode.CROSS_CORRELATION), "Direction": int(direction)}
+    return to.emit(
+        "CONVOLUTION",
+        (x.dtype, to.sizes(node.output)),
+        Input=x,
+        Filter=filters,
+        Bias=bias,
+        Dilations=window.dilations,
+        OutputPadding=output_padding,
+        GroupCount=node.int_attribute("group", 1),
+        **flags,
+        **window.fields(),
+    )
+
+
+def _conv_transpose(to: EmissionState, node: Node) -> Operand:
+    x, filters = to.operand(node.input(0)), to.operand(node.input(1))
+    leaving, count = to.sizes(node.output)[2:], x.rank - 2
+    strides = node.ints_attribute("strides") or (1,) * count
+    dilations = node.ints_attribute("dilations") or (1,) * count
+    extra = list(node.ints_attribute("output_padding") or (0,) * count)
+    before, after = [0] * count, [0] * count
+    upper = node.string_attribute("auto_pad", "NOTSET") == "SAME_UPPER"
+    pads = node.ints_attribute("pads")
+    for place in range(count):
+        span = (filters.sizes[2 + place] - 1) * dilations[place] + 1
+        total = strides[place] * (x.sizes[2 + place] - 1) + extra[place] + span - leaving[place]
+        if pads is not None and sum(pads[place::count]) == total:
+            before[place], after[place] = pads[place], pads[place + count]
+        elif total < 0:
+            extra[place] -= total
+        else:
+            before[place] = total // 2 if upper else total - total // 2
+            after[place] = total - before[place]
+    window = Window(filters.sizes[2:], tuple(strides), tuple(dilations), tuple(before), tuple(after))
+    return convolved(to, node, (x, filters), window, ConvolutionDirection.BACKWARD, tuple(extra))
+
+
+def _flat(to: EmissionState, x: Operand) -> Operand:
+    """Return an input of pooling with at least two dimensions behind the channels: one in front of a single one."""
+    return to.reshape(x, (*x.sizes[:2], 1, x.sizes[2])) if x.rank == 3 else x
+
+
+def _widened(window: Window) -> Window:
+    if len(window.sizes) > 1:
+        return window
+    return Window(
+        (1, *window.sizes), (1, *window.strides), (1, *window.dilations), (0, *window.before), (0, *window.after)
+    )
+
+
+def _pooling(to: EmissionState, node: Node) -> tuple[Operand, Window, Sizes]:
+    """Return a pooling's input, its window, and the sizes that it makes."""
+    x, sizes = to.operand(node.input(0)), to.sizes(node.outputs[0])
+    kernel = node.ints_attribute("kernel_shape") or ()
+    if len(kernel) != x.rank - 2:
+        raise Refused(f"{node.op_type} has a window of {len(kernel)} dimensions over {x.rank - 2}")
+    window = _widened(window_of(node, kernel, x.sizes[2:], sizes[2:]))
+    flat = _flat(to, x)
+    return flat, window, (*sizes[:2], 1, sizes[2]) if x.rank == 3 else sizes
+
+
+def _max_pool(to: EmissionState, node: Node) -> list[Operand]:
+    if node.int_attribute("storage_order", 0):
+        raise Refused("MaxPool whose indices count columns first is left to others")
+    x, window, sizes = _pooling(to, node)
+    made = {"Output": (x.dtype, sizes)}
+    if len(node.outputs) > 1 and node.outputs[1] is not None:
+        made["OutputIndices"] = (ElementType.UINT64, sizes)
+    fields = {"WindowSize": window.sizes, "Dilations": window.dilations, **window.fields()}
+    found = to.emit_many("MAX_POOLING2", made, Input=x, **fields)
+    shaped = [to.reshape(each, to.sizes(value)) for each, value in zip(found, node.outputs, strict=False)]
+    return [shaped[0], *(reinterpreted(each, ElementType.INT64) for each in shaped[1:])]
+
+
+def _average_pool(to: EmissionState, node: Node) -> Operand:
+    x, window, sizes = _pooling(to, node)
+    counts = node.int_attribute("count_include_pad", 0)
+    pads = node.ints_attribute("pads") or (0,) * (2 * len(window.sizes))
+    if (
+        counts
+        and node.int_attribute("ceil_mode", 0)
+        and any(a > p for a, p in zip(window.after, pads[-len(window.after) :], strict=False))
+    ):
+        raise Refused("AveragePool that counts padding, and whose last window reaches beyond it, divides otherwise")
+    return to.reshape(_pooled(to, "AVERAGE_POOLING", x, window, sizes, IncludePadding=counts), to.sizes(node.output))
+
+
+def _lp_pool(to: EmissionState, node: Node) -> Operand:
+    x, window, sizes = _pooling(to, node)
+    return to.reshape(_pooled(to, "LP_POOLING", x, window, sizes, P=node.int_attribute("p", 2)), to.sizes(node.output))
+
+
+def _pooled(to: EmissionState, kind: str, x: Operand, window: Window, sizes: Sizes, **fields: object) -> Operand:
+    """Append a pooling, in the form with dilations where it has any."""
+    fields |= {"WindowSize": window.sizes, **window.fields()}
+    if any(step != 1 for step in window.dilations):
+        return to.emit(f"{kind}1", (x.dtype, sizes), Input=x, Dilations=window.dilations, **fields)
+    return to.emit(kind, (x.dtype, sizes), Input=x, **fields)
+
+
+def over_space(to: EmissionState, x: Operand, function: ReduceFunction) -> Operand:
+    """Append a reduction over all dimensions behind the channels, which become 1."""
+    made = (x.dtype, (*x.sizes[:2], *(1,) * (x.rank - 2)))
+    return to.emit("REDUCE", made, Function=int(function), Input=x, Axes=tuple(range(2, x.rank)))
+
+
+def _global(function: ReduceFunction) -> Rule:
+    return Rule(lambda to, node: over_space(to, to.operand(node.input(0)), function))
+
+
+def _global_lp_pool(to: EmissionState, node: Node) -> Operand:
+    functions = {1: ReduceFunction.L1, 2: ReduceFunction.L2}
+    p = node.int_attribute("p", 2)
+    if p not in functions:
+        raise Refused(f"GlobalLpPool with p={p} is left to others; DirectML reduces by 1 and 2")
+    return over_space(to, to.operand(node.input(0)), functions[p])
+
+
+WINDOWS: Mapping[str, Rule] = {
+    "AveragePool": Rule(_average_pool, oldest=7),
+    "Conv": Rule(_conv, required=2),
+    "ConvTranspose": Rule(_conv_transpose, required=2),
+    "GlobalAveragePool": _global(ReduceFunction.AVERAGE),
+    "GlobalLpPool": Rule(_global_lp_pool, oldest=2),
+    "GlobalMaxPool": _global(ReduceFunction.MAX),
+    "LpPool": Rule(_lp_pool, oldest=2),
+    "MaxPool": Rule(_max_pool, outputs=2),
+}
+"""Rules by operator."""

@@ -1,0 +1,15 @@
+"""The plugin: what ort-core calls to learn of the provider. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from ort_core.plugin import ExecutionProvider, hookimpl
+
+ORT_PLUGIN_API = (1, 0)  # the version of the specification that this package was written for
+
+
+@hookimpl
+def ort_providers() -> list[type[ExecutionProvider]]:
+    """Return the provider for Windows' GPUs and NPUs."""
+    from ort_ep_directml.provider import DmlExecutionProvider
+
+    return [DmlExecutionProvider]

@@ -1,0 +1,1 @@
+"""Shaders in DXIL, compiled for the processor that runs the tests."""

@@ -1,0 +1,33 @@
+"""The provider on the rig, held to what every provider promises."""
+
+from pathlib import Path
+
+import pytest
+from directml_rig.errors import RigUnavailableError
+from directml_rig.rig import the_rig
+from rig_provider import RigDmlProvider, rig_plugin
+
+from ort_conformance import EpProfile, Feature, conformance_tests
+from ort_core.testing.environments import installed
+
+SHARE = 0.05  # of the operator cases; count_on_rig.py runs all
+PROFILE = EpProfile(
+    RigDmlProvider.name,
+    features=frozenset({Feature.BITWISE_REPEATABLE, Feature.FILLS_BUFFERS, Feature.CONCURRENT_RUNS}),
+    expected_failures=Path(__file__).with_name("expected_failures.toml"),
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _installed_provider():
+    try:
+        rig = the_rig()
+    except RigUnavailableError as error:
+        pytest.skip(str(error))
+    rig.faults()
+    with installed(rig_plugin()):
+        yield
+    assert rig.faults() == []
+
+
+test_conformance = conformance_tests(PROFILE, suites=("contract", "operators", "errors", "determinism"), share=SHARE)

@@ -1,0 +1,99 @@
+"""Weights that DirectML owns: every operator that has large ones takes them, and gives onnxruntime's numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from rig_provider import run
+
+GENERATOR = np.random.default_rng(21)
+X = (2, 8, 12, 12)
+
+
+def floats(*sizes: int, scale: float = 0.2) -> np.ndarray:
+    return (GENERATOR.standard_normal(sizes) * scale).astype(np.float32)
+
+
+def words(*sizes: int, dtype: type = np.uint8, low: int = 0, high: int = 20) -> np.ndarray:
+    return GENERATOR.integers(low, high, sizes).astype(dtype)
+
+
+def scale(value: float) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+BYTE = np.array(3, np.uint8)
+RECURRENT = {"hidden_size": 16}
+CASES = {
+    "Conv": (floats(*X), [floats(40, 8, 3, 3), floats(40)], {"pads": [1, 1, 1, 1]}),
+    "ConvTranspose": (floats(*X), [floats(8, 40, 3, 3), floats(40)], {"strides": [2, 2]}),
+    "Gemm": (floats(3, 40), [floats(40, 24), floats(24)], {"alpha": 0.5}),
+    "MatMul": (floats(2, 5, 40), [floats(40, 24)], {}),
+    "Add": (floats(5, 400), [floats(400)], {}),
+    "PRelu": (floats(2, 400, 3), [floats(400, 1)], {}),
+    "LayerNormalization": (floats(5, 400), [floats(400), floats(400)], {}),
+    "BatchNormalization": (floats(2, 300, 3, 3), [*(floats(300) for _ in range(3)), np.abs(floats(300)) + 0.1], {}),
+    "InstanceNormalization": (floats(2, 300, 3, 3), [floats(300), floats(300)], {}),
+    "GroupNormalization": (floats(2, 300, 3, 3), [floats(300), floats(300)], {"num_groups": 10}),
+    "RNN": (floats(6, 3, 20), [floats(1, 16, 20), floats(1, 16, 16), floats(1, 32)], RECURRENT),
+    "GRU": (floats(6, 3, 20), [floats(1, 48, 20), floats(1, 48, 16), floats(1, 96)], RECURRENT),
+    "LSTM": (floats(6, 3, 20), [floats(1, 64, 20), floats(1, 64, 16), floats(1, 128)], RECURRENT),
+    "LSTM both ways": (
+        floats(6, 3, 20),
+        [floats(2, 64, 20), floats(2, 64, 16), floats(2, 128)],
+        {**RECURRENT, "direction": "bidirectional"},
+    ),
+    "MatMulInteger": (words(5, 40), [words(40, 48), BYTE, BYTE], {}),
+    "ConvInteger": (words(*X), [words(40, 8, 3, 3), BYTE], {}),
+    "QLinearMatMul": (words(5, 40), [scale(0.1), BYTE, words(40, 48), scale(0.1), BYTE, scale(0.5), BYTE], {}),
+    "QLinearConv": (words(*X), [scale(0.1), BYTE, words(40, 8, 3, 3), scale(0.1), BYTE, scale(0.5), BYTE], {}),
+}  # fmt: skip
+
+
+def model_with_weights(op_type: str, x: np.ndarray, weights: list[np.ndarray], attributes: dict) -> onnx.ModelProto:
+    names = [f"w{index}" for index in range(len(weights))]
+    node = helper.make_node(op_type, ["x", *names], ["y"], **attributes)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    integer = {"MatMulInteger": TensorProto.INT32, "ConvInteger": TensorProto.INT32}
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", integer.get(op_type, kind), None)],
+        [numpy_helper.from_array(each, name) for each, name in zip(weights, names, strict=True)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_operator_takes_weights_that_directml_owns(rig, case):
+    x, weights, attributes = CASES[case]
+    assert max(each.nbytes for each in weights) > 1024, "smaller ones are nodes of the graph"
+    model = model_with_weights(case.split()[0], x, weights, attributes)
+    expected = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, {"x": x}
+    )
+
+    found = run(model, {"x": x})
+
+    limit = 1 if x.dtype == np.uint8 and "Integer" not in case else 2e-5  # a step of quantised numbers
+    np.testing.assert_allclose(found[0].astype(np.float64), expected[0].astype(np.float64), rtol=1e-4, atol=limit)
+
+
+def test_a_table_of_rows_is_looked_up(rig):
+    table, rows = floats(50, 40), words(7, dtype=np.int64, high=50)
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["w", "x"], ["r"]), helper.make_node("Exp", ["r"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.INT64, rows.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(table, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+    (found,) = run(model, {"x": rows})
+
+    np.testing.assert_allclose(found, np.exp(table[rows]), rtol=1e-6)
