@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_cuda.lowering import (
     attention,
+    convolutions,
     cumulative,
     einsum,
     elementwise,
@@ -102,10 +103,10 @@ _PLAIN: Mapping[str, Operator] = {
     "QLinearConv": Operator(integer_products.lower_convolution_integer, _INTEGER),
     "Attention": Operator(attention.lower_attention, attention.refuse_attention, oldest_opset=23),
     "Einsum": Operator(einsum.lower_einsum, einsum.refuse_einsum),
-    "ConvTranspose": Operator(products.lower_transposed, products.refuse_transposed),
+    "ConvTranspose": Operator(convolutions.lower_transposed, convolutions.refuse_transposed),
     "MatMul": Operator(products.lower_matmul, products.refuse_product),
     "Gemm": Operator(products.lower_gemm, products.refuse_product),
-    "Conv": Operator(products.lower_convolution, products.refuse_convolution),
+    "Conv": Operator(convolutions.lower_convolution, convolutions.refuse_convolution),
 }  # fmt: skip
 
 _ELEMENTWISE = Operator(elementwise.lower_elementwise, elementwise.refuse_elementwise)
