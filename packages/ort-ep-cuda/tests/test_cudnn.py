@@ -189,7 +189,7 @@ def test_bias_residual_and_activation_are_operations_behind_it(cudnn, tmp_path) 
     [("relu", "relu"), ("gelu", "gelu"), ("gelu_tanh", "gelu_approx_tanh"), ("sigmoid", "sigmoid"), ("tanh", "tanh")],
 )
 def test_each_activation_has_its_operation(cudnn, tmp_path, kind, operation) -> None:
-    plans(tmp_path).refuse(convolution(epilogue=epilogue_of(convolution(), kind=kind)))
+    plans(tmp_path, use_tf32=True).refuse(convolution(epilogue=epilogue_of(convolution(), kind=kind)))
     assert cudnn.named(operation)[0]["input"] == "bias"
 
 
@@ -283,6 +283,14 @@ def test_plans_that_are_excluded_or_do_not_build_are_passed_over(cudnn, tmp_path
 def test_the_option_says_how_many_plans_are_tried(cudnn, tmp_path, search, count) -> None:
     plans(tmp_path, cudnn_conv_algo_search=search).run(convolution(), (1, 2, 3), Stream())
     assert len(cudnn.named("build")) == count
+
+
+@pytest.mark.parametrize(("kind", "has_addend"), [("gelu", False), ("clip", False), ("relu", True), ("", True)])
+def test_exact_float32_is_fused_with_a_bias_and_relu_only(cudnn, tmp_path, kind, has_addend) -> None:
+    step = convolution(epilogue=epilogue_of(convolution(), kind=kind, addend=has_addend))
+    assert "16 bits or TF32 only" in plans(tmp_path).refuse(step)
+    assert plans(tmp_path, use_tf32=True).refuse(step) is None
+    assert plans(tmp_path).refuse(convolution(epilogue=epilogue_of(convolution()))) is None
 
 
 def test_float32_excludes_engines_that_round_unless_tf32_is_allowed(cudnn, tmp_path) -> None:

@@ -15,7 +15,7 @@ from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cudnn_operations import Tensors, describe, new_graph, refuse_form
 from ort_ep_cuda.engines.tuning import Candidate, LibraryStream, Tuner, bucket
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Convolution
 from ort_ep_cuda.options import CudaOptions
 
 SMALL_SCRATCH_NBYTES = 32 << 20  # onnxruntime's bound where cudnn_conv_use_max_workspace is 0
@@ -64,11 +64,19 @@ class CudnnPlans:
 
     def refuse(self, step: AnyLibraryStep) -> str | None:
         """Return why a step is not run: its form, or what the library's own check says of it."""
-        reason = refuse_form(step)
+        reason = refuse_form(step) or self._refuse_slow(step)
         if reason is not None:
             return reason
         found = self._plan(step)
         return found if isinstance(found, str) else None
+
+    def _refuse_slow(self, step: AnyLibraryStep) -> str | None:
+        """Exact float32 has fast engines for a bias and ReLU; other fusions are written for tensor cores."""
+        if not isinstance(step, Convolution) or step.out.dtype is not DataType.FLOAT or self._options.use_tf32:
+            return None
+        kind = step.epilogue.activation.kind if step.epilogue.activation is not None else "relu"
+        is_plain = kind == "relu" and step.epilogue.addend is None
+        return None if is_plain else f"cuDNN fuses a residual or {kind} with convolutions of 16 bits or TF32 only"
 
     def run(self, step: AnyLibraryStep, addresses: Sequence[int], stream: CudnnStream) -> None:
         """Enqueue a step; the first of its layout is tuned.
