@@ -62,6 +62,8 @@ class ProgramBuilder:
 
     def tensor(self, value: Value) -> LazyTensor:
         """Return a value as it stands: maybe not yet computed. A constant of one element is part of expressions."""
+        if value not in self._tensors and value in self.known:
+            self._tensors[value] = LazyTensor.of(self.table(value.name, self.known[value]))
         if value not in self._tensors:
             constant = value.constant
             if constant is None:

@@ -16,6 +16,7 @@ from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.operators import OPERATORS
 from ort_ep_cuda.lowering.program import Program
+from ort_ep_cuda.lowering.sizes import computes_sizes, define_sizes, inputs_of_sizes
 from ort_ep_cuda.lowering.views import Shape
 
 
@@ -43,6 +44,9 @@ def lower_partition(
     builder = ProgramBuilder(graph, shapes, known, states, libraries)
 
     def lower(node: Node) -> None:
+        if computes_sizes(node, builder):
+            define_sizes(node, context, builder)
+            return
         try:
             get_operator(node, context).lower(LoweredNode(node, context.opset_of(node), builder))
         except OrtError:
@@ -62,7 +66,7 @@ def lower_partition(
 
 def host_inputs(graph: Graph) -> tuple[int, ...]:
     """Return the numbers of the inputs whose contents decide the program."""
-    wanted = {value for node in graph for value in host_values(node)}
+    wanted = inputs_of_sizes(graph, (value for node in graph for value in host_values(node)))
     return tuple(index for index, value in enumerate(graph.inputs) if value in wanted)
 
 

@@ -15,6 +15,7 @@ from ort_ep_cuda.lowering import (
     indexing,
     integer_products,
     movement,
+    multi_head_attention,
     ordering,
     products,
     random_numbers,
@@ -55,6 +56,7 @@ _PLAIN: Mapping[str, Operator] = {
     "Softmax": Operator(rows.lower_softmax, _REAL), "LogSoftmax": Operator(rows.lower_softmax, _REAL),
     "LayerNormalization": Operator(rows.lower_layer_norm, _REAL),
     "RMSNormalization": Operator(rows.lower_rms_norm, _REAL),
+    "SimplifiedLayerNormalization": Operator(rows.lower_rms_norm, _REAL, oldest_opset=1),
     "InstanceNormalization": Operator(rows.lower_instance_norm, _REAL),
     "GroupNormalization": Operator(rows.lower_group_norm, _REAL, oldest_opset=21),
     "BatchNormalization": Operator(elementwise.lower_batch_norm, elementwise.refuse_batch_norm),
@@ -114,5 +116,8 @@ _ELEMENTWISE = Operator(elementwise.lower_elementwise, elementwise.refuse_elemen
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     **dict.fromkeys(elementwise.ELEMENTWISE, _ELEMENTWISE),
     **{("", name): operator for name, operator in _PLAIN.items()},
+    ("com.microsoft", "MultiHeadAttention"): Operator(
+        multi_head_attention.lower_multi_head_attention, multi_head_attention.refuse_multi_head_attention
+    ),
 }
 """By domain and name; hand-written lowerings replace the elementwise form of the same operator."""
