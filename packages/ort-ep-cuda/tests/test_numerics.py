@@ -27,6 +27,7 @@ LIBRARIES = {
 
 def _results(case: GraphCase, runs: int = 1) -> list[np.ndarray]:
     session = session_of(case.body, opset=case.opset)
+    assert "CPUExecutionProvider:" not in str(session.explain()), "a case must run on the device, all of it"
     for _ in range(runs):
         found = session.run(None, case.feeds)
     return found

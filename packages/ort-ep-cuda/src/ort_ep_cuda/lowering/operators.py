@@ -40,7 +40,7 @@ class Operator:
     refuse: Refuse = lambda node: None
     host_inputs: tuple[int, ...] = ()
     dtypes: frozenset[DataType] = frozenset(STORAGE)
-    oldest_opset: int = 7
+    oldest_opset: int = 7  # of the standard; other domains count for themselves
 
 
 def _refuse_dropout(node: Node) -> str | None:
