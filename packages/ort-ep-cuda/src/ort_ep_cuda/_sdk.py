@@ -96,8 +96,8 @@ def find_device() -> Available | Unavailable:
 def _fusions() -> str:
     """Say by which libraries products and convolutions run, and why not by those that would be faster."""
     products, convolutions = find_cublas_lt(), find_cudnn()
-    told = [str(products) if products else f"products without fused epilogues ({products})"]
-    told.append(str(convolutions) if convolutions else f"no convolutions ({convolutions})")
+    told = [products.detail if isinstance(products, Available) else f"products without fused epilogues: {products}"]
+    told.append(convolutions.detail if isinstance(convolutions, Available) else f"no convolutions: {convolutions}")
     return ", ".join(told)
 
 

@@ -151,7 +151,11 @@ class CupyGpu:
         compiler = f"nvrtc {_sdk.nvrtc_version()}"
         self.facts = GpuFacts(properties["name"].decode(), architecture, (("compiler", compiler),))
         self.libraries = DeviceLibraries(
-            options, (*self._device_versions(properties),), lambda: self.device.cublas_handle, self._new_cudnn_handle
+            options,
+            tuple(self._device_versions(properties)),
+            lambda: self.device.cublas_handle,
+            self._new_cudnn_handle,
+            self.device,
         )
         self._cache = KernelCache(
             architecture, compiler, lambda source, target: _sdk.compile_cubin(source, target).code

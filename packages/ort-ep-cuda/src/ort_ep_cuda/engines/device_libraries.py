@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from ort_core.plugin import EPFail
+from ort_core.plugin import Available, EPFail
 from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cublas_products import multiply
@@ -28,6 +29,7 @@ class DeviceLibraries:
         device: name, architecture and driver of the device, which tuning depends on.
         cublas_handle: gives cuBLAS' handle of the calling thread.
         cudnn_handle: gives a handle of cuDNN.
+        current: makes the device the current one, to which handles and heuristics belong; may be entered again.
     """
 
     def __init__(
@@ -36,8 +38,9 @@ class DeviceLibraries:
         device: tuple[tuple[str, str], ...],
         cublas_handle: Callable[[], int],
         cudnn_handle: Callable[[], Any],  # Any: cuDNN's handle
+        current: AbstractContextManager[object],
     ) -> None:
-        self._options, self._device = options, device
+        self._options, self._device, self._current = options, device, current
         self._cublas_handle, self._cudnn_handle = cublas_handle, cudnn_handle
 
     @property
@@ -52,12 +55,13 @@ class DeviceLibraries:
 
     def refuse(self, step: AnyLibraryStep) -> str | None:
         """Return why a step is not fused; the library itself is asked."""
-        if isinstance(step, MatrixProduct):
-            return self._lt.refuse(step) if self._lt is not None else "cuBLASLt is not there"
-        return self._cudnn.refuse(step) if self._cudnn is not None else "cuDNN is not there"
+        with self._current:
+            if isinstance(step, MatrixProduct):
+                return self._lt.refuse(step) if self._lt is not None else "cuBLASLt is not there"
+            return self._cudnn.refuse(step) if self._cudnn is not None else "cuDNN is not there"
 
     def run(self, step: AnyLibraryStep, addresses: Sequence[int], stream: CudnnStream) -> None:
-        """Enqueue a step."""
+        """Enqueue a step; the device is the current one."""
         if not isinstance(step, MatrixProduct):
             if self._cudnn is None:
                 raise EPFail(str(_sdk.find_cudnn()))
@@ -71,11 +75,12 @@ class DeviceLibraries:
     @functools.cached_property
     def _lt(self) -> LtProducts | None:
         found = _sdk.find_cublas_lt()
-        if not found:
+        if not isinstance(found, Available):
             log.info("products are not fused with what follows them: %s", found)
             return None
         try:
-            return LtProducts(self._options.use_tf32, self._tuner("cublaslt", str(found)), self._cublas_handle)
+            with self._current:
+                return LtProducts(self._options.use_tf32, self._tuner("cublaslt", found.detail), self._cublas_handle)
         except _sdk.library_errors() as error:
             log.warning("products run by cuBLAS, not fused with what follows them: cuBLASLt does not start: %s", error)
             return None
@@ -83,9 +88,9 @@ class DeviceLibraries:
     @functools.cached_property
     def _cudnn(self) -> CudnnPlans | None:
         found = _sdk.find_cudnn()
-        if not found or not self._options.enable_cudnn:
+        if not isinstance(found, Available) or not self._options.enable_cudnn:
             return None
-        return CudnnPlans(self._options, self._tuner("cudnn", str(found)), self._cudnn_handle)
+        return CudnnPlans(self._options, self._tuner("cudnn", found.detail), self._cudnn_handle)
 
     def _tuner(self, library: str, version: str) -> Tuner:
         return Tuner((*self._device, (library, version)), _sdk.library_errors())
