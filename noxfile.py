@@ -61,7 +61,8 @@ def cudnn(session: nox.Session) -> None:
         session.install("--no-deps", "-e", CUDA, "nvidia-cudnn-frontend>=1.32,<2", "nvidia-cudnn-cu13>=9.10,<10")
         session.install("nvmath-python>=1,<2", "nvidia-cublas>=13,<14")
     files = ("test_real_libraries.py", "test_cudnn.py", "test_lt_products.py")
-    session.run("pytest", *(f"{CUDA}/tests/{name}" for name in files), *session.posargs)
+    tests = [f"{CUDA}/tests/{name}" for name in files]
+    session.run("python", "-m", "pytest", *tests, *session.posargs, env={"ORT_TEST_CUDNN": "1"})
 
 
 @nox.session

@@ -103,8 +103,8 @@ def build_stubs(folder: Path) -> dict[str, str]:
     """Compile both into a folder; return the variables of the environment that let a process find them."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     assert compiler is not None, "a C compiler is needed"
-    driver = _DRIVER_VERSION + "".join(f"int {name}() {{ return {NO_DEVICE}; }}\n" for name in _DRIVER.split())
-    runtime = _RUNTIME_FACTS + "".join(f"int {name}() {{ return 0; }}\n" for name in _RUNTIME.split())
+    driver = _DRIVER_VERSION + "".join(f"int {name}() {{ return {NO_DEVICE}; }}\n" for name in _DRIVER)
+    runtime = _RUNTIME_FACTS + "".join(f"int {name}() {{ return 0; }}\n" for name in _RUNTIME)
     for name, source in (("libcuda.so.1", driver), ("libcudart.so", runtime)):
         text = folder / f"{name}.c"
         text.write_text(source, encoding="utf-8")
