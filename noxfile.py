@@ -61,6 +61,18 @@ def cuda(session: nox.Session) -> None:
 
 
 @nox.session
+def cudnn(session: nox.Session) -> None:
+    """Let the real cuDNN check our graphs for an H200, and cuBLASLt our descriptors: 1 GB of wheels, and no GPU."""
+    prepare(session, "test", "cuda")
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("--no-deps", "-e", CUDA, "nvidia-cudnn-frontend>=1.32,<2", "nvidia-cudnn-cu13>=9.10,<10")
+        session.install("nvmath-python>=1,<2", "nvidia-cublas>=13,<14")
+    files = ("test_real_libraries.py", "test_cudnn.py", "test_lt_products.py")
+    tests = [f"{CUDA}/tests/{name}" for name in files]
+    session.run("python", "-m", "pytest", *tests, *session.posargs, env={"ORT_TEST_CUDNN": "1"})
+
+
+@nox.session
 def node_cases(session: nox.Session) -> None:
     """Count who computes ONNX's node cases when a provider is asked first; arguments: see the tool."""
     prepare(session, "test", providers=True)

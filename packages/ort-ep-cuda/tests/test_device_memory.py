@@ -63,7 +63,10 @@ def library(monkeypatch):
     def make(limit: int, kept: int = 0) -> FakePool:
         pool = FakePool(limit, kept)
         runtime = types.SimpleNamespace(
-            memcpy=_memcpy, memcpyAsync=_memcpy, getDeviceProperties=lambda index: {"name": b"made up"}
+            memcpy=_memcpy,
+            memcpyAsync=_memcpy,
+            getDeviceProperties=lambda index: {"name": b"made up"},
+            driverGetVersion=lambda: 13000,
         )
         cuda = types.SimpleNamespace(
             Device=lambda index: FakeDevice(), MemoryPool=lambda: pool, runtime=runtime,
