@@ -70,6 +70,15 @@ def tensorrt(session: nox.Session) -> None:
 
 
 @nox.session
+def coreml(session: nox.Session) -> None:
+    """Hold Core ML's programs to every promise and node case, evaluated with coremltools; arguments go to pytest."""
+    prepare(session, "test", providers=True)
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("coremltools>=9.0,<9.1")
+    session.run("pytest", "packages/ort-ep-coreml/tests", "--conformance-full", *session.posargs)
+
+
+@nox.session
 def models(session: nox.Session) -> None:
     """Hold every real architecture of ORT_TEST_DATA against onnxruntime at every level; minutes, and 3 GB of disk."""
     prepare(session, "test")

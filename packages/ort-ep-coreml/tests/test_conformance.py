@@ -13,7 +13,9 @@ if importlib.util.find_spec("coremltools") is None:
 PROFILE = EpProfile(
     "CoreMLEvaluationExecutionProvider",
     features=frozenset({Feature.DYNAMIC_SHAPES, Feature.FILLS_BUFFERS, Feature.STORES_COMPILED}),
+    tolerances={"operators/test_attention_*fp16*": "approximate"},  # it rounds to float16 at other places
     expected_failures=Path(__file__).with_name("expected_failures.toml"),
 )
 
-test_conformance = conformance_tests(PROFILE, suites=("contract",))
+# Each node case builds, saves and reads back a package, a quarter of a second: `nox -s coreml` takes them all.
+test_conformance = conformance_tests(PROFILE, share=0.02)

@@ -18,12 +18,17 @@ MIL_TYPES: Mapping[DataType, str] = {
     DataType.FLOAT16: "fp16",
     DataType.INT32: "int32",
     DataType.INT64: "int32",  # MIL has no int64: claims hold what is proven, or looked at, to fit
+    DataType.INT8: "int8",
+    DataType.UINT8: "uint8",
     DataType.BOOL: "bool",
 }
 """The element types of MIL by those of ONNX."""
 
-BORDER_TYPES: Mapping[DataType, str] = {**MIL_TYPES, DataType.BOOL: "int32"}
-"""The element types of inputs and outputs: a Core ML model has no boolean arrays at its border."""
+STORED_WIDE = frozenset({DataType.BOOL, DataType.INT8, DataType.UINT8})
+"""Element types that a Core ML model has inside only: at its border they are int32."""
+
+BORDER_TYPES: Mapping[DataType, str] = {**MIL_TYPES, **dict.fromkeys(STORED_WIDE, "int32")}
+"""The element types of inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True)

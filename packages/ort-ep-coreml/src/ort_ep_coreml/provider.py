@@ -52,7 +52,8 @@ class _MilProvider(ExecutionProvider):
     def cache_key(self) -> str:
         """Return coremltools' version and the options that packages depend on."""
         given = self._options
-        return f"coremltools {_sdk.version()}|{given.DeploymentTarget}|{given.Precision}|{given.MaximumSize}"
+        built = (given.DeploymentTarget, given.Precision, given.MaximumSize, given.OpenSizes)
+        return f"coremltools {_sdk.version()}|{'|'.join(map(str, built))}"
 
     @abstractmethod
     def _opened(self, path: Path, program: MilProgram) -> Predictor:

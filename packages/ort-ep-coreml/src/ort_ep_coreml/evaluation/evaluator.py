@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_ep_coreml import _sdk
-from ort_ep_coreml.evaluation.windows import WINDOW_VALUES
+from ort_ep_coreml.evaluation.table import OWN_VALUES
 from ort_ep_coreml.mil import MilOperation, Operand, Ref
 
 _WITHOUT_NAME = frozenset({"name"})
@@ -46,8 +46,14 @@ class Evaluator:
         return {name: values[name] for name in self._outputs}
 
     def _results(self, kind: str, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-        own = WINDOW_VALUES.get(kind)
-        return (own(inputs),) if own is not None else _sdk.values_of(kind, inputs, self._target)
+        own = OWN_VALUES.get(kind)
+        if own is None:
+            return _sdk.values_of(kind, inputs, self._target)
+        try:
+            found = own(inputs)
+        except (ValueError, IndexError) as error:
+            raise _sdk.SdkError(f"value of {kind}: {error}") from error
+        return found if isinstance(found, tuple) else (found,)
 
 
 def _value(operand: Operand, values: Mapping[str, Any]) -> Any:

@@ -24,10 +24,14 @@ class Asked:
         view: the graph.
         outside: values that no claim computes: inputs of the graph, and results of nodes that run elsewhere. Those of
             wide integers are looked at before each run, so they are known to fit int32.
+        target: the oldest system that programs are for, as coremltools names it.
+        precision: ``FLOAT32``, or ``FLOAT16`` where Core ML may compute in half precision.
     """
 
     view: GraphView
     outside: Set[Value]
+    target: str = "iOS17"
+    precision: str = "FLOAT32"
 
     def opset(self, node: Node) -> int:
         """Return the version of the node's operator set."""

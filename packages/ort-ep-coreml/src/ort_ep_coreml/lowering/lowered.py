@@ -9,8 +9,8 @@ import numpy as np
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_ep_coreml.lowering.asked import Asked, dtype_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState
-from ort_ep_coreml.lowering.table import RULES
-from ort_ep_coreml.mil import INT32_LIMITS, MilOperation, MilPort, MilProgram, Operand, Ref
+from ort_ep_coreml.lowering.table import get_rule
+from ort_ep_coreml.mil import INT32_LIMITS, MIL_TYPES, STORED_WIDE, MilOperation, MilPort, MilProgram, Operand, Ref
 
 
 def lower(asked: Asked, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> MilProgram:
@@ -30,7 +30,7 @@ def lower(asked: Asked, nodes: Sequence[Node], inputs: Sequence[Value], outputs:
         to.bind(value, _entered(to, port))
     for node in nodes:
         to.begin(node)
-        found = RULES[node.op_type].lower(to, node)
+        found = get_rule(node).lower(to, node)
         for result, operand in zip(node.outputs, found if isinstance(found, list) else [found], strict=False):
             if result is not None:
                 to.bind(result, operand)
@@ -59,11 +59,11 @@ def _entered(to: EmissionState, port: MilPort) -> Operand:
     found: Ref = Ref(port.feature)
     if not port.shape:
         found = to.emit("squeeze", x=found, axes=np.array([0], np.int32))
-    return to.emit("cast", x=found, dtype="bool") if port.dtype is DataType.BOOL else found
+    return to.emit("cast", x=found, dtype=MIL_TYPES[port.dtype]) if port.dtype in STORED_WIDE else found
 
 
 def _given(to: EmissionState, value: Value, name: str) -> MilOperation:
-    if dtype_of(value) is DataType.BOOL:
+    if dtype_of(value) in STORED_WIDE:
         return MilOperation("cast", {"x": _left(to, value), "dtype": "int32"}, (name,))
     return MilOperation("identity", {"x": _left(to, value)}, (name,))
 

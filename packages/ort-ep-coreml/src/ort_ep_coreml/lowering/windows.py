@@ -8,9 +8,9 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
-from ort_ep_coreml.lowering.conditions import constant_inputs, only_attributes, ranks
+from ort_ep_coreml.lowering.conditions import only_attributes, ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
-from ort_ep_coreml.lowering.rule import Lower, Rule
+from ort_ep_coreml.lowering.rule import Condition, Lower, Rule
 from ort_ep_coreml.mil import Operand
 
 _SPATIAL = 2  # the axis of the first spatial size
@@ -24,7 +24,7 @@ def _kernel(node: Node) -> tuple[int, ...]:
     given = node.ints_attribute("kernel_shape")
     if given is not None:
         return given
-    weight = node.input(1)
+    weight = node.input(3 if node.op_type == "QLinearConv" else 1)
     assert weight is not None, "pools state their kernel"
     return tuple(size for size in (weight.shape or ())[_SPATIAL:] if isinstance(size, int))
 
@@ -60,12 +60,18 @@ def _window(node: Node) -> dict[str, Operand]:
 
 
 def _conv(to: EmissionState, node: Node) -> Operand:
-    inputs = {"x": to.operand(node.input(0)), "weight": to.operand(node.input(1)), **_window(node)}
-    if node.input(2) is not None:
-        inputs["bias"] = to.operand(node.input(2))
+    bias = None if node.input(2) is None else to.operand(node.input(2))
+    return convolved(to, node, to.operand(node.input(0)), to.operand(node.input(1)), bias)
+
+
+def convolved(to: EmissionState, node: Node, x: Operand, weight: Operand, bias: Operand | None) -> Operand:
+    """Return a convolution of a node with these operands."""
+    kind = "conv_transpose" if node.op_type == "ConvTranspose" else "conv"
+    inputs: dict[str, Operand] = {"x": x, "weight": weight, **_window(node)}
+    if bias is not None:
+        inputs["bias"] = bias
     inputs["dilations"] = _ints(node.ints_attribute("dilations") or (1,) * len(_kernel(node)))
-    inputs["groups"] = node.int_attribute("group", 1)
-    return to.emit("conv" if node.op_type == "Conv" else "conv_transpose", **inputs)
+    return to.emit(kind, **inputs, groups=node.int_attribute("group", 1))
 
 
 def _pool(to: EmissionState, node: Node) -> Operand:
@@ -106,8 +112,13 @@ def _averages_without_dilation(asked: Asked, node: Node) -> str | None:
     return None
 
 
+def window_conditions() -> tuple[Condition, ...]:
+    """Return what must hold of every convolution."""
+    return (ranks(3, 5), _padding_is_known)
+
+
 _POOLED = (only_attributes(ceil_mode=0, storage_order=0), _averages_without_dilation, _padding_is_known, ranks(3, 5))
-_CONVOLVED = (ranks(3, 5), constant_inputs(1, 2))
+_CONVOLVED = (ranks(3, 5), static_inputs(1))
 
 WINDOWS: Mapping[str, Rule] = {
     "Conv": Rule(_conv, conditions=(*_CONVOLVED, _padding_is_known), required=2),
