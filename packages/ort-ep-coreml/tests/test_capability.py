@@ -45,9 +45,9 @@ def test_a_chain_is_one_claim(view):
         ("Identity", "g (float[4] x) => (float[4] y) { y = Identity(x) }", "nothing to compute"),
         ("Reshape", "g (float[n,m] x, int64[3] s) => (float[a,b,c] y) { y = Reshape(x, s) }", "more than one size"),
         (
-            "MaxPool",
+            "AveragePool",
             "g (float[1,1,5,5] x) => (float[1,1,3,3] y) { y = "
-            "MaxPool<kernel_shape=[2,2],strides=[2,2],ceil_mode=1>(x) }",
+            "AveragePool<kernel_shape=[2,2],strides=[2,2],ceil_mode=1,count_include_pad=1>(x) }",
             "ceil_mode=1",
         ),
         ("Det", "g (float[2,2] x) => (float y) { y = Det(x) }", "not among"),

@@ -77,7 +77,7 @@ def test_options_reach_core_mls_own_class(sdk, monkeypatch, tmp_path, given, exp
             raise RuntimeError("Error computing NN outputs")
 
     monkeypatch.setattr(coremltools.models, "MLModel", Recorded)
-    model = _sdk.Model(tmp_path / "m.mlpackage", given, "FastPrediction", True)
+    model = _sdk.Model(tmp_path / "m.mlpackage", given, "FastPrediction", True, ())
     assert seen["compute_units"] is coremltools.ComputeUnit[expected]
     assert seen["optimization_hints"] == {
         "specializationStrategy": coremltools.SpecializationStrategy.FastPrediction,

@@ -178,6 +178,9 @@ def _built(toolkit: Any, program: MilProgram, sizes: Mapping[Size, Any], target:
         port.feature: Builder.placeholder(shape=_shape(port, symbols), dtype=kinds[port.mil_type])
         for port in program.inputs
     }
+    placeholders.update(
+        {each.feature: Builder.state_tensor_placeholder(shape=each.shape, dtype=types.fp16) for each in program.states}
+    )
     found = Program()
     with Function(placeholders, opset_version=getattr(toolkit.target, target)) as function:
         values = dict(function.inputs)
@@ -247,11 +250,20 @@ def _operand(var: Any) -> Any:
     return var.val if is_constant else Ref(var.name)
 
 
-def features_of(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of a package's inputs and outputs."""
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The names at a package's border."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    states: tuple[str, ...]
+
+
+def features_of(path: Path) -> Features:
+    """Return the names of a package's inputs, outputs and states."""
     with _quiet() as toolkit, _as_sdk_error(f"reading {path.name}"):
-        description = toolkit.models.MLModel(str(path), skip_model_load=True).get_spec().description
-        return tuple(each.name for each in description.input), tuple(each.name for each in description.output)
+        found = toolkit.models.MLModel(str(path), skip_model_load=True).get_spec().description
+        return Features(*(tuple(each.name for each in group) for group in (found.input, found.output, found.state)))
 
 
 def values_of(kind: str, inputs: Mapping[str, Any], target: str) -> tuple[Any, ...]:
@@ -281,9 +293,11 @@ class Model:
         units: ``MLComputeUnits`` as onnxruntime writes them.
         strategy: ``Default`` or ``FastPrediction``.
         low_precision: whether a GPU may accumulate in half precision.
+        states: names of features that the model keeps: each run writes them before and reads them behind.
     """
 
-    def __init__(self, path: Path, units: str, strategy: str, low_precision: bool) -> None:
+    def __init__(self, path: Path, units: str, strategy: str, low_precision: bool, states: tuple[str, ...]) -> None:
+        self._states = states
         with _quiet() as toolkit, _as_sdk_error(f"opening {path.name}"):
             hints: dict[str, Any] = {}
             if strategy != "Default":
@@ -301,4 +315,11 @@ class Model:
             SdkError: Core ML failed.
         """
         with _as_sdk_error("Core ML failed in a run"):
-            return self._model.predict(dict(features))
+            if not self._states:
+                return self._model.predict(dict(features))
+            kept = self._model.make_state()
+            for name in self._states:
+                kept.write_state(name, features[name])
+            given = {name: array for name, array in features.items() if name not in self._states}
+            found = dict(self._model.predict(given, kept))
+            return {**found, **{name: kept.read_state(name) for name in self._states}}

@@ -11,6 +11,7 @@ from ort_ep_coreml.lowering.lowered import lower
 from ort_ep_coreml.lowering.table import refusal
 from ort_ep_coreml.mil import MilProgram
 from ort_ep_coreml.options import CoreMlOptions
+from ort_ep_coreml.states import parse_states, states_of
 
 _NOTHING_TO_COMPUTE = frozenset({"Identity", "Dropout"})
 
@@ -40,8 +41,9 @@ def _refused(view: GraphView, options: CoreMlOptions) -> dict[Node, str]:
     outside.update(value for node in view.graph if node not in offered for value in node.present_outputs())
     reasons: dict[Node, str] = {}
     beforehand: set[Value] = set()
+    sizes = options.sizes()
     for node in view.nodes:
-        asked = Asked(view, outside, options.DeploymentTarget, options.Precision)
+        asked = Asked(view, outside, options.DeploymentTarget, options.Precision, sizes)
         reason = _dynamic(node) if options.RequireStaticInputShapes else None
         if _is_known_beforehand(asked, node, beforehand):
             beforehand.update(node.present_outputs())
@@ -102,9 +104,15 @@ def _unwritable_border(asked: Asked, node: Node) -> str | None:
 
 
 def program_of(request: CompileRequest, options: CoreMlOptions) -> MilProgram:
-    """Return the program of a partition that is to be compiled."""
+    """Return the program of a partition that is to be compiled.
+
+    Raises:
+        ValueError: the option ``States`` names what cannot be one.
+    """
     context, graph = request.context, request.graph
     model = Model(graph, dict(context.opset_imports), dict(context.functions))
     view = GraphView(model, graph, tuple(graph), context)
-    asked = Asked(view, frozenset(graph.inputs), options.DeploymentTarget, options.Precision)
-    return lower(asked, tuple(graph), graph.inputs, graph.outputs)
+    sizes = options.sizes()
+    asked = Asked(view, frozenset(graph.inputs), options.DeploymentTarget, options.Precision, sizes)
+    states = states_of(asked, parse_states(options.States), graph.inputs, graph.outputs) if options.States else {}
+    return lower(asked, tuple(graph), graph.inputs, graph.outputs, states)

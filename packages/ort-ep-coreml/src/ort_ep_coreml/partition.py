@@ -66,7 +66,9 @@ class CoreMlPartition(CompiledPartition):
         self._stored = stored
         self._release = None if folder is None else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._elsewhere = ElsewhereState(request)
-        self._plan = PartitionPlan(tuple(OutputPlan(port.dtype, None) for port in program.outputs))
+        types = {port.index: port.dtype for port in program.outputs}
+        types.update({state.output: state.dtype for state in program.states})
+        self._plan = PartitionPlan(tuple(OutputPlan(types[index], None) for index in sorted(types)))
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return one plan for all runs: shapes of outputs are known when they are computed."""
@@ -90,6 +92,8 @@ class CoreMlPartition(CompiledPartition):
             self._elsewhere.run(reason, inputs, outputs, run_state)
             return
         features = {port.feature: entering(port, inputs[port.index]) for port in self._program.inputs}
+        for state in self._program.states:
+            features[state.feature] = np.ascontiguousarray(inputs[state.input], np.float16)
         try:
             found = self._predictor.predict(features)
         except _sdk.SdkError as error:
@@ -98,6 +102,9 @@ class CoreMlPartition(CompiledPartition):
             if port.feature not in found:
                 raise EPFail(f"the model gave {sorted(found)}, expected an output {port.feature!r} among them")
             outputs[port.index] = _placed(leaving(port, found[port.feature]), outputs[port.index], run_state)
+        for state in self._program.states:
+            left = np.asarray(found[state.feature]).astype(state.dtype.numpy)
+            outputs[state.output] = _placed(left, outputs[state.output], run_state)
 
     def _beyond(self, port: MilPort, array: np.ndarray) -> str | None:
         """Return why an input cannot be given to the program, or ``None``."""

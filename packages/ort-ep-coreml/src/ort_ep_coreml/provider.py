@@ -79,7 +79,8 @@ class CoreMlExecutionProvider(_MilProvider):
     def _opened(self, path: Path, program: MilProgram) -> Predictor:
         given = self._options
         low_precision = given.AllowLowPrecisionAccumulationOnGPU
-        return _sdk.Model(path, given.MLComputeUnits, given.SpecializationStrategy, low_precision)
+        states = tuple(each.feature for each in program.states)
+        return _sdk.Model(path, given.MLComputeUnits, given.SpecializationStrategy, low_precision, states)
 
 
 class CoreMlEvaluationProvider(_MilProvider):

@@ -1,4 +1,4 @@
-"""Values of MIL operations that read and write by index. Indices count from the front and lie within their axes."""
+"""Values of MIL operations that go along axes by places: indices count from the front and lie within their axes."""
 
 from __future__ import annotations
 
@@ -64,10 +64,19 @@ def _one_hot(inputs: Inputs) -> np.ndarray:
     return np.where(np.expand_dims(indices, axis) == np.arange(count).reshape(shape), on, off).astype(on.dtype)
 
 
+def _cumsum(inputs: Inputs) -> np.ndarray:
+    x, axis = np.asarray(inputs["x"]), int(inputs.get("axis", 0))
+    x = np.flip(x, axis) if inputs.get("reverse", False) else x
+    found = np.cumsum(x, axis, dtype=x.dtype)
+    found = found - x if inputs.get("exclusive", False) else found
+    return np.flip(found, axis) if inputs.get("reverse", False) else found
+
+
 INDEXED_VALUES: Mapping[str, Value] = {
     "gather_nd": _gather_nd,
     "scatter_nd": _scatter_nd,
     "scatter_along_axis": _scatter_along_axis,  # coremltools' own knows no mode but "update"
     "one_hot": _one_hot,
+    "cumsum": _cumsum,  # coremltools' own fails where integers are summed exclusively
 }
 """Functions of the inputs by name, by operation."""

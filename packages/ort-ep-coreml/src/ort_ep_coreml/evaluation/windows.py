@@ -152,7 +152,7 @@ def _instance_norm(inputs: Inputs) -> np.ndarray:
 def _silu(inputs: Inputs) -> np.ndarray:
     x = np.asarray(inputs["x"])
     wide = x.astype(np.float64)
-    return (wide / (1 + np.exp(-wide))).astype(x.dtype)
+    return (wide * 0.5 * (1 + np.tanh(0.5 * wide))).astype(x.dtype)
 
 
 def _rearranged(inputs: Inputs, block: int, order: str) -> np.ndarray:

@@ -74,29 +74,39 @@ def indices_in_bounds(sizes: Sizes, position: int = 1) -> Condition:
     return check
 
 
-def _gather(to: EmissionState, node: Node) -> Operand:
+def _moved(lower: Callable[[EmissionState, Node, Term], Term]) -> Lower:
+    """Return a lowering whose data may be booleans, which MIL gathers as numbers."""
+
+    def found(to: EmissionState, node: Node) -> Operand:
+        x = first(to, node)
+        if mil_type(node.input(0)) != "bool":
+            return lower(to, node, x).operand
+        return lower(to, node, x.cast(np.dtype(np.int32), "int32")).cast(x.dtype, "bool").operand
+
+    return found
+
+
+def _gather(to: EmissionState, node: Node, x: Term) -> Term:
     indices = node.input(1)
     assert indices is not None, "required"
     at, axis = from_the_front(to, indices, _of_axis(node)), axis_of(node, node.input(0), 0)
-    x = first(to, node)
     if node.op_type == "GatherElements":
-        return x.do("gather_along_axis", indices=at, axis=axis, validate_indices=False).operand
+        return x.do("gather_along_axis", indices=at, axis=axis, validate_indices=False)
     if node.output.shape != ():
-        return x.do("gather", indices=at, axis=axis, validate_indices=False).operand
+        return x.do("gather", indices=at, axis=axis, validate_indices=False)
     row = at.reshape(1) if isinstance(at, np.ndarray) else to.emit("expand_dims", x=at, axes=_ints(0))
-    return x.do("gather", indices=row, axis=axis, validate_indices=False).do("squeeze", axes=_ints(0)).operand
+    return x.do("gather", indices=row, axis=axis, validate_indices=False).do("squeeze", axes=_ints(0))
 
 
-def _gather_nd(to: EmissionState, node: Node) -> Operand:
+def _gather_nd(to: EmissionState, node: Node, x: Term) -> Term:
     indices = node.input(1)
     assert indices is not None, "required"
     at, batch = from_the_front(to, indices, _of_tuples(node)), node.int_attribute("batch_dims", 0)
-    x = first(to, node)
     if rank_of(indices) > 1:
-        return x.do("gather_nd", indices=at, batch_dims=batch, validate_indices=False).operand
+        return x.do("gather_nd", indices=at, batch_dims=batch, validate_indices=False)
     row = at.reshape(1, -1) if isinstance(at, np.ndarray) else to.emit("expand_dims", x=at, axes=_ints(0))
     found = x.do("gather_nd", indices=row, batch_dims=0, validate_indices=False)
-    return found.do("squeeze", axes=_ints(0)).operand
+    return found.do("squeeze", axes=_ints(0))
 
 
 def _ints(*values: int) -> np.ndarray:
@@ -177,12 +187,16 @@ def _reverse_sequence(to: EmissionState, node: Node) -> Operand:
     return to.emit("reverse_sequence", x=to.operand(node.input(0)), lengths=lengths, seq_axis=seq, batch_axis=batch)
 
 
-_MOVABLE = NUMBERS | NARROW
+_MOVABLE = MOVED | NARROW
 
 INDEXING: Mapping[str, Rule] = {
-    "Gather": Rule(_gather, _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_axis),), required=2),
-    "GatherElements": Rule(_gather, _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_axis),), required=2),
-    "GatherND": Rule(_gather_nd, _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_tuples),), required=2),
+    "Gather": Rule(_moved(_gather), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_axis),), required=2),
+    "GatherElements": Rule(
+        _moved(_gather), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_axis),), required=2
+    ),
+    "GatherND": Rule(
+        _moved(_gather_nd), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_tuples),), required=2
+    ),
     "ScatterND": Rule(
         _scatter("scatter_nd", _of_tuples),
         NUMBERS,

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import Node, Value
 from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes, ranks
 from ort_ep_coreml.lowering.elementwise import unary
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, can_write_sizes
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, MOVED, NARROW, Rule
-from ort_ep_coreml.mil import INT32_LIMITS, Operand
+from ort_ep_coreml.mil import Operand
 
 
 def _transpose(to: EmissionState, node: Node) -> Operand:
@@ -93,56 +93,6 @@ def _pieces_are_known(asked: Asked, node: Node) -> str | None:
     return "the sizes of the pieces are not all known beforehand"
 
 
-def _slice_bounds(asked: Asked, node: Node) -> list[tuple[int, int, int, int]]:
-    """Return (axis, start, end, step) of each axis that is cut."""
-    given = [asked.constant(node.input(place)) for place in (1, 2, 3, 4)]
-    texts = [node.ints_attribute(name) for name in ("starts", "ends", "axes")]
-    starts, ends, axes, steps = (
-        [int(each) for each in array.reshape(-1)] if array is not None else list(text or ())
-        for array, text in zip(given, [*texts, None], strict=True)
-    )
-    rank = rank_of(node.input(0))
-    axes = axes or list(range(len(starts)))
-    steps = steps or [1] * len(starts)
-    places = [axis + rank if axis < 0 else axis for axis in axes]
-    return list(zip(places, starts, ends, steps, strict=True))
-
-
-def _slice(to: EmissionState, node: Node) -> Operand:
-    rank = rank_of(node.input(0))
-    begin, end, stride = np.zeros(rank, np.int32), np.zeros(rank, np.int32), np.ones(rank, np.int32)
-    opens, closes = np.ones(rank, np.bool_), np.ones(rank, np.bool_)
-    shape = node.input(0).shape or ()  # type: ignore[union-attr]  # required
-    for axis, start, stop, step in _slice_bounds(to.asked, node):
-        size = shape[axis]
-        stride[axis] = step
-        if isinstance(size, int):
-            start, stop, _ = slice(start, stop, step).indices(size)
-        opens[axis] = start == 0 and step > 0
-        closes[axis] = stop < 0 if isinstance(size, int) else stop >= INT32_LIMITS[1]
-        begin[axis] = start
-        end[axis] = 0 if closes[axis] else stop
-    return to.emit(
-        "slice_by_index",
-        x=to.operand(node.input(0)),
-        begin=begin,
-        end=end,
-        stride=stride,
-        begin_mask=opens,
-        end_mask=closes,
-    )
-
-
-def _slices_as_lowered(asked: Asked, node: Node) -> str | None:
-    shape = node.input(0).shape or ()  # type: ignore[union-attr]  # required
-    for axis, start, stop, step in _slice_bounds(asked, node):
-        if isinstance(shape[axis], int):
-            continue
-        if step != 1 or start < 0 or not (stop < 0 or stop >= INT32_LIMITS[1]):
-            return f"Slice of axis {axis}, whose size is open, with start {start}, end {stop} and step {step}"
-    return None
-
-
 def _tile(to: EmissionState, node: Node) -> Operand:
     repeats = to.asked.constant(node.input(1))
     assert repeats is not None, "a constant is read beforehand"
@@ -173,9 +123,24 @@ def _shape_is_read(asked: Asked, node: Node) -> str | None:
     value = node.input(1)
     if reason is None or value is None or asked.constant(value) is not None:
         return reason
-    found, has_zeros = asked.interval(value), not node.int_attribute("allowzero", 0)
-    is_alike = has_zeros and rank_of(node.output) == rank_of(node.input(0))
-    return None if is_alike or (found is not None and found[0] >= 1) else reason
+    if value in asked.outside:
+        return reason
+    is_alike = not node.int_attribute("allowzero", 0) and rank_of(node.output) == rank_of(node.input(0))
+    return None if is_alike or _has_no_zero(asked, value) else reason
+
+
+def _has_no_zero(asked: Asked, value: Value) -> bool:
+    """Return whether the numbers of a computed shape are proven to be other than 0, which both sides read otherwise."""
+    producer = value.producer
+    parts = list(producer.present_inputs()) if producer is not None and producer.op_type == "Concat" else [value]
+    for part in parts:
+        constant, found = asked.constant(part), asked.interval(part)
+        if constant is not None:
+            if not constant.all():
+                return False
+        elif found is None or found[0] < 1:
+            return False
+    return True
 
 
 _MOVED = MOVED | NARROW
@@ -190,7 +155,6 @@ MOVEMENT: Mapping[str, Rule] = {
     "Unsqueeze": Rule(_unsqueeze, _MOVED, beforehand=(1,)),
     "Concat": Rule(_concat, _MOVED, oldest=4),
     "Split": Rule(_split, MOVED, ports={1: INTS}, conditions=(_pieces_are_known,), outputs=64),
-    "Slice": Rule(_slice, _MOVED, beforehand=(1, 2, 3, 4), conditions=(_slices_as_lowered,)),
     "Tile": Rule(_tile, MOVED, beforehand=(1,), conditions=(_repeats_are_positive,), required=2, oldest=6),
     "DepthToSpace": Rule(_depth_to_space, conditions=(ranks(4, 4),)),
     "SpaceToDepth": Rule(_depth_to_space, conditions=(ranks(4, 4),)),

@@ -21,12 +21,13 @@ from ort_ep_coreml.lowering.reductions import REDUCTIONS
 from ort_ep_coreml.lowering.resizing import RESIZING
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.shapes import SHAPES
+from ort_ep_coreml.lowering.slicing import SLICING
 from ort_ep_coreml.lowering.windows import WINDOWS
 
 STANDARD, CONTRIBUTED = "", "com.microsoft"
 _STANDARD_FAMILIES = (
     ELEMENTWISE, ACTIVATIONS, PRODUCTS, INTEGERS, WINDOWS, REDUCTIONS, NORMALISATION, RECURRENT, MOVEMENT, SHAPES,
-    PADDING, INDEXING, RESIZING, QUANTISATION, ATTENTION,
+    PADDING, SLICING, INDEXING, RESIZING, QUANTISATION, ATTENTION,
 )  # fmt: skip
 _CONTRIBUTED_FAMILIES = (
     CONTRIBUTED_ACTIVATIONS,
