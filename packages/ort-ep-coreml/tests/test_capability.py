@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
 from ort_core.plugin import Claim, Rejection
 from ort_ep_coreml.capability import find_capability
 from ort_ep_coreml.options import CoreMlOptions
+from ort_ep_coreml.provider import CoreMlExecutionProvider
 
 GRU_OF_OPEN_LENGTH = (
     "g (float[s,1,1] x) => (float[s,1,1,1] y) <float[1,3,1] w = {1,1,1}, float[1,3,1] r = {1,1,1}> "
@@ -84,3 +86,9 @@ def test_what_a_constant_node_holds_comes_from_outside_and_is_not_counted_on(vie
     claims, reasons = answers(view, text)
     assert not claims
     assert "no constant" in reasons["Unsqueeze"]
+
+
+def test_the_provider_for_apples_devices_tells_its_claims_on_any_system(view, monkeypatch):
+    monkeypatch.setitem(sys.modules, "coremltools", None)
+    found = CoreMlExecutionProvider().get_capability(view("g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"))
+    assert [type(answer) for answer in found] == [Claim]

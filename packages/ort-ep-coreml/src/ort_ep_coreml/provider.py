@@ -92,8 +92,9 @@ class CoreMlEvaluationProvider(_MilProvider):
 
     @classmethod
     def check(cls) -> Available | Unavailable:
-        """Return whether coremltools is here."""
-        return _sdk.find_toolkit()
+        """Return whether coremltools is here; the detail says that Core ML itself runs nothing."""
+        found = _sdk.find_toolkit()
+        return Available(f"{found.detail}: by evaluation, not by Core ML") if isinstance(found, Available) else found
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Build a package, write a copy where ``PackagePath`` says, and open it. Raises as the other provider's."""

@@ -23,7 +23,7 @@ def matrix_product(x: Term, y: Term, ranks: tuple[int, int]) -> Term:
     y = y.reshaped(-1, 1) if right else y
     found = x @ y
     if left and right:
-        return found.do("squeeze", axes=np.array([0, 1], np.int32))
+        return found.do("squeeze", axes=np.array([0], np.int32)).do("squeeze", axes=np.array([0], np.int32))
     if not left and not right:
         return found
     return found.do("squeeze", axes=np.array([-2 if left else -1], np.int32))
