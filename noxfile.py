@@ -75,7 +75,10 @@ def coreml(session: nox.Session) -> None:
     prepare(session, "test", providers=True)
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("coremltools>=9.0,<9.1")
-    session.run("pytest", "packages/ort-ep-coreml/tests", "--conformance-full", *session.posargs)
+    tests = "packages/ort-ep-coreml/tests"
+    session.run("pytest", tests, *session.posargs)
+    given = ("--provider", "CoreMLEvaluationExecutionProvider", "--profile", f"{tests}/test_conformance.py")
+    session.run("ort", "conformance", *given)
 
 
 @nox.session

@@ -72,11 +72,21 @@ def _cumsum(inputs: Inputs) -> np.ndarray:
     return np.flip(found, axis) if inputs.get("reverse", False) else found
 
 
+def _reverse_sequence(inputs: Inputs) -> np.ndarray:
+    x, lengths = np.asarray(inputs["x"]), np.asarray(inputs["lengths"])
+    axes = (int(inputs.get("batch_axis", 0)), int(inputs.get("seq_axis", 0)))
+    found = np.moveaxis(x, axes, (0, 1)).copy()
+    for row, length in zip(found, lengths, strict=True):
+        row[:length] = row[:length][::-1].copy()
+    return np.moveaxis(found, (0, 1), axes)
+
+
 INDEXED_VALUES: Mapping[str, Value] = {
     "gather_nd": _gather_nd,
     "scatter_nd": _scatter_nd,
     "scatter_along_axis": _scatter_along_axis,  # coremltools' own knows no mode but "update"
     "one_hot": _one_hot,
+    "reverse_sequence": _reverse_sequence,
     "cumsum": _cumsum,  # coremltools' own fails where integers are summed exclusively
 }
 """Functions of the inputs by name, by operation."""
