@@ -11,7 +11,8 @@ from ort_ep_coreml.lowering.lowered import lower
 from ort_ep_coreml.lowering.table import refusal
 from ort_ep_coreml.mil import MilProgram
 from ort_ep_coreml.options import CoreMlOptions
-from ort_ep_coreml.states import parse_states, states_of
+from ort_ep_coreml.state_pairs import parse_states
+from ort_ep_coreml.states import states_of
 
 _NOTHING_TO_COMPUTE = frozenset({"Identity", "Dropout"})
 

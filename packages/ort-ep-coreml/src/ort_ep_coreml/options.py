@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ort_ep_coreml import open_sizes
-from ort_ep_coreml.states import parse_states
+from ort_ep_coreml.state_pairs import parse_states
 
 MLComputeUnits = Literal["ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"]
 Precision = Literal["FLOAT32", "FLOAT16"]

@@ -14,25 +14,6 @@ from ort_ep_coreml.mil import MilState
 TARGET = "iOS18"
 
 
-def parse_states(text: str) -> Mapping[str, str]:
-    """Return names of outputs by names of inputs, of ``past=present, h0=hn``.
-
-    Raises:
-        ValueError: the text says nothing of the kind.
-
-    Example:
-        >>> parse_states("past=present")
-        {'past': 'present'}
-    """
-    found: dict[str, str] = {}
-    for entry in filter(None, (each.strip() for each in text.split(","))):
-        source, sign, target = (each.strip() for each in entry.partition("="))
-        if not (source and sign and target) or source in found or target in found.values():
-            raise ValueError(f"option 'States' holds {entry!r}, expected INPUT=OUTPUT, each of them once")
-        found[source] = target
-    return found
-
-
 def states_of(
     asked: Asked, pairs: Mapping[str, str], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> dict[Value, MilState]:
