@@ -102,6 +102,18 @@ def directml(session: nox.Session) -> None:
 
 
 @nox.session
+def coreml(session: nox.Session) -> None:
+    """Hold Core ML's programs to every promise and node case, evaluated with coremltools; arguments go to pytest."""
+    prepare(session, "test", providers=True)
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("coremltools>=9.0,<9.1")
+    tests = "packages/ort-ep-coreml/tests"
+    session.run("pytest", tests, *session.posargs)
+    given = ("--provider", "CoreMLEvaluationExecutionProvider", "--profile", f"{tests}/test_conformance.py")
+    session.run("ort", "conformance", *given)
+
+
+@nox.session
 def models(session: nox.Session) -> None:
     """Hold every real architecture of ORT_TEST_DATA against onnxruntime at every level; minutes, and 3 GB of disk."""
     prepare(session, "test")
