@@ -1,0 +1,71 @@
+"""Decomposition: a node that TensorRT does not take is handed over in its operator's own parts.
+
+The parts are those of the ONNX specification (function bodies). What holds of nodes holds of them: nothing in
+float64, which the parser would make float32, and nothing random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ort_core.plugin import Rejection
+from ort_core.plugin.ir import Constant, DataType, Graph, Node, walk
+from ort_core.plugin.kernels import EvaluationContext
+from ort_core.plugin.rewrite import decompose
+from ort_ep_tensorrt.lowering.branches import unequal_branches
+from ort_ep_tensorrt.lowering.editing import LoweringRefusal, mark_parts, place_of
+
+RANDOM = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+MAX_DEPTH = 8  # bodies within bodies; those of the specification are at most three deep
+
+
+def has_parts(node: Node, context: EvaluationContext) -> bool:
+    """Return whether an operator's specification gives its parts."""
+    schema = context.schemas.find(node.domain, node.op_type, context.opset_of(node))
+    return not isinstance(schema, Rejection) and schema.build_body is not None
+
+
+def decompose_nodes(
+    graph: Graph, places: Iterable[int], context: EvaluationContext, is_unknown: Callable[[str], bool]
+) -> None:
+    """Replace nodes by their parts.
+
+    Args:
+        graph: the marked copy of a claim.
+        places: which nodes, by their place in the claim.
+        context: schemas of the model.
+        is_unknown: whether the parser lacks an operator; such nodes are replaced wherever they stand, in parts too.
+
+    Raises:
+        LoweringRefusal: a node has no parts, or TensorRT would compute one of them in another way.
+    """
+    chosen = set(places)
+    waiting = [(node, 0) for node in graph.nodes if place_of(node) in chosen or is_unknown(node.op_type)]
+    while waiting:
+        node, depth = waiting.pop()
+        place = place_of(node)
+        if place not in chosen and not has_parts(node, context):
+            continue  # the parser says what it lacks
+        parts = decompose(graph, node, context)
+        if isinstance(parts, Rejection) or depth >= MAX_DEPTH:
+            raise LoweringRefusal(place, parts.reason if isinstance(parts, Rejection) else "its parts have no end")
+        mark_parts(parts, place)
+        _check(parts, place, node.op_type)
+        waiting += [(part, depth + 1) for part in parts if is_unknown(part.op_type)]
+
+
+def _check(parts: Iterable[Node], place: int, op_type: str) -> None:
+    for part in (inner for each in parts for inner in (each, *(n for g in each.subgraphs() for n in walk(g)))):
+        if part.op_type in RANDOM:
+            raise LoweringRefusal(place, f"{op_type} has {part.op_type} among its parts: TensorRT takes no seed")
+        unequal = unequal_branches(part)
+        if unequal is not None:
+            raise LoweringRefusal(place, f"among the parts of {op_type}, {unequal}")
+        if part.attribute("to") == int(DataType.DOUBLE) or _is_double(part.attribute("value")):
+            raise LoweringRefusal(place, f"parts of {op_type} compute in float64, of which TensorRT makes float32")
+
+
+def _is_double(value: object) -> bool:
+    return isinstance(value, Constant) and value.dtype is DataType.DOUBLE
