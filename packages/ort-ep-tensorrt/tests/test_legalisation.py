@@ -1,4 +1,4 @@
-"""Legalisation: what the parser is handed computes what the claim does; onnxruntime reads the one, kernels the other."""
+"""Legalisation: what the parser is handed computes what the claim does; checked with numbers."""
 
 import numpy as np
 import onnx
@@ -146,6 +146,115 @@ def test_a_dynamic_quantisation_is_its_parts():
 def test_what_float32_would_compute_otherwise_is_refused(text, words):
     with pytest.raises(LoweringRefusal, match=words):
         lowered(text)
+
+
+@pytest.mark.parametrize("rows", [1, 64, 700])
+def test_products_of_integers_are_exact_however_long_the_sums(rows):
+    text = f"g (uint8[3,{rows}] a, uint8 z, int8[{rows},5] w) => (int32[3,5] y) {{ y = MatMulInteger(a, w, z) }}"
+    model = onnx.parser.parse_model(HEADER + text)
+    weight = random.integers(-128, 128, (rows, 5), np.int8)
+    weight[:, 0], weight[:, 1] = 127, -128
+    model.graph.input.pop()
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    a = random.integers(0, 256, (3, rows), np.uint8)
+    a[0], a[1] = 255, 0
+    view = view_of(typed_model(model))
+    handed = onnx.load_from_string(whole(program_of(view, view.nodes)))
+    session = onnxruntime.InferenceSession(handed.SerializeToString(), providers=["CPUExecutionProvider"])
+    found = session.run(None, {"a": a, "z": np.array(3, np.uint8)})[0]
+    np.testing.assert_array_equal(found, (a.astype(np.int64) - 3) @ weight.astype(np.int64))
+    assert found.dtype == np.int32
+
+
+def whole(program):
+    """Return a program's model with its weights inside."""
+    model = onnx.load_from_string(program.content)
+    for each in model.graph.initializer:
+        if each.name in program.weights:
+            each.CopyFrom(onnx.numpy_helper.from_array(program.weights[each.name], each.name))
+    return model.SerializeToString()
+
+
+CONTRIB = {
+    "BiasGelu": "g (float[3,8] x, float[8] b) => (float[3,8] y) { y = com.microsoft.BiasGelu(x, b) }",
+    "FastGelu": "g (float[3,8] x, float[8] b) => (float[3,8] y) { y = com.microsoft.FastGelu(x, b) }",
+    "Gelu": "g (float[3,8] x) => (float[3,8] y) { y = com.microsoft.Gelu(x) }",
+    "QuickGelu": "g (float[3,8] x) => (float[3,8] y) { y = com.microsoft.QuickGelu<alpha=1.5>(x) }",
+    "FusedMatMul": (
+        "g (float[2,3,8] x, float[2,3,8] b) => (float[2,8,8] y) "
+        "{ y = com.microsoft.FusedMatMul<transA=1, alpha=0.25>(x, b) }"
+    ),
+    "SkipLayerNormalization": (
+        "g (float[2,3,8] x, float[2,3,8] k, float[8] s, float[8] b, float[8] c) => "
+        "(float[2,3,8] y, float[2,3,8] t) "
+        "{ y, , , t = com.microsoft.SkipLayerNormalization<epsilon=0.001>(x, k, s, b, c) }"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRIB)
+def test_operators_of_onnxruntime_are_said_in_onnx(name):
+    header = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> '
+    model = onnx.parser.parse_model(header + CONTRIB[name])
+    feeds = {
+        each.name: random.standard_normal([d.dim_value for d in each.type.tensor_type.shape.dim]).astype(np.float32)
+        for each in model.graph.input
+    }
+    view = view_of(typed_model(model))
+    program = program_of(view, view.nodes, Changes(in_parts=frozenset({0})))
+    handed = onnx.load_from_string(program.content)
+    assert not [node for node in handed.graph.node if node.domain == "com.microsoft"]
+    expected, found = (
+        onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+        for m in (model, handed)
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_an_average_over_all_there_is_is_a_global_one():
+    text = "g (float[2,3,4,5] x) => (float[2,3,1,1] y) { y = AveragePool<kernel_shape=[4,5]>(x) }"
+    x = random.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    expected, found = both(text, x, in_parts=frozenset({0}))
+    assert compare(found["y"], expected["y"], "rounding").passes
+    assert operators(lowered(text, in_parts=frozenset({0}))[2])[0] == "GlobalAveragePool"
+    with pytest.raises(LoweringRefusal, match="not all of 'x'"):
+        lowered(text.replace("[4,5]>", "[4,4]>").replace("3,1,1] y", "3,1,2] y"), in_parts=frozenset({0}))
+
+
+def packed_model(**attributes):
+    """Return a model of one MatMulNBits with weights of 4 bits."""
+    facts = {"K": 64, "N": 16, "bits": 4, "block_size": 32, **attributes}
+    node = onnx.helper.make_node("MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", **facts)
+    info = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in (("x", [3, 64]), ("y", [3, 16]))]
+    weights = [
+        onnx.numpy_helper.from_array(random.integers(0, 256, (16, 2, 4 * facts["bits"]), np.uint8), "w"),
+        onnx.numpy_helper.from_array(random.standard_normal(32).astype(np.float32), "s"),
+    ]
+    graph = onnx.helper.make_graph([node], "g", info[:1], info[1:], weights)
+    imports = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("com.microsoft", 1)]
+    return onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def test_packed_weights_of_4_bits_are_int4():
+    model = packed_model()
+    view = view_of(typed_model(model))
+    handed = onnx.load_from_string(whole(program_of(view, view.nodes, Changes(in_parts=frozenset({0})))))
+    assert onnx.TensorProto.INT4 in [each.data_type for each in handed.graph.initializer]
+    x = random.standard_normal((3, 64)).astype(np.float32)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # else x is quantised, too
+    session = onnxruntime.InferenceSession(handed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    packed, scales = (onnx.numpy_helper.to_array(each) for each in model.graph.initializer)
+    numbers = np.stack([packed & 15, packed >> 4], -1).reshape(16, 2, 32).astype(np.float64) - 8
+    expected = x.astype(np.float64) @ (numbers * scales.reshape(16, 2, 1)).reshape(16, 64).T
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_packed_weights_that_are_not_int4_are_refused():
+    view = view_of(typed_model(packed_model(bits=8)))
+    with pytest.raises(LoweringRefusal, match="only 4 bits in whole blocks"):
+        program_of(view, view.nodes, Changes(in_parts=frozenset({0})))
 
 
 def test_settled_inputs_are_constants_and_stay_inputs():

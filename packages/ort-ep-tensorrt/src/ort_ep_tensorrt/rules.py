@@ -30,7 +30,9 @@ _CONVERTING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def built_in_parts(node: Node, *, is_rtx: bool) -> bool:
-    """Return whether a node is handed over in its operator's parts, although the parser knows the operator."""
+    """Return whether a node is handed over in its operator's parts at once, although the parser knows the operator."""
+    if node.op_type == "MatMulNBits":  # of which the parser takes float16 alone
+        return dtype_of_value(node.input(0)) is not DataType.FLOAT16
     return is_rtx and node.op_type in _IN_PARTS_FOR_RTX
 
 
@@ -48,6 +50,8 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: boo
     if dtype_of_value(zero_point) in _BUILT_IN and view.constant(zero_point) is None:
         return f"the zero point of {node.op_type} is no constant; TensorRT needs its values when it builds"
     for value in (*node.present_inputs(), *node.present_outputs()):
+        if node.op_type == "MatMulNBits" and view.constant(value) is not None:
+            continue  # its packed weights become int4
         reason = _type_reason(value, _allowed(node))
         if reason is not None:
             return reason

@@ -1,7 +1,7 @@
 """Decomposition: a node that TensorRT does not take is handed over in its operator's own parts.
 
-The parts are those of the ONNX specification (function bodies). What holds of nodes holds of them: nothing in
-float64, which the parser would make float32, and nothing random.
+The parts are those of the ONNX specification (function bodies), and for onnxruntime's own operators those of a table.
+What holds of nodes holds of them: nothing in float64, which the parser would make float32, and nothing random.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from ort_core.plugin.ir import Constant, DataType, Graph, Node, walk
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.rewrite import decompose
 from ort_ep_tensorrt.lowering.branches import unequal_branches
-from ort_ep_tensorrt.lowering.editing import LoweringRefusal, mark_parts, place_of
+from ort_ep_tensorrt.lowering.editing import Editor, LoweringRefusal, mark_parts, place_of
+from ort_ep_tensorrt.lowering.wordings import Writer, writer_of
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -22,7 +23,9 @@ MAX_DEPTH = 8  # bodies within bodies; those of the specification are at most th
 
 
 def has_parts(node: Node, context: EvaluationContext) -> bool:
-    """Return whether an operator's specification gives its parts."""
+    """Return whether an operator's specification gives its parts, or the table of onnxruntime's own operators does."""
+    if writer_of(node) is not None:
+        return True
     schema = context.schemas.find(node.domain, node.op_type, context.opset_of(node))
     return not isinstance(schema, Rejection) and schema.build_body is not None
 
@@ -48,12 +51,23 @@ def decompose_nodes(
         place = place_of(node)
         if place not in chosen and not has_parts(node, context):
             continue  # the parser says what it lacks
+        writer = writer_of(node)
+        if writer is not None:
+            _write(Editor(graph, node), writer, place)
+            continue
         parts = decompose(graph, node, context)
         if isinstance(parts, Rejection) or depth >= MAX_DEPTH:
             raise LoweringRefusal(place, parts.reason if isinstance(parts, Rejection) else "its parts have no end")
         mark_parts(parts, place)
         _check(parts, place, node.op_type)
         waiting += [(part, depth + 1) for part in parts if is_unknown(part.op_type)]
+
+
+def _write(editor: Editor, writer: Writer, place: int) -> None:
+    results = writer(editor)
+    if isinstance(results, Rejection):
+        raise LoweringRefusal(place, results.reason)
+    editor.finish(results)
 
 
 def _check(parts: Iterable[Node], place: int, op_type: str) -> None:

@@ -61,11 +61,17 @@ class Editor:
         self.graph, self.node = graph, node
 
     def add(
-        self, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, object] | None = None
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, object] | None = None,
+        *,
+        like: Value | None = None,
     ) -> Value:
-        """Return the result of a new node."""
+        """Return the result of a new node; its type is that of ``like``."""
         made = self.graph.insert_before(self.node, Node(op_type, inputs, 1, attributes or {}))
         made.metadata[_MARK] = self.node.metadata[_MARK]
+        made.output.type = None if like is None else like.type
         return made.output
 
     def constant(self, array: np.ndarray | Constant) -> Value:
