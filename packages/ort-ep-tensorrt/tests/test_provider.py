@@ -6,7 +6,7 @@ import types
 import fake_tensorrt
 import pytest
 
-from ort_core.plugin import Available, NotImplemented, Unavailable
+from ort_core.plugin import Available, NotImplemented, Rejection, Unavailable
 from ort_ep_tensorrt import _sdk, plugin
 from ort_ep_tensorrt.provider import NvTensorRtRtxExecutionProvider, TensorrtExecutionProvider
 
@@ -65,3 +65,10 @@ def test_where_neither_is_installed_the_error_says_how_to_install_it(view, monke
         monkeypatch.setitem(sys.modules, kind, None)
     with pytest.raises(NotImplemented, match="pip install ort-ep-tensorrt"):
         TensorrtExecutionProvider({}).get_capability(view("g (float[4] x) => (float[4] y) { y = Relu(x) }"))
+
+
+def test_without_its_own_sdk_nothing_is_built_and_the_reason_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    answer = TensorrtExecutionProvider({}).build(None)
+    assert isinstance(answer, Rejection)
+    assert "nothing was built: TensorRT cannot be loaded" in answer.reason

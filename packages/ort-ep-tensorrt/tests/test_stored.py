@@ -12,7 +12,7 @@ from ort_core.plugin import Claim, InvalidArgument, Rejection
 from ort_core.plugin.devices import DeviceDirectory
 from ort_core.testing.claims import new_run_state, request_for, typed_model, view_of
 from ort_ep_tensorrt.blob import opened
-from ort_ep_tensorrt.compilation import compile_partition, load_partition
+from ort_ep_tensorrt.compilation import compile_partition, load_partition, try_build
 from ort_ep_tensorrt.ranges import ShapeRange
 from ort_ep_tensorrt.settings import BuildSettings
 
@@ -162,3 +162,24 @@ def test_version_compatible_engines_are_found_by_later_versions(fake, monkeypatc
     monkeypatch.setattr(fake_tensorrt, "__version__", "12.0.0.0")
     compile_partition(request_of(product(2)), fake, settings)
     assert len(fake_tensorrt.builds) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OPEN,
+        "g (float[6,4] x, int64[2] s) => (float[3,8] y) { y = Reshape(x, s) }",
+        "g (float[3,4] x, int64[1] k) => (float[3,1] y) { y = ReduceSum(x, k) }",
+        "g (float[3,5] x, int64[3] t) => (float loss) { loss = NegativeLogLikelihoodLoss(x, t) }",
+    ],
+    ids=["open sizes", "values that decide", "axes", "parts"],
+)
+def test_what_is_claimed_is_built_without_a_gpu(rtx, text):
+    assert try_build(request_of(onnx.parser.parse_model(HEADER + text)), rtx, BuildSettings()) is None
+
+
+def test_a_build_with_values_that_do_not_fit_says_nothing_and_why(rtx):
+    text = "g (float[6,4] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }"
+    answer = try_build(request_of(onnx.parser.parse_model(HEADER + text)), rtx, BuildSettings())
+    assert isinstance(answer, Rejection)
+    assert "the values of ['s'] come with each run" in answer.reason

@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ort_core.plugin import CompileRequest, EPFail, GraphView, InvalidArgument, OrtError, Rejection
 from ort_core.plugin.devices import Device, DeviceApi, DeviceDirectory
 from ort_core.plugin.ir import Value
 from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.blob import opened
+from ort_ep_tensorrt.building import build_engine
 from ort_ep_tensorrt.compiled import TensorRtPartition
 from ort_ep_tensorrt.engine import Values
 from ort_ep_tensorrt.engines import EnginesState
 from ort_ep_tensorrt.lowered import Lowered, LowerRefusal, lower
+from ort_ep_tensorrt.lowering.settled import likely_values
 from ort_ep_tensorrt.program import view_of_request
-from ort_ep_tensorrt.ranges import Shape
+from ort_ep_tensorrt.ranges import Shape, bounds_for
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings
 
@@ -52,6 +55,29 @@ def load_partition(
     except SdkError as error:
         return Rejection(f"the stored engine is not used: {error}")
     return partition
+
+
+def try_build(request: CompileRequest, sdk: Sdk, settings: BuildSettings) -> Rejection | None:
+    """Build a claim's engine without a device, and drop it; every free size is 2.
+
+    Returns:
+        Why that says nothing: values that decide shapes come with each run, and those that were tried do not fit.
+
+    Raises:
+        SdkError: TensorRT did not build it.
+    """
+    view = view_of_request(request)
+    lowered = _lowered(view, sdk, settings, {})
+    shapes = {v.name: tuple(s if isinstance(s, int) else 2 for s in v.shape or ()) for v in request.graph.inputs}
+    deciding = {tensor.name for tensor in lowered.network.inputs() if tensor.is_shape_tensor}
+    values = {v.name: likely_values(v, shapes[v.name]) for v in request.graph.inputs if v.name in deciding}
+    try:
+        build_engine(sdk, lowered.program, replace(settings, caches_timings=False), bounds_for(shapes, values, {}))
+    except SdkError as error:
+        if not deciding:
+            raise
+        return Rejection(f"the values of {sorted(deciding)} come with each run; with made-up ones: {error}")
+    return None
 
 
 def _partition(request: CompileRequest, sdk: Sdk, settings: BuildSettings) -> TensorRtPartition:

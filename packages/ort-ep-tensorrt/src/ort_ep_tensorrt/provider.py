@@ -98,6 +98,22 @@ class EngineProvider(ExecutionProvider):
 
         return compile_partition(request, self.sdk(), self.settings)
 
+    def build(self, request: CompileRequest) -> Rejection | None:
+        """Build the claim's engine and drop it; sizes that are not fixed are 2, values that decide shapes likely ones.
+
+        Returns:
+            Why nothing was built: another SDK was asked, or the values are open.
+
+        Raises:
+            SdkError: TensorRT did not build it.
+        """
+        from ort_ep_tensorrt.compilation import try_build
+
+        found = _sdk.load_sdk(self.kind)
+        if isinstance(found, Unavailable):
+            return Rejection(f"nothing was built: {found}")
+        return try_build(request, self.sdk(), self.settings)
+
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
         """Restore what ``TensorRtPartition.serialize`` wrote, or say why it does not fit here."""
         from ort_ep_tensorrt.compilation import load_partition

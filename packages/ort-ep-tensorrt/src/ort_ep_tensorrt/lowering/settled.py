@@ -63,6 +63,19 @@ def sample_of(value: Value, node: Node) -> np.ndarray | None:
     return np.full(shape, 4 if node.op_type == "OneHot" else 0, dtype.numpy)
 
 
+_MAKES_SHAPE = frozenset({"ConstantOfShape", "Expand", "Reshape", "Resize"})
+
+
+def likely_values(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return elements that an input which decides shapes may have: the sizes that its reader makes, else ones."""
+    count = int(np.prod(shape, dtype=np.int64))
+    for reader in value.consumers():
+        sizes = [size for size in reader.output.shape or () if isinstance(size, int)]
+        if reader.op_type in _MAKES_SHAPE and len(sizes) == count == reader.output.rank:
+            return tuple(sizes)
+    return (1,) * count
+
+
 def settle(graph: Graph, values: Mapping[str, np.ndarray]) -> None:
     """Make inputs constants of a graph; they stay its inputs, and nothing reads them any more."""
     for value in graph.inputs:
