@@ -155,6 +155,10 @@ def test_streams_of_the_device_api_record_work_and_replay_it() -> None:
 @pytest.mark.parametrize(("refuses", "words"), [("begin_capture", "cannot begin"), ("end_capture", "be captured")])
 def test_a_capture_that_cuda_refuses_is_an_error_in_words(refuses: str, words: str) -> None:
     stream = CudaStream(Device("cuda", 0), RecordingStream(refuses))
-    with pytest.raises(EPFail, match=f"{words}: cudaErrorStreamCaptureUnsupported"):
+
+    def capture() -> None:
         stream.begin_capture()
         stream.end_capture()
+
+    with pytest.raises(EPFail, match=f"{words}: cudaErrorStreamCaptureUnsupported"):
+        capture()

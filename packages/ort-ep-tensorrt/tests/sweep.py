@@ -24,6 +24,7 @@ from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.building import build_engine
 from ort_ep_tensorrt.capability import find_capability
 from ort_ep_tensorrt.lowered import Lowered, lower
+from ort_ep_tensorrt.lowering.settled import likely_values
 from ort_ep_tensorrt.program import view_of_request
 from ort_ep_tensorrt.ranges import Bounds, Shape, bounds_for
 from ort_ep_tensorrt.recording import SdkError
@@ -33,8 +34,9 @@ SDK = Sdk(tensorrt_rtx, "tensorrt_rtx")
 Feeds = Mapping[str, np.ndarray]
 
 
-def bounds_of(lowered: Lowered, feeds: Feeds) -> Bounds:
+def bounds_of(view: GraphView, lowered: Lowered, feeds: Feeds) -> Bounds:
     """Return bounds that hold the feeds; every free size of another input is 2: enough to build, nothing is run."""
+    inputs = {value.name: value for value in view.graph.inputs}
     shapes: dict[str, Shape] = {}
     values: dict[str, Shape] = {}
     deciding = {tensor.name for tensor in lowered.network.inputs() if tensor.is_shape_tensor}
@@ -42,8 +44,9 @@ def bounds_of(lowered: Lowered, feeds: Feeds) -> Bounds:
         sizes = tuple(d.dim_value if d.HasField("dim_value") else 2 for d in info.type.tensor_type.shape.dim)
         shapes[info.name] = feeds[info.name].shape if info.name in feeds else sizes
         if info.name in deciding:
-            array = feeds.get(info.name, np.full(sizes, 2))
-            values[info.name] = tuple(int(element) for element in array.reshape(-1))
+            given = feeds.get(info.name)
+            likely = likely_values(inputs[info.name], sizes)
+            values[info.name] = likely if given is None else tuple(int(element) for element in given.reshape(-1))
     return bounds_for(shapes, values, {})
 
 
@@ -54,7 +57,7 @@ def built(view: GraphView, claim: Claim, settings: BuildSettings, feeds: Feeds) 
         lowered = lower(part, part.nodes, SDK, settings, feeds)
         if not isinstance(lowered, Lowered):
             return f"lowered differently than it was claimed: {lowered}", None
-        build_engine(SDK, lowered.program, settings, bounds_of(lowered, feeds))
+        build_engine(SDK, lowered.program, settings, bounds_of(part, lowered, feeds))
     except SdkError as error:
         return str(error), None
     return "", lowered

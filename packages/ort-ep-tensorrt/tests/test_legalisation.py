@@ -64,6 +64,10 @@ EXACT = {
         "g (uint8[3,5] x, float[5] s, uint8[5] z) => (float[3,5] y) { y = DequantizeLinear<axis=-1>(x, s, z) }",
         (BYTES, np.arange(1, 6, dtype=np.float32) / 7, np.arange(5, dtype=np.uint8) * 40),
     ),
+    "a vector with one scale": (
+        "g (uint8[4] x, float[1] s, uint8[1] z) => (float[4] y) { y = DequantizeLinear(x, s, z) }",
+        (BYTES[0, :4].copy(), np.array([0.5], np.float32), np.array([3], np.uint8)),
+    ),
     "no zero point": (
         "g (float[3,5] x, float s) => (uint8[3,5] q) { q = QuantizeLinear(x, s) }",
         (FLOATS, np.float32(0.5)),

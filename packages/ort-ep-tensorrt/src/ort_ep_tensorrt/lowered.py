@@ -6,7 +6,7 @@ the specification gives these; what it names then is refused in its words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,7 +101,7 @@ def _attempt(
             named = {**unsupported(sdk, question_of(view, nodes, changes)), **parsed.nodes}
             found = {program.places[place]: words for place, words in named.items() if place < len(program.places)}
             text = f"TensorRT's parser: {parsed.text}"
-            words_of = {place: f"TensorRT's parser: {words}" for place, words in found.items()}
+            words_of = {place: _words(nodes[place], words, is_known) for place, words in found.items()}
         except LoweringRefusal as refusal:
             words_of, text = {refusal.place: refusal.reason}, refusal.reason
         fresh = {place for place in words_of if place not in in_parts and has_parts(nodes[place], view.context)}
@@ -109,6 +109,12 @@ def _attempt(
             return LowerRefusal({place: _joined(said.get(place), words) for place, words in words_of.items()}, text)
         said.update((place, words_of[place]) for place in fresh)
         in_parts |= _alike(nodes, fresh)
+
+
+def _words(node: Node, words: str, is_known: Callable[[str], bool]) -> str:
+    if is_known(node.op_type):
+        return f"TensorRT's parser: {words}"
+    return f"TensorRT's parser has no importer for {node.op_type}, and no plugin of that name"
 
 
 def _alike(nodes: Group, places: Iterable[int]) -> set[int]:

@@ -250,12 +250,15 @@ def _along_axis(editor: Editor, values: Value, source: Value) -> Value:
     node = editor.node
     if node.int_attribute("block_size", 0):
         raise LoweringRefusal(place_of(node), f"{node.op_type} in blocks of 8 bits is not rewritten for TensorRT")
-    if values.rank == 0 or (scalar := node.input(1)) is None or scalar.rank in (0, None):
+    scale = node.input(1)
+    if values.rank == 0 or scale is None or scale.rank in (0, None) or (scale.shape == (1,) and source.rank):
         return values
     if source.rank is None:
         raise LoweringRefusal(place_of(node), f"the rank of {source.name!r} is not known")
-    shape = [1] * source.rank
-    shape[node.int_attribute("axis", 1)] = -1
+    axis, shape = node.int_attribute("axis", 1), [1] * source.rank
+    if not -source.rank <= axis < source.rank:
+        raise LoweringRefusal(place_of(node), f"{source.name!r} has no axis {axis}, along which it has scales")
+    shape[axis] = -1
     return editor.add("Reshape", [values, editor.constant(np.array(shape, np.int64))])
 
 
