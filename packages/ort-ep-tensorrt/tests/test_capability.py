@@ -1,8 +1,10 @@
 """Claims: our rules, and what the parser says, node by node; with the fake SDK, and with TensorRT-RTX where it is."""
 
+import onnx
 import pytest
 
 from ort_core.plugin import Claim, Rejection
+from ort_core.testing.claims import typed_model, view_of
 from ort_ep_tensorrt.capability import find_capability
 from ort_ep_tensorrt.settings import BuildSettings
 
@@ -108,6 +110,18 @@ def test_what_has_parts_that_the_parser_lacks_is_refused_with_both_reasons(view,
     text = "g (float[1,6,4] x, float[1,6,4] w) => (float[1,6,4] y) { y = CausalConvWithState(x, w) }"
     reasons = claimed(view(text), rtx)[1]
     assert "TensorRT's parser" in reasons["CausalConvWithState"]
+
+
+def test_operators_of_other_domains_are_not_taken_for_those_of_onnx(view, sdk):
+    """TensorRT's parser reads ``com.microsoft::RotaryEmbedding``, whose inputs stand in another order, as ONNX's."""
+    header = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]> '
+    text = (
+        "g (float[1,2,4,8] x, int64[1,4] p, float[16,4] c, float[16,4] s) => (float[1,2,4,8] y) "
+        "{ a = Relu(x)  y = com.microsoft.RotaryEmbedding(a, p, c, s) }"
+    )
+    claims, reasons = claimed(view_of(typed_model(onnx.parser.parse_model(header + text))), sdk)
+    assert claims == [["Relu"]]
+    assert "it would take com.microsoft::RotaryEmbedding for RotaryEmbedding of ONNX" in reasons["RotaryEmbedding"]
 
 
 def test_bodies_are_claimed_with_their_control_flow(view, rtx):

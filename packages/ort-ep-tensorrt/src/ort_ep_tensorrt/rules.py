@@ -6,7 +6,7 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, captured_values, walk
 from ort_ep_tensorrt.lowering import stand_ins
 from ort_ep_tensorrt.lowering.branches import unequal_branches
-from ort_ep_tensorrt.lowering.decomposition import RANDOM
+from ort_ep_tensorrt.lowering.decomposition import RANDOM, has_parts, is_mistaken, mistaken_words
 from ort_ep_tensorrt.lowering.editing import dtype_of_value
 from ort_ep_tensorrt.settings import BuildSettings
 
@@ -46,6 +46,8 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: boo
         return "TensorRT takes no seed: its numbers could not be repeated"
     if node.op_type == "Dropout" and view.opset(node) >= 12 and node.input(2) is not None:
         return "Dropout that may be training has random numbers; TensorRT leaves them out"
+    if is_mistaken(node, view.context) and not has_parts(node, view.context):
+        return mistaken_words(node)
     zero_point = node.input(2) if node.op_type in _CONVERTING else None
     if dtype_of_value(zero_point) in _BUILT_IN and view.constant(zero_point) is None:
         return f"the zero point of {node.op_type} is no constant; TensorRT needs its values when it builds"

@@ -14,11 +14,13 @@ from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.rewrite import decompose
 from ort_ep_tensorrt.lowering.branches import unequal_branches
 from ort_ep_tensorrt.lowering.editing import Editor, LoweringRefusal, mark_parts, place_of
-from ort_ep_tensorrt.lowering.wordings import Writer, writer_of
+from ort_ep_tensorrt.lowering.wordings import DOMAIN, Writer, writer_of
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
+_SAME = frozenset({"DequantizeLinear", "QuantizeLinear"})  # onnxruntime's mean what ONNX's do
+_LATEST = 1_000  # an opset behind all others
 MAX_DEPTH = 8  # bodies within bodies; those of the specification are at most three deep
 
 
@@ -28,6 +30,13 @@ def has_parts(node: Node, context: EvaluationContext) -> bool:
         return True
     schema = context.schemas.find(node.domain, node.op_type, context.opset_of(node))
     return not isinstance(schema, Rejection) and schema.build_body is not None
+
+
+def is_mistaken(node: Node, context: EvaluationContext) -> bool:
+    """Return whether the parser would take a node for another: it goes by names, and does not look at domains."""
+    if node.domain in ("", "ai.onnx") or (node.domain == DOMAIN and node.op_type in _SAME):
+        return False
+    return not isinstance(context.schemas.find("", node.op_type, _LATEST), Rejection)
 
 
 def decompose_nodes(
@@ -45,10 +54,16 @@ def decompose_nodes(
         LoweringRefusal: a node has no parts, or TensorRT would compute one of them in another way.
     """
     chosen = set(places)
-    waiting = [(node, 0) for node in graph.nodes if place_of(node) in chosen or is_unknown(node.op_type)]
+
+    def is_foreign(node: Node) -> bool:
+        return is_unknown(node.op_type) or is_mistaken(node, context)
+
+    waiting = [(node, 0) for node in graph.nodes if place_of(node) in chosen or is_foreign(node)]
     while waiting:
         node, depth = waiting.pop()
         place = place_of(node)
+        if is_mistaken(node, context) and not has_parts(node, context):
+            raise LoweringRefusal(place, mistaken_words(node))
         if place not in chosen and not has_parts(node, context):
             continue  # the parser says what it lacks
         writer = writer_of(node)
@@ -60,7 +75,12 @@ def decompose_nodes(
             raise LoweringRefusal(place, parts.reason if isinstance(parts, Rejection) else "its parts have no end")
         mark_parts(parts, place)
         _check(parts, place, node.op_type)
-        waiting += [(part, depth + 1) for part in parts if is_unknown(part.op_type)]
+        waiting += [(part, depth + 1) for part in parts if is_foreign(part)]
+
+
+def mistaken_words(node: Node) -> str:
+    """Return why a node whose name is also one of ONNX's is not handed over."""
+    return f"TensorRT's parser goes by names alone: it would take {node.qualified_name} for {node.op_type} of ONNX"
 
 
 def _write(editor: Editor, writer: Writer, place: int) -> None:
