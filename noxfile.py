@@ -40,8 +40,14 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page."""
-    prepare(session, "test", providers=True)
+    """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page.
+
+    With the SDKs that build, and say what they would run, without their hardware.
+    """
+    prepare(session, "test", "cuda", providers=True)
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("tensorrt-rtx>=1.7,<2")
+        session.install("--no-deps", "-e", CUDA)
     session.run("python", "tools/support_matrix.py", *session.posargs)
 
 
@@ -52,6 +58,18 @@ def cuda(session: nox.Session) -> None:
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("--no-deps", "-e", CUDA)
     session.run("pytest", f"{CUDA}/tests", *session.posargs)
+
+
+@nox.session
+def cudnn(session: nox.Session) -> None:
+    """Let the real cuDNN check our graphs for an H200, and cuBLASLt our descriptors: 1 GB of wheels, and no GPU."""
+    prepare(session, "test", "cuda")
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("--no-deps", "-e", CUDA, "nvidia-cudnn-frontend>=1.32,<2", "nvidia-cudnn-cu13>=9.10,<10")
+        session.install("nvmath-python>=1,<2", "nvidia-cublas>=13,<14")
+    files = ("test_real_libraries.py", "test_cudnn.py", "test_lt_products.py")
+    tests = [f"{CUDA}/tests/{name}" for name in files]
+    session.run("python", "-m", "pytest", *tests, *session.posargs, env={"ORT_TEST_CUDNN": "1"})
 
 
 @nox.session
@@ -81,6 +99,18 @@ def directml(session: nox.Session) -> None:
         session.skip("DirectML for Linux cannot be had here; the lines above say why")
     session.run("pytest", folder, *session.posargs)
     session.run("python", f"{folder}/count_on_rig.py", "--least", "950")
+
+
+@nox.session
+def coreml(session: nox.Session) -> None:
+    """Hold Core ML's programs to every promise and node case, evaluated with coremltools; arguments go to pytest."""
+    prepare(session, "test", providers=True)
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("coremltools>=9.0,<9.1")
+    tests = "packages/ort-ep-coreml/tests"
+    session.run("pytest", tests, *session.posargs)
+    given = ("--provider", "CoreMLEvaluationExecutionProvider", "--profile", f"{tests}/test_conformance.py")
+    session.run("ort", "conformance", *given)
 
 
 @nox.session

@@ -129,7 +129,17 @@ def card_row(card: Card) -> Row:
 def machine_row() -> Row:
     """Say where and when the rows come from."""
     versions: dict[str, str] = {}
-    for name in ("ort-core", "cupy-cuda13x", "cupy-cuda12x", "nvidia-cudnn-frontend", "torch", "onnxruntime-gpu"):
+    for name in (
+        "ort-core",
+        "cupy-cuda13x",
+        "cupy-cuda12x",
+        "nvmath-python",
+        "nvidia-cublas",
+        "nvidia-cudnn-frontend",
+        "nvidia-cudnn-cu13",
+        "torch",
+        "onnxruntime-gpu",
+    ):
         with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
     date = datetime.now(UTC).date().isoformat()

@@ -1,6 +1,6 @@
 """Count who computes ONNX's backend node cases when a provider is asked first, and why it leaves what it leaves.
 
-    python tools/count_node_cases.py [PATTERN ...] [--provider NAME] [--out FILE] [--least N] [--reasons N]
+    python tools/count_node_cases.py [PATTERN ...] [--provider NAME] [--out FILE] [--least N] [--reasons N] [--jobs N]
 
 Each case runs at its own opset, without passes: every node of it is placed and counted. Exits with 1 when a result is
 wrong, a step failed, or fewer than ``--least`` cases ran wholly on the provider.
@@ -24,7 +24,7 @@ from ort_conformance.judge import case_check
 from ort_conformance.outcome import CheckResult, Outcome
 from ort_conformance.running import RunRequest, run_checks
 from ort_conformance.suites.backend_cases import node_cases
-from support_matrix import profiles
+from support_matrix import profile_of
 
 _NAME = re.compile(r"'[^']*' is ")
 
@@ -54,13 +54,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="file for one JSON row for each case")
     parser.add_argument("--least", type=int, default=0, help="how many cases must run wholly on the provider")
     parser.add_argument("--reasons", type=int, default=20, help="how many of the commonest reasons to show")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that run cases at once")
     arguments = parser.parse_args()
-    profile = next(each for each in profiles() if each.name == arguments.provider)
+    profile = profile_of(arguments.provider)
     console = Console()
     request = NodeCases(profile, suites=("operators", "ml"), patterns=tuple(arguments.patterns))
     results = []
     with console.status("collecting cases") as status:
-        for result in run_checks(request):
+        for result in run_checks(request, jobs=arguments.jobs):
             results.append(result)
             status.update(f"{len(results)} cases, now behind {result.check}")
     if arguments.out is not None:

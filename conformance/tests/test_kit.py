@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ort_conformance.commands.new_ep import new_ep
 from ort_conformance.template.writing import Form, PackageNames, package_files, write_package
 
 EXAMPLE = Path(__file__).parents[2] / "examples/ort-ep-template"
@@ -75,6 +76,14 @@ def test_examples_in_docstrings_hold(module):
     results = doctest.testmod(importlib.import_module(module))
     assert results.attempted > 0
     assert results.failed == 0
+
+
+def test_command_says_how_to_go_on(tmp_path, capsys):
+    new_ep("acme", Form.COMPILING, tmp_path)
+    said = capsys.readouterr().out
+    assert f"cd {tmp_path / 'ort-ep-acme'}" in said
+    assert "--provider AcmeExecutionProvider --profile tests/test_conformance.py" in said
+    assert (tmp_path / "ort-ep-acme/tests/test_conformance.py").is_file()
 
 
 def test_command_does_not_overwrite_a_folder(tmp_path):

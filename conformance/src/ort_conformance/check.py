@@ -26,7 +26,8 @@ class CannotJudge(Exception):
 class Check:
     """A check. ``name`` is ``suite/what``; ``sentence`` says what must hold.
 
-    ``is_case`` marks one of very many, ``is_long`` one that takes minutes.
+    ``is_case`` marks one of very many, ``is_long`` one that takes minutes. ``foresee`` finds out what a provider that
+    cannot run here would do; without it the check is not tried there.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Check:
     needs_availability: bool = True
     is_case: bool = False
     is_long: bool = False
+    foresee: Callable[[Subject], Finding] | None = None
 
     @property
     def suite(self) -> str:
@@ -47,6 +49,8 @@ class Check:
         if self.needs is not None and not subject.profile.declares(self.needs):
             return Finding(Outcome.UNDECLARED, f"the profile does not declare {self.needs.value}")
         if self.needs_availability and not subject.availability:
+            if self.foresee is not None and subject.can_be_asked:
+                return self.foresee(subject)
             return Finding(Outcome.UNAVAILABLE, str(subject.availability))
         return self.judge(subject)
 
@@ -80,7 +84,10 @@ def promises_of(module: ModuleType) -> Iterator[Check]:
         marked = getattr(function, MARK, None)
         if marked is not None and function.__module__ == module.__name__:
             sentence = (function.__doc__ or "").strip().splitlines()[0]
-            yield Check(f"{marked.suite}/{name}", sentence, _judged(function), marked.needs, marked.needs_availability)
+            yield Check(
+                f"{marked.suite}/{name}", sentence, _judged(function), marked.needs, marked.needs_availability,
+                is_long=marked.is_long,
+            )  # fmt: skip
 
 
 def _judged(function: Callable[[Subject], None]) -> Callable[[Subject], Finding]:

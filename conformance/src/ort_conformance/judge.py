@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from ort_conformance.subject import ORACLE, Subject
 from ort_core.errors import EPFail
 from ort_core.tolerances import ToleranceName
 
+if TYPE_CHECKING:
+    from ort_core.partitioning.report import PlacementReport
+
 CARRIED = 4.0  # times what nudges move an output: they are drawn a few times, and other orders of sums are other draws
 
 
@@ -26,7 +30,10 @@ def case_check(suite: str, case: Case, fallbacks: tuple[str, ...] = (ORACLE,)) -
     def judge(subject: Subject) -> Finding:
         return judge_case(subject, case, f"{suite}/{case.name}", fallbacks)
 
-    return Check(f"{suite}/{case.name}", "the outputs are right", judge, is_case=True)
+    def foresee(subject: Subject) -> Finding:
+        return foresee_case(subject, case)
+
+    return Check(f"{suite}/{case.name}", "the outputs are right", judge, is_case=True, foresee=foresee)
 
 
 def judge_case(subject: Subject, case: Case, check: str, fallbacks: tuple[str, ...] = (ORACLE,)) -> Finding:
@@ -42,7 +49,7 @@ def judge_case(subject: Subject, case: Case, check: str, fallbacks: tuple[str, .
         except Exception as error:  # noqa: BLE001 - a provider may raise anything
             return _without_session(case, error)
         with session:
-            placed = _placement(session, subject.name)
+            placed = _placement(session.explain(), subject.name)
             return placed if placed.outcome.is_failure else _judge_runs(subject, session, case, check, placed)
 
 
@@ -59,8 +66,31 @@ def _without_session(case: Case, error: Exception) -> Finding:
     return Finding(Outcome.FAILED_IN_COMPILE, text)
 
 
-def _placement(session: ort.InferenceSession, provider: str) -> Finding:
-    report = session.explain()
+def foresee_case(subject: Subject, case: Case) -> Finding:
+    """Say what a provider that cannot run here would take of a case, and build it where its package can."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            foreseen = subject.foresee(case.model(), is_optimized=case.is_optimized)
+        except ort.OrtError as error:
+            return Finding(Outcome.ELSEWHERE_FAILED, f"not placed: {type(error).__name__}: {error}")
+        placed = _placement(foreseen.report, subject.name)
+        if placed.outcome not in _AS_CLAIMED:
+            return placed
+        try:
+            refused = foreseen.build(subject.name)
+        except EPFail as error:
+            return replace(placed, outcome=Outcome.FAILED_IN_COMPILE, detail=str(error))
+    if refused is not None:
+        return replace(placed, outcome=_AS_CLAIMED[placed.outcome], detail=refused.reason)
+    return replace(placed, outcome=_AS_BUILT[placed.outcome])
+
+
+_AS_CLAIMED = {Outcome.RAN: Outcome.CLAIMED, Outcome.FELL_BACK: Outcome.PARTLY_CLAIMED}
+_AS_BUILT = {Outcome.RAN: Outcome.BUILT, Outcome.FELL_BACK: Outcome.PARTLY_BUILT}
+
+
+def _placement(report: PlacementReport, provider: str) -> Finding:
     own = tuple(dict.fromkeys(_operator(node.domain, node.op_type) for node in report.on(provider)))
     refusals = tuple(
         dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Outcomes: what became of a check, in honest words. Only ``RAN`` and ``HELD`` speak for the provider."""
+"""Outcomes: what became of a check, in honest words. Only ``RAN`` and ``HELD`` speak for what a provider computes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ class Outcome(StrEnum):
     """The provider computed some nodes, others were computed elsewhere; the result is right."""
     REFUSED = "refused"
     """The provider took no node, and said why; computed elsewhere."""
+    BUILT = "built"
+    """The provider cannot run here. It would take every node, and built all that its device would get; nothing ran."""
+    PARTLY_BUILT = "partly built"
+    """As above, of some nodes; others would be computed elsewhere."""
+    CLAIMED = "claimed"
+    """The provider cannot run here, and would take every node. Nothing was built, nothing computed."""
+    PARTLY_CLAIMED = "partly claimed"
+    """As above, of some nodes; others would be computed elsewhere."""
     FAILED_IN_CLAIM = "failed in claim"
     """``get_capability`` raised, or a claim broke a rule."""
     FAILED_IN_COMPILE = "failed in compile"
@@ -45,8 +53,13 @@ class Outcome(StrEnum):
 
     @property
     def is_skip(self) -> bool:
-        """Whether nothing was learned about the provider."""
+        """Whether nothing was learned of what the provider computes."""
         return self in _SKIPS
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether the provider said what it would run, and could not run it here."""
+        return self in _FORESEEN
 
 
 _FAILURES = frozenset(
@@ -55,7 +68,8 @@ _FAILURES = frozenset(
         Outcome.CRASHED, Outcome.ELSEWHERE_FAILED,
     }
 )  # fmt: skip
-_SKIPS = frozenset({Outcome.UNDECLARED, Outcome.UNAVAILABLE, Outcome.NOT_JUDGED})
+_FORESEEN = frozenset({Outcome.BUILT, Outcome.PARTLY_BUILT, Outcome.CLAIMED, Outcome.PARTLY_CLAIMED})
+_SKIPS = frozenset({Outcome.UNDECLARED, Outcome.UNAVAILABLE, Outcome.NOT_JUDGED}) | _FORESEEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,7 @@ class Finding:
     """What one check found.
 
     ``detail`` is a sentence for people; ``operators`` are those that the provider ran (``domain::op_type``, the
-    domain left out for ai.onnx); ``refusals`` are those it left. ``measures`` are numbers, such as errors.
+    domain left out for ai.onnx), or would; ``refusals`` are those it left. ``measures`` are numbers, such as errors.
     """
 
     outcome: Outcome

@@ -42,6 +42,8 @@ class EpProfile:
             replaces what the check states. A looser one than "approximate" does not exist on purpose.
         expected_failures: a TOML file with the tables ``notimpl``, ``notyet`` and ``never``: reasons by check.
         device: the device's name for ``OrtValue`` where the provider has memory of its own.
+        means: how results come about where it is not the hardware of the provider's name: ``"emulated by …"``. Reports
+            and the support matrix say it beside every number.
         memory_growth_nbytes: how much a thousand sessions and runs may leave behind, in bytes of memory in use.
 
     Example:
@@ -57,6 +59,7 @@ class EpProfile:
     tolerances: Mapping[str, ToleranceName] = field(default_factory=dict)
     expected_failures: Path | None = None
     device: str = "cpu"
+    means: str = ""
     memory_growth_nbytes: int = 32 * 2**20
 
     def declares(self, feature: Feature) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import queue
+import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,6 +20,7 @@ from ort_conformance.profile import EpProfile
 from ort_conformance.subject import Subject
 
 TIME_LIMIT_S = 300.0  # of one check; the longest takes a fraction, a hang takes for ever
+LONG_TIME_LIMIT_S = 3000.0  # of a check that takes minutes: a busy machine makes of one minute ten
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +60,80 @@ class RunRequest:
         return own + [check for folder in self.model_folders for check in folder_checks(folder)]
 
 
-def run_checks(request: RunRequest) -> Iterator[CheckResult]:
+_Found = tuple[int, Finding, float]  # the check's position, what was found, in how many seconds
+
+
+def run_checks(request: RunRequest, *, jobs: int = 1, done: Collection[str] = ()) -> Iterator[CheckResult]:
     """Yield a result per check. A worker that dies or hangs is replaced, and its check has crashed.
+
+    Args:
+        request: what to run.
+        jobs: how many processes run cases at once; what looks at threads, memory and time runs alone behind them.
+        done: names of checks that are left out, their results being known.
 
     Raises:
         ExpectationError: the file of expected failures is not as it must be.
     """
     expectations = Expectations.read(request.profile.expected_failures)
-    names = [check.name for check in request.checks()]
-    position = 0
-    while position < len(names):
-        worker = _Worker(request, position)
+    checks = request.checks()
+    left = [position for position, check in enumerate(checks) if check.name not in done]
+    together = [position for position in left if checks[position].is_case] if jobs > 1 else []
+    alone = [position for position in left if not (jobs > 1 and checks[position].is_case)]
+    for found in (_in_lanes(request, checks, together, jobs), _in_order(request, checks, alone)):
+        for position, finding, duration_s in found:
+            yield expectations.judge(checks[position].name, finding, duration_s)
+    if not request.suites and request.share >= 1:
+        yield from stale_entries(expectations, [check.name for check in catalogue()])
+
+
+def _in_order(request: RunRequest, checks: Sequence[Check], positions: Sequence[int]) -> Iterator[_Found]:
+    """Run the checks at some positions in one process, which is replaced when it dies."""
+    left = list(positions)
+    while left:
+        worker = _Worker(request, tuple(left))
         try:
-            while position < len(names):
+            while left:
                 start = time.perf_counter()
-                finding = worker.next_finding()
-                yield expectations.judge(names[position], finding, time.perf_counter() - start)
-                position += 1
+                limit_s = LONG_TIME_LIMIT_S if checks[left[0]].is_long else TIME_LIMIT_S
+                finding = worker.next_finding(limit_s)
+                yield left.pop(0), finding, time.perf_counter() - start
                 if finding.outcome is Outcome.CRASHED:
                     break
         finally:
             worker.stop()
-    if not request.suites and request.share >= 1:
-        yield from stale_entries(expectations, [check.name for check in catalogue()])
+
+
+def _in_lanes(request: RunRequest, checks: Sequence[Check], positions: Sequence[int], jobs: int) -> Iterator[_Found]:
+    """Run the checks at some positions in several processes, each with every ``jobs``-th of them; in any order."""
+    found: queue.Queue[_Found | Exception | None] = queue.Queue()
+    is_stopped = threading.Event()
+
+    def lane(own: Sequence[int]) -> None:
+        try:
+            for each in _in_order(request, checks, own):
+                found.put(each)
+                if is_stopped.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 - handed on: whoever asked for the results raises it
+            found.put(error)
+        finally:
+            found.put(None)
+
+    lanes = [threading.Thread(target=lane, args=(positions[n::jobs],), daemon=True) for n in range(jobs)]
+    for each in lanes:
+        each.start()
+    try:
+        running = len(lanes)
+        while running:
+            item = found.get()
+            if item is None:
+                running -= 1
+            elif isinstance(item, Exception):
+                raise item
+            else:
+                yield item
+    finally:
+        is_stopped.set()
 
 
 def stale_entries(expectations: Expectations, names: Sequence[str]) -> Iterator[CheckResult]:
@@ -90,19 +144,19 @@ def stale_entries(expectations: Expectations, names: Sequence[str]) -> Iterator[
 
 
 class _Worker:
-    """A process that runs checks from a position on and sends each finding."""
+    """A process that runs the checks at some positions and sends each finding."""
 
-    def __init__(self, request: RunRequest, position: int) -> None:
+    def __init__(self, request: RunRequest, positions: tuple[int, ...]) -> None:
         context = multiprocessing.get_context("spawn")  # providers and their threads do not survive a fork
         self._receiver, sender = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(request, position, sender), daemon=True)
+        self._process = context.Process(target=_work, args=(request, positions, sender), daemon=True)
         self._process.start()
         sender.close()
 
-    def next_finding(self) -> Finding:
-        """Wait for the next finding; a crash or a hang is one too."""
-        if not self._receiver.poll(TIME_LIMIT_S):
-            return Finding(Outcome.CRASHED, f"no end after {TIME_LIMIT_S:.0f} s")
+    def next_finding(self, limit_s: float) -> Finding:
+        """Wait for the next finding, no longer than ``limit_s``; a crash or a hang is one too."""
+        if not self._receiver.poll(limit_s):
+            return Finding(Outcome.CRASHED, f"no end after {limit_s:.0f} s")
         try:
             finding = self._receiver.recv()
         except EOFError:
@@ -118,11 +172,12 @@ class _Worker:
         self._process.join()
 
 
-def _work(request: RunRequest, position: int, sender: Connection) -> None:
+def _work(request: RunRequest, positions: tuple[int, ...], sender: Connection) -> None:
     warnings.simplefilter("ignore")  # what matters is in the findings
     subject = Subject(request.profile)
-    for check in request.checks()[position:]:
-        sender.send(run_one(check, subject))
+    checks = request.checks()
+    for position in positions:
+        sender.send(run_one(checks[position], subject))
 
 
 def run_one(check: Check, subject: Subject) -> Finding:

@@ -5,16 +5,30 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import onnx
 
 import ort_core as ort
 from ort_conformance.profile import EpProfile
-from ort_core.plugin import Available, Claim, EPFail, ExecutionProvider, GraphView, Rejection, Unavailable
-from ort_core.testing.claims import typed_model, view_of
+from ort_core.plugin import (
+    Available,
+    Claim,
+    EPFail,
+    ExecutionProvider,
+    GraphView,
+    NotImplemented,
+    Rejection,
+    Unavailable,
+)
+from ort_core.testing.claims import foreseen, typed_model, view_of
 from ort_core.testing.environments import session_environment
 
+if TYPE_CHECKING:
+    from ort_core.stages import ForeseenPlacement
+
 ORACLE = "ReferenceExecutionProvider"
+_SMALLEST = """<ir_version: 8, opset_import: ["": 18]> g (float[1] x) => (float[1] y) { y = Relu(x) }"""
 
 
 class Subject:
@@ -41,6 +55,17 @@ class Subject:
             NotFound: no installed plugin brings it.
         """
         return session_environment().get_provider(self.name)
+
+    @cached_property
+    def can_be_asked(self) -> bool:
+        """Whether the provider says what it would run, though it may not run here: installed, and with its SDK."""
+        try:
+            list(self.new_provider().get_capability(self.view(onnx.parser.parse_model(_SMALLEST))))
+        except NotImplemented:  # it cannot decide: its SDK is not installed
+            return False
+        except Exception:  # noqa: BLE001 - a provider that fails to claim has been asked: each case shows it
+            return session_environment().provider_classes().get(self.name) is not None
+        return True
 
     def new_provider(self, options: Mapping[str, object] | None = None) -> ExecutionProvider:
         """Return a new instance, as a session makes one."""
@@ -91,6 +116,11 @@ class Subject:
             return ort.InferenceSession(
                 source, chosen, providers=[(self.name, self.profile.options), *others], enable_fallback=False
             )
+
+    def foresee(self, model: object, *, is_optimized: bool = True) -> ForeseenPlacement:
+        """Return where nodes would run if the provider could run here, the oracle behind it. Raises as the stage."""
+        request = [(self.name, self.profile.options), (ORACLE, {})]
+        return foreseen(model, request, is_optimized=is_optimized)
 
     def view(self, model: object) -> GraphView:
         """Return the view of a model's main graph as the provider sees it."""

@@ -49,7 +49,7 @@ def lowered(text: str) -> str:
     view = view_of(typed_model(onnx.parser.parse_model(HEADER + text)))
     (claim,) = find_capability(view, CoreMlOptions())
     assert isinstance(claim, Claim), claim
-    return program_of(request_for(view, claim)).text()
+    return program_of(request_for(view, claim), CoreMlOptions()).text()
 
 
 def path_of(name: str) -> Path:

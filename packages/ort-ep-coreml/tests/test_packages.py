@@ -9,6 +9,7 @@ from ort_core.plugin import Claim, Rejection
 from ort_core.testing.claims import new_run_state, request_for
 from ort_ep_coreml import _sdk
 from ort_ep_coreml.capability import program_of
+from ort_ep_coreml.options import CoreMlOptions
 from ort_ep_coreml.package import content_key
 from ort_ep_coreml.provider import CoreMlEvaluationProvider
 
@@ -26,9 +27,9 @@ def text_with(value: float) -> str:
 
 
 def test_the_key_of_a_package_holds_every_weight(view):
-    keys = {content_key(program_of(requested(view, text_with(value))), "facts") for value in (1, 2, 1)}
+    keys = {content_key(program_of(requested(view, text_with(value)), CoreMlOptions()), "facts") for value in (1, 2, 1)}
     assert len(keys) == 2
-    program = program_of(requested(view, text_with(1)))
+    program = program_of(requested(view, text_with(1)), CoreMlOptions())
     assert content_key(program, "facts") != content_key(program, "other facts")
 
 
@@ -76,7 +77,7 @@ def test_options_reach_core_mls_own_class(sdk, monkeypatch, tmp_path, given, exp
             raise RuntimeError("Error computing NN outputs")
 
     monkeypatch.setattr(coremltools.models, "MLModel", Recorded)
-    model = _sdk.Model(tmp_path / "m.mlpackage", given, "FastPrediction", True)
+    model = _sdk.Model(tmp_path / "m.mlpackage", given, "FastPrediction", True, ())
     assert seen["compute_units"] is coremltools.ComputeUnit[expected]
     assert seen["optimization_hints"] == {
         "specializationStrategy": coremltools.SpecializationStrategy.FastPrediction,

@@ -14,15 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from library_numbers import array_at, computed
 
 from ort_core.plugin import AllocationLimitExceeded, EPFail
-from ort_core.plugin.ir import DataType
 from ort_core.testing.cuda_emulation import emulate
 from ort_ep_cuda.gpu import GpuFacts
 from ort_ep_cuda.lowering.function_calls import run_call
+from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
 from ort_ep_cuda.lowering.preamble import PREAMBLE
-from ort_ep_cuda.lowering.program import Convolution, FunctionCall, Kernel, MatrixProduct
-from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.program import FunctionCall, Kernel
 
 _FOLDER = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
 _COMPILED: dict[str, Callable] = {}  # by name, which is made of the content: compiled once for all tests
@@ -85,24 +86,19 @@ class EmulatedStream:
         assert block[0] * block[1] * block[2] <= 1024
         self._enqueue(lambda: _launched(function, grid, block, list(arguments)))
 
-    def multiply(self, product: MatrixProduct, a: int, b: int, out: int) -> None:
+    def run_library(self, step: AnyLibraryStep, addresses: Sequence[int]) -> None:
         def work() -> None:
-            left, right = _array(product.a, a), _array(product.b, b)
-            result = _array(product.out, out)
-            result[...] = (product.alpha * (_wide(left) @ _wide(right))).astype(result.dtype)
+            *inputs, result = [array_at(view, address) for view, address in zip(step.operands, addresses, strict=True)]
+            assert not any(np.shares_memory(result, read) for read in inputs)
+            result[...] = computed(step, inputs).astype(result.dtype)
 
-        self._enqueue(work)
-
-    def convolve(self, convolution: Convolution, x: int, weights: int, out: int) -> None:
-        def work() -> None:
-            result = _array(convolution.out, out)
-            result[...] = convolved(_array(convolution.x, x), _array(convolution.weights, weights), convolution)
-
+        assert len(step.operands) == len(addresses)
+        self._gpu.library_steps.append(step)
         self._enqueue(work)
 
     def call(self, step: FunctionCall, inputs, outs, guard) -> None:
         self._forbidden_in_capture("a user's function")
-        self._enqueue(lambda: run_call(step, inputs, outs, lambda v, a: _array(v, a).view(ArrayOfDevice), guard))
+        self._enqueue(lambda: run_call(step, inputs, outs, lambda v, a: array_at(v, a).view(ArrayOfDevice), guard))
 
     def begin_capture(self) -> None:
         if self._gpu.refuses_capture:
@@ -139,10 +135,19 @@ class ArrayOfDevice(np.ndarray):
 class EmulatedGpu:
     """The device; counts what it is asked for."""
 
-    def __init__(self, limit: int = 1 << 30, *, refuses_capture: bool = False, collects: bool = False) -> None:
+    def __init__(
+        self,
+        limit: int = 1 << 30,
+        *,
+        refuses_capture: bool = False,
+        collects: bool = False,
+        libraries: Libraries = NOTHING_FUSED,
+    ) -> None:
         self.facts = GpuFacts("emulated", "sm_90", (("emulation", "1"),))
         self.refuses_capture = refuses_capture
         self.copies_within = 0
+        self.libraries = libraries
+        self.library_steps: list[AnyLibraryStep] = []
         self.launches = self.captures = self.replays = self.allocations = 0
         self.compiled: list[str] = []
         self.collected: dict[str, Kernel] | None = {} if collects else None
@@ -199,59 +204,3 @@ def _compiled_alone(kernel: Kernel) -> Callable:
     folder = Path(_FOLDER.name) / kernel.name
     folder.mkdir(exist_ok=True)
     return emulate(kernel.source, [kernel.entry], folder)[kernel.entry]
-
-
-def _array(view: TensorView, address: int) -> np.ndarray:
-    """Return the elements of a view whose first one lies at an address."""
-    item = view.dtype.numpy.itemsize
-    span = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True)) + 1
-    assert min(view.strides, default=0) >= 0, "libraries take no negative strides"
-    raw = np.ctypeslib.as_array((ctypes.c_uint8 * (span * item)).from_address(address)).view(view.dtype.numpy)
-    return np.lib.stride_tricks.as_strided(raw, view.shape, [stride * item for stride in view.strides])
-
-
-def _wide(array: np.ndarray) -> np.ndarray:
-    return array if array.dtype == np.float64 else array.astype(np.float32)
-
-
-def convolved(x: np.ndarray, weights: np.ndarray, convolution: Convolution) -> np.ndarray:
-    """Return a convolution by its definition: a sum over window places of products over channels."""
-    if convolution.is_transposed:
-        return transposed(x, weights, convolution)
-    pads = [(0, 0), (0, 0), *zip(convolution.pads_before, convolution.pads_after, strict=True)]
-    padded = np.pad(_wide(x), pads)
-    groups, sizes = convolution.groups, convolution.out.shape[2:]
-    per_group = weights.shape[0] // groups
-    total = np.zeros(convolution.out.shape, padded.dtype)
-    for place in np.ndindex(*weights.shape[2:]):
-        cut = tuple(
-            slice(p * d, p * d + (n - 1) * s + 1, s)
-            for p, d, s, n in zip(place, convolution.dilations, convolution.strides, sizes, strict=True)
-        )
-        window = padded[(slice(None), slice(None), *cut)]
-        for group in range(groups):
-            channels = slice(group * weights.shape[1], (group + 1) * weights.shape[1])
-            filters = slice(group * per_group, (group + 1) * per_group)
-            taps = _wide(weights[(filters, slice(None), *place)])
-            total[:, filters] += np.einsum("mc,nc...->nm...", taps, window[:, channels])
-    return total.astype(DataType.numpy.fget(convolution.out.dtype))
-
-
-def transposed(x: np.ndarray, weights: np.ndarray, convolution: Convolution) -> np.ndarray:
-    """Return a transposed convolution: each element spread over its window, then the padding cut off."""
-    groups, sizes = convolution.groups, convolution.out.shape[2:]
-    padded = [n + b + a for n, b, a in zip(sizes, convolution.pads_before, convolution.pads_after, strict=True)]
-    total = np.zeros((*convolution.out.shape[:2], *padded), _wide(x).dtype)
-    taken, given = x.shape[1] // groups, weights.shape[1]
-    for place in np.ndindex(*weights.shape[2:]):
-        spread = tuple(
-            slice(p * d, p * d + (n - 1) * s + 1, s)
-            for p, d, s, n in zip(place, convolution.dilations, convolution.strides, x.shape[2:], strict=True)
-        )
-        for group in range(groups):
-            channels = slice(group * taken, (group + 1) * taken)
-            taps = _wide(weights[(channels, slice(None), *place)])
-            added = np.einsum("cm,nc...->nm...", taps, _wide(x[:, channels]))
-            total[(slice(None), slice(group * given, (group + 1) * given), *spread)] += added
-    cut = tuple(slice(b, b + n) for b, n in zip(convolution.pads_before, sizes, strict=True))
-    return total[(slice(None), slice(None), *cut)].astype(DataType.numpy.fget(convolution.out.dtype))

@@ -18,10 +18,12 @@ from acme_formulas import GRAPHS, OPERATORS
 from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 from graph_cases import CASES
+from library_numbers import FuseEverything
 from test_own_kernels import SOURCE
 
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.kernel_cache import module_source
+from ort_ep_cuda.lowering.libraries import NOTHING_FUSED
 from ort_ep_cuda.lowering.program import Kernel
 
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -44,8 +46,10 @@ class KernelResources:
 def kernels() -> list[Kernel]:
     """All kernels of the cases, and of graphs of a user's formulas."""
     gpu = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
-    for case in CASES:
-        session_of(case.body, opset=case.opset).run(None, case.feeds)
+    for libraries in (NOTHING_FUSED, FuseEverything(is_channels_last=True)):
+        gpu.libraries = libraries
+        for case in CASES:
+            session_of(case.body, opset=case.opset).run(None, case.feeds)
     for body, shapes in GRAPHS.values():
         session = session_of(body, operators=OPERATORS)
         session.run(None, {i.name: np.ones(shape, "f4") for i, shape in zip(session.get_inputs(), shapes, strict=True)})

@@ -9,11 +9,11 @@ import types
 import numpy as np
 import pytest
 
-from ort_core.plugin import AllocationLimitExceeded, Available, InvalidArgument
-from ort_core.plugin.devices import Device
+from ort_core.plugin import AllocationLimitExceeded, Available, EPFail, InvalidArgument
+from ort_core.plugin.devices import CapturingStream, Device
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.cupy_gpu import CupyGpu
-from ort_ep_cuda.device_api import CudaDeviceApi
+from ort_ep_cuda.device_api import CudaDeviceApi, CudaStream
 from ort_ep_cuda.options import CudaOptions
 
 
@@ -63,7 +63,10 @@ def library(monkeypatch):
     def make(limit: int, kept: int = 0) -> FakePool:
         pool = FakePool(limit, kept)
         runtime = types.SimpleNamespace(
-            memcpy=_memcpy, memcpyAsync=_memcpy, getDeviceProperties=lambda index: {"name": b"made up"}
+            memcpy=_memcpy,
+            memcpyAsync=_memcpy,
+            getDeviceProperties=lambda index: {"name": b"made up"},
+            driverGetVersion=lambda: 13000,
         )
         cuda = types.SimpleNamespace(
             Device=lambda index: FakeDevice(), MemoryPool=lambda: pool, runtime=runtime,
@@ -119,3 +122,46 @@ def test_a_stream_of_another_device_is_refused(library) -> None:
     foreign = types.SimpleNamespace(device=Device("npu", 0))
     with pytest.raises(InvalidArgument, match="a stream of npu:0 was given to cuda:0"):
         api.copy_from_host(np.zeros(4, np.float32), api.allocate(16), foreign)
+
+
+class RecordingStream:
+    """A stream of CuPy that records and launches graphs, or refuses to."""
+
+    ptr = 5
+
+    def __init__(self, refuses: str = "") -> None:
+        self.calls: list[object] = []
+        self._refuses = refuses
+
+    def begin_capture(self) -> None:
+        self._called("begin_capture")
+
+    def end_capture(self) -> object:
+        self._called("end_capture")
+        return types.SimpleNamespace(launch=lambda stream: self.calls.append(("launch", stream)))
+
+    def _called(self, name: str) -> None:
+        if name == self._refuses:
+            raise RuntimeError("cudaErrorStreamCaptureUnsupported")
+        self.calls.append(name)
+
+
+def test_streams_of_the_device_api_record_work_and_replay_it() -> None:
+    native = RecordingStream()
+    stream = CudaStream(Device("cuda", 0), native)
+    assert isinstance(stream, CapturingStream)
+    stream.begin_capture()
+    stream.replay(stream.end_capture())
+    assert native.calls == ["begin_capture", "end_capture", ("launch", native)]
+
+
+@pytest.mark.parametrize(("refuses", "words"), [("begin_capture", "cannot begin"), ("end_capture", "be captured")])
+def test_a_capture_that_cuda_refuses_is_an_error_in_words(refuses: str, words: str) -> None:
+    stream = CudaStream(Device("cuda", 0), RecordingStream(refuses))
+
+    def capture() -> None:
+        stream.begin_capture()
+        stream.end_capture()
+
+    with pytest.raises(EPFail, match=f"{words}: cudaErrorStreamCaptureUnsupported"):
+        capture()

@@ -7,17 +7,27 @@ import pytest
 from emulated_gpu import EmulatedGpu, compile_together
 from emulated_provider import EmulatedCudaProvider, session_of
 from graph_cases import CASES, GraphCase
+from library_numbers import FuseEverything
 
 import ort_core as ort
 from ort_core import tolerances
 from ort_core.testing.cuda_emulation import find_compiler
 from ort_core.testing.models import model_of
+from ort_ep_cuda.lowering.libraries import NOTHING_FUSED
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="CUDA is emulated by a C++ compiler; none is here")
 
 
+LIBRARIES = {
+    "nothing fused": NOTHING_FUSED,
+    "fused": FuseEverything(),
+    "fused, channels last": FuseEverything(is_channels_last=True),
+}
+
+
 def _results(case: GraphCase, runs: int = 1) -> list[np.ndarray]:
     session = session_of(case.body, opset=case.opset)
+    assert "CPUExecutionProvider:" not in str(session.explain()), "a case must run on the device, all of it"
     for _ in range(runs):
         found = session.run(None, case.feeds)
     return found
@@ -27,16 +37,27 @@ def _results(case: GraphCase, runs: int = 1) -> list[np.ndarray]:
 def compiled() -> EmulatedGpu:
     """Lower every case once without running it, and compile all kernels by one call of the compiler."""
     collecting = EmulatedCudaProvider.device = EmulatedGpu(collects=True)
-    for case in CASES:
-        _results(case)
+    for libraries in LIBRARIES.values():
+        collecting.libraries = libraries
+        for case in CASES:
+            _results(case)
     compile_together(list(collecting.collected.values()))
     EmulatedCudaProvider.device = EmulatedGpu()
     return EmulatedCudaProvider.device
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_program_agrees_with_numpy(case: GraphCase, compiled: EmulatedGpu) -> None:
+def _calls_a_library(case: GraphCase) -> bool:
+    return any(name in case.body for name in ("MatMul(", "Gemm", "Conv", "Attention", "Einsum"))
+
+
+@pytest.mark.parametrize(
+    ("case", "libraries"),
+    [(case, name) for case in CASES for name in (LIBRARIES if _calls_a_library(case) else ("nothing fused",))],
+    ids=lambda part: part if isinstance(part, str) else part.name,
+)
+def test_program_agrees_with_numpy(case: GraphCase, libraries: str, compiled: EmulatedGpu) -> None:
     expected = _expected(case)
+    compiled.libraries = LIBRARIES[libraries]
     for runs in (1, 3):  # launched one by one, and replayed from a captured graph
         for found, wanted in zip(_results(case, runs), expected, strict=True):
             limit = tolerances.tolerance(case.tolerance, wanted.dtype)

@@ -50,7 +50,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CupyGpu:
     cuda = types.SimpleNamespace(
         Device=lambda index: FakeDevice(),
         MemoryPool=lambda: types.SimpleNamespace(set_limit=lambda size: None),
-        runtime=types.SimpleNamespace(getDeviceProperties=lambda index: {"name": b"made up"}),
+        runtime=types.SimpleNamespace(
+            getDeviceProperties=lambda index: {"name": b"made up"}, driverGetVersion=lambda: 13000
+        ),
         function=types.SimpleNamespace(Module=FakeModule),
         UnownedMemory=lambda *arguments: arguments,
         MemoryPointer=lambda memory, offset: (memory, offset),

@@ -6,8 +6,6 @@ import pytest
 
 from ort_conformance import EpProfile, Feature, conformance_tests
 
-pytest.importorskip("openvino", reason="the openvino package is not installed")
-
 PROFILE = EpProfile(
     "OpenVINOExecutionProvider",
     features=frozenset(
@@ -16,5 +14,6 @@ PROFILE = EpProfile(
     tolerances={"operators/test_attention_*fp16*": "approximate"},  # it rounds to float16 at other places
     expected_failures=Path(__file__).with_name("expected_failures.toml"),
 )
+pytest.importorskip("openvino", reason="the openvino package is not installed")
 
 test_conformance = conformance_tests(PROFILE, share=0.05)

@@ -42,7 +42,12 @@ class FakeTensorrtProvider(TensorrtExecutionProvider):
         return Available("fake")
 
     def sdk(self) -> Sdk:
-        return Sdk(fake_tensorrt, "tensorrt")
+        found = Sdk(fake_tensorrt, "tensorrt")
+        found.load_plugins(self.settings.plugin_paths)
+        return found
+
+    def asked_sdk(self) -> Sdk:
+        return self.sdk()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ort_core.plugin import AllocationLimitExceeded, hookimpl
+from ort_core.plugin import AllocationLimitExceeded, EPFail, hookimpl
 from ort_core.plugin.devices import Device
 
 ORT_PLUGIN_API = (1, 0)
@@ -19,8 +19,8 @@ ORT_PLUGIN_API = (1, 0)
 class FakeBuffer:
     def __init__(self, device: Device, nbytes: int) -> None:
         self.device, self.nbytes = device, nbytes
-        self._bytes = np.full(nbytes, 0xA5, np.uint8)  # a device's memory is not zero
-        self.address = self._bytes.ctypes.data
+        self._bytes = np.full(nbytes + 256, 0xA5, np.uint8)  # a device's memory is not zero
+        self.address = -(-self._bytes.ctypes.data // 256) * 256  # and what it hands out is aligned
 
 
 class FakeEvent:
@@ -37,10 +37,13 @@ class FakeEvent:
 class FakeStream:
     _numbers: ClassVar = itertools.count(1)
     _known: ClassVar[dict[int, FakeStream]] = {}
+    refuses_capture: ClassVar[bool] = False
+    replayed: ClassVar[int] = 0
 
     def __init__(self, device: Device) -> None:
         self.device, self.native_handle = device, next(self._numbers)
         self.queue: list[Callable[[], None]] = []
+        self.recorded: list[Callable[[], None]] | None = None
         self._known[self.native_handle] = self
 
     @classmethod
@@ -48,7 +51,22 @@ class FakeStream:
         return cls._known[handle]
 
     def enqueue(self, work: Callable[[], None]) -> None:
-        self.queue.append(work)
+        (self.queue if self.recorded is None else self.recorded).append(work)
+
+    def begin_capture(self) -> None:
+        assert not self.queue, "a capture begins when the stream is idle"
+        if self.refuses_capture:
+            raise EPFail("streams of this driver do not record")
+        self.recorded = []
+
+    def end_capture(self) -> list[Callable[[], None]]:
+        assert self.recorded is not None
+        graph, self.recorded = self.recorded, None
+        return graph
+
+    def replay(self, graph: list[Callable[[], None]]) -> None:
+        FakeStream.replayed += 1
+        self.queue.extend(graph)
 
     def record(self) -> FakeEvent:
         return FakeEvent(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 import json
 
 import numpy as np
@@ -33,11 +34,27 @@ class TensorIOMode(enum.Enum):
 
 
 class DataType(enum.Enum):
-    FLOAT, HALF, INT32, INT64, BOOL = range(5)
+    FLOAT, HALF, INT32, INT64, BOOL, UINT8, INT8, BF16 = range(8)
+
+
+class TensorLocation(enum.Enum):
+    DEVICE, HOST = range(2)
 
 
 class BuilderFlag(enum.Enum):
-    TF32, SPARSE_WEIGHTS = range(2)
+    TF32, SPARSE_WEIGHTS, VERSION_COMPATIBLE, EXCLUDE_LEAN_RUNTIME, STRIP_PLAN, REFIT = range(6)
+
+
+class TacticSource(enum.IntEnum):
+    EDGE_MASK_CONVOLUTIONS, JIT_CONVOLUTIONS = 3, 4
+
+
+class PreviewFeature(enum.Enum):
+    ALIASED_PLUGIN_IO_10_03, RUNTIME_ACTIVATION_RESIZE_10_10 = range(2)
+
+
+class SerializationFlag(enum.Enum):
+    EXCLUDE_WEIGHTS, EXCLUDE_LEAN_RUNTIME, INCLUDE_REFIT = range(3)
 
 
 class MemoryPoolType(enum.Enum):
@@ -56,20 +73,38 @@ class NetworkDefinitionCreationFlag(enum.IntEnum):
     STRONGLY_TYPED = 0
 
 
-class CudaGraphStrategy(enum.Enum):
-    DISABLED, WHOLE_GRAPH_CAPTURE = range(2)
-
-
 _TYPES = {1: DataType.FLOAT, 10: DataType.HALF, 6: DataType.INT32, 7: DataType.INT64, 9: DataType.BOOL}
+_TYPES |= {2: DataType.UINT8, 3: DataType.INT8, 16: DataType.BF16}
+_SHAPE_PLACES = {"Reshape": 1, "Expand": 1, "Tile": 1, "TopK": 1}
 UNSUPPORTED = {"Det", "MatMulInteger"}
 builds: list[dict] = []
 """What was built, oldest first: flags, profile and settings."""
+plugins: list[str] = []
+"""Libraries of plugins that were loaded."""
+
+
+class PluginRegistry:
+    def load_library(self, path: str) -> object | None:
+        if "missing" in path:
+            return None
+        plugins.append(path)
+        return object()
+
+
+def get_plugin_registry() -> PluginRegistry:
+    return PluginRegistry()
+
+
+def init_libnvinfer_plugins(logger, namespace: str) -> bool:
+    return True
 
 
 class Tensor:
-    def __init__(self, info: onnx.ValueInfoProto) -> None:
+    def __init__(self, info: onnx.ValueInfoProto, model: onnx.ModelProto) -> None:
         kind = info.type.tensor_type
-        self.name, self.dtype, self.is_shape_tensor = info.name, _TYPES[kind.elem_type], info.name.startswith("shape_")
+        self.name, self.dtype = info.name, _TYPES[kind.elem_type]
+        read = ((node, _SHAPE_PLACES.get(node.op_type, -1)) for node in model.graph.node)
+        self.is_shape_tensor = any(0 < at < len(node.input) and node.input[at] == self.name for node, at in read)
         self.shape = tuple(d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim)
 
 
@@ -85,10 +120,10 @@ class Network:
         return len(self.model.graph.output)
 
     def get_input(self, index: int) -> Tensor:
-        return Tensor(self.model.graph.input[index])
+        return Tensor(self.model.graph.input[index], self.model)
 
     def get_output(self, index: int) -> Tensor:
-        return Tensor(self.model.graph.output[index])
+        return Tensor(self.model.graph.output[index], self.model)
 
 
 class ParserError:
@@ -113,6 +148,9 @@ class OnnxParser:
 
     def get_error(self, index: int) -> ParserError:
         return self._errors[index]
+
+    def supports_operator(self, op_type: str) -> bool:
+        return op_type not in UNSUPPORTED
 
     def load_model_proto(self, content: bytes) -> bool:
         self._model = onnx.load_from_string(content)
@@ -151,6 +189,11 @@ class Profile(dict):
     def set_shape(self, name: str, low, best, high) -> None:
         self[name] = (tuple(low), tuple(best), tuple(high))
 
+    def set_shape_input(self, name: str, low, best, high) -> None:
+        if not all(a <= b <= c for a, b, c in zip(low, best, high, strict=True)):
+            raise ValueError("values are not in order")
+        self[f"values of {name}"] = (tuple(low), tuple(best), tuple(high))
+
 
 class TimingCache:
     def __init__(self, content: bytes) -> None:
@@ -164,12 +207,23 @@ class Config:
     def __init__(self) -> None:
         self.flags, self.profile, self.limits, self.timings = {BuilderFlag.TF32}, {}, {}, None
         self.builder_optimization_level = 3
+        self.sources, self.previews = (1 << 3) | (1 << 4), set()
 
     def clear_flag(self, flag: BuilderFlag) -> None:
         self.flags.discard(flag)
 
     def set_flag(self, flag: BuilderFlag) -> None:
         self.flags.add(flag)
+
+    def get_tactic_sources(self) -> int:
+        return self.sources
+
+    def set_tactic_sources(self, sources: int) -> bool:
+        self.sources = sources
+        return True
+
+    def set_preview_feature(self, feature: PreviewFeature, is_on: bool) -> None:
+        self.previews.add(feature)
 
     def set_memory_pool_limit(self, pool: MemoryPoolType, nbytes: int) -> None:
         self.limits[pool] = nbytes
@@ -193,7 +247,7 @@ class Builder:
         self._logger = logger
 
     def create_network(self, flags: int) -> Network:
-        assert flags == 1
+        assert flags == 1, "networks are strongly typed"
         return Network()
 
     def create_builder_config(self) -> Config:
@@ -206,13 +260,26 @@ class Builder:
         if Builder.fails_with:
             self._logger.log(ILogger.Severity.ERROR, Builder.fails_with)
             return None
-        builds.append({**vars(config), "timings": config.timings and config.timings.content})
-        return MAGIC + json.dumps(config.profile).encode() + b"\n" + network.model.SerializeToString()
+        builds.append({**vars(config), "timings": config.timings and config.timings.content, "model": network.model})
+        model = onnx.ModelProto()
+        model.CopyFrom(network.model)
+        if BuilderFlag.STRIP_PLAN in config.flags:
+            assert BuilderFlag.REFIT in config.flags
+            _strip(model)
+        return MAGIC + json.dumps(config.profile).encode() + b"\n" + model.SerializeToString()
+
+
+def _strip(model: onnx.ModelProto) -> None:
+    """Take the data of large weights out, and say so."""
+    for each in model.graph.initializer:
+        if len(each.raw_data) >= 1024:
+            each.ClearField("raw_data")
+            each.doc_string = "stripped"
 
 
 class Runtime:
     def __init__(self, logger) -> None:
-        self._logger = logger
+        self._logger, self.engine_host_code_allowed = logger, False
 
     def deserialize_cuda_engine(self, content: bytes) -> Engine | None:
         if not content.startswith(MAGIC):
@@ -222,11 +289,61 @@ class Runtime:
         return Engine(json.loads(profile), onnx.load_from_string(model), self._logger)
 
 
+class SerializationConfig:
+    def __init__(self) -> None:
+        self.flags: set[SerializationFlag] = set()
+
+    def set_flag(self, flag: SerializationFlag) -> bool:
+        self.flags.add(flag)
+        return True
+
+
+class Refitter:
+    def __init__(self, engine: Engine, logger) -> None:
+        self.engine, self.found = engine, {}
+
+    def refit_cuda_engine(self) -> bool:
+        for each in self.engine.model.graph.initializer:
+            if each.name in self.found:
+                each.raw_data = self.found[each.name]
+                each.ClearField("doc_string")
+        self.engine.__dict__.pop("session", None)
+        return True
+
+
+class OnnxParserRefitter:
+    def __init__(self, refitter: Refitter, logger) -> None:
+        self._refitter, self._logger, self._given = refitter, logger, {}
+
+    def load_model_proto(self, content: bytes) -> bool:
+        self._model = onnx.load_from_string(content)
+        return True
+
+    def load_initializer(self, name: str, address: int, nbytes: int) -> bool:
+        self._given[name] = ctypes.string_at(address, nbytes)
+        return True
+
+    def refit_model_proto(self) -> bool:
+        wanted = {each.name for each in self._refitter.engine.model.graph.initializer if each.doc_string == "stripped"}
+        missing = wanted - self._given.keys()
+        if missing:
+            self._logger.log(ILogger.Severity.ERROR, f"Missing weights: {sorted(missing)}")
+            return False
+        self._refitter.found = self._given
+        return True
+
+
 class Engine:
     def __init__(self, profile: dict, model: onnx.ModelProto, logger) -> None:
         self.profile, self.model, self.logger = profile, model, logger
-        self.tensors = {each.name: Tensor(each) for each in (*model.graph.input, *model.graph.output)}
-        self.session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        self.tensors = {each.name: Tensor(each, model) for each in (*model.graph.input, *model.graph.output)}
+
+    @functools.cached_property
+    def session(self) -> onnxruntime.InferenceSession:
+        assert not any(each.doc_string == "stripped" for each in self.model.graph.initializer), "weights are missing"
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it takes casts away
+        return onnxruntime.InferenceSession(self.model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     num_io_tensors = property(lambda self: len(self.tensors))
 
@@ -237,8 +354,24 @@ class Engine:
         outputs = {each.name for each in self.model.graph.output}
         return TensorIOMode.OUTPUT if name in outputs else TensorIOMode.INPUT
 
+    def get_tensor_location(self, name: str) -> TensorLocation:
+        return TensorLocation.HOST if self.tensors[name].is_shape_tensor else TensorLocation.DEVICE
+
     def create_execution_context(self) -> Context:
         return Context(self)
+
+    def create_serialization_config(self) -> SerializationConfig:
+        return SerializationConfig()
+
+    def serialize(self) -> bytes:
+        return MAGIC + json.dumps(self.profile).encode() + b"\n" + self.model.SerializeToString()
+
+    def serialize_with_config(self, config: SerializationConfig) -> bytes:
+        model = onnx.ModelProto()
+        model.CopyFrom(self.model)
+        if SerializationFlag.EXCLUDE_WEIGHTS in config.flags:
+            _strip(model)
+        return MAGIC + json.dumps(self.profile).encode() + b"\n" + model.SerializeToString()
 
 
 class Context:
@@ -262,7 +395,17 @@ class Context:
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         if any(each.op_type == "NonZero" and name in each.output for each in self._engine.model.graph.node):
             return (*self._engine.tensors[name].shape[:1], -1)
-        return self._computed(self._zeros())[name].shape
+        return self._computed({**self._zeros(), **self._values()})[name].shape
+
+    def _values(self) -> dict[str, np.ndarray]:
+        """Return what lies at the addresses of inputs that are read on the host."""
+        zeros = self._zeros()
+        found = {n: _at(self._addresses[n], z) for n, z in zeros.items() if self._engine.tensors[n].is_shape_tensor}
+        for name, array in found.items():
+            low, _, high = self._engine.profile[f"values of {name}"]
+            assert np.all(np.asarray(low) <= array.reshape(-1)), f"{name} lies outside of the profile"
+            assert np.all(array.reshape(-1) <= np.asarray(high)), f"{name} lies outside of the profile"
+        return found
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         self._addresses[name] = address

@@ -5,10 +5,9 @@ import numpy as np
 import onnx
 import pytest
 
-from ort_core.plugin import Claim
-from ort_core.testing.claims import request_for, typed_model, view_of
-from ort_ep_tensorrt.program import program_of_request
-from ort_ep_tensorrt.ranges import ShapeRange
+from ort_core.testing.claims import typed_model, view_of
+from ort_ep_tensorrt.program import program_of
+from ort_ep_tensorrt.ranges import Bounds, ShapeRange
 from ort_ep_tensorrt.settings import BuildSettings
 from ort_ep_tensorrt.store import EngineStore
 
@@ -51,10 +50,10 @@ def test_a_folder_of_the_users_own_holds_the_engines(session, builds, tmp_path):
 
 
 def test_an_engine_that_does_not_load_is_built_anew_and_replaced(session, builds, caplog):
-    caplog.set_level("INFO", "ort_ep_tensorrt.compiled")
+    caplog.set_level("INFO", "ort_ep_tensorrt.engines")
     keep = EngineStore.keep_engine
     with pytest.MonkeyPatch.context() as broken:
-        broken.setattr(EngineStore, "keep_engine", lambda self, ranges, content: keep(self, ranges, b"of another GPU"))
+        broken.setattr(EngineStore, "keep_engine", lambda self, bounds, content: keep(self, bounds, b"of another GPU"))
         open_twice(session, FIXED, FIXED)
     assert len(builds) == 2
     assert "magicTag" in caplog.text
@@ -74,7 +73,7 @@ def weighted(scale):
     graph.initializer.append(weight)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     view = view_of(typed_model(model))
-    return program_of_request(request_for(view, Claim(view.nodes)))
+    return program_of(view, view.nodes)
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def digest():
     def of(scale=1.0, version="11.4", hardware="H", low=1, **settings):
         ranges = {"x": ShapeRange((low, 32), (2, 32), (2, 32))}
         store = EngineStore(weighted(scale), BuildSettings(**settings), version, hardware)
-        return store.engine_key(ranges).digest()
+        return store.engine_key(Bounds(ranges)).digest()
 
     return of
 

@@ -18,7 +18,7 @@ from ort_ep_tensorrt.building import build_engine
 from ort_ep_tensorrt.engine import Engine
 from ort_ep_tensorrt.network import Network, parse
 from ort_ep_tensorrt.program import Program, program_of
-from ort_ep_tensorrt.ranges import ShapeRange
+from ort_ep_tensorrt.ranges import Bounds, ShapeRange
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings
 
@@ -93,7 +93,9 @@ def ranges_of(program: Program) -> dict[str, ShapeRange]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_program_is_built_without_a_gpu(rtx, name):
     program = program_of_text(PROGRAMS[name])
-    built = build_engine(rtx, program, BuildSettings(caches_timings=False, is_detailed=True), ranges_of(program))
+    built = build_engine(
+        rtx, program, BuildSettings(caches_timings=False, is_detailed=True), Bounds(ranges_of(program))
+    )
     assert len(built.content) > 1000
     assert built.timings is None
 
@@ -105,27 +107,27 @@ def test_weights_are_read_where_they_lie(rtx):
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
     view = view_of(typed_model(model))
     program = program_of(view, view.nodes)
-    built = build_engine(rtx, program, BuildSettings(caches_timings=False), {})
+    built = build_engine(rtx, program, BuildSettings(caches_timings=False), Bounds({}))
     assert weight[5].tobytes() in built.content or weight.T[5].tobytes() in built.content, (
         "its values are in the engine"
     )
 
 
 def test_a_size_without_a_range_is_an_error(rtx):
-    with pytest.raises(SdkError, match="no range is given for 'x'"):
-        build_engine(rtx, program_of_text(PROGRAMS["chain"]), BuildSettings(caches_timings=False), {})
+    with pytest.raises(SdkError, match="no range of sizes is given for 'x'"):
+        build_engine(rtx, program_of_text(PROGRAMS["chain"]), BuildSettings(caches_timings=False), Bounds({}))
 
 
 def test_an_impossible_range_is_an_error_with_words(rtx):
     ranges = {"x": ShapeRange((1, 4), (2, 5), (3, 6))}
     with pytest.raises(SdkError) as caught:
-        build_engine(rtx, program_of_text(PROGRAMS["chain"]), BuildSettings(caches_timings=False), ranges)
+        build_engine(rtx, program_of_text(PROGRAMS["chain"]), BuildSettings(caches_timings=False), Bounds(ranges))
     assert "no reason" not in str(caught.value)
 
 
 def test_an_engine_that_does_not_load_is_an_error_with_words(rtx):
     with pytest.raises(SdkError, match=r"failed to load an engine: .*(magicTag|cudaError)"):
-        Engine(rtx, b"no engine", BuildSettings())
+        Engine(rtx, b"no engine", BuildSettings(), program_of_text(PROGRAMS["chain"]))
 
 
 def test_check_answers_without_raising(rtx):

@@ -1,5 +1,8 @@
 """The options: what they mean, and that those without an effect are refused by name."""
 
+import dataclasses
+
+import fake_tensorrt
 import pytest
 
 from ort_core.plugin import InvalidArgument, OrtError
@@ -30,7 +33,7 @@ def test_an_option_without_effect_is_refused_with_its_reason(provider, name):
 
 
 def test_an_option_at_its_default_is_accepted_although_it_has_no_effect():
-    assert settings(trt_fp16_enable="0") == settings()
+    assert settings(trt_dla_enable="0") == settings()
 
 
 def test_an_unknown_option_is_an_error_that_names_a_like_one():
@@ -53,6 +56,95 @@ def test_strings_become_settings():
     assert found.excluded == {"TopK", "NonZero"}
     assert (found.optimization_level, found.is_hardware_compatible, found.uses_sparsity) == (5, True, True)
     assert not found.caches_engines
+
+
+def test_switches_become_settings():
+    found = settings(
+        trt_fp16_enable="1",
+        trt_layer_norm_fp32_fallback="1",
+        trt_weight_stripped_engine_enable="1",
+        trt_cuda_graph_enable="1",
+        trt_engine_version_compatible="1",
+        trt_engine_exclude_lean_runtime="1",
+        trt_tactic_sources="+JIT_CONVOLUTIONS, -EDGE_MASK_CONVOLUTIONS",
+        trt_preview_features="ALIASED_PLUGIN_IO_10_03",
+        trt_extra_plugin_lib_paths="a.so;b.so",
+    )
+    assert (found.precision, found.keeps_normalisations) == ("float16", True)
+    assert (found.strips_weights, found.captures_graphs) == (True, True)
+    assert (found.is_version_compatible, found.excludes_runtime) == (True, True)
+    assert found.tactic_sources == (("JIT_CONVOLUTIONS", True), ("EDGE_MASK_CONVOLUTIONS", False))
+    assert found.preview_features == ("ALIASED_PLUGIN_IO_10_03",)
+    assert found.plugin_paths == ("a.so", "b.so")
+    assert settings(trt_bf16_enable="1").precision == "bfloat16"
+    assert settings(trt_int8_enable="1") == settings(), "so anyway, where the model is quantised"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"trt_tactic_sources": "CUBLAS"}, "expected \\+ or - and a name"),
+        ({"trt_engine_exclude_lean_runtime": "1"}, "needs 'trt_engine_version_compatible'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, words):
+    with pytest.raises(InvalidArgument, match=words):
+        settings(**options)
+
+
+CHAIN = "g (float[2,4] x) => (float[2,4] y) { a = Relu(x)  y = Neg(a) }"
+
+
+def test_sources_of_kernels_and_previews_reach_the_builder(session, builds):
+    with session(CHAIN, trt_tactic_sources="-EDGE_MASK_CONVOLUTIONS", trt_preview_features="ALIASED_PLUGIN_IO_10_03"):
+        pass
+    assert builds[0]["sources"] == 1 << 4, "what is not named stays on"
+    assert builds[0]["previews"] == {fake_tensorrt.PreviewFeature.ALIASED_PLUGIN_IO_10_03}
+
+
+def test_sources_that_this_version_lacks_are_an_error_with_those_it_has(session):
+    said = "names 'CUBLAS'; this version knows EDGE_MASK_CONVOLUTIONS, JIT_CONVOLUTIONS"
+    with pytest.raises(OrtError, match=said), session(CHAIN, trt_tactic_sources="+CUBLAS"):
+        pass
+
+
+def test_plugins_are_loaded_once(session, tmp_path, monkeypatch):
+    library = tmp_path / "plugins.so"
+    library.write_bytes(b"code")
+    monkeypatch.setattr(fake_tensorrt, "plugins", [])
+    for _ in range(2):
+        with session(CHAIN, trt_extra_plugin_lib_paths=str(library)):
+            pass
+    assert fake_tensorrt.plugins == [str(library)]
+
+
+def test_plugins_that_do_not_load_are_said(session):
+    said = r"failed to load the plugins of 'missing\.so'"
+    with pytest.raises(OrtError, match=said), session(CHAIN, trt_extra_plugin_lib_paths="missing.so"):
+        pass
+
+
+def test_every_name_of_onnxruntime_is_known():
+    known = {field.name for field in dataclasses.fields(TensorrtExecutionProvider.options_type)}
+    names = """device_id has_user_compute_stream user_compute_stream trt_max_partition_iterations trt_min_subgraph_size
+        trt_max_workspace_size trt_fp16_enable trt_bf16_enable trt_int8_enable trt_int8_calibration_table_name
+        trt_int8_use_native_calibration_table trt_dla_enable trt_dla_core trt_dump_subgraphs trt_engine_cache_enable
+        trt_engine_cache_path trt_engine_cache_prefix trt_weight_stripped_engine_enable trt_onnx_model_folder_path
+        trt_engine_decryption_enable trt_engine_decryption_lib_path trt_force_sequential_engine_build
+        trt_context_memory_sharing_enable trt_layer_norm_fp32_fallback trt_timing_cache_enable trt_timing_cache_path
+        trt_force_timing_cache trt_detailed_build_log trt_build_heuristics_enable trt_sparsity_enable
+        trt_builder_optimization_level trt_auxiliary_streams trt_tactic_sources trt_extra_plugin_lib_paths
+        trt_profile_min_shapes trt_profile_max_shapes trt_profile_opt_shapes trt_cuda_graph_enable
+        trt_ep_context_embed_mode trt_ep_context_file_path trt_dump_ep_context_model trt_engine_hw_compatible
+        trt_onnx_bytestream trt_onnx_bytestream_size trt_external_data_bytestream trt_external_data_bytestream_size
+        trt_op_types_to_exclude trt_preview_features trt_load_user_initializer"""
+    assert set(names.split()) <= known
+    rtx = {field.name for field in dataclasses.fields(NvTensorRtRtxExecutionProvider.options_type)}
+    names = """device_id has_user_compute_stream user_compute_stream user_aux_stream_array nv_length_aux_stream_array
+        nv_max_workspace_size nv_max_shared_mem_size nv_dump_subgraphs nv_detailed_build_log nv_profile_min_shapes
+        nv_profile_max_shapes nv_profile_opt_shapes enable_cuda_graph nv_multi_profile_enable
+        nv_use_external_data_initializer nv_runtime_cache_path"""
+    assert set(names.split()) <= rtx
 
 
 def test_profiles_become_ranges():

@@ -6,7 +6,7 @@ import types
 import fake_tensorrt
 import pytest
 
-from ort_core.plugin import Available, Unavailable
+from ort_core.plugin import Available, NotImplemented, Rejection, Unavailable
 from ort_ep_tensorrt import _sdk, plugin
 from ort_ep_tensorrt.provider import NvTensorRtRtxExecutionProvider, TensorrtExecutionProvider
 
@@ -50,3 +50,25 @@ def test_a_driver_that_is_missing_is_said_in_the_sdks_words(fake, monkeypatch):
 
     monkeypatch.setattr(fake_tensorrt.Runtime, "deserialize_cuda_engine", deserialize)
     assert "cudaError 35: driver is insufficient" in str(_sdk.device_of(fake))
+
+
+def test_where_tensorrt_is_absent_the_parser_of_the_other_is_asked_and_that_is_said(view, rtx, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    text = "g (float[n,4,4] x) => (float[n] y) { a = Relu(x)  y = Det(a) }"
+    found = TensorrtExecutionProvider({}).get_capability(view(text))
+    assert [type(each).__name__ for each in found] == ["Claim", "Rejection"]
+    assert "those of the parser of TensorRT-RTX" in caplog.text
+
+
+def test_where_neither_is_installed_the_error_says_how_to_install_it(view, monkeypatch):
+    for kind in ("tensorrt", "tensorrt_rtx"):
+        monkeypatch.setitem(sys.modules, kind, None)
+    with pytest.raises(NotImplemented, match="pip install ort-ep-tensorrt"):
+        TensorrtExecutionProvider({}).get_capability(view("g (float[4] x) => (float[4] y) { y = Relu(x) }"))
+
+
+def test_without_its_own_sdk_nothing_is_built_and_the_reason_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    answer = TensorrtExecutionProvider({}).build(None)
+    assert isinstance(answer, Rejection)
+    assert "nothing was built: TensorRT cannot be loaded" in answer.reason

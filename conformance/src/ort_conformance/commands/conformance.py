@@ -19,6 +19,7 @@ def conformance(
     suite: Annotated[list[str] | None, typer.Option("--suite", "-s", help="Only this suite (repeat).")] = None,
     share: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of the operator cases to run.")] = 1.0,
     models: Annotated[list[Path] | None, typer.Option(help="Folder of further .onnx models (repeat).")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes that run cases at once.")] = 1,
     report: Annotated[Path | None, typer.Option(help="Folder for report.json, junit.xml and the matrix.")] = None,
 ) -> None:
     """Check every promise of an execution provider; exits with 1 when one is broken that nobody expected."""
@@ -40,7 +41,7 @@ def conformance(
         request.check()
     except (ProfileError, ExpectationError, ValueError, FileNotFoundError) as error:
         raise typer.BadParameter(str(error)) from error
-    found = run_report(request, Console(stderr=True))
+    found = run_report(request, Console(stderr=True), jobs=jobs)
     if report is not None:
         write_reports(found, report)
     print_summary(found, Console())

@@ -27,4 +27,7 @@ def new_ep(
         raise typer.BadParameter(f"{target} exists already; nothing was written")
     written = write_package(names, form, target)
     typer.echo(f"{target}: {len(written)} files, the provider {names.provider}")
-    typer.echo(f"next:  pip install -e {target}  &&  ort conformance --provider {names.provider}")
+    typer.echo(
+        f"next:  cd {target}  &&  pip install -e .  &&  "
+        f"ort conformance --provider {names.provider} --profile tests/test_conformance.py"
+    )

@@ -11,10 +11,12 @@ from pathlib import Path
 from ort_conformance.outcome import Outcome
 from ort_conformance.reports.report import ConformanceReport, OperatorSupport, operator_support
 
-SIGNS = {"full": "●", "partial": "◐", "failing": "✗", "refused": "○", "untried": ""}
+SIGNS = {"full": "●", "partial": "◐", "built": "▲", "claimed": "△", "failing": "✗", "refused": "○", "untried": ""}
 LEGEND = (
-    "● every case that holds the operator ran on the provider, ◐ some ran and some were refused, ○ all were refused, "
-    "✗ at least one gave a wrong result or failed; two numbers are cases that ran and cases that did not"
+    "● every case that holds the operator ran on the provider, and rightly, ◐ some ran and some were refused, ○ all "
+    "were refused, ✗ at least one gave a wrong result or failed. Of a provider that cannot run on this machine: ▲ what "
+    "its device would get was built, △ it would take the operator; nothing was computed. Two numbers are cases that it "
+    "took and cases that it did not"
 )
 _UNTRIED = OperatorSupport()
 PLACEHOLDER = "/*DATA*/"
@@ -29,7 +31,7 @@ def write_matrix(reports: Sequence[ConformanceReport], folder: Path) -> None:
 
 def matrix_markdown(reports: Sequence[ConformanceReport], page_name: str) -> str:
     """Return the matrix as Markdown: what each provider reached, then a row per operator."""
-    judged = [report for report in reports if not report.unavailable]
+    judged = [report for report in reports if has_column(report)]
     lines = [
         "# Support matrix",
         "",
@@ -40,7 +42,7 @@ def matrix_markdown(reports: Sequence[ConformanceReport], page_name: str) -> str
         "",
         f"{LEGEND}.",
         "",
-        "| operator | " + " | ".join(report.provider for report in judged) + " |",
+        "| operator | " + " | ".join(_heading(report) for report in judged) + " |",
         "|---|" + "---|" * len(judged),
     ]
     for operator, supports in support_rows(judged):
@@ -48,6 +50,35 @@ def matrix_markdown(reports: Sequence[ConformanceReport], page_name: str) -> str
         lines.append(f"| {operator} | {cells} |")
     lines += ["", "## Failures", "", *(_failures(judged) or ["None."])]
     return "\n".join(lines) + "\n"
+
+
+def has_column(report: ConformanceReport) -> bool:
+    """Return whether a report tells anything of operators: a provider that cannot run may not say what it would."""
+    return any(result.finding.operators or result.finding.refusals for result in report.results)
+
+
+def _heading(report: ConformanceReport) -> str:
+    name = report.provider.removesuffix("ExecutionProvider")
+    if not report.unavailable:
+        return name
+    is_built = any(result.finding.outcome in (Outcome.BUILT, Outcome.PARTLY_BUILT) for result in report.results)
+    return f"{name} ({'built' if is_built else 'claims'} only)"
+
+
+def where_text(report: ConformanceReport) -> str:
+    """Return what a provider ran on and by which means, or why it did not run and what is known nevertheless."""
+    facts = report.surroundings
+    if not report.unavailable:
+        return "; ".join(filter(None, (facts.device, facts.means))) or facts.system
+    counts = report.counts()
+    known = [
+        text for outcome, text in (
+            (Outcome.BUILT, "what the device would get was built for its claims, nothing was computed"),
+            (Outcome.CLAIMED, "its claims are shown, nothing was built or computed"),
+        )
+        if outcome.value in counts
+    ]  # fmt: skip
+    return "; ".join([f"not available: {report.unavailable}", *known[:1]])
 
 
 def _summary(reports: Sequence[ConformanceReport]) -> list[str]:
@@ -58,9 +89,8 @@ def _summary(reports: Sequence[ConformanceReport]) -> list[str]:
     ]
     for report in reports:
         counts = report.counts()
-        where = f"not available: {report.unavailable}" if report.unavailable else report.surroundings.device
         numbers = " | ".join(str(counts.get(outcome.value, 0)) for outcome in outcomes)
-        lines.append(f"| {report.provider} | {_escaped(where)} | {numbers} |")
+        lines.append(f"| {report.provider} | {_escaped(where_text(report))} | {numbers} |")
     return lines
 
 
@@ -83,10 +113,9 @@ def support_rows(reports: Sequence[ConformanceReport]) -> list[tuple[str, list[O
 
 
 def _cell(support: OperatorSupport) -> str:
-    sign = SIGNS[support.word]
-    return (
-        f"{sign} {support.ran}/{support.refused + support.failed}" if support.word in ("partial", "failing") else sign
-    )
+    sign, left = SIGNS[support.word], support.refused + support.failed
+    is_counted = support.word in ("partial", "failing") or (support.word in ("built", "claimed") and left)
+    return f"{sign} {support.taken}/{left}" if is_counted else sign
 
 
 def _escaped(text: str) -> str:
@@ -95,12 +124,12 @@ def _escaped(text: str) -> str:
 
 def matrix_page(reports: Sequence[ConformanceReport]) -> str:
     """Return one HTML page without any other file: the data, and what filters it."""
-    judged = [report for report in reports if not report.unavailable]
+    judged = [report for report in reports if has_column(report)]
     data = {
         "providers": [
             {
                 "name": report.provider,
-                "device": report.surroundings.device,
+                "where": where_text(report),
                 "system": report.surroundings.system,
                 "version": report.surroundings.ort_core,
                 "counts": report.counts(),
@@ -108,9 +137,9 @@ def matrix_page(reports: Sequence[ConformanceReport]) -> str:
             }
             for report in reports
         ],
-        "columns": [report.provider for report in judged],
+        "columns": [_heading(report) for report in judged],
         "rows": [
-            [operator, [[s.word, s.ran, s.refused, s.failed, list(s.reasons)] for s in supports]]
+            [operator, [[s.word, s.taken, s.refused, s.failed, list(s.reasons)] for s in supports]]
             for operator, supports in support_rows(judged)
         ],
         "signs": SIGNS,

@@ -6,7 +6,7 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Surroundings:
     python: str
     system: str
     device: str
+    means: str = ""
 
     @classmethod
     def of(cls, subject: Subject) -> Surroundings:
@@ -38,7 +39,10 @@ class Surroundings:
         state = subject.availability
         detail = state.detail if isinstance(state, Available) else str(state)
         system = f"{platform.system()} {platform.machine()}"
-        return cls(ort_core.__version__, __version__, onnx.__version__, platform.python_version(), system, detail)
+        return cls(
+            ort_core.__version__, __version__, onnx.__version__, platform.python_version(), system, detail,
+            subject.profile.means,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class ConformanceReport:
             "surroundings": {name: getattr(self.surroundings, name) for name in Surroundings.__slots__},
             "unavailable": self.unavailable,
             "counts": self.counts(),
-            "results": [_as_dict(result) for result in self.results],
+            "results": [result_as_dict(result) for result in self.results],
         }
 
     @classmethod
@@ -89,7 +93,7 @@ class ConformanceReport:
         """
         if data.get("format") != FORMAT:
             raise ValueError(f"a report of format {data.get('format')!r}; this suite reads {FORMAT}")
-        results = tuple(_from_dict(entry) for entry in data["results"])
+        results = tuple(result_from_dict(entry) for entry in data["results"])
         return cls(data["provider"], Surroundings(**data["surroundings"]), results, data["unavailable"])
 
     def write(self, path: Path) -> None:
@@ -102,7 +106,8 @@ class ConformanceReport:
         return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _as_dict(result: CheckResult) -> dict[str, object]:
+def result_as_dict(result: CheckResult) -> dict[str, object]:
+    """Return one result as plain data for JSON; ``result_from_dict`` reads it."""
     finding = result.finding
     return {
         "check": result.check,
@@ -117,7 +122,8 @@ def _as_dict(result: CheckResult) -> dict[str, object]:
     }
 
 
-def _from_dict(entry: dict[str, Any]) -> CheckResult:  # Any: JSON
+def result_from_dict(entry: dict[str, Any]) -> CheckResult:  # Any: JSON
+    """Read what ``result_as_dict`` wrote."""
     refusals = tuple(RefusedOperator(operator, reason) for operator, reason in entry["refusals"])
     finding = Finding(
         Outcome(entry["outcome"]), entry["detail"], tuple(entry["operators"]), refusals,
@@ -128,21 +134,33 @@ def _from_dict(entry: dict[str, Any]) -> CheckResult:  # Any: JSON
 
 @dataclass(frozen=True, slots=True)
 class OperatorSupport:
-    """What became of one operator on one provider, over all cases that hold it."""
+    """What became of one operator on one provider, over all cases that hold it.
+
+    ``built`` and ``claimed`` are cases of a provider that cannot run here.
+    """
 
     ran: int = 0
     failed: int = 0
     refused: int = 0
+    built: int = 0
+    claimed: int = 0
     reasons: tuple[str, ...] = field(default=())
 
     @property
     def word(self) -> str:
-        """``full``, ``partial``, ``failing``, ``refused`` or ``untried``."""
+        """``full``, ``partial``, ``built``, ``claimed``, ``failing``, ``refused`` or ``untried``."""
         if self.failed:
             return "failing"
         if self.ran:
             return "partial" if self.refused else "full"
+        if self.built or self.claimed:
+            return "built" if self.built else "claimed"
         return "refused" if self.refused else "untried"
+
+    @property
+    def taken(self) -> int:
+        """The cases in which the provider ran the operator, or would."""
+        return self.ran + self.built + self.claimed
 
 
 def operator_support(results: Sequence[CheckResult]) -> dict[str, OperatorSupport]:
@@ -154,14 +172,19 @@ def operator_support(results: Sequence[CheckResult]) -> dict[str, OperatorSuppor
         for operator in finding.operators:
             old = found.get(operator, OperatorSupport())
             reasons = _with_reason(old.reasons, f"{result.check}: {finding.detail}") if failed else old.reasons
-            found[operator] = OperatorSupport(old.ran + (not failed), old.failed + failed, old.refused, reasons)
+            kind = "failed" if failed else _TAKEN.get(finding.outcome, "ran")
+            found[operator] = replace(old, reasons=reasons, **{kind: getattr(old, kind) + 1})
         for refused in finding.refusals:
             old = found.get(refused.operator, OperatorSupport())
             reasons = _with_reason(old.reasons, refused.reason)
-            found[refused.operator] = OperatorSupport(old.ran, old.failed, old.refused + 1, reasons)
+            found[refused.operator] = replace(old, refused=old.refused + 1, reasons=reasons)
     return found
 
 
+_TAKEN = {
+    Outcome.BUILT: "built", Outcome.PARTLY_BUILT: "built",
+    Outcome.CLAIMED: "claimed", Outcome.PARTLY_CLAIMED: "claimed",
+}  # fmt: skip
 _REASONS_SHOWN = 6
 
 

@@ -8,6 +8,8 @@ by opset are asked for both ends.
 from __future__ import annotations
 
 import functools
+import pickle
+import platform
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +21,7 @@ from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
 from ort_conformance.case import Case, DataSet, Margins
+from ort_core.plugin.cache import ArtefactCache, CacheKey
 
 ML_DOMAIN = "ai.onnx.ml"
 RANDOM = "its outputs are one draw of a generator that ONNX does not fix"
@@ -48,6 +51,22 @@ def node_cases(*, is_ml: bool) -> list[Case]:
 
 @functools.cache
 def _loaded() -> list[TestCase]:
+    """Return onnx's cases, made once and kept: onnx computes what it expects in Python loops, for half a minute."""
+    cache, key = ArtefactCache(), CacheKey("onnx-node-cases", b"1", facts=tuple(_versions().items()))
+    kept = cache.get(key)
+    if kept is not None:
+        found: list[TestCase] = pickle.loads(kept)
+        return found
+    made = _made()
+    cache.put(key, pickle.dumps(made, protocol=5))
+    return made
+
+
+def _versions() -> dict[str, str]:
+    return {"onnx": onnx.__version__, "numpy": np.__version__, "python": platform.python_version()}
+
+
+def _made() -> list[TestCase]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # onnx's own arithmetic on hostile numbers while it makes its expectations
         return sorted(load_model_tests(kind="node"), key=lambda case: case.name)

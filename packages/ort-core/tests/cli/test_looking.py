@@ -4,6 +4,8 @@ import pytest
 
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
+from ort_core.testing.environments import installed
+from ort_core.testing.fake_providers import UnavailableProvider, plugin_of
 
 
 def test_inspect_counts_nodes_operators_and_parameters(ort, model_path):
@@ -41,11 +43,12 @@ def test_explain_names_the_provider_of_every_node(ort, model_path):
 
 
 def test_explain_warns_on_stderr_of_a_provider_that_is_not_there(ort, model_path):
-    result = ort("explain", model_path("small"), "-p", "coreml", "-p", "cpu", "--json")
+    with installed(plugin_of(UnavailableProvider)):
+        result = ort("explain", model_path("small"), "-p", "unavailable", "-p", "cpu", "--json")
     assert result.code == 0
-    assert result.data["unavailable"].keys() == {"CoreMLExecutionProvider"}
+    assert result.data["unavailable"].keys() == {"UnavailableExecutionProvider"}
     assert "warning:" in result.err
-    assert ort("explain", model_path("small"), "-p", "coreml").code == 1
+    assert ort("explain", model_path("small"), "-p", "rknpu").code == 1, "not installed, and in no package"
 
 
 def test_providers_lists_installed_and_missing_ones(ort):

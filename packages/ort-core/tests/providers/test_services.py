@@ -33,6 +33,14 @@ def test_all_weights_are_external_when_none_is_named():
     assert {each.data_location for each in written.graph.initializer} == {onnx.TensorProto.EXTERNAL}
 
 
+def test_a_claim_imports_the_domains_that_it_uses_only():
+    source = model()
+    source.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    view = view_of(typed_model(source))
+    written = onnx.load_from_string(view.to_onnx(view.nodes))
+    assert {each.domain: each.version for each in written.opset_import} == {"": 21}
+
+
 def test_a_provider_reaches_the_devices_of_the_environment():
     requests: list[CompileRequest] = []
 

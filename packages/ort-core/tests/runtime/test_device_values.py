@@ -9,7 +9,15 @@ import pytest
 
 import ort_core as ort
 from ort_core.errors import InvalidArgument
-from ort_core.plugin import CompiledPartition, CompileRequest, OutputPlan, PartitionPlan, hookimpl
+from ort_core.plugin import (
+    Claim,
+    CompiledPartition,
+    CompileRequest,
+    OutputPlan,
+    PartitionPlan,
+    Rejection,
+    hookimpl,
+)
 from ort_core.plugin.devices import Device, DeviceArray
 from ort_core.plugin.ir import DataType
 from ort_core.tensors.device import CpuApi, CpuBuffer
@@ -162,6 +170,76 @@ def test_an_output_of_the_host_is_copied_into_bound_memory_of_the_device(session
     bound.bind_ortvalue_output("y", target)
     made.run_with_iobinding(bound)
     np.testing.assert_array_equal(target.numpy(), -2 * X)
+
+
+TWICE = "g (float[N,3] x) => (float[N,3] y) { a = Add(x, x) y = Add(a, a) }"
+AROUND_THE_HOST = "g (float[N,3] x) => (float[N,3] y) { a = Add(x, x) b = Neg(a) c = Add(b, b) y = Add(c, c) }"
+
+
+class OneByOne(DoublingProvider):
+    """Claims each addition by itself, so that values pass between partitions."""
+
+    name = "OneByOneExecutionProvider"
+
+    def get_capability(self, view):
+        return [Claim((node,)) if node.op_type == "Add" else Rejection("no", node) for node in view.nodes]
+
+
+def _values_between(body: str, *, is_offered: bool = True) -> tuple[np.ndarray, list[tuple[type, type]]]:
+    """The result of a graph, and what each partition was given and filled."""
+    source = plugin_of(OneByOne, name="one_by_one")
+    if is_offered:
+        module = source.load
+
+        @hookimpl
+        def ort_devices():
+            return {"npu": lambda index: NpuApi()}
+
+        module.ort_devices = ort_devices
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    seen: list[tuple[type, type]] = []
+    with installed(source):
+        made = ort.InferenceSession(model_of(body), settings, providers=[OneByOne.name, "CPUExecutionProvider"])
+        NpuApi.copies = 0
+        run = DoublingPartition.run
+
+        def noted(self, *arguments) -> None:
+            run(self, *arguments)
+            seen.append(DoublingPartition.seen)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DoublingPartition, "run", noted)
+            found = made.run(None, {"x": X})[0]
+    return found, seen
+
+
+def test_what_one_partition_computes_for_another_of_its_device_stays_there():
+    found, seen = _values_between(TWICE)
+    np.testing.assert_array_equal(found, 4 * X)
+    assert seen == [(np.ndarray, DeviceArray), (DeviceArray, type(None))]
+    assert NpuApi.copies == 0
+
+
+def test_what_the_host_computes_or_reads_between_them_does_not():
+    found, seen = _values_between(AROUND_THE_HOST)
+    np.testing.assert_array_equal(found, -8 * X)
+    assert seen == [(np.ndarray, type(None)), (np.ndarray, DeviceArray), (DeviceArray, type(None))]
+
+
+def test_a_value_that_is_an_output_too_comes_on_the_host():
+    body = "g (float[N,3] x) => (float[N,3] a, float[N,3] y) { a = Add(x, x) y = Add(a, a) }"
+    found, seen = _values_between(body)
+    np.testing.assert_array_equal(found, 2 * X)
+    assert seen[0] == (np.ndarray, type(None))
+
+
+def test_without_a_plugin_that_offers_the_device_values_go_through_the_host(caplog):
+    caplog.set_level("INFO")
+    found, seen = _values_between(TWICE, is_offered=False)
+    np.testing.assert_array_equal(found, 4 * X)
+    assert seen == [(np.ndarray, type(None))] * 2
+    assert "values between partitions on npu:0 go through the host" in caplog.text
 
 
 def test_memory_of_another_shape_or_type_is_refused_and_left_alone(session):

@@ -23,12 +23,15 @@ import numpy as np
 
 from ort_core.plugin import Available, Unavailable
 from ort_ep_coreml.mil import MilOperation, MilPort, MilProgram, Operand, Ref, Size
+from ort_ep_coreml.open_sizes import OpenSizes
 
 _LOCK = threading.RLock()
 _UNITS = MappingProxyType({
     "ALL": "ALL", "CPUOnly": "CPU_ONLY", "CPUAndGPU": "CPU_AND_GPU", "CPUAndNeuralEngine": "CPU_AND_NE",
 })  # fmt: skip
 _NUMPY = MappingProxyType({"fp32": np.float32, "fp16": np.float16, "int32": np.int32})
+_BEFORE_LISTS = "iOS17"
+_NIBBLES = frozenset({"int4", "uint4"})
 MAX_MESSAGE = 400  # characters
 
 
@@ -43,12 +46,12 @@ class BuildSettings:
     Attributes:
         target: the oldest system, as coremltools names it (``iOS17``).
         precision: ``FLOAT32`` or ``FLOAT16``.
-        maximum_size: the largest value of an open size.
+        sizes: the values of open sizes.
     """
 
     target: str
     precision: str
-    maximum_size: int
+    sizes: OpenSizes
 
 
 def find_toolkit() -> Available | Unavailable:
@@ -120,9 +123,10 @@ def save_package(program: MilProgram, settings: BuildSettings, path: Path) -> No
     with _quiet() as toolkit:
         sizes = _open_sizes(toolkit, program, settings)
         built = _built(toolkit, program, sizes, settings.target)
+        shapes = _border_shapes(toolkit, program, settings, sizes)
         inputs = [
-            toolkit.TensorType(name=port.feature, shape=_shape(port, sizes), dtype=_NUMPY[port.mil_type])
-            for port in program.inputs
+            toolkit.TensorType(name=port.feature, shape=shape, dtype=_NUMPY[port.mil_type])
+            for port, shape in zip(program.inputs, shapes, strict=True)
         ]
         with _as_sdk_error("converting the program"):
             model = toolkit.convert(
@@ -138,7 +142,26 @@ def save_package(program: MilProgram, settings: BuildSettings, path: Path) -> No
 
 def _open_sizes(toolkit: Any, program: MilProgram, settings: BuildSettings) -> Mapping[Size, Any]:
     names = {size for port in program.inputs for size in port.mil_shape if isinstance(size, str)}
-    return {name: toolkit.RangeDim(1, settings.maximum_size, default=1) for name in sorted(names)}
+    choices = {name: settings.sizes.of(name) for name in sorted(names)}
+    return {name: toolkit.RangeDim(each.low, each.high, default=each.low) for name, each in choices.items()}
+
+
+def _border_shapes(toolkit: Any, program: MilProgram, settings: BuildSettings, sizes: Mapping[Size, Any]) -> list[Any]:
+    """Return the shape of each input: sizes and ranges, or a list of shapes where the user listed sizes."""
+    with _as_sdk_error("listing shapes"):
+        listed = settings.sizes.shapes(port.mil_shape for port in program.inputs)
+    if listed is None:
+        return [_shape(port, sizes) for port in program.inputs]
+    several = [port.feature for port, shapes in zip(program.inputs, listed, strict=True) if port.mil_shape != shapes[0]]
+    if len(several) > 1 and settings.target == _BEFORE_LISTS:
+        raise SdkError(
+            f"OpenSizes lists sizes of {len(several)} inputs ({', '.join(several)}): before iOS18 Core ML lists shapes "
+            "of one only; set DeploymentTarget=iOS18, or give a range such as 1..128"
+        )
+    return [
+        toolkit.EnumeratedShapes(shapes=shapes) if port.feature in several else _shape(port, sizes)
+        for port, shapes in zip(program.inputs, listed, strict=True)
+    ]
 
 
 def _shape(port: MilPort, sizes: Mapping[Size, Any]) -> tuple[Any, ...]:
@@ -155,6 +178,9 @@ def _built(toolkit: Any, program: MilProgram, sizes: Mapping[Size, Any], target:
         port.feature: Builder.placeholder(shape=_shape(port, symbols), dtype=kinds[port.mil_type])
         for port in program.inputs
     }
+    placeholders.update(
+        {each.feature: Builder.state_tensor_placeholder(shape=each.shape, dtype=types.fp16) for each in program.states}
+    )
     found = Program()
     with Function(placeholders, opset_version=getattr(toolkit.target, target)) as function:
         values = dict(function.inputs)
@@ -180,9 +206,20 @@ def _argument(operand: Operand, values: Mapping[str, Any]) -> Any:
         return [_argument(each, values) for each in operand]
     if isinstance(operand, np.ndarray) and operand.ndim == 0:
         operand = operand[()]  # coremltools takes numbers, not arrays without axes
+    if isinstance(operand, np.ndarray) and operand.dtype.name in _NIBBLES:
+        return _as_nibbles(operand)
     if isinstance(operand, np.bool_):
         return bool(operand)  # its value inference hands flags on to functions that take Python's own
     return operand
+
+
+def _as_nibbles(array: np.ndarray) -> np.ndarray:
+    """Return an array of 4 bit integers as coremltools takes them: bytes whose type says that they are half used."""
+    from coremltools.converters.mil.mil import types
+
+    is_signed = array.dtype.name == "int4"
+    wide = array.astype(np.int8 if is_signed else np.uint8)
+    return wide.astype(types.nptype_from_builtin(types.int4 if is_signed else types.uint4))
 
 
 def reload_package(path: Path) -> tuple[MilOperation, ...]:
@@ -213,11 +250,20 @@ def _operand(var: Any) -> Any:
     return var.val if is_constant else Ref(var.name)
 
 
-def features_of(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of a package's inputs and outputs."""
+@dataclass(frozen=True, slots=True)
+class Features:
+    """The names at a package's border."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    states: tuple[str, ...]
+
+
+def features_of(path: Path) -> Features:
+    """Return the names of a package's inputs, outputs and states."""
     with _quiet() as toolkit, _as_sdk_error(f"reading {path.name}"):
-        description = toolkit.models.MLModel(str(path), skip_model_load=True).get_spec().description
-        return tuple(each.name for each in description.input), tuple(each.name for each in description.output)
+        found = toolkit.models.MLModel(str(path), skip_model_load=True).get_spec().description
+        return Features(*(tuple(each.name for each in group) for group in (found.input, found.output, found.state)))
 
 
 def values_of(kind: str, inputs: Mapping[str, Any], target: str) -> tuple[Any, ...]:
@@ -247,9 +293,11 @@ class Model:
         units: ``MLComputeUnits`` as onnxruntime writes them.
         strategy: ``Default`` or ``FastPrediction``.
         low_precision: whether a GPU may accumulate in half precision.
+        states: names of features that the model keeps: each run writes them before and reads them behind.
     """
 
-    def __init__(self, path: Path, units: str, strategy: str, low_precision: bool) -> None:
+    def __init__(self, path: Path, units: str, strategy: str, low_precision: bool, states: tuple[str, ...]) -> None:
+        self._states = states
         with _quiet() as toolkit, _as_sdk_error(f"opening {path.name}"):
             hints: dict[str, Any] = {}
             if strategy != "Default":
@@ -267,4 +315,11 @@ class Model:
             SdkError: Core ML failed.
         """
         with _as_sdk_error("Core ML failed in a run"):
-            return self._model.predict(dict(features))
+            if not self._states:
+                return self._model.predict(dict(features))
+            kept = self._model.make_state()
+            for name in self._states:
+                kept.write_state(name, features[name])
+            given = {name: array for name, array in features.items() if name not in self._states}
+            found = dict(self._model.predict(given, kept))
+            return {**found, **{name: kept.read_state(name) for name in self._states}}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
+
 from ort_core.plugin import Capability, Claim, CompileRequest, GraphView, Rejection, convex_groups
 from ort_core.plugin.ir import Model, Node, SymbolicDim, Value
 from ort_ep_coreml.lowering.asked import Asked, is_static
@@ -9,6 +11,8 @@ from ort_ep_coreml.lowering.lowered import lower
 from ort_ep_coreml.lowering.table import refusal
 from ort_ep_coreml.mil import MilProgram
 from ort_ep_coreml.options import CoreMlOptions
+from ort_ep_coreml.state_pairs import parse_states
+from ort_ep_coreml.states import states_of
 
 _NOTHING_TO_COMPUTE = frozenset({"Identity", "Dropout"})
 
@@ -21,6 +25,9 @@ def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
     reasons = _refused(view, options)
     offered = set(view.nodes)
     groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
+    while lone := _lone_constants(view, groups):
+        reasons.update(lone)
+        groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
     claims = [group for group in groups if any(node.op_type not in _NOTHING_TO_COMPUTE for node in group)]
     for group in groups:
         if group not in claims:
@@ -34,14 +41,47 @@ def _refused(view: GraphView, options: CoreMlOptions) -> dict[Node, str]:
     outside = _given(view)
     outside.update(value for node in view.graph if node not in offered for value in node.present_outputs())
     reasons: dict[Node, str] = {}
+    beforehand: set[Value] = set()
+    sizes = options.sizes()
     for node in view.nodes:
-        asked = Asked(view, outside)
+        asked = Asked(view, outside, options.DeploymentTarget, options.Precision, sizes)
         reason = _dynamic(node) if options.RequireStaticInputShapes else None
+        if _is_known_beforehand(asked, node, beforehand):
+            beforehand.update(node.present_outputs())
+            reason = "there is nothing to compute at run time: sizes and constants alone give the result"
         reason = reason or refusal(asked, node) or _unwritable_border(asked, node)
         if reason is not None:
             reasons[node] = reason
             outside.update(node.present_outputs())
     return reasons
+
+
+def _lone_constants(view: GraphView, groups: Iterable[tuple[Node, ...]]) -> dict[Node, str]:
+    """Return nodes that compute of constants alone and are read outside of their group: programs give no constants."""
+    found: dict[Node, str] = {}
+    for group in groups:
+        own = set(group)
+        for node in reversed(group):
+            if all(view.constant(value) is not None for value in node.present_inputs()) and _is_read_elsewhere(
+                node, own
+            ):
+                found[node] = "it is computed of constants alone, and what reads it runs elsewhere"
+    return found
+
+
+def _is_read_elsewhere(node: Node, group: Set[Node]) -> bool:
+    values = tuple(node.present_outputs())
+    is_given = node.graph is not None and any(value in node.graph.outputs for value in values)
+    return is_given or any(reader not in group for value in values for reader in value.consumers())
+
+
+def _is_known_beforehand(asked: Asked, node: Node, beforehand: set[Value]) -> bool:
+    """Return whether no value of a run changes the result: a program must not give constants."""
+    inputs = tuple(node.present_inputs())
+    if node.op_type in ("Shape", "Size"):
+        return all(is_static(value) for value in inputs)
+    is_fixed = all(value in beforehand or asked.constant(value) is not None for value in inputs)
+    return is_fixed and any(value in beforehand for value in inputs)
 
 
 def _given(view: GraphView) -> set[Value]:
@@ -64,9 +104,16 @@ def _unwritable_border(asked: Asked, node: Node) -> str | None:
     return None
 
 
-def program_of(request: CompileRequest) -> MilProgram:
-    """Return the program of a partition that is to be compiled."""
+def program_of(request: CompileRequest, options: CoreMlOptions) -> MilProgram:
+    """Return the program of a partition that is to be compiled.
+
+    Raises:
+        ValueError: the option ``States`` names what cannot be one.
+    """
     context, graph = request.context, request.graph
     model = Model(graph, dict(context.opset_imports), dict(context.functions))
     view = GraphView(model, graph, tuple(graph), context)
-    return lower(Asked(view, frozenset(graph.inputs)), tuple(graph), graph.inputs, graph.outputs)
+    sizes = options.sizes()
+    asked = Asked(view, frozenset(graph.inputs), options.DeploymentTarget, options.Precision, sizes)
+    states = states_of(asked, parse_states(options.States), graph.inputs, graph.outputs) if options.States else {}
+    return lower(asked, tuple(graph), graph.inputs, graph.outputs, states)

@@ -25,7 +25,10 @@ def compile_partition(request: CompileRequest, options: CoreMlOptions, key: str,
     Raises:
         EPFail: coremltools or Core ML refused it; its words are in the message.
     """
-    program = program_of(request)
+    try:
+        program = program_of(request, options)
+    except ValueError as error:
+        raise EPFail(f"partition {request.name!r} is not lowered: {error}") from error
     digest = content_key(program, key)
     if options.ModelCacheDirectory:
         folder, path = None, Path(options.ModelCacheDirectory) / f"{digest}{SUFFIX}"
@@ -46,7 +49,10 @@ def load_partition(
     blob: bytes, request: CompileRequest, options: CoreMlOptions, key: str, opening: Open
 ) -> CoreMlPartition | Rejection:
     """Restore a partition from what it stored, or say why these bytes are not it."""
-    program = program_of(request)
+    try:
+        program = program_of(request, options)
+    except ValueError as error:
+        return Rejection(str(error))
     digest = content_key(program, key)
     if blob[:KEY_LENGTH] != digest.encode():
         return Rejection("the stored package was built of another graph, or with other options or versions")
@@ -72,4 +78,4 @@ def _partition(
     def stored() -> bytes | Rejection:
         return digest.encode() + packed(path)
 
-    return CoreMlPartition(request, program, opening(path, program), options.MaximumSize, stored, folder)
+    return CoreMlPartition(request, program, opening(path, program), options.sizes(), stored, folder)

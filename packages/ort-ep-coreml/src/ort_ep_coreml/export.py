@@ -17,10 +17,11 @@ PROVIDER = "CoreMLEvaluationExecutionProvider"
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """The names of a written package's inputs and outputs."""
+    """The names of a written package's inputs, outputs and states."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    states: tuple[str, ...]
 
 
 def export_model(model: Path, options: CoreMlEvaluationOptions) -> ExportReport:
@@ -44,10 +45,10 @@ def export_model(model: Path, options: CoreMlEvaluationOptions) -> ExportReport:
         if not draft.exists():
             raise ort.OrtError(f"{model.name} holds nothing to compute at run time, so there is no program to write")
         try:
-            inputs, outputs = _sdk.features_of(draft)
+            features = _sdk.features_of(draft)
         except _sdk.SdkError as error:
             raise ort.OrtError(f"the package was written and cannot be read back: {error}") from error
         if target.exists():
             shutil.rmtree(target)
         draft.replace(target)
-    return ExportReport(inputs, outputs)
+    return ExportReport(features.inputs, features.outputs, features.states)

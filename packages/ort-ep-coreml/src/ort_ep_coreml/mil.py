@@ -18,12 +18,17 @@ MIL_TYPES: Mapping[DataType, str] = {
     DataType.FLOAT16: "fp16",
     DataType.INT32: "int32",
     DataType.INT64: "int32",  # MIL has no int64: claims hold what is proven, or looked at, to fit
+    DataType.INT8: "int8",
+    DataType.UINT8: "uint8",
     DataType.BOOL: "bool",
 }
 """The element types of MIL by those of ONNX."""
 
-BORDER_TYPES: Mapping[DataType, str] = {**MIL_TYPES, DataType.BOOL: "int32"}
-"""The element types of inputs and outputs: a Core ML model has no boolean arrays at its border."""
+STORED_WIDE = frozenset({DataType.BOOL, DataType.INT8, DataType.UINT8})
+"""Element types that a Core ML model has inside only: at its border they are int32."""
+
+BORDER_TYPES: Mapping[DataType, str] = {**MIL_TYPES, **dict.fromkeys(STORED_WIDE, "int32")}
+"""The element types of inputs and outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +88,43 @@ class MilPort:
 
 
 @dataclass(frozen=True, slots=True)
+class MilState:
+    """A value that the model keeps between runs, in half precision.
+
+    Attributes:
+        feature: its name in the Core ML model.
+        dtype: element type in ONNX of the input and the output that it stands for.
+        shape: its sizes.
+        input: which input of the claim it stands for.
+        output: which output of the claim it stands for.
+    """
+
+    feature: str
+    dtype: DataType
+    shape: tuple[int, ...]
+    input: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
 class MilProgram:
-    """A program: what it reads, what it does in order, what it gives."""
+    """A program: what it reads, what it does in order, what it gives, and what it keeps."""
 
     inputs: tuple[MilPort, ...]
     operations: tuple[MilOperation, ...]
     outputs: tuple[MilPort, ...]
+    states: tuple[MilState, ...] = ()
 
     def text(self) -> str:
         """Return the program for people, with the contents of small constants."""
         return "\n".join(
-            [*_port_lines("input", self.inputs), *self._operation_lines(), *_port_lines("output", self.outputs), ""]
+            [
+                *(f"state %{each.feature}: fp16[{','.join(map(str, each.shape))}]" for each in self.states),
+                *_port_lines("input", self.inputs),
+                *self._operation_lines(),
+                *_port_lines("output", self.outputs),
+                "",
+            ]
         )
 
     def _operation_lines(self) -> Iterator[str]:

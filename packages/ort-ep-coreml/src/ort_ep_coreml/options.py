@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ort_ep_coreml import open_sizes
+from ort_ep_coreml.state_pairs import parse_states
+
 MLComputeUnits = Literal["ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"]
 Precision = Literal["FLOAT32", "FLOAT16"]
 Target = Literal["iOS17", "iOS18"]
@@ -29,6 +32,8 @@ class CoreMlOptions:
         Precision: ``FLOAT32`` computes in the model's types; ``FLOAT16`` lets Core ML compute in half precision.
         DeploymentTarget: the oldest system that the packages are for: iOS17 is macOS 14, iOS18 is macOS 15.
         MaximumSize: the largest value of a size that is only known at run time; runs beyond are computed elsewhere.
+        States: inputs and outputs that a model keeps inside, in half precision: ``past=present, h0=hn``.
+        OpenSizes: values of such sizes by name, as ranges or lists: ``batch=1..8, sequence=16|64|128``.
     """
 
     MLComputeUnits: MLComputeUnits = "ALL"
@@ -42,6 +47,8 @@ class CoreMlOptions:
     Precision: Precision = "FLOAT32"
     DeploymentTarget: Target = "iOS17"
     MaximumSize: int = 4096
+    OpenSizes: str = ""
+    States: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what has no effect here (``ValueError``)."""
@@ -51,6 +58,12 @@ class CoreMlOptions:
             raise ValueError("option 'ProfileComputePlan' is not supported: use Xcode's performance report")
         if self.MaximumSize < 1:
             raise ValueError(f"option 'MaximumSize' is {self.MaximumSize}, expected 1 or more")
+        open_sizes.parse_open_sizes(self.OpenSizes, self.MaximumSize)
+        parse_states(self.States)
+
+    def sizes(self) -> open_sizes.OpenSizes:
+        """Return the values of open sizes."""
+        return open_sizes.parse_open_sizes(self.OpenSizes, self.MaximumSize)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def _digest(hasher: hashlib._Hash, operand: Operand) -> None:
 
 def settings_of(options: CoreMlOptions) -> _sdk.BuildSettings:
     """Return how packages are built with some options."""
-    return _sdk.BuildSettings(options.DeploymentTarget, options.Precision, options.MaximumSize)
+    return _sdk.BuildSettings(options.DeploymentTarget, options.Precision, options.sizes())
 
 
 def write_package(program: MilProgram, options: CoreMlOptions, path: Path) -> None:

@@ -25,6 +25,7 @@ from ort_core.plugin import (
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 from ort_ep_coreml import _sdk
 from ort_ep_coreml.mil import MilPort, MilProgram
+from ort_ep_coreml.open_sizes import OpenSizes
 
 log = logging.getLogger(__name__)
 _BORDER = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32}
@@ -44,7 +45,7 @@ class CoreMlPartition(CompiledPartition):
         request: the partition.
         program: its program.
         predictor: runs it.
-        maximum_size: the largest value of an open size.
+        sizes: the values of open sizes.
         stored: returns the package as bytes, or why there are none.
         folder: what is removed with the partition; ``None``: the package stays.
     """
@@ -57,15 +58,17 @@ class CoreMlPartition(CompiledPartition):
         request: CompileRequest,
         program: MilProgram,
         predictor: Predictor,
-        maximum_size: int,
+        sizes: OpenSizes,
         stored: Callable[[], bytes | Rejection],
         folder: Path | None,
     ) -> None:
-        self._program, self._predictor, self._maximum = program, predictor, maximum_size
+        self._program, self._predictor, self._sizes = program, predictor, sizes
         self._stored = stored
         self._release = None if folder is None else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._elsewhere = ElsewhereState(request)
-        self._plan = PartitionPlan(tuple(OutputPlan(port.dtype, None) for port in program.outputs))
+        types = {port.index: port.dtype for port in program.outputs}
+        types.update({state.output: state.dtype for state in program.states})
+        self._plan = PartitionPlan(tuple(OutputPlan(types[index], None) for index in sorted(types)))
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
         """Return one plan for all runs: shapes of outputs are known when they are computed."""
@@ -89,6 +92,8 @@ class CoreMlPartition(CompiledPartition):
             self._elsewhere.run(reason, inputs, outputs, run_state)
             return
         features = {port.feature: entering(port, inputs[port.index]) for port in self._program.inputs}
+        for state in self._program.states:
+            features[state.feature] = np.ascontiguousarray(inputs[state.input], np.float16)
         try:
             found = self._predictor.predict(features)
         except _sdk.SdkError as error:
@@ -97,13 +102,16 @@ class CoreMlPartition(CompiledPartition):
             if port.feature not in found:
                 raise EPFail(f"the model gave {sorted(found)}, expected an output {port.feature!r} among them")
             outputs[port.index] = _placed(leaving(port, found[port.feature]), outputs[port.index], run_state)
+        for state in self._program.states:
+            left = np.asarray(found[state.feature]).astype(state.dtype.numpy)
+            outputs[state.output] = _placed(left, outputs[state.output], run_state)
 
     def _beyond(self, port: MilPort, array: np.ndarray) -> str | None:
         """Return why an input cannot be given to the program, or ``None``."""
-        if any(
-            size > self._maximum or size == 0 for size, known in zip(array.shape, port.shape) if isinstance(known, str)
-        ):
-            return f"input {port.feature!r} has the shape {list(array.shape)}, and sizes go from 1 to {self._maximum}"
+        for size, known in zip(array.shape, port.shape, strict=True):
+            choice = self._sizes.of(known) if isinstance(known, str) else None
+            if choice is not None and not choice.holds(size):
+                return f"size {known!r} of input {port.feature!r} is {size}, and the program is for {choice}"
         if port.limits is None or array.size == 0:
             return None
         if port.limits[0] <= array.min() and array.max() <= port.limits[1]:

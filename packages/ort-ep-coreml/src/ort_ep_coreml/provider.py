@@ -52,7 +52,8 @@ class _MilProvider(ExecutionProvider):
     def cache_key(self) -> str:
         """Return coremltools' version and the options that packages depend on."""
         given = self._options
-        return f"coremltools {_sdk.version()}|{given.DeploymentTarget}|{given.Precision}|{given.MaximumSize}"
+        built = (given.DeploymentTarget, given.Precision, given.MaximumSize, given.OpenSizes)
+        return f"coremltools {_sdk.version()}|{'|'.join(map(str, built))}"
 
     @abstractmethod
     def _opened(self, path: Path, program: MilProgram) -> Predictor:
@@ -78,7 +79,8 @@ class CoreMlExecutionProvider(_MilProvider):
     def _opened(self, path: Path, program: MilProgram) -> Predictor:
         given = self._options
         low_precision = given.AllowLowPrecisionAccumulationOnGPU
-        return _sdk.Model(path, given.MLComputeUnits, given.SpecializationStrategy, low_precision)
+        states = tuple(each.feature for each in program.states)
+        return _sdk.Model(path, given.MLComputeUnits, given.SpecializationStrategy, low_precision, states)
 
 
 class CoreMlEvaluationProvider(_MilProvider):
@@ -90,8 +92,9 @@ class CoreMlEvaluationProvider(_MilProvider):
 
     @classmethod
     def check(cls) -> Available | Unavailable:
-        """Return whether coremltools is here."""
-        return _sdk.find_toolkit()
+        """Return whether coremltools is here; the detail says that Core ML itself runs nothing."""
+        found = _sdk.find_toolkit()
+        return Available(f"{found.detail}: by evaluation, not by Core ML") if isinstance(found, Available) else found
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Build a package, write a copy where ``PackagePath`` says, and open it. Raises as the other provider's."""

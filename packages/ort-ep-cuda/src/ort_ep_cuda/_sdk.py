@@ -10,6 +10,7 @@ from ort_core.plugin import Available, Unavailable
 
 _INSTALL = "pip install ort-ep-cuda; with a driver for CUDA 12, ort-ep-cuda12 in its place"
 _TOOLKIT = "pip install 'ort-ep-cuda[toolkit]', or install the CUDA toolkit"
+_EPILOGUES = "pip install nvmath-python, which ort-ep-cuda depends on"
 _CUDNN = "pip install 'ort-ep-cuda[cudnn]'"
 _COMPILER_OPTIONS = (
     "-std=c++17", "-default-device",
@@ -48,6 +49,25 @@ def cudnn() -> Any:  # Any: as above
     return cudnn
 
 
+def cublas_lt() -> Any:  # Any: as above
+    """Return nvmath-python's binding of cuBLASLt."""
+    from nvmath.bindings import cublasLt
+
+    return cublasLt
+
+
+@functools.cache
+def library_errors() -> tuple[type[Exception], ...]:
+    """Return what the libraries that are installed raise for a call: some have errors of their own."""
+    found: list[type[Exception]] = [RuntimeError, ValueError]  # ValueError: shapes that a library does not take
+    for load, name in ((cublas_lt, "cuBLASLtError"), (cudnn, "cudnnGraphNotSupportedError")):
+        try:
+            found.append(getattr(load(), name))
+        except (ImportError, OSError, RuntimeError, AttributeError):  # not there, or too old to have one
+            continue
+    return tuple(found)
+
+
 def find_device() -> Available | Unavailable:
     """Return the GPU that CuPy sees, or why there is none and what would help. Never raises."""
     try:
@@ -69,8 +89,16 @@ def find_device() -> Available | Unavailable:
     return Available(
         f"{name}; driver for CUDA {_version(runtime.driverGetVersion())}, "
         f"runtime {_version(runtime.runtimeGetVersion())}, NVRTC {version[0]}.{version[1]}, "
-        f"CuPy {library.__version__}; {count} device(s)"
+        f"CuPy {library.__version__}, {_fusions()}; {count} device(s)"
     )
+
+
+def _fusions() -> str:
+    """Say by which libraries products and convolutions run, and why not by those that would be faster."""
+    products, convolutions = find_cublas_lt(), find_cudnn()
+    told = [products.detail if isinstance(products, Available) else f"products without fused epilogues: {products}"]
+    told.append(convolutions.detail if isinstance(convolutions, Available) else f"no convolutions: {convolutions}")
+    return ", ".join(told)
 
 
 def _explained(runtime: Any, error: RuntimeError) -> Unavailable:  # Any: CuPy has no types
@@ -123,6 +151,16 @@ def find_cudnn() -> Available | Unavailable:
     except _FAILURES as error:
         return Unavailable(f"cuDNN cannot be loaded: {str(error).splitlines()[0]}", _CUDNN)
     return Available(f"cuDNN {version}")
+
+
+@functools.cache
+def find_cublas_lt() -> Available | Unavailable:
+    """Return whether cuBLASLt can be used: nvmath-python binds it."""
+    try:
+        version = cublas_lt().get_version()
+    except _FAILURES as error:
+        return Unavailable(f"cuBLASLt cannot be used: {str(error).splitlines()[0]}", _EPILOGUES)
+    return Available(f"cuBLASLt {version}")
 
 
 @dataclass(frozen=True, slots=True)

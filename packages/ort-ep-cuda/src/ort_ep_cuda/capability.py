@@ -8,8 +8,10 @@ from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_grou
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
 from ort_ep_cuda.lowering.custom_operators import operators_of, refusal_of
 from ort_ep_cuda.lowering.lower_partition import host_values
+from ort_ep_cuda.lowering.sizes import SIZE_OPERATORS
 
 _OWN_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft"})
+_ON_HOST = "computes a shape, which the host must know"
 _HOST_TYPES = frozenset({DataType.INT64, DataType.INT32, DataType.BOOL, DataType.FLOAT})
 
 
@@ -23,14 +25,24 @@ def find_capability(view: GraphView, missing_library: Callable[[str], str | None
     on_host = host_computations(view)
     reasons: dict[Node, str] = {}
     for node in view.nodes:
-        reason = "computes a shape, which the host must know" if node in on_host else _refusal(view, node, on_host)
+        reason = _refuse_on_host(node) if node in on_host else _refusal(view, node, on_host)
         if reason is None and not node.domain:
             reason = missing_library(node.op_type)
         if reason is not None:
             reasons[node] = reason
     offered = set(view.nodes)
     groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
-    return [*(Claim(group) for group in groups), *(Rejection(reason, node) for node, reason in reasons.items())]
+    alone = [group for group in groups if on_host.issuperset(group)]
+    reasons.update({node: _ON_HOST for group in alone for node in group})
+    return [
+        *(Claim(group) for group in groups if group not in alone),
+        *(Rejection(reason, node) for node, reason in reasons.items()),
+    ]
+
+
+def _refuse_on_host(node: Node) -> str | None:
+    """Return why a node that computes sizes is not evaluated while a program is built, ``None`` where it is."""
+    return None if not node.domain and node.op_type in SIZE_OPERATORS else _ON_HOST
 
 
 def host_computations(view: GraphView) -> frozenset[Node]:

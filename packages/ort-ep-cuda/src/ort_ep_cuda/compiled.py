@@ -17,8 +17,9 @@ from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
-from ort_ep_cuda.lowering.program import BufferKind, OutputFacts, Program
+from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Program
 from ort_ep_cuda.lowering.random_numbers import draw_words
+from ort_ep_cuda.lowering.views import Shape
 from ort_ep_cuda.options import CudaOptions
 from ort_ep_cuda.run_slot import RunSlotState
 
@@ -46,7 +47,7 @@ class CudaPartition(CompiledPartition):
     def __init__(self, request: CompileRequest, gpu: Gpu, options: CudaOptions) -> None:
         self._graph, self._context = request.graph, request.context
         self._gpu, self._options = gpu, options
-        self._constants: dict[str, Memory] = {}
+        self._constants: dict[tuple[str, Shape], Memory] = {}
         self._states: dict[Node, dict[str, object]] = {}
         self._idle: OrderedDict[int, tuple[CudaPlan, RunSlotState]] = OrderedDict()
         self._lock = threading.Lock()
@@ -62,7 +63,7 @@ class CudaPartition(CompiledPartition):
         """Lower the partition for these shapes, and compile the kernels that no other signature has needed."""
         known = {self._graph.inputs[index]: content for index, content in known_values.items()}
         sizes = [shape if shape is not None else () for shape in shapes]
-        program = lower_partition(self._graph, self._context, sizes, known, self._states)
+        program = lower_partition(self._graph, self._context, sizes, known, self._states, self._gpu.libraries)
         functions = self._gpu.functions(program.kernels())
         outputs = tuple(OutputPlan(facts.dtype, facts.shape) for facts in program.outputs)
         constants = self._uploaded(program)
@@ -132,16 +133,18 @@ class CudaPartition(CompiledPartition):
                 found[number] = self._sent(buffer.content)
                 continue
             with self._lock:
-                if buffer.name not in self._constants:
-                    self._constants[buffer.name] = self._sent(self._content_of(buffer.name))
-                found[number] = self._constants[buffer.name]
+                key = (buffer.name, buffer.order)
+                if key not in self._constants:
+                    self._constants[key] = self._sent(self._content_of(buffer))
+                found[number] = self._constants[key]
         return found
 
-    def _content_of(self, name: str) -> np.ndarray:
-        value = self._graph.find_initializer(name)
+    def _content_of(self, buffer: Buffer) -> np.ndarray:
+        value = self._graph.find_initializer(buffer.name)
         assert value is not None
         assert value.constant is not None
-        return value.constant.array()
+        content = value.constant.array()
+        return content.transpose(buffer.order) if buffer.order else content
 
     def _sent(self, content: np.ndarray) -> Memory:
         memory = self._gpu.allocate(max(content.nbytes, 1))

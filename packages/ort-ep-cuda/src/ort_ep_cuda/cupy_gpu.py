@@ -1,9 +1,9 @@
-"""A GPU through CuPy: memory pool, streams, modules, graphs; products by cuBLAS and convolutions by cuDNN."""
+"""A GPU through CuPy: memory pool, streams, modules, graphs; NVIDIA's libraries on its streams."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy as np
 from ort_core.plugin import AllocationLimitExceeded, EPFail
 from ort_core.plugin.kernels import RunGuard
 from ort_ep_cuda import _sdk
+from ort_ep_cuda.engines.device_libraries import DeviceLibraries
 from ort_ep_cuda.gpu import Function, GpuFacts, GpuStream, Graph, Memory
 from ort_ep_cuda.kernel_cache import KernelCache
-from ort_ep_cuda.libraries import ConvolutionPlans, multiply
 from ort_ep_cuda.lowering.function_calls import run_call
-from ort_ep_cuda.lowering.program import Convolution, FunctionCall, Kernel, MatrixProduct
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
+from ort_ep_cuda.lowering.program import FunctionCall, Kernel
 from ort_ep_cuda.lowering.views import TensorView
 from ort_ep_cuda.options import CudaOptions
 
@@ -37,6 +38,8 @@ class CupyStream:
     def __init__(self, gpu: CupyGpu, stream: Any) -> None:  # Any: as above
         self._gpu, self._stream = gpu, stream
         self._runtime = gpu.library.cuda.runtime
+        self._scratch: list[Memory] = []
+        self._cudnn_handle: Any = None  # Any: cuDNN's handle
 
     def upload(self, source: np.ndarray, address: int) -> None:
         """Copy to the device."""
@@ -65,15 +68,40 @@ class CupyStream:
         with self._gpu.device, self._stream:
             function(grid, block, tuple(arguments))
 
-    def multiply(self, product: MatrixProduct, a: int, b: int, out: int) -> None:
-        """Multiply by cuBLAS."""
+    def run_library(self, step: AnyLibraryStep, addresses: Sequence[int]) -> None:
+        """Call cuBLASLt, cuBLAS or cuDNN."""
         with self._gpu.device, self._stream:
-            multiply(self._gpu.device.cublas_handle, self._stream.ptr, product, (a, b, out), self._gpu.use_tf32)
+            self._gpu.libraries.run(step, addresses, self)
 
-    def convolve(self, convolution: Convolution, x: int, weights: int, out: int) -> None:
-        """Convolve by cuDNN."""
-        with self._gpu.device, self._stream:
-            self._gpu.convolutions.run(convolution, (x, weights, out), self._stream.ptr)
+    @property
+    def handle(self) -> int:
+        """The ``cudaStream_t``."""
+        return int(self._stream.ptr)
+
+    @property
+    def cudnn_handle(self) -> Any:  # Any: cuDNN's handle
+        """The handle of cuDNN, made when it is first asked for."""
+        if self._cudnn_handle is None:
+            cudnn = _sdk.cudnn()
+            self._cudnn_handle = cudnn.create_handle()
+            cudnn.set_stream(handle=self._cudnn_handle, stream=self.handle)
+        return self._cudnn_handle
+
+    def scratch(self, nbytes: int) -> int:
+        """Return memory that all calls of this stream share. Smaller blocks are kept: captured graphs write there."""
+        if not self._scratch or self._scratch[-1].nbytes < nbytes:
+            self._scratch.append(self._gpu.allocate(nbytes))
+        return self._scratch[-1].address
+
+    def seconds(self, call: Callable[[], None]) -> float:
+        """Return what the device takes for a call, by events."""
+        events = self._gpu.library.cuda
+        first, last = events.Event(), events.Event()
+        first.record(self._stream)
+        call()
+        last.record(self._stream)
+        last.synchronize()
+        return float(events.get_elapsed_time(first, last)) / 1e3
 
     def call(
         self, step: FunctionCall, inputs: Sequence[int | None], outs: Sequence[int | None], guard: RunGuard
@@ -114,7 +142,6 @@ class CupyGpu:
     def __init__(self, options: CudaOptions) -> None:
         self.library = _sdk.cupy()
         self.device = self.library.cuda.Device(options.device_id)
-        self.use_tf32 = options.use_tf32
         self._options = options
         with self.device:
             self._pool = self.library.cuda.MemoryPool()
@@ -123,12 +150,26 @@ class CupyGpu:
         architecture = f"sm_{self.device.compute_capability}"
         compiler = f"nvrtc {_sdk.nvrtc_version()}"
         self.facts = GpuFacts(properties["name"].decode(), architecture, (("compiler", compiler),))
-        self.convolutions = ConvolutionPlans(self, options)
+        self.libraries = DeviceLibraries(
+            options,
+            tuple(self._device_versions(properties)),
+            lambda: self.device.cublas_handle,
+            self._new_cudnn_handle,
+            self.device,
+        )
         self._cache = KernelCache(
             architecture, compiler, lambda source, target: _sdk.compile_cubin(source, target).code
         )
         self._functions: dict[str, Any] = {}  # Any: CuPy's Function
         self._lock = threading.Lock()
+
+    def _device_versions(self, properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:  # Any: of CuPy
+        yield ("device", f"{self.facts.name} {self.facts.architecture} {properties.get('multiProcessorCount', '')}")
+        yield ("driver", str(self.library.cuda.runtime.driverGetVersion()))
+
+    def _new_cudnn_handle(self) -> Any:  # Any: cuDNN's handle
+        with self.device:
+            return _sdk.cudnn().create_handle()
 
     def allocate(self, nbytes: int) -> Memory:
         """Return memory; what the pool keeps unused is given back first where there is not enough."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ort_core.plugin import AllocationLimitExceeded, InvalidArgument
+from ort_core.plugin import AllocationLimitExceeded, EPFail, InvalidArgument
 from ort_core.plugin.devices import Device, DeviceBuffer, Event, Stream
 from ort_ep_cuda import _sdk
 
@@ -63,6 +63,32 @@ class CudaStream:
     def synchronize(self) -> None:
         """Wait until all work is done."""
         self.native.synchronize()
+
+    def begin_capture(self) -> None:
+        """Record what is enqueued from now on.
+
+        Raises:
+            EPFail: CUDA does not begin.
+        """
+        try:
+            self.native.begin_capture()
+        except RuntimeError as error:
+            raise EPFail(f"the capture of a CUDA graph cannot begin: {error}") from error
+
+    def end_capture(self) -> object:
+        """Return the recorded graph.
+
+        Raises:
+            EPFail: something that was enqueued cannot be recorded.
+        """
+        try:
+            return self.native.end_capture()
+        except RuntimeError as error:
+            raise EPFail(f"a CUDA graph cannot be captured: {error}") from error
+
+    def replay(self, graph: Any) -> None:  # Any: CuPy's Graph
+        """Enqueue recorded work."""
+        graph.launch(self.native)
 
 
 class CudaDeviceApi:

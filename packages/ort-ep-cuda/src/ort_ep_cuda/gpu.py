@@ -9,7 +9,9 @@ from typing import Protocol
 import numpy as np
 
 from ort_core.plugin.kernels import RunGuard
-from ort_ep_cuda.lowering.program import Convolution, FunctionCall, Kernel, MatrixProduct
+from ort_ep_cuda.lowering.libraries import Libraries
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
+from ort_ep_cuda.lowering.program import FunctionCall, Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,8 @@ class GpuStream(Protocol):
     ) -> None:
         """Start a kernel; pointers are 64-bit integers."""
 
-    def multiply(self, product: MatrixProduct, a: int, b: int, out: int) -> None:
-        """Multiply matrices at addresses."""
-
-    def convolve(self, convolution: Convolution, x: int, weights: int, out: int) -> None:
-        """Convolve tensors at addresses."""
+    def run_library(self, step: AnyLibraryStep, addresses: Sequence[int]) -> None:
+        """Enqueue a library call; an address for each of the step's operands. The first of its kind may be tuned."""
 
     def call(
         self, step: FunctionCall, inputs: Sequence[int | None], outs: Sequence[int | None], guard: RunGuard
@@ -95,6 +94,10 @@ class Gpu(Protocol):
     @property
     def facts(self) -> GpuFacts:
         """What the device is."""
+
+    @property
+    def libraries(self) -> Libraries:
+        """What may be fused into library calls."""
 
     def allocate(self, nbytes: int) -> Memory:
         """Return memory; ``AllocationLimitExceeded`` where there is not enough."""

@@ -14,7 +14,7 @@ _UNSUPPORTED = {
     "use_ep_level_unified_stream": "each run at a time has a stream of its own; user_compute_stream gives one for all",
     "tunable_op_enable": "there is no tuning by exhaustive search",
     "tunable_op_tuning_enable": "there is no tuning by exhaustive search",
-    "sdpa_kernel": "attention is computed by products and a softmax kernel; there is no kernel to choose",
+    "sdpa_kernel": "attention is one call of cuDNN, or products and a kernel; which is decided by what cuDNN takes",
 }
 
 
@@ -26,8 +26,8 @@ class CudaOptions:
         device_id: which GPU.
         gpu_mem_limit: bytes that the provider may hold on the device; 0 sets no limit.
         arena_extend_strategy: accepted for compatibility; an arena is exactly as large as its plan says.
-        cudnn_conv_algo_search: how a convolution's engine is chosen: ``HEURISTIC`` and ``DEFAULT`` take the library's
-            first choice, ``EXHAUSTIVE`` lets the library try all of its engines when a program is built.
+        cudnn_conv_algo_search: how many of cuDNN's proposals are timed on the first run: ``DEFAULT`` takes the first,
+            ``HEURISTIC`` the best of three, ``EXHAUSTIVE`` the best of sixteen.
         cudnn_conv_use_max_workspace: whether engines that need much scratch memory may be chosen.
         do_copy_in_default_stream: accepted; copies and kernels share one stream, so that no order is lost.
         has_user_compute_stream: whether ``user_compute_stream`` is given.
@@ -37,9 +37,9 @@ class CudaOptions:
         min_num_runs_before_cuda_graph_capture: runs of a signature before it is captured.
         use_tf32: whether float32 products may round their factors to 10 bits. Off by default, where onnxruntime's is
             on: float32 means float32.
-        prefer_nhwc: accepted; the library chooses the layout inside a convolution.
+        prefer_nhwc: whether images of float32 lie with their channels last; those of 16 bits or TF32 always do.
         enable_cudnn: whether convolutions are taken, which cuDNN runs; without it they go to the next provider.
-        fuse_conv_bias: accepted; a bias and what follows it always are one kernel behind the convolution.
+        fuse_conv_bias: accepted; a bias is part of the convolution where cuDNN takes it, else of the next kernel.
         cudnn_conv1d_pad_to_nc1d: accepted; an axis of one place always stands before the only axis of space.
         enable_skip_layer_norm_strict_mode: accepted; 16-bit floats are always summed in float32.
         tunable_op_max_tuning_duration_ms: accepted; it bounds what ``tunable_op_enable`` would start.

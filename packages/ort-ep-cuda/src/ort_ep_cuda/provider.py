@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, cast
 
 from ort_core.plugin import (
@@ -11,6 +12,7 @@ from ort_core.plugin import (
     CompileRequest,
     ExecutionProvider,
     GraphView,
+    Pass,
     Unavailable,
 )
 from ort_ep_cuda._sdk import CONVOLUTIONS, find_device, find_library
@@ -34,6 +36,13 @@ class CudaExecutionProvider(ExecutionProvider):
     def device_text(cls) -> str:
         """Return ``cuda``."""
         return "cuda"
+
+    @property
+    def fusions(self) -> Sequence[Pass]:
+        """Those whose operators are one kernel or one library call here; attention where the library has it."""
+        from ort_ep_cuda.fusions import FUSIONS
+
+        return FUSIONS
 
     def get_capability(self, view: GraphView) -> Capability:
         """Return claims, and a reason for every node that is left."""

@@ -15,12 +15,11 @@ from ort_core.plugin import EPFail, InvalidArgument, OrtError
 from ort_core.plugin.devices import DeviceArray
 from ort_core.plugin.kernels import RunGuard, Unguarded
 from ort_ep_cuda.gpu import Function, Gpu, Graph
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
 from ort_ep_cuda.lowering.program import (
     BufferKind,
-    Convolution,
     FunctionCall,
     Launch,
-    MatrixProduct,
     Pointer,
     Program,
     Step,
@@ -154,12 +153,9 @@ class RunSlotState:
             function = self._functions[step.kernel.name]
             arguments = [self._argument(argument) for argument in step.arguments]
             return lambda: stream.launch(function, step.grid, step.block, arguments)
-        if isinstance(step, MatrixProduct):
-            a, b, out = (self._address(view) for view in (step.a, step.b, step.out))
-            return lambda: stream.multiply(step, a, b, out)
-        if isinstance(step, Convolution):
-            x, weights, target = (self._address(view) for view in (step.x, step.weights, step.out))
-            return lambda: stream.convolve(step, x, weights, target)
+        if isinstance(step, AnyLibraryStep):
+            addresses = tuple(self._address(view) for view in step.operands)
+            return lambda: stream.run_library(step, addresses)
         if isinstance(step, FunctionCall):
             sources = [None if view is None else self._address(view) for view in step.inputs]
             targets = [None if view is None else self._address(view) for view in step.outs]

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from ort_core.plugin import Available, Unavailable
-from ort_ep_tensorrt.recording import RecordState
+from ort_ep_tensorrt.recording import ListenersState, RecordState, SdkError
 
 Kind = Literal["tensorrt", "tensorrt_rtx"]
-TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}
+TITLES: dict[Kind, str] = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}
+OTHER: dict[Kind, Kind] = {"tensorrt": "tensorrt_rtx", "tensorrt_rtx": "tensorrt"}
 OLDEST = {"tensorrt": (10, 13), "tensorrt_rtx": (1, 2)}  # the first whose parsers read weights in place
 _INSTALL = {
     "tensorrt": "pip install ort-ep-tensorrt[tensorrt]; its libraries come from NVIDIA's own index",
@@ -46,8 +47,31 @@ class Sdk:
         return self.kind == "tensorrt_rtx"
 
     def logger(self, record: RecordState) -> Any:
-        """Return a logger that writes to a record."""
-        return _logger_type(self.module)(record)
+        """Return the SDK's logger; what it says to this thread from now on goes to ``record``.
+
+        There is one for each SDK and process, because the SDK keeps the first that it is given and ignores all others.
+        """
+        found = _logger_of(self.module)
+        found.listeners.add(record)
+        found.listeners.listen(record)
+        return found
+
+    def listen(self, record: RecordState) -> None:
+        """Let what the SDK says to this thread go to a record that has a logger already."""
+        _logger_of(self.module).listeners.listen(record)
+
+    def load_plugins(self, paths: tuple[str, ...]) -> None:
+        """Load TensorRT's own plugins, and libraries with more of them; each once in a process.
+
+        Raises:
+            SdkError: a library does not load.
+        """
+        record = RecordState()
+        logger = self.logger(record)
+        if not self.is_rtx:  # which has none
+            record.expect(_own_plugins(self.module, logger), "load its own plugins")
+        for path in paths:
+            record.expect(_plugin_library(self.module, path), f"load the plugins of {path!r}")
 
     def output_allocator(
         self, allocate: Callable[[str, int], int], note: Callable[[str, tuple[int, ...]], None]
@@ -99,22 +123,35 @@ def device_of(sdk: Sdk) -> Available | Unavailable:
 
 
 @functools.cache
-def _logger_type(module: Any) -> type:
+def _own_plugins(module: Any, logger: Any) -> bool:
+    return bool(module.init_libnvinfer_plugins(logger, ""))
+
+
+@functools.cache
+def _plugin_library(module: Any, path: str) -> Any:
+    try:
+        return module.get_plugin_registry().load_library(path)
+    except (RuntimeError, TypeError, ValueError) as error:  # pybind11's: the library is not one of plugins
+        raise SdkError(f"load the plugins of {path!r}", str(error)) from error
+
+
+@functools.cache
+def _logger_of(module: Any) -> Any:
     severities = module.ILogger.Severity
 
     class RecordingLogger(module.ILogger):  # type: ignore[misc]  # a base known at run time
-        """Hands warnings and errors to a record."""
+        """Hands warnings and errors to the record of the thread that they were said to."""
 
-        def __init__(self, record: RecordState) -> None:
+        def __init__(self) -> None:
             module.ILogger.__init__(self)
-            self._record = record
+            self.listeners = ListenersState()
 
         def log(self, severity: Any, text: str) -> None:
             """Keep what may explain a failure."""
             if severity in (severities.INTERNAL_ERROR, severities.ERROR, severities.WARNING):
-                self._record.note(text, is_error=severity != severities.WARNING)
+                self.listeners.note(text, is_error=severity != severities.WARNING)
 
-    return RecordingLogger
+    return RecordingLogger()
 
 
 @functools.cache

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.network import Network, ParseRefusal, parse
 from ort_ep_tensorrt.program import Program
-from ort_ep_tensorrt.ranges import Ranges
+from ort_ep_tensorrt.ranges import Bounds, Ranges, ShapeRange
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings
 
@@ -29,7 +30,7 @@ class BuiltEngine:
 
 
 def build_engine(
-    sdk: Sdk, program: Program, settings: BuildSettings, ranges: Ranges, timings: bytes | None = None
+    sdk: Sdk, program: Program, settings: BuildSettings, bounds: Bounds, timings: bytes | None = None
 ) -> BuiltEngine:
     """Build an engine.
 
@@ -37,7 +38,7 @@ def build_engine(
         sdk: what builds.
         program: the claim.
         settings: how.
-        ranges: bounds of every input whose sizes vary.
+        bounds: of every input whose sizes vary, and of values that decide shapes.
         timings: measurements of earlier builds.
 
     Raises:
@@ -48,7 +49,7 @@ def build_engine(
         raise SdkError("parse a claim", parsed.text)
     config = parsed.record.expect(parsed.builder.create_builder_config(), "make a configuration")
     _configure(sdk, config, settings)
-    _add_profile(parsed, config, ranges)
+    _add_profile(parsed, config, bounds)
     cache = _timing_cache(parsed, config, settings, timings) if settings.caches_timings else None
     plan = parsed.record.expect(parsed.builder.build_serialized_network(parsed.network, config), "build an engine")
     return BuiltEngine(bytes(plan), None if cache is None else bytes(cache.serialize()))
@@ -57,8 +58,6 @@ def build_engine(
 def _configure(sdk: Sdk, config: Any, settings: BuildSettings) -> None:
     trt = sdk.module
     config.clear_flag(trt.BuilderFlag.TF32)  # on by default: float32 products would keep ten bits of their factors
-    if settings.uses_sparsity:
-        config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
     if settings.workspace_nbytes:
         config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, settings.workspace_nbytes)
     if settings.shared_memory_nbytes:
@@ -69,22 +68,62 @@ def _configure(sdk: Sdk, config: Any, settings: BuildSettings) -> None:
         config.max_aux_streams = settings.auxiliary_streams
     if settings.is_hardware_compatible:
         config.hardware_compatibility_level = trt.HardwareCompatibilityLevel.AMPERE_PLUS
+    for flag, is_set in (
+        ("SPARSE_WEIGHTS", settings.uses_sparsity),
+        ("VERSION_COMPATIBLE", settings.is_version_compatible),
+        ("EXCLUDE_LEAN_RUNTIME", settings.excludes_runtime),
+        ("STRIP_PLAN", settings.strips_weights),
+        ("REFIT", settings.strips_weights),
+    ):
+        if is_set:
+            config.set_flag(getattr(trt.BuilderFlag, flag))
+    if settings.tactic_sources:
+        config.set_tactic_sources(_sources(trt, config.get_tactic_sources(), settings))
+    for name in settings.preview_features:
+        config.set_preview_feature(_member(trt.PreviewFeature, name, "trt_preview_features"), True)
     if settings.is_detailed:
         config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
 
 
-def _add_profile(parsed: Network, config: Any, ranges: Ranges) -> None:
+def _sources(trt: Any, before: int, settings: BuildSettings) -> int:
+    """Return TensorRT's set of bits for the sources of kernels."""
+    found = int(before)
+    for name, is_on in settings.tactic_sources:
+        bit = 1 << int(_member(trt.TacticSource, name, "trt_tactic_sources"))
+        found = found | bit if is_on else found & ~bit
+    return found
+
+
+def _member(kind: Any, name: str, option: str) -> Any:
+    known = kind.__members__
+    if name not in known:
+        raise SdkError("build an engine", f"option {option!r} names {name!r}; this version knows {', '.join(known)}")
+    return known[name]
+
+
+def _add_profile(parsed: Network, config: Any, bounds: Bounds) -> None:
     varying = [tensor for tensor in parsed.inputs() if -1 in tuple(tensor.shape)]
-    if not varying:
+    deciding = [tensor for tensor in parsed.inputs() if tensor.is_shape_tensor]
+    if not varying and not deciding:
         return
     profile = parsed.record.expect(parsed.builder.create_optimization_profile(), "make an optimisation profile")
     for tensor in varying:
-        bounds = ranges.get(tensor.name)
-        if bounds is None:
-            raise SdkError("bound its inputs", f"no range is given for {tensor.name!r}, which is {list(tensor.shape)}")
-        profile.set_shape(tensor.name, bounds.minimum, bounds.optimum, bounds.maximum)
+        each = _range_of(bounds.shapes, tensor, "sizes")
+        work = partial(profile.set_shape, tensor.name, each.minimum, each.optimum, each.maximum)
+        parsed.record.attempt(f"take the range of sizes of {tensor.name!r}", work)
+    for tensor in deciding:
+        each = _range_of(bounds.values, tensor, "values")
+        work = partial(profile.set_shape_input, tensor.name, each.minimum, each.optimum, each.maximum)
+        parsed.record.attempt(f"take the range of values of {tensor.name!r}", work)
     if config.add_optimization_profile(profile) < 0:
         raise SdkError("take an optimisation profile", parsed.record.take())
+
+
+def _range_of(ranges: Ranges, tensor: Any, of_what: str) -> ShapeRange:
+    found = ranges.get(tensor.name)
+    if found is None:
+        raise SdkError("bound its inputs", f"no range of {of_what} is given for {tensor.name!r}, {list(tensor.shape)}")
+    return found
 
 
 def _timing_cache(parsed: Network, config: Any, settings: BuildSettings, timings: bytes | None) -> Any:

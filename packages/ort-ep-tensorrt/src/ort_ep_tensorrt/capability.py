@@ -1,7 +1,8 @@
 """Capability: which nodes TensorRT gets. Our rules refuse first; then its parser reads each whole group.
 
 A group that the parser takes is claimed. Of one that it does not take, the nodes that it names, and those that
-``supports_model_v2`` names, are refused in its words, and the groups are formed anew without them.
+``supports_model_v2`` names, are handed over in their parts; what it names then is refused in its words, and the groups
+are formed anew without it. A control-flow node is asked about by itself first: the parser counts anew within bodies.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Any
 from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
 from ort_core.plugin.ir import Node, TensorType
 from ort_ep_tensorrt._sdk import Sdk
-from ort_ep_tensorrt.network import Network, dtype_of, parse, unsupported
-from ort_ep_tensorrt.program import program_of, question_of
+from ort_ep_tensorrt.lowered import Group, Lowered, lower
+from ort_ep_tensorrt.lowering.settled import element_count
+from ort_ep_tensorrt.network import Network, dtype_of
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.rules import refusal
 from ort_ep_tensorrt.settings import BuildSettings
 
-Group = tuple[Node, ...]
 _NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity", "Shape", "Size"})
 
 
@@ -41,7 +42,16 @@ def find_capability(view: GraphView, sdk: Sdk, settings: BuildSettings) -> Capab
 
 
 def _ruled_out(view: GraphView, node: Node, sdk: Sdk, settings: BuildSettings) -> str | None:
-    return refusal(view, node, settings, is_rtx=sdk.is_rtx)
+    reason = refusal(view, node, settings, is_rtx=sdk.is_rtx)
+    if reason is not None or not node.subgraphs():
+        return reason
+    try:
+        found = lower(view, (node,), sdk, settings)
+    except SdkError as error:
+        return str(error)
+    if isinstance(found, Lowered):
+        return None
+    return f"{next(iter(found.nodes.values()), found.text)}; its bodies are offered on their own"
 
 
 def refusals(view: GraphView, group: Group, sdk: Sdk, settings: BuildSettings) -> dict[Node, str]:
@@ -52,23 +62,22 @@ def refusals(view: GraphView, group: Group, sdk: Sdk, settings: BuildSettings) -
     if all(node.op_type in _NOTHING_TO_COMPUTE for node in group):
         return dict.fromkeys(group, "there is nothing to compute: constants, shapes, and values that are handed on")
     try:
-        parsed = parse(sdk, program_of(view, group))
-        if isinstance(parsed, Network):
-            return _unfit(parsed, group)
-        named = {**unsupported(sdk, question_of(view, group)), **parsed.nodes}
+        found = lower(view, group, sdk, settings)
     except SdkError as error:
         return dict.fromkeys(group, str(error))
-    words = {group[place]: f"TensorRT's parser: {text}" for place, text in named.items() if place < len(group)}
-    return words or dict.fromkeys(group, f"TensorRT's parser: {parsed.text}")
+    if isinstance(found, Lowered):
+        return _unfit(found.network, group)
+    return {group[place]: words for place, words in found.nodes.items()} or dict.fromkeys(group, found.text)
 
 
 def _unfit(parsed: Network, group: Group) -> dict[Node, str]:
     """Return nodes whose border a run could not serve: values that decide shapes, and types that changed."""
     found: dict[Node, str] = {}
     for tensor in parsed.inputs():
-        if tensor.is_shape_tensor:
-            reason = f"TensorRT needs the values of {tensor.name!r} for shapes, and they come from outside of the claim"
-            found |= {n: reason for n in group if any(v.name == tensor.name for v in n.present_inputs())}
+        readers = [(n, v) for n in group for v in n.present_inputs() if v.name == tensor.name]
+        if tensor.is_shape_tensor and any(element_count(value) is None for _, value in readers):
+            reason = f"TensorRT needs the values of {tensor.name!r} for shapes, and how many they are is open"
+            found |= {node: reason for node, _ in readers}
     for tensor in parsed.outputs():
         changed = ((node, _changed_type(tensor, node)) for node in group)
         found |= {node: words for node, words in changed if words is not None}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,54 +14,35 @@ from ort_core.plugin import (
     CompileRequest,
     EPFail,
     InvalidArgument,
-    OrtError,
     OutputPlan,
     PartitionPlan,
+    Rejection,
     RunState,
 )
-from ort_core.plugin.devices import Device, DeviceApi, DeviceDirectory
+from ort_core.plugin.devices import DeviceApi, DeviceArray
 from ort_core.plugin.ir import DataType, TensorType, Value
 from ort_core.plugin.kernels import RuntimeValue
-from ort_ep_tensorrt._sdk import Sdk
-from ort_ep_tensorrt.building import build_engine
-from ort_ep_tensorrt.engine import Engine
-from ort_ep_tensorrt.program import Program, program_of_request
-from ort_ep_tensorrt.ranges import Ranges, Shape, holds_all, ranges_for
+from ort_ep_tensorrt.blob import StoredEngine, sealed
+from ort_ep_tensorrt.engine import Values
+from ort_ep_tensorrt.engines import EnginesState, LoadedEngine
+from ort_ep_tensorrt.program import Program
+from ort_ep_tensorrt.ranges import Shape
 from ort_ep_tensorrt.recording import SdkError
-from ort_ep_tensorrt.run_slot import RunSlotState
+from ort_ep_tensorrt.run_slot import RunSlotState, Tensor
 from ort_ep_tensorrt.settings import BuildSettings
-from ort_ep_tensorrt.store import EngineStore
 
-log = logging.getLogger(__name__)
 MAXIMUM_IDLE_SLOTS = 8  # for each engine; each holds a context's memory
+MAXIMUM_PROGRAMS = 8  # with other settled values each; axes that come from outside rarely take more
+
+EnginesOf = Callable[[Values], EnginesState]
+"""Returns the engines of a program whose settled inputs have these values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorRtPlan(PartitionPlan):
-    """The decisions for one signature: the engine whose ranges hold it, and slots to run it."""
+    """The decisions for one signature: the engine whose bounds hold it."""
 
-    engine: Engine
-    idle: list[RunSlotState]
-
-
-def compile_partition(request: CompileRequest, sdk: Sdk, settings: BuildSettings) -> TensorRtPartition:
-    """Return a partition; with fixed shapes its engine is built at once, else when the first shapes come.
-
-    Raises:
-        EPFail: no plugin offers CUDA devices, or TensorRT did not build it.
-    """
-    devices = request.services.get("devices")
-    if not isinstance(devices, DeviceDirectory):
-        raise EPFail("TensorRT runs on the CUDA devices of the environment, and this request has no devices")
-    try:
-        api = devices.get(Device("cuda", settings.device_id))
-    except OrtError as error:
-        raise EPFail(f"TensorRT needs a CUDA device from a plugin (pip install ort-ep-cuda): {error}") from error
-    partition = TensorRtPartition(request, sdk, settings, api)
-    shapes = [_fixed_shape(value) for value in request.graph.inputs]
-    if None not in shapes:
-        partition.plan(shapes, {})
-    return partition
+    loaded: LoadedEngine
 
 
 class TensorRtPartition(CompiledPartition):
@@ -69,36 +50,53 @@ class TensorRtPartition(CompiledPartition):
 
     Args:
         request: the partition.
-        sdk: what builds and runs it.
-        settings: how.
+        settings: how engines run.
         api: the device.
+        engines_of: engines by the values of the inputs that are constants of a program.
+        settled: the names of these inputs.
+        deciding: the names of inputs whose values decide shapes.
     """
 
-    def __init__(self, request: CompileRequest, sdk: Sdk, settings: BuildSettings, api: DeviceApi) -> None:
+    def __init__(
+        self,
+        request: CompileRequest,
+        settings: BuildSettings,
+        api: DeviceApi,
+        engines_of: EnginesOf,
+        settled: Sequence[str],
+        deciding: Sequence[str],
+    ) -> None:
         self._name, self._graph = request.name, request.graph
-        self._sdk, self._settings, self._api = sdk, settings, api
-        self._program: Program = program_of_request(request)
-        hardware = getattr(api, "hardware", "")  # a DeviceApi may name the device and its driver
-        self._store = EngineStore(self._program, settings, sdk.version, hardware)
+        self._settings, self._api = settings, api
+        self._engines_of = engines_of
+        self._settled, self._deciding = frozenset(settled), frozenset(deciding)
+        names = [value.name for value in request.graph.inputs]
+        self.value_inputs = tuple(i for i, name in enumerate(names) if name in self._settled | self._deciding)
+        self.device = api.device
         self._dtypes = tuple(_dtype(value) for value in request.graph.outputs)
-        self._last: tuple[Ranges, Engine, list[RunSlotState]] | None = None
-        self._lock = threading.Lock()  # builds one after the other; runs of known signatures take it only for a slot
+        self._programs: OrderedDict[bytes, EnginesState] = OrderedDict()
+        self._lock = threading.Lock()
 
-    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
-        """Return the plan for some shapes; builds an engine when none holds them.
+    def plan(self, shapes: Sequence[Shape | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
+        """Return the plan for some shapes and values; builds an engine when none holds them.
 
         Raises:
             EPFail: TensorRT failed.
         """
-        named = {v.name: shape for v, shape in zip(self._graph.inputs, shapes, strict=True) if shape is not None}
+        inputs = self._graph.inputs
+        named = {v.name: shape for v, shape in zip(inputs, shapes, strict=True) if shape is not None}
+        values = {inputs[index].name: np.ascontiguousarray(array) for index, array in known_values.items()}
+        deciding = {name: array for name, array in values.items() if name in self._deciding}
         try:
-            engine, idle = self._engine_for(named)
-            found = engine.output_shapes(named)
+            engines = self.engines({name: array for name, array in values.items() if name in self._settled})
+            flat = {name: tuple(int(element) for element in array.reshape(-1)) for name, array in deciding.items()}
+            loaded = engines.engine_for(named, flat)
+            found = loaded.engine.output_shapes(named, values)
         except SdkError as error:
             raise EPFail(f"partition {self._name!r}: {error}") from error
         outputs = zip(self._dtypes, self._graph.outputs, strict=True)
         planned = tuple(OutputPlan(dtype, found[value.name]) for dtype, value in outputs)
-        return TensorRtPlan(outputs=planned, engine=engine, idle=idle)
+        return TensorRtPlan(outputs=planned, loaded=loaded)
 
     def run(
         self,
@@ -115,64 +113,95 @@ class TensorRtPartition(CompiledPartition):
         """
         assert isinstance(plan, TensorRtPlan)
         run_state.guard.check()
-        fed = {v.name: _array(x, v) for v, x in zip(self._graph.inputs, inputs, strict=True)}
+        fed = {v.name: _tensor(x, v) for v, x in zip(self._graph.inputs, inputs, strict=True)}
         names = [value.name for value in self._graph.outputs]
-        targets = {n: given if isinstance(given, np.ndarray) else None for n, given in zip(names, outputs, strict=True)}
+        pairs = zip(names, outputs, strict=True)
+        targets = {name: given if isinstance(given, Tensor) else None for name, given in pairs}
         dtypes = {name: dtype.numpy for name, dtype in zip(names, self._dtypes, strict=True)}
         try:
-            slot = self._take(plan)
+            slot = self._take(plan.loaded)
             found = slot.run(fed, targets, dtypes, run_state)  # a slot whose run failed is not used again
         except SdkError as error:
             raise EPFail(f"partition {self._name!r}: {error}") from error
-        self._give_back(plan, slot)
+        self._give_back(plan.loaded, slot)
         outputs[:] = [found[name] for name in names]
+
+    def engines(self, values: Values) -> EnginesState:
+        """Return the engines of the program in which inputs have these values.
+
+        Raises:
+            SdkError: TensorRT does not take the program with these values.
+        """
+        key = b"".join(name.encode() + array.tobytes() for name, array in sorted(values.items()))
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = self._engines_of(values)
+                if len(self._programs) > MAXIMUM_PROGRAMS:
+                    self._programs.popitem(last=False)  # plans that have its engine keep it
+            self._programs.move_to_end(key)
+            return self._programs[key]
+
+    def serialize(self) -> bytes | Rejection:
+        """Return the engine, or why there is none."""
+        if self._settled:
+            return Rejection(f"its engines depend on the values of {sorted(self._settled)}, which come with each run")
+        try:
+            engines = self.engines({})
+            found = engines.serialized()
+        except SdkError as error:
+            return Rejection(str(error))
+        if found is None:
+            return Rejection(
+                "no engine was built: sizes are open; give trt_profile_min_shapes, _opt_shapes and _max_shapes"
+            )
+        return sealed(StoredEngine(engines.key_text(found[0]), *found))
+
+    def update_constants(self, constants: Mapping[str, np.ndarray]) -> Rejection | None:
+        """Give the engines other weights, where they were built without any; no run may be under way."""
+        if not self._settings.strips_weights:
+            return Rejection("engines hold their weights; build them with trt_weight_stripped_engine_enable")
+        with self._lock:
+            states = list(self._programs.values())
+        for state in states:
+            changed = _with_weights(state.program, constants)
+            if isinstance(changed, Rejection):
+                return changed
+            try:
+                state.refit(changed)
+            except SdkError as error:
+                return Rejection(str(error))
+        return None
 
     def close(self) -> None:
         """Give back contexts, engines and device memory."""
         with self._lock:
-            if self._last is not None:
-                self._last[2].clear()
-            self._last = None
+            states, self._programs = list(self._programs.values()), OrderedDict()
+        for state in states:
+            state.close()
 
-    def _engine_for(self, shapes: Mapping[str, Shape]) -> tuple[Engine, list[RunSlotState]]:
+    def _take(self, loaded: LoadedEngine) -> RunSlotState:
         with self._lock:
-            if self._last is not None and holds_all(self._last[0], shapes):
-                return self._last[1:]
-            before = self._last[0] if self._last is not None else {}
-            ranges = ranges_for(shapes, self._settings.ranges, before)
-            idle: list[RunSlotState] = []
-            # The new ranges hold those of the last engine, which stays only for plans that already have it
-            self._last = (ranges, self._loaded(ranges), idle)
-            return self._last[1], idle
+            if loaded.idle:
+                return loaded.idle.pop()
+        captures = self._settings.captures_graphs and not loaded.engine.sdk.is_rtx  # which captures by itself
+        return RunSlotState(loaded.engine, self._api, captures=captures)
 
-    def _loaded(self, ranges: Ranges) -> Engine:
-        stored = self._store.engine(ranges)
-        if stored is not None:
-            try:
-                return Engine(self._sdk, stored, self._settings)
-            except SdkError as error:  # built anew and replaced; without a driver the next attempt fails, too
-                log.info("a cached engine of %s is not used: %s", self._name, error)
-        built = build_engine(self._sdk, self._program, self._settings, ranges, self._store.timings())
-        engine = Engine(self._sdk, built.content, self._settings)
-        self._store.keep_engine(ranges, built.content)
-        self._store.keep_timings(built.timings)
-        return engine
-
-    def _take(self, plan: TensorRtPlan) -> RunSlotState:
+    def _give_back(self, loaded: LoadedEngine, slot: RunSlotState) -> None:
         with self._lock:
-            if plan.idle:
-                return plan.idle.pop()
-        return RunSlotState(plan.engine, self._api)
-
-    def _give_back(self, plan: TensorRtPlan, slot: RunSlotState) -> None:
-        with self._lock:
-            if len(plan.idle) < MAXIMUM_IDLE_SLOTS:
-                plan.idle.append(slot)
+            if len(loaded.idle) < MAXIMUM_IDLE_SLOTS:
+                loaded.idle.append(slot)
 
 
-def _fixed_shape(value: Value) -> Shape | None:
-    sizes = [size for size in value.shape or () if isinstance(size, int)]
-    return None if value.shape is None or len(sizes) != len(value.shape) else tuple(sizes)
+def _with_weights(program: Program, constants: Mapping[str, np.ndarray]) -> Program | Rejection:
+    unknown = sorted(constants.keys() - program.weights.keys())
+    if unknown:
+        return Rejection(f"{unknown} are no weights of the engine; it has {sorted(program.weights)}")
+    for name, array in constants.items():
+        old = program.weights[name]
+        if array.dtype != old.dtype or array.shape != old.shape:
+            return Rejection(f"{name!r} is {array.dtype}{list(array.shape)}, expected {old.dtype}{list(old.shape)}")
+    fresh = {name: np.ascontiguousarray(array) for name, array in constants.items()}
+    return replace(program, weights={**program.weights, **fresh})
 
 
 def _dtype(value: Value) -> DataType:
@@ -180,7 +209,7 @@ def _dtype(value: Value) -> DataType:
     return value.type.dtype
 
 
-def _array(given: RuntimeValue, value: Value) -> np.ndarray:
-    if not isinstance(given, np.ndarray):
+def _tensor(given: RuntimeValue, value: Value) -> Tensor:
+    if not isinstance(given, (np.ndarray, DeviceArray)):
         raise InvalidArgument(f"input {value.name!r} is a {type(given).__name__}, expected an array")
     return given

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +95,23 @@ def unsupported(sdk: Sdk, question: bytes) -> dict[int, str]:
     found = _errors(parser)
     del network, logger, record  # they had to live until here
     return found
+
+
+@functools.cache
+def knows(sdk: Sdk) -> Callable[[str], bool]:
+    """Return a function that tells whether the parser has an importer for an operator of ONNX.
+
+    Raises:
+        SdkError: the SDK makes no parser.
+    """
+    record, logger, builder, network, parser = _opened(sdk)
+    kept = (record, logger, builder, network)
+
+    @functools.cache
+    def is_known(op_type: str) -> bool:
+        return bool(kept) and bool(parser.supports_operator(op_type))
+
+    return is_known
 
 
 def _opened(sdk: Sdk) -> tuple[RecordState, Any, Any, Any, Any]:

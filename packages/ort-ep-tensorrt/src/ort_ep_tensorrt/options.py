@@ -12,43 +12,33 @@ from ort_ep_tensorrt.ranges import parse_ranges
 from ort_ep_tensorrt.refused import refuse_changed
 from ort_ep_tensorrt.settings import BuildSettings
 
-_TYPED = "networks are strongly typed: an engine computes in the model's own types; convert the model instead"
 _CALIBRATION = "TensorRT 11 calibrates no more; quantise the model (QuantizeLinear and DequantizeLinear are built)"
 _DLA = "nothing here was ever run on a deep learning accelerator"
 _CONTEXT = "compiled models are written by ort.ModelCompiler and `ort` alone"
 _STREAM = "runs use streams of the CUDA device that all providers share"
-_WEIGHTS = "engines hold their weights"
+_BYTES = "weights are those of the session's model, which are read where they lie"
 _REFUSED = {
     "has_user_compute_stream": _STREAM,
     "user_compute_stream": _STREAM,
     "trt_max_partition_iterations": "claims are formed until TensorRT takes all of them",
-    "trt_fp16_enable": _TYPED,
-    "trt_bf16_enable": _TYPED,
-    "trt_int8_enable": _TYPED,
     "trt_int8_calibration_table_name": _CALIBRATION,
     "trt_int8_use_native_calibration_table": _CALIBRATION,
     "trt_dla_enable": _DLA,
     "trt_dla_core": _DLA,
     "trt_dump_subgraphs": "`ort extract` writes any part of a model",
     "trt_engine_cache_prefix": "engines are named by digests of all that they depend on",
-    "trt_weight_stripped_engine_enable": _WEIGHTS,
-    "trt_onnx_model_folder_path": _WEIGHTS,
+    "trt_onnx_model_folder_path": _BYTES,
     "trt_engine_decryption_enable": "engines are not encrypted",
     "trt_engine_decryption_lib_path": "engines are not encrypted",
     "trt_context_memory_sharing_enable": "each run in flight has memory of its own",
-    "trt_layer_norm_fp32_fallback": _TYPED,
     "trt_build_heuristics_enable": "TensorRT has no such switch any more; use trt_builder_optimization_level",
-    "trt_tactic_sources": "TensorRT 11 has no sources left to choose",
-    "trt_extra_plugin_lib_paths": "TensorRT's own plugins are not claimed yet",
-    "trt_cuda_graph_enable": "the CUDA device's streams offer no capture yet; TensorRT-RTX captures by itself",
     "trt_ep_context_embed_mode": _CONTEXT,
     "trt_ep_context_file_path": _CONTEXT,
     "trt_dump_ep_context_model": _CONTEXT,
-    "trt_onnx_bytestream": _WEIGHTS,
-    "trt_onnx_bytestream_size": _WEIGHTS,
-    "trt_external_data_bytestream": _WEIGHTS,
-    "trt_external_data_bytestream_size": _WEIGHTS,
-    "trt_preview_features": "no preview feature changes what is built here",
+    "trt_onnx_bytestream": _BYTES,
+    "trt_onnx_bytestream_size": _BYTES,
+    "trt_external_data_bytestream": _BYTES,
+    "trt_external_data_bytestream_size": _BYTES,
 }
 
 
@@ -60,6 +50,17 @@ class TensorrtOptions:
         device_id: which GPU.
         trt_min_subgraph_size: claims with fewer nodes run elsewhere.
         trt_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
+        trt_fp16_enable: compute float32 in float16, but for nodes whose numbers need more; inputs and outputs stay.
+        trt_bf16_enable: as above, in bfloat16; one of the two.
+        trt_int8_enable: so anyway: what stands between QuantizeLinear and DequantizeLinear is computed in int8.
+        trt_layer_norm_fp32_fallback: with either of the two, layer normalisation stays in float32.
+        trt_weight_stripped_engine_enable: keep engines without weights; the model's are given back when one is loaded.
+        trt_cuda_graph_enable: replay the work of shapes that come again as a CUDA graph.
+        trt_tactic_sources: ``+JIT_CONVOLUTIONS,-EDGE_MASK_CONVOLUTIONS``: where kernels are searched.
+        trt_preview_features: features of TensorRT that are not final, by name, with commas.
+        trt_extra_plugin_lib_paths: libraries with plugins, with semicolons; loaded beside TensorRT's own plugins.
+        trt_engine_version_compatible: engines run with later versions of the same major number too (not onnxruntime's).
+        trt_engine_exclude_lean_runtime: such engines do not hold their runtime (not onnxruntime's).
         trt_engine_cache_enable: keep built engines on disk; on by default, since keys hold all that they depend on.
         trt_engine_cache_path: a folder for them; by default ort-core's artefact cache.
         trt_force_sequential_engine_build: so anyway: engines are built one after the other.
@@ -127,6 +128,8 @@ class TensorrtOptions:
     trt_op_types_to_exclude: str = ""
     trt_preview_features: str = ""
     trt_load_user_initializer: bool = False
+    trt_engine_version_compatible: bool = False
+    trt_engine_exclude_lean_runtime: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what has no effect here, and what does not parse (``ValueError``)."""
@@ -134,6 +137,12 @@ class TensorrtOptions:
         if not 0 <= self.trt_builder_optimization_level <= 5:
             level = self.trt_builder_optimization_level
             raise ValueError(f"option 'trt_builder_optimization_level' is {level}, expected 0 to 5")
+        if self.trt_fp16_enable and self.trt_bf16_enable:
+            raise ValueError("options 'trt_fp16_enable' and 'trt_bf16_enable' are both set: choose one")
+        if self.trt_layer_norm_fp32_fallback and not (self.trt_fp16_enable or self.trt_bf16_enable):
+            raise ValueError("option 'trt_layer_norm_fp32_fallback' is set, and nothing is computed in a narrow type")
+        if self.trt_engine_exclude_lean_runtime and not self.trt_engine_version_compatible:
+            raise ValueError("option 'trt_engine_exclude_lean_runtime' needs 'trt_engine_version_compatible'")
         self.settings()
 
     def settings(self) -> BuildSettings:
@@ -145,7 +154,18 @@ class TensorrtOptions:
             workspace_nbytes=self.trt_max_workspace_size,
             optimization_level=self.trt_builder_optimization_level,
             auxiliary_streams=self.trt_auxiliary_streams,
+            precision="float16" if self.trt_fp16_enable else "bfloat16" if self.trt_bf16_enable else "float32",
+            keeps_normalisations=self.trt_layer_norm_fp32_fallback,
             uses_sparsity=self.trt_sparsity_enable,
+            strips_weights=self.trt_weight_stripped_engine_enable,
+            captures_graphs=self.trt_cuda_graph_enable,
+            is_version_compatible=self.trt_engine_version_compatible,
+            excludes_runtime=self.trt_engine_exclude_lean_runtime,
+            tactic_sources=_switches(self.trt_tactic_sources),
+            preview_features=tuple(name.strip() for name in self.trt_preview_features.split(",") if name.strip()),
+            plugin_paths=tuple(
+                _folder(path.strip()) for path in self.trt_extra_plugin_lib_paths.split(";") if path.strip()
+            ),
             is_hardware_compatible=self.trt_engine_hw_compatible,
             is_detailed=self.trt_detailed_build_log,
             ranges=parse_ranges(
@@ -161,3 +181,15 @@ class TensorrtOptions:
 
 def _folder(path: str) -> str:
     return str(Path(path)) if path else ""
+
+
+def _switches(text: str) -> tuple[tuple[str, bool], ...]:
+    """Return names with whether they are on, of ``+A,-B``."""
+    found: list[tuple[str, bool]] = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        if entry[0] not in "+-" or not entry[1:]:
+            raise ValueError(
+                f"option 'trt_tactic_sources' has {entry!r}, expected + or - and a name: +JIT_CONVOLUTIONS"
+            )
+        found.append((entry[1:], entry[0] == "+"))
+    return tuple(found)

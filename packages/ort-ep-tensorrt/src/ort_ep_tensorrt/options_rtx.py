@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ort_ep_tensorrt.ranges import parse_ranges
 from ort_ep_tensorrt.refused import refuse_changed
@@ -16,7 +17,6 @@ _REFUSED = {
     "nv_length_aux_stream_array": _STREAM,
     "nv_dump_subgraphs": "`ort extract` writes any part of a model",
     "nv_multi_profile_enable": "each range of shapes has an engine of its own",
-    "nv_runtime_cache_path": "kernels that TensorRT-RTX compiles on the GPU are not kept yet",
 }
 
 
@@ -33,6 +33,7 @@ class RtxOptions:
         nv_profile_max_shapes: as above; all three or none.
         nv_profile_opt_shapes: as above.
         enable_cuda_graph: TensorRT-RTX replays its work as a CUDA graph.
+        nv_runtime_cache_path: a folder for the kernels that TensorRT-RTX compiles on the GPU; by default none are kept.
         nv_use_external_data_initializer: so anyway: weights are read in place.
     """
 
@@ -69,5 +70,6 @@ class RtxOptions:
             ranges=parse_ranges(
                 self.nv_profile_min_shapes, self.nv_profile_opt_shapes, self.nv_profile_max_shapes, "nv_profile"
             ),
+            kernel_folder=str(Path(self.nv_runtime_cache_path)) if self.nv_runtime_cache_path else "",
             caches_timings=False,  # measurements mean nothing to TensorRT-RTX, which compiles kernels on the GPU
         )

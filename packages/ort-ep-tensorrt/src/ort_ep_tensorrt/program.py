@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ort_core.plugin import CompileRequest, GraphView
-from ort_core.plugin.ir import DataType, Model, Node, border_of
+from ort_core.plugin.ir import DataType, Graph, Model, Node, border_of
+from ort_ep_tensorrt.lowering.legalisation import Changes, Legalised, legalise
 
 IN_PLACE_NBYTES = 1024  # smaller constants (axes, shapes, scales) stay in the model, where the parser looks at values
 INLINE_NBYTES = 1 << 26  # a question about a group that failed may copy this much
 _IN_PLACE = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16, DataType.INT8, DataType.INT32})
+AS_IT_IS = Changes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,16 @@ class Program:
         weights: arrays by initializer, contiguous; the parser and the builder read them in place.
         inputs: the names of the claim's inputs.
         outputs: the names of its outputs.
+        places: for each node of the model the place in the claim of the node that it stands for.
+        kept: why nodes stay in float32, by place, where a narrow type was asked for.
     """
 
     content: bytes
     weights: Mapping[str, np.ndarray]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    places: tuple[int, ...] = ()
+    kept: Mapping[int, str] = field(default_factory=dict)
 
     def digests(self) -> tuple[bytes, ...]:
         """Return a digest of each weight, its name included: values decide what is built."""
@@ -40,34 +46,59 @@ class Program:
         )
 
 
-def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
-    """Return the program of some nodes of a graph."""
+def program_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT_IS) -> Program:
+    """Return the program of some nodes of a graph.
+
+    Raises:
+        LoweringRefusal: a node cannot be said in TensorRT's words.
+    """
     nodes = tuple(nodes)
     border = border_of(nodes)
-    constants = {v.name: c for v in border.constants if (c := view.constant(v)) is not None}
-    shared = {n: c for n, c in constants.items() if c.dtype in _IN_PLACE and c.nbytes >= IN_PLACE_NBYTES}
-    content = view.to_onnx(nodes, weights="external", weight_names=frozenset(shared))
-    weights = {name: np.ascontiguousarray(constant.array()) for name, constant in shared.items()}
-    return Program(content, weights, tuple(v.name for v in border.inputs), tuple(v.name for v in border.outputs))
+    shared: set[str] = set()
+    weights: dict[str, np.ndarray] = {}
+    found: list[Legalised] = []
+
+    def change(graph: Graph) -> None:
+        found.append(legalise(graph, view.context, changes))
+        for value in graph.initializers:
+            constant = graph.fixed_constant(value)
+            if constant is None or constant.dtype not in _IN_PLACE or constant.nbytes < IN_PLACE_NBYTES:
+                continue
+            if not value.use_count:  # what read it was rewritten
+                graph.remove_initializer(value)
+                continue
+            weights[value.name] = np.ascontiguousarray(constant.array())
+            shared.add(value.name)
+
+    content = view.to_onnx(nodes, weights="external", weight_names=shared, legalise=change)
+    names = tuple(value.name for value in border.inputs), tuple(value.name for value in border.outputs)
+    return Program(content, weights, *names, found[0].places, found[0].kept)
 
 
-def program_of_request(request: CompileRequest) -> Program:
-    """Return the program of a partition that is to be compiled."""
+def view_of_request(request: CompileRequest) -> GraphView:
+    """Return the view of a partition that is to be compiled."""
     context = request.context
     model = Model(request.graph, dict(context.opset_imports), dict(context.functions))
-    view = GraphView(model, request.graph, tuple(request.graph), context)
-    return program_of(view, view.nodes)
+    return GraphView(model, request.graph, tuple(request.graph), context)
 
 
-def question_of(view: GraphView, nodes: Iterable[Node]) -> bytes:
-    """Return a model of some nodes to ask about, without reading any weight in place: ``supports_model_v2`` cannot."""
+def question_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT_IS) -> bytes:
+    """Return a model of some nodes to ask about, without reading any weight in place: ``supports_model_v2`` cannot.
+
+    Raises:
+        LoweringRefusal: a node cannot be said in TensorRT's words.
+    """
     nodes = tuple(nodes)
+
+    def change(graph: Graph) -> None:
+        legalise(graph, view.context, changes)
+
     constants = (view.constant(value) for value in border_of(nodes).constants)
     total = sum(constant.nbytes for constant in constants if constant is not None)
     if total <= INLINE_NBYTES:
-        return view.to_onnx(nodes)
+        return view.to_onnx(nodes, legalise=change)
     large = {v.name for v in border_of(nodes).constants if (c := view.constant(v)) is not None and _is_large(c.nbytes)}
-    return view.to_onnx(nodes, weights="inputs", weight_names=large)
+    return view.to_onnx(nodes, weights="inputs", weight_names=large, legalise=change)
 
 
 def _is_large(nbytes: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import ClassVar, Protocol, cast
 
 from ort_core.plugin import (
@@ -13,12 +14,15 @@ from ort_core.plugin import (
     ExecutionProvider,
     GraphView,
     NotImplemented,
+    Rejection,
     Unavailable,
 )
 from ort_ep_tensorrt import _sdk
 from ort_ep_tensorrt.options import TensorrtOptions
 from ort_ep_tensorrt.options_rtx import RtxOptions
 from ort_ep_tensorrt.settings import BuildSettings
+
+log = logging.getLogger(__name__)
 
 
 class HasSettings(Protocol):
@@ -53,7 +57,25 @@ class EngineProvider(ExecutionProvider):
         found = _sdk.load_sdk(self.kind)
         if isinstance(found, Unavailable):
             raise NotImplemented(str(found))
+        found.load_plugins(self.settings.plugin_paths)
         return found
+
+    def asked_sdk(self) -> _sdk.Sdk:
+        """Return the SDK that is asked about claims: where this provider's is absent, the other's parser, which is kin.
+
+        Raises:
+            NotImplemented: neither is installed.
+        """
+        if not isinstance(_sdk.load_sdk(self.kind), Unavailable):
+            return self.sdk()
+        other = _sdk.load_sdk(_sdk.OTHER[self.kind])
+        if isinstance(other, Unavailable):
+            return self.sdk()
+        log.warning(
+            "%s is not installed: claims of %s are those of the parser of %s, which is kin to it and not the same",
+            _sdk.TITLES[self.kind], self.name, other.version,
+        )  # fmt: skip
+        return other
 
     @functools.cached_property
     def settings(self) -> BuildSettings:
@@ -64,7 +86,7 @@ class EngineProvider(ExecutionProvider):
         """Return claims of convex groups, and a reason for every node that is left; needs the SDK, but no GPU."""
         from ort_ep_tensorrt.capability import find_capability
 
-        return find_capability(view, self.sdk(), self.settings)
+        return find_capability(view, self.asked_sdk(), self.settings)
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Return a partition whose engines are built, or taken from the cache, as shapes come.
@@ -72,9 +94,31 @@ class EngineProvider(ExecutionProvider):
         Raises:
             EPFail: no plugin offers CUDA devices, or TensorRT could not build an engine.
         """
-        from ort_ep_tensorrt.compiled import compile_partition
+        from ort_ep_tensorrt.compilation import compile_partition
 
         return compile_partition(request, self.sdk(), self.settings)
+
+    def build(self, request: CompileRequest) -> Rejection | None:
+        """Build the claim's engine and drop it; sizes that are not fixed are 2, values that decide shapes likely ones.
+
+        Returns:
+            Why nothing was built: another SDK was asked, or the values are open.
+
+        Raises:
+            SdkError: TensorRT did not build it.
+        """
+        from ort_ep_tensorrt.compilation import try_build
+
+        found = _sdk.load_sdk(self.kind)
+        if isinstance(found, Unavailable):
+            return Rejection(f"nothing was built: {found}")
+        return try_build(request, self.sdk(), self.settings)
+
+    def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
+        """Restore what ``TensorRtPartition.serialize`` wrote, or say why it does not fit here."""
+        from ort_ep_tensorrt.compilation import load_partition
+
+        return load_partition(blob, request, self.sdk(), self.settings)
 
     def cache_key(self) -> str:
         """Return the SDK's version and the options."""

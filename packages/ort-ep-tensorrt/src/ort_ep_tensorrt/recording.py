@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import threading
+import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -67,3 +69,40 @@ class RecordState:
         if answer is None or answer is False:
             raise SdkError(doing, self.take())
         return answer
+
+    def attempt(self, doing: str, work: Callable[[], Result]) -> Result:
+        """Return what some work returns, whose failures are exceptions of the bindings.
+
+        Raises:
+            SdkError: it raised; with its words and those that were recorded.
+        """
+        try:
+            return work()
+        except (RuntimeError, TypeError, ValueError) as error:  # pybind11's: an argument that the SDK did not take
+            raise SdkError(doing, f"{error}; {self.take()}") from error
+
+
+class ListenersState:
+    """Which record hears what is said: that of the thread; what threads of the SDK's own say, all of them hear."""
+
+    def __init__(self) -> None:
+        self._records: weakref.WeakSet[RecordState] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._thread = threading.local()
+
+    def add(self, record: RecordState) -> None:
+        """Let a record hear the SDK's own threads for as long as it lives."""
+        with self._lock:
+            self._records.add(record)
+
+    def listen(self, record: RecordState) -> None:
+        """Let a record hear what is said to this thread."""
+        self._thread.record = weakref.ref(record)
+
+    def note(self, text: str, *, is_error: bool) -> None:
+        """Hand a message on."""
+        heard = getattr(self._thread, "record", lambda: None)()
+        with self._lock:
+            records = [heard] if heard is not None else list(self._records)
+        for record in records:
+            record.note(text, is_error=is_error)

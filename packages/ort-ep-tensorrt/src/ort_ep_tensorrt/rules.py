@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, Node, TensorType, Value, captured_values, walk
+from ort_ep_tensorrt.lowering import stand_ins
+from ort_ep_tensorrt.lowering.branches import unequal_branches
+from ort_ep_tensorrt.lowering.decomposition import RANDOM, has_parts, is_mistaken, mistaken_words
+from ort_ep_tensorrt.lowering.editing import dtype_of_value
 from ort_ep_tensorrt.settings import BuildSettings
 
 _COMPUTED = frozenset(
     {DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16, DataType.INT32, DataType.INT64, DataType.BOOL}
 )
 _QUANTIZED = frozenset({DataType.INT8, DataType.INT4, DataType.FLOAT8E4M3FN})
+_BUILT_IN = _QUANTIZED - stand_ins.BOUNDS.keys()
 _WHY = {
     DataType.DOUBLE: "TensorRT's parser makes float32 of float64",
-    DataType.UINT8: "TensorRT computes nothing in uint8, and quantises to int8 alone",
+    DataType.UINT8: "TensorRT computes this in no integers of 8 bits",
+    DataType.INT8: "TensorRT computes this in no integers of 8 bits",
     DataType.STRING: "TensorRT has no strings",
 }
-_RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-)
 _NOT_BUILT_BY_RTX = {
-    "Attention": "TensorRT-RTX parses it, and mostly finds no kernel when it builds",
     "NonMaxSuppression": "TensorRT-RTX parses it, and has no kernel for it when it builds",
 }  # found by building every node case that is claimed
+_IN_PARTS_FOR_RTX = frozenset({"Attention"})  # TensorRT-RTX parses it, and mostly finds no kernel when it builds
+_PARTS_TAKE_8_BITS = frozenset({"DynamicQuantizeLinear"})
 _CONVERTING = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+def built_in_parts(node: Node, *, is_rtx: bool) -> bool:
+    """Return whether a node is handed over in its operator's parts at once, although the parser knows the operator."""
+    if node.op_type == "MatMulNBits":  # of which the parser takes float16 alone
+        return dtype_of_value(node.input(0)) is not DataType.FLOAT16
+    return is_rtx and node.op_type in _IN_PARTS_FOR_RTX
 
 
 def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: bool) -> str | None:
@@ -31,20 +42,47 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: boo
         return _NOT_BUILT_BY_RTX[node.op_type]
     if node.op_type in settings.excluded:
         return f"option trt_op_types_to_exclude names {node.op_type}"
-    if node.subgraphs():
-        return "control flow is run by ort-core; its bodies are offered on their own"
-    if node.op_type in _RANDOM:
+    if node.op_type in RANDOM:
         return "TensorRT takes no seed: its numbers could not be repeated"
     if node.op_type == "Dropout" and view.opset(node) >= 12 and node.input(2) is not None:
         return "Dropout that may be training has random numbers; TensorRT leaves them out"
+    if is_mistaken(node, view.context) and not has_parts(node, view.context):
+        return mistaken_words(node)
     zero_point = node.input(2) if node.op_type in _CONVERTING else None
-    if zero_point is not None and view.constant(zero_point) is None:
-        return f"the zero point {zero_point.name!r} is no constant; TensorRT needs its values when it builds"
-    allowed = _COMPUTED | _QUANTIZED if node.op_type in _CONVERTING else _COMPUTED
+    if dtype_of_value(zero_point) in _BUILT_IN and view.constant(zero_point) is None:
+        return f"the zero point of {node.op_type} is no constant; TensorRT needs its values when it builds"
     for value in (*node.present_inputs(), *node.present_outputs()):
-        reason = _type_reason(value, allowed)
+        if node.op_type == "MatMulNBits" and view.constant(value) is not None:
+            continue  # its packed weights become int4
+        reason = _type_reason(value, _allowed(node))
         if reason is not None:
             return reason
+    return _body_reason(view, node, settings, is_rtx=is_rtx) if node.subgraphs() else None
+
+
+def _allowed(node: Node) -> frozenset[DataType]:
+    if node.op_type in _CONVERTING:
+        return _COMPUTED | _QUANTIZED | stand_ins.BOUNDS.keys()
+    if node.op_type in stand_ins.OPERATORS or node.op_type in _PARTS_TAKE_8_BITS:
+        return _COMPUTED | stand_ins.BOUNDS.keys()
+    return _COMPUTED
+
+
+def _body_reason(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: bool) -> str | None:
+    """Return why the bodies of a control-flow node are not for TensorRT, or ``None``."""
+    unequal = unequal_branches(node)
+    if unequal is not None:
+        return unequal
+    for value in captured_values(node):
+        reason = _type_reason(value, _COMPUTED)
+        if reason is not None:
+            return f"its body reads {reason}"
+    for inner in (each for body in node.subgraphs() for each in walk(body)):
+        reason = refusal(view, inner, settings, is_rtx=is_rtx)
+        narrow = (_type_reason(value, _COMPUTED) for value in (*inner.present_inputs(), *inner.present_outputs()))
+        reason = reason or next(filter(None, narrow), None)
+        if reason is not None:
+            return f"{inner.op_type} in its body: {reason}"
     return None
 
 
@@ -56,6 +94,6 @@ def _type_reason(value: Value, allowed: frozenset[DataType]) -> str | None:
     dtype = value.type.dtype
     if dtype in allowed:
         return None
-    if dtype in _QUANTIZED:
+    if dtype in _BUILT_IN:
         return f"{value.name!r} is {value.type}: TensorRT holds these only beside QuantizeLinear and DequantizeLinear"
     return f"{value.name!r} is {value.type}: " + _WHY.get(dtype, "TensorRT has no such element type")

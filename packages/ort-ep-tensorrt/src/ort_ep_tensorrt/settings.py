@@ -23,14 +23,23 @@ class BuildSettings:
         auxiliary_streams: streams beside the caller's; -1: TensorRT chooses.
         uses_sparsity: weights in the 2:4 pattern may run on sparse tensor cores.
         is_hardware_compatible: engines run on other GPUs of the same and later architectures too.
+        precision: what float32 is computed in: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+        keeps_normalisations: layer normalisation and its kin stay in float32 all the same.
         is_detailed: engines keep their layers' names, for profilers.
-        captures_graphs: TensorRT-RTX replays its work as a CUDA graph.
+        is_version_compatible: engines run with later versions of TensorRT of the same major number.
+        excludes_runtime: such engines do not hold the runtime that they were built with; TensorRT's lean one runs them.
+        strips_weights: engines are kept without weights, which the model gives back when one is loaded.
+        tactic_sources: where kernels are searched: names, and whether they are on; what is not named stays as it is.
+        preview_features: features of the SDK that are not final, and are on.
+        plugin_paths: libraries with plugins.
+        captures_graphs: work is replayed as a CUDA graph.
         ranges: the bounds of inputs whose sizes vary, by name; others are learnt from what runs.
         caches_engines: built engines are kept on disk.
         engine_folder: where; empty: in ort-core's artefact cache.
         caches_timings: measurements of kernels are kept on disk.
         timing_folder: where; empty: in ort-core's artefact cache.
         accepts_foreign_timings: measurements of another GPU or version count.
+        kernel_folder: where kernels that TensorRT-RTX compiles on the GPU are kept; empty: nowhere.
     """
 
     device_id: int = 0
@@ -42,7 +51,15 @@ class BuildSettings:
     auxiliary_streams: int = -1
     uses_sparsity: bool = False
     is_hardware_compatible: bool = False
+    precision: str = "float32"
+    keeps_normalisations: bool = False
     is_detailed: bool = False
+    is_version_compatible: bool = False
+    excludes_runtime: bool = False
+    strips_weights: bool = False
+    tactic_sources: tuple[tuple[str, bool], ...] = ()
+    preview_features: tuple[str, ...] = ()
+    plugin_paths: tuple[str, ...] = ()
     captures_graphs: bool = False
     ranges: Mapping[str, ShapeRange] = field(default_factory=dict)
     caches_engines: bool = True
@@ -50,11 +67,13 @@ class BuildSettings:
     caches_timings: bool = True
     timing_folder: str = ""
     accepts_foreign_timings: bool = False
+    kernel_folder: str = ""
 
     def facts(self) -> str:
         """Return what an engine depends on, as text: not where it is kept, nor which nodes were offered."""
         kept = dataclasses.replace(
             self, ranges={}, caches_engines=True, engine_folder="", caches_timings=True, timing_folder="",
-            excluded=frozenset(), min_subgraph_size=1,
+            excluded=frozenset(), min_subgraph_size=1, captures_graphs=False, kernel_folder="",
+            accepts_foreign_timings=False,
         )  # fmt: skip
         return repr(kept)

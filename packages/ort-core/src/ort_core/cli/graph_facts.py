@@ -105,6 +105,7 @@ class _Builder:
             "providers": list(dict.fromkeys(n["provider"] for n in self.nodes if n["provider"])),
             "unavailable": [list(each) for each in self._report.unavailable],
             "fallbacks": list(self._report.fallbacks),
+            "foreseen": self._report.is_foreseen,
         }  # fmt: skip
 
     def _border(self, kind: str, value: Value) -> int:

@@ -80,12 +80,20 @@ def _body_builder(schema: onnx.defs.OpSchema) -> BodyBuilder:
         proto = _function_proto(schema, node, input_types, opset)
         if isinstance(proto, Rejection):
             return proto
+        _drop_absent_outputs(proto, node)
         try:
             return _GraphLoader(None).function(proto)
         except InvalidGraph as error:
             return Rejection(f"the function body of {node.qualified_name} is not usable: {error}", node)
 
     return build
+
+
+def _drop_absent_outputs(proto: onnx.FunctionProto, node: Node) -> None:
+    """Let a body return no more than the node does: for absent trailing outputs the specification makes none."""
+    made = {name for each in proto.node for name in each.output} | set(proto.input)
+    while len(proto.output) > len(node.outputs) and proto.output[-1] not in made:
+        proto.output.pop()
 
 
 def _function_proto(

@@ -31,9 +31,10 @@ def known_contents(
     """
     if not any(node.op_type in _SHAPE_OPERATORS and not node.domain for node in graph):
         return {}
-    return infer_types(Model(graph, dict(opset_imports)), schemas, _rules()).values
+    return infer_types(Model(graph, dict(opset_imports)), schemas, inference_rules()).values
 
 
 @functools.cache
-def _rules() -> InferenceRules:
+def inference_rules() -> InferenceRules:
+    """Return what ONNX's and onnxruntime's operators do to shapes."""
     return build_rules()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ort_core.errors import NotImplemented
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -93,8 +94,10 @@ def _checked_claims(
     try:
         answers = list(provider.get_capability(view))
     except Exception as error:  # noqa: BLE001 - the border to plugins: a provider that fails to claim leaves everything
+        is_said = isinstance(error, NotImplemented)  # what it needs to decide is not here, in its own words
+        reason = str(error) if is_said else f"get_capability failed: {type(error).__name__}: {error}"
         for node in view.nodes:
-            refuse(node, f"get_capability failed: {type(error).__name__}: {error}")
+            refuse(node, reason)
         return []
     position = {node: index for index, node in enumerate(order)}
     good: list[AcceptedClaim] = []

@@ -47,7 +47,8 @@ class PlacementReport:
     ``providers`` are those asked for, in order; ``unavailable`` are those that were asked for and cannot run, with
     the reason; ``fallbacks`` say in a sentence each what was run elsewhere than asked. ``is_optimized_model_cached``:
     the optimised model was not made for this session but found in the cache. ``measurements`` say what the policy
-    ``measured`` found, a sentence each.
+    ``measured`` found, a sentence each. ``is_foreseen``: nothing was compiled, and the ``unavailable`` providers were
+    asked what they would run all the same; they stand among ``providers``.
     """
 
     nodes: tuple[NodePlacement, ...]
@@ -56,6 +57,7 @@ class PlacementReport:
     fallbacks: tuple[str, ...] = ()
     is_optimized_model_cached: bool = False
     measurements: tuple[str, ...] = ()
+    is_foreseen: bool = False
 
     def counts(self) -> dict[str, int]:
         """Return the number of nodes by provider."""
@@ -79,6 +81,7 @@ class PlacementReport:
             "unavailable": dict(self.unavailable),
             "fallbacks": list(self.fallbacks),
             "is_optimized_model_cached": self.is_optimized_model_cached,
+            "is_foreseen": self.is_foreseen,
             "measurements": list(self.measurements),
             "counts": self.counts(),
             "nodes": [
@@ -93,7 +96,8 @@ class PlacementReport:
 
     def __str__(self) -> str:
         origin = ", optimised model from the cache" if self.is_optimized_model_cached else ""
-        lines = [f"Placement: {len(self.nodes)} nodes on {', '.join(self.providers)}{origin}"]
+        what = "Placement as it would be" if self.is_foreseen else "Placement"
+        lines = [f"{what}: {len(self.nodes)} nodes on {', '.join(self.providers)}{origin}"]
         lines.extend(f"  not available: {name}: {reason}" for name, reason in self.unavailable)
         for name, nodes in self.partitions().items():
             operators = Counter(node.op_type for node in nodes)

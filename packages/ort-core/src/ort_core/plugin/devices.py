@@ -7,15 +7,35 @@ from typing import TYPE_CHECKING
 from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
-    from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, DeviceDirectory, Event, OrtDevice, Stream
+    from ort_core.tensors.device import (
+        CapturingStream,
+        Device,
+        DeviceApi,
+        DeviceBuffer,
+        DeviceDirectory,
+        Event,
+        OrtDevice,
+        Stream,
+    )
     from ort_core.tensors.device_array import DeviceArray
 
-__all__ = ["Device", "DeviceApi", "DeviceArray", "DeviceBuffer", "DeviceDirectory", "Event", "OrtDevice", "Stream"]
+__all__ = [
+    "CapturingStream",
+    "Device",
+    "DeviceApi",
+    "DeviceArray",
+    "DeviceBuffer",
+    "DeviceDirectory",
+    "Event",
+    "OrtDevice",
+    "Stream",
+]
 
 __getattr__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.tensors.device": (
+            "CapturingStream",
             "Device",
             "DeviceApi",
             "DeviceBuffer",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         RunnableBody,
         RuntimeValue,
         Scope,
+        evaluate_node,
     )
     from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
     from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
@@ -48,6 +49,7 @@ __all__ = [
     "TreeModel",
     "Unguarded",
     "cuda_parameters",
+    "evaluate_node",
     "kernel",
     "plan_launch",
     "reference_kernels",
@@ -78,6 +80,7 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
             "RunnableBody",
             "RuntimeValue",
             "Scope",
+            "evaluate_node",
         ),
         "ort_core.kernels.kernel": (
             "KernelContext",

@@ -1,4 +1,4 @@
-"""Rewriting for plugin authors (provisional): patterns, rules, and patches that are checked when they are applied."""
+"""Rewriting for plugin authors (provisional): patterns, rules, patches that are checked, and operators' own parts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
+    from ort_core.rewrite.decompose import decompose
     from ort_core.rewrite.fuse import fuse
     from ort_core.rewrite.matcher import Match
     from ort_core.rewrite.patch import GraphPatch
@@ -19,6 +20,7 @@ __all__ = [
     "Pattern",
     "RewriteRule",
     "constant",
+    "decompose",
     "fuse",
     "is_scalar",
     "one_of",
@@ -30,6 +32,7 @@ __all__ = [
 __getattr__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
+        "ort_core.rewrite.decompose": ("decompose",),
         "ort_core.rewrite.fuse": ("fuse",),
         "ort_core.rewrite.matcher": ("Match",),
         "ort_core.rewrite.patch": ("GraphPatch",),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.ir.model import Function, Model
 from ort_core.ir.subgraph import extract
+from ort_core.ir.traversal import walk
 from ort_core.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -130,7 +131,18 @@ def subgraph_model(
             graph.remove_initializer(initializer)
             graph.add_input(initializer)
     functions: Mapping[tuple[str, str, str], Function] = model.functions
-    return Model(graph, dict(model.opset_imports), dict(functions), model.ir_version, "ort-core")
+    return Model(graph, _imports_of(model, graph), dict(functions), model.ir_version, "ort-core")
+
+
+def _imports_of(model: Model, graph: Graph) -> dict[str, int]:
+    """Return the versions of the domains that a graph of a model uses.
+
+    A compiled model imports one more than the model that it was compiled from: its partitions are the same.
+    """
+    if model.functions:
+        return dict(model.opset_imports)
+    used = {"", "ai.onnx", *(node.domain for node in walk(graph))}
+    return {domain: version for domain, version in model.opset_imports.items() if domain in used}
 
 
 def element_types(node: Node) -> tuple[str, ...]:

@@ -89,7 +89,12 @@ class ExecutionProvider(ABC):
     def get_capability(self, view: GraphView) -> Capability:
         """Return a claim for what this provider would run, and a Rejection with a reason for each node it leaves.
 
-        Deterministic, without side effects; claims are convex and disjoint.
+        Deterministic, without side effects; claims are convex and disjoint. `ort explain` asks also where ``check``
+        says Unavailable, to show what would be claimed: answer by rules, and by the SDK where it is installed; a node
+        on which only the hardware can decide is a Rejection that says so.
+
+        Raises:
+            NotImplemented: what it needs to decide (its SDK) is not installed; the message says what to install.
         """
 
     @abstractmethod
@@ -99,6 +104,20 @@ class ExecutionProvider(ABC):
         Raises:
             Exception: anything; the core turns it into ``EPFail`` with the provider and the partition named.
         """
+
+    def build(self, request: CompileRequest) -> Rejection | None:
+        """Build what ``compile`` would hand to the device, where the device is not here, and keep nothing of it.
+
+        For providers whose SDK builds for hardware that is elsewhere: the conformance suite shows claims as built by
+        this where ``check`` says Unavailable. Sizes that are not fixed are the provider's to choose.
+
+        Returns:
+            ``None`` when it was built, else why this provider builds nothing without its device.
+
+        Raises:
+            Exception: it cannot be built; the core turns it into ``EPFail``.
+        """
+        return Rejection(f"{self.name} builds nothing where it cannot run")
 
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
         """Restore what ``CompiledPartition.serialize`` wrote, or say why not.

@@ -2,23 +2,27 @@
 
 A feed on a device stays there when every reader of it runs on that device; otherwise it is copied to the host once,
 before the run. An output that the caller wants on a device is handed to the partition that computes it, as a buffer to
-fill, when that one runs there and knows its shape.
+fill, when that one runs there and knows its shape; so is what only other partitions of its device read.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ort_core.tensors.device import Device
+from ort_core.errors import InvalidValue
+from ort_core.tensors.device import Device, directory_in_use
 from ort_core.tensors.device_array import DeviceArray, new_device_array
 
 if TYPE_CHECKING:
     from ort_core.ir.types import DataType
     from ort_core.kernels.evaluator import RuntimeValue
     from ort_core.providers.compiled import CompiledPartition, OutputPlan
+
+log = logging.getLogger(__name__)
 
 DeviceTarget = DeviceArray | Device
 """Where a caller wants an output: in this memory, or in new memory of this device."""
@@ -39,6 +43,36 @@ def slots_kept_on_devices(
             device = compiled.device if compiled is not None and index not in compiled.value_inputs else None
             found[slot] = device if found.setdefault(slot, device) == device else None
     return {slot: device for slot, device in found.items() if device is not None}
+
+
+def slots_between(
+    steps: Iterable[tuple[tuple[int, ...], CompiledPartition | None]], kept: Mapping[int, Device]
+) -> dict[int, Device]:
+    """Return the slots that a partition writes and only partitions of its own device read, each with the device.
+
+    Args:
+        steps: of each step the slots that it writes, and its partition (``None``: it runs on the host).
+        kept: for slots the device on which all of their readers take them.
+    """
+    found = {
+        slot: compiled.device
+        for writes, compiled in steps
+        if compiled is not None and compiled.device is not None
+        for slot in writes
+        if kept.get(slot) == compiled.device
+    }
+    offered = {device for device in set(found.values()) if _is_offered(device)}
+    return {slot: device for slot, device in found.items() if device in offered}
+
+
+def _is_offered(device: Device) -> bool:
+    """Return whether memory of a device can be had; a provider may know its device without a plugin that offers it."""
+    try:
+        directory_in_use().get(device)
+    except InvalidValue as error:
+        log.info("values between partitions on %s go through the host: %s", device, error)
+        return False
+    return True
 
 
 def kept_or_copied(value: DeviceArray, device: Device | None) -> RuntimeValue:

@@ -18,6 +18,7 @@ from ort_core.runtime.device_values import (
     buffers_to_fill,
     kept_or_copied,
     shape_of,
+    slots_between,
     slots_kept_on_devices,
 )
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
@@ -149,6 +150,7 @@ class ExecutionPlan:
         self._devices = slots_kept_on_devices(
             zip((s.reads for s in steps), partitions, strict=True), output_slots.values()
         )
+        self._between = slots_between(zip((s.writes for s in steps), partitions, strict=True), self._devices)
         self._formal_slots = tuple(input_slots[value.name] for value in graph.inputs)
 
     def run(
@@ -246,6 +248,8 @@ class ExecutionPlan:
         self, values: list[RuntimeValue], run_state: PlanRunState, targets: Mapping[int, DeviceTarget]
     ) -> None:
         check = run_state.guard.check
+        if self._between:
+            targets = {**self._between, **targets}
         for planned in self.steps:
             check()
             arguments = [values[slot] for slot in planned.reads]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
+    from ort_core.stages.foreseeing import ForeseenPlacement, foresee
     from ort_core.stages.optimizing import (
         OptimizedModel,
         evaluation_context,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ort_core.stages.settings import PrepareSettings, thread_options
 
 __all__ = [
+    "ForeseenPlacement",
     "OptimizedModel",
     "PlacementWarning",
     "PrepareSettings",
@@ -32,6 +34,7 @@ __all__ = [
     "ProviderSelection",
     "evaluation_context",
     "expand_contexts",
+    "foresee",
     "fuse_partition",
     "fuse_whole",
     "optimize",
@@ -46,6 +49,10 @@ __all__ = [
 __getattr__ = late_names(  # a session out of the cache needs few of them
     __name__,
     {
+        "ort_core.stages.foreseeing": (
+            "ForeseenPlacement",
+            "foresee",
+        ),
         "ort_core.stages.optimizing": (
             "OptimizedModel",
             "evaluation_context",

@@ -93,7 +93,7 @@ def plan_model(
     while True:
         partitioned = partition_graph(model, model.graph, selection.providers, context, exclusions, restored=restored)
         if settings.strict:
-            _check_strict(partitioned, selection)
+            check_strict(partitioned, selection)
         try:
             plan = build_plan(partitioned, build)
             break
@@ -123,7 +123,8 @@ def _exclude(
         exclusions[part.provider.name, node] = f"compile failed: {error}"
 
 
-def _check_strict(partitioned: PartitionedGraph, selection: ProviderSelection) -> None:
+def check_strict(partitioned: PartitionedGraph, selection: ProviderSelection) -> None:
+    """Raise ProviderUnavailable with the reason for the first node that the first provider does not take."""
     first = selection.providers[0].name
     for placement in partitioned.placements:
         if placement.provider != first:

@@ -69,13 +69,17 @@ def select_providers(
     for name, reason in unavailable:
         rest = ", ".join(provider.name for provider in chosen)
         warnings.warn(f"{name} is not available and {rest} is used instead: {reason}", PlacementWarning, stacklevel=4)
-    if settings.allow_last_resort and not any(provider.is_last_resort for provider in chosen):
-        chosen.extend(
-            cls({})
-            for cls in environment.provider_classes().values()
-            if cls.is_last_resort and environment.check(cls.name)
-        )
-    return ProviderSelection(tuple(chosen), tuple(unavailable))
+    return ProviderSelection((*chosen, *last_resorts(chosen, environment, settings)), tuple(unavailable))
+
+
+def last_resorts(
+    chosen: Sequence[ExecutionProvider], environment: Environment, settings: PrepareSettings
+) -> list[ExecutionProvider]:
+    """Return who takes what the chosen providers leave: nobody where one of them is a last resort or none may be."""
+    if not settings.allow_last_resort or any(provider.is_last_resort for provider in chosen):
+        return []
+    classes = environment.provider_classes().values()
+    return [cls({}) for cls in classes if cls.is_last_resort and environment.check(cls.name)]
 
 
 def _check_known(name: str, environment: Environment) -> None:

@@ -280,6 +280,24 @@ class Stream(Protocol):
 
 
 @runtime_checkable
+class CapturingStream(Stream, Protocol):
+    """A queue that can record work and repeat it at the cost of one launch (a CUDA graph)."""
+
+    def begin_capture(self) -> None:
+        """Record what is enqueued from now on, and do none of it.
+
+        Raises:
+            EPFail: the device does not record.
+        """
+
+    def end_capture(self) -> object:
+        """Return what was recorded; ``EPFail`` where something cannot be recorded."""
+
+    def replay(self, graph: object) -> None:
+        """Enqueue recorded work."""
+
+
+@runtime_checkable
 class DeviceBuffer(Protocol):
     """Memory of one device; it is given back when nobody refers to it any more."""
 

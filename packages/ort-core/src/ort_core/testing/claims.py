@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ort_core.environment import Environment
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -10,7 +12,7 @@ from ort_core.ops.value_range import ValueRanges
 from ort_core.plugin import Claim, CompileRequest, GraphView, RunState, ThreadOptions
 from ort_core.runtime.limits import DEFAULT_RUN
 from ort_core.runtime.state import PlanRunState
-from ort_core.stages import PrepareSettings, evaluation_context, optimize
+from ort_core.stages import ForeseenPlacement, PrepareSettings, evaluation_context, foresee, optimize
 from ort_core.testing.environments import session_environment
 
 
@@ -43,6 +45,26 @@ def request_for(view: GraphView, claim: Claim, *, threads: ThreadOptions | None 
     environment = session_environment()
     services = {"weights": environment.weights, "devices": environment.devices}
     return CompileRequest(claim.name or "claim", graph, view.context, threads or ThreadOptions(), None, services)
+
+
+def foreseen(
+    source: object, providers: Sequence[tuple[str, Mapping[str, object]]], *, is_optimized: bool = True
+) -> ForeseenPlacement:
+    """Return where a model's nodes would run if all of ``providers`` could run here. Raises as ``stages.foresee``.
+
+    Args:
+        source: a path, bytes, or an ``onnx.ModelProto``.
+        providers: names and options, in order.
+        is_optimized: whether passes run.
+    """
+    from ort_core.onnx_io.load import load_model  # imports onnx
+    from ort_core.options import GraphOptimizationLevel, SessionOptions
+
+    options = SessionOptions()
+    if not is_optimized:
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    model = load_model(source)  # type: ignore[arg-type]  # load_model names the wrong type
+    return foresee(model, options, session_environment(), providers)
 
 
 def new_run_state() -> RunState:

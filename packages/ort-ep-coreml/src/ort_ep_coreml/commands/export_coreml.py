@@ -18,6 +18,10 @@ def export_coreml(
     maximum_size: Annotated[
         int, typer.Option(min=1, help="Largest value of a size that is not fixed.")
     ] = DEFAULT_MAXIMUM,
+    sizes: Annotated[str, typer.Option(help="Values of open sizes by name: batch=1..8, sequence=16|64|128.")] = "",
+    states: Annotated[
+        str, typer.Option(help="Inputs and outputs that the model keeps inside: past=present, h0=hn (iOS18).")
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Replace a package that is there.")] = False,
 ) -> None:
     """Write a model as a Core ML package; the whole model must go, else the first node that does not is named."""
@@ -34,11 +38,14 @@ def export_coreml(
             Precision="FLOAT16" if float16 else "FLOAT32",
             DeploymentTarget=target,  # type: ignore[arg-type]  # a text of the command line: checked by the session
             MaximumSize=maximum_size,
+            OpenSizes=sizes,
+            States=states,
             PackagePath=str(output),
         )
         written = export_model(model, chosen)
-    except OrtError as error:
+    except (OrtError, ValueError) as error:
         typer.echo(f"nothing was written: {error}", err=True)
         raise typer.Exit(1) from error
-    typer.echo(f"{output}: inputs {', '.join(written.inputs)}; outputs {', '.join(written.outputs)}")
+    kept = f"; states {', '.join(written.states)}" if written.states else ""
+    typer.echo(f"{output}: inputs {', '.join(written.inputs)}; outputs {', '.join(written.outputs)}{kept}")
     typer.echo("built and read back with coremltools; what Core ML itself computes is only known on a Mac")

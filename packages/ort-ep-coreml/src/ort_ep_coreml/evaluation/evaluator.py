@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ort_ep_coreml import _sdk
-from ort_ep_coreml.evaluation.windows import WINDOW_VALUES
+from ort_ep_coreml.evaluation.table import OWN_VALUES
 from ort_ep_coreml.mil import MilOperation, Operand, Ref
 
+_WRITES = frozenset({"coreml_update_state", "write_state"})
 _WITHOUT_NAME = frozenset({"name"})
 
 
@@ -20,7 +21,7 @@ class Evaluator:
 
     Args:
         operations: of the program, in order.
-        outputs: names of its outputs.
+        outputs: names of its outputs, and of its states.
         target: the operator set, as coremltools names it (``iOS17``).
     """
 
@@ -30,24 +31,40 @@ class Evaluator:
     @classmethod
     def of_package(cls, path: Path, target: str) -> Evaluator:
         """Read a package. Raises ``SdkError`` where coremltools does not."""
-        _, outputs = _sdk.features_of(path)
-        return cls(_sdk.reload_package(path), outputs, target)
+        features = _sdk.features_of(path)
+        return cls(_sdk.reload_package(path), (*features.outputs, *features.states), target)
 
     def predict(self, features: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        """Return the outputs by name.
+        """Return the outputs by name, and the states as the run left them; features hold what they were before.
 
         Raises:
             SdkError: an operation has no value here, or refuses the values.
         """
         values: dict[str, Any] = dict(features)
         for operation in self._operations:
+            if operation.kind in _WRITES:
+                state = operation.inputs["state"]
+                assert isinstance(state, Ref), "a state is no constant"
+                values[state.name] = _value(
+                    operation.inputs["value" if "value" in operation.inputs else "data"], values
+                )
             inputs = {n: _value(v, values) for n, v in operation.inputs.items() if n not in _WITHOUT_NAME}
             values.update(zip(operation.outputs, self._results(operation.kind, inputs), strict=True))
         return {name: values[name] for name in self._outputs}
 
     def _results(self, kind: str, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-        own = WINDOW_VALUES.get(kind)
-        return (own(inputs),) if own is not None else _sdk.values_of(kind, inputs, self._target)
+        if kind == "read_state":
+            return (inputs["input"],)
+        if kind in _WRITES:
+            return (inputs["state"],)
+        own = OWN_VALUES.get(kind)
+        if own is None:
+            return _sdk.values_of(kind, inputs, self._target)
+        try:
+            found = own(inputs)
+        except (ValueError, IndexError) as error:
+            raise _sdk.SdkError(f"value of {kind}: {error}") from error
+        return found if isinstance(found, tuple) else (found,)
 
 
 def _value(operand: Operand, values: Mapping[str, Any]) -> Any:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-Inputs = Mapping[str, Any]
+from ort_ep_coreml.evaluation.values import Inputs, Value
+
 _SPATIAL = 2  # the axis of the first spatial size
 
 
@@ -152,12 +152,15 @@ def _instance_norm(inputs: Inputs) -> np.ndarray:
 def _silu(inputs: Inputs) -> np.ndarray:
     x = np.asarray(inputs["x"])
     wide = x.astype(np.float64)
-    return (wide / (1 + np.exp(-wide))).astype(x.dtype)
+    return (wide * 0.5 * (1 + np.tanh(0.5 * wide))).astype(x.dtype)
 
 
 def _rearranged(inputs: Inputs, block: int, order: str) -> np.ndarray:
     x = np.asarray(inputs["x"])
     n, channels, height, width = x.shape
+    if order == "to channels":
+        split = x.reshape(n, channels, height // block, block, width // block, block)
+        return split.transpose(0, 1, 3, 5, 2, 4).reshape(n, -1, height // block, width // block)
     if order == "to depth":
         split = x.reshape(n, channels, height // block, block, width // block, block)
         return split.transpose(0, 3, 5, 1, 2, 4).reshape(n, -1, height // block, width // block)
@@ -169,7 +172,7 @@ def _rearranged(inputs: Inputs, block: int, order: str) -> np.ndarray:
     return split.reshape(n, depth, height * block, width * block)
 
 
-WINDOW_VALUES: Mapping[str, Callable[[Inputs], np.ndarray]] = {
+WINDOW_VALUES: Mapping[str, Value] = {
     "conv": _conv,
     "conv_transpose": _conv_transpose,
     "max_pool": _max_pool,
@@ -179,6 +182,7 @@ WINDOW_VALUES: Mapping[str, Callable[[Inputs], np.ndarray]] = {
     "silu": _silu,
     "depth_to_space": lambda inputs: _rearranged(inputs, int(inputs["block_size"]), "blocks first"),
     "pixel_shuffle": lambda inputs: _rearranged(inputs, int(inputs["upscale_factor"]), "channels first"),
+    "pixel_unshuffle": lambda inputs: _rearranged(inputs, int(inputs["downscale_factor"]), "to channels"),
     "space_to_depth": lambda inputs: _rearranged(inputs, int(inputs["block_size"]), "to depth"),
 }
 """Functions of the inputs by name, by operation."""

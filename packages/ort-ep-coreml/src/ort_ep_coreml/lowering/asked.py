@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
+from ort_core.plugin.ir import DataType, Node, Symbol, SymbolicDim, TensorType, Value
 from ort_core.plugin.ops import ValueRanges
 from ort_ep_coreml.mil import INT32_LIMITS, Size
+from ort_ep_coreml.open_sizes import OpenSizes
 
 Interval = tuple[int, int]
 SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
+
+
+_ANY = OpenSizes(INT32_LIMITS[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +29,16 @@ class Asked:
         view: the graph.
         outside: values that no claim computes: inputs of the graph, and results of nodes that run elsewhere. Those of
             wide integers are looked at before each run, so they are known to fit int32.
+        target: the oldest system that programs are for, as coremltools names it.
+        precision: ``FLOAT32``, or ``FLOAT16`` where Core ML may compute in half precision.
+        sizes: which values open sizes may have: runs beyond are computed elsewhere.
     """
 
     view: GraphView
     outside: Set[Value]
+    target: str = "iOS17"
+    precision: str = "FLOAT32"
+    sizes: OpenSizes = _ANY
 
     def opset(self, node: Node) -> int:
         """Return the version of the node's operator set."""
@@ -48,11 +59,29 @@ class Asked:
 
     def _given(self, value: Value) -> Interval | None:
         if value.producer is not None and value.producer.op_type == "Shape":
-            return 0, INT32_LIMITS[1]  # sizes of tensors that Core ML holds
+            return 1, self._largest_size(value.producer.input(0))  # Core ML has no empty tensors
         if value not in self.outside or dtype_of(value) is not DataType.INT64:
             return None
         proven = self.view.value_range(value)
         return INT32_LIMITS if proven is None else (max(proven[0], INT32_LIMITS[0]), min(proven[1], INT32_LIMITS[1]))
+
+    def _largest_size(self, value: Value | None) -> int:
+        """Return the largest size that a tensor may have along an axis."""
+        found = [self._largest(size) for size in (None if value is None else value.shape) or (None,)]
+        return min(max(found), INT32_LIMITS[1])
+
+    def _largest(self, size: object) -> int:
+        if isinstance(size, int):
+            return size
+        if not isinstance(size, SymbolicDim):
+            return INT32_LIMITS[1]
+        total = 0  # terms that are subtracted make it smaller, whatever they are
+        for monomial, coefficient in size.terms:
+            if any(not isinstance(atom, Symbol) for atom, _ in monomial):
+                return INT32_LIMITS[1]
+            highest = math.prod(self.sizes.of(atom.name).high ** power for atom, power in monomial)  # type: ignore[union-attr]  # a symbol
+            total += max(coefficient, 0) * highest
+        return total
 
 
 def dtype_of(value: Value | None) -> DataType | None:

@@ -8,15 +8,12 @@ from ort_ep_coreml.lowering.rule import INTS, Condition
 from ort_ep_coreml.mil import INT32_LIMITS
 
 
-def constant_inputs(*positions: int) -> Condition:
-    """Refuse when one of these inputs is present and not a constant."""
+def only_outputs(*positions: int) -> Condition:
+    """Refuse when another output is named."""
 
     def check(asked: Asked, node: Node) -> str | None:
-        for position in positions:
-            value = node.input(position)
-            if value is not None and asked.constant(value) is None:
-                return f"input {position} ({value.name!r}) is no constant; Core ML needs its values beforehand"
-        return None
+        named = [place for place, value in enumerate(node.outputs) if value is not None and place not in positions]
+        return f"output {named[0]} of {node.op_type} is not lowered" if named else None
 
     return check
 
@@ -31,6 +28,16 @@ def only_attributes(**allowed: object) -> Condition:
             if text != wanted:
                 return f"{node.op_type} with {name}={text!r} is not lowered"
         return None
+
+    return check
+
+
+def known_attributes(*names: str) -> Condition:
+    """Refuse attributes that are none of these: a later version may give an operator another meaning by one."""
+
+    def check(asked: Asked, node: Node) -> str | None:
+        others = sorted(set(node.attributes) - set(names))
+        return f"{node.op_type} with the attribute {others[0]!r} is not lowered" if others else None
 
     return check
 
@@ -58,20 +65,10 @@ def static_inputs(*positions: int) -> Condition:
     return check
 
 
-def static_outputs(asked: Asked, node: Node) -> str | None:
-    """Refuse when a size of the result is open."""
-    if is_static(node.outputs[0]):
-        return None
-    return f"the sizes of the result of {node.op_type} are not all known beforehand"
-
-
-def nonnegative_integers(asked: Asked, node: Node) -> str | None:
-    """Refuse integers that are not proven to be at least 0: ONNX rounds quotients towards 0, MIL downwards."""
-    for value in node.present_inputs():
-        found = asked.interval(value) if dtype_of(value) in INTS else (0, 0)
-        if found is None or found[0] < 0:
-            return f"{value.name!r} may be negative: Core ML rounds integer quotients downwards, ONNX towards zero"
-    return None
+def may_be_negative(asked: Asked, node: Node) -> bool:
+    """Return whether nothing proves that all integers which a node reads are at least 0."""
+    found = [asked.interval(value) for value in node.present_inputs() if dtype_of(value) in INTS]
+    return any(interval is None or interval[0] < 0 for interval in found)
 
 
 def constants_fit(asked: Asked, node: Node) -> str | None:

@@ -9,9 +9,10 @@ import numpy as np
 
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_coreml.lowering.asked import Asked, dtype_of
-from ort_ep_coreml.lowering.conditions import constants_fit, nonnegative_integers
+from ort_ep_coreml.lowering.conditions import constants_fit, may_be_negative
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type
-from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, MOVED, NUMBERS, Lower, Rule
+from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, MOVED, NARROW, NUMBERS, Lower, Rule
+from ort_ep_coreml.lowering.terms import Number, Term, term
 from ort_ep_coreml.mil import Operand
 
 
@@ -29,7 +30,10 @@ def variadic(kind: str) -> Lower:
     """Lower to operations of two inputs, from left to right."""
 
     def lower(to: EmissionState, node: Node) -> Operand:
-        return reduce(lambda left, right: to.emit(kind, x=left, y=right), to.operands(node))
+        operands = to.operands(node)
+        if len(operands) == 1:
+            return to.emit("identity", x=operands[0])
+        return reduce(lambda left, right: to.emit(kind, x=left, y=right), operands)
 
     return lower
 
@@ -53,56 +57,36 @@ def _reciprocal(to: EmissionState, node: Node) -> Operand:
 
 
 def _div(to: EmissionState, node: Node) -> Operand:
-    kind = "floor_div" if dtype_of(node.input(0)) in INTS else "real_div"
-    return to.emit(kind, x=to.operand(node.input(0)), y=to.operand(node.input(1)))
+    x, y = term(to, node.input(0)), term(to, node.input(1))
+    if dtype_of(node.input(0)) not in INTS:
+        return (x / y).operand
+    if may_be_negative(to.asked, node):  # Core ML rounds integer quotients downwards, ONNX towards zero
+        return (x.do("sign") * _sign(y) * x.do("abs").with_("floor_div", _size(y))).operand
+    return x.with_("floor_div", y).operand
 
 
-def _alpha(kind: str, default: float) -> Lower:
-    def lower(to: EmissionState, node: Node) -> Operand:
-        alpha = to.scalar(node.input(0), node.float_attribute("alpha", default))
-        return to.emit(kind, x=to.operand(node.input(0)), alpha=alpha)
-
-    return lower
+def _sign(x: Term) -> Number:
+    return np.sign(x.operand) if isinstance(x.operand, np.ndarray) else x.do("sign")
 
 
-def _hard_sigmoid(to: EmissionState, node: Node) -> Operand:
-    x = node.input(0)
-    is_swish = node.op_type == "HardSwish"
-    alpha = 1 / 6 if is_swish else node.float_attribute("alpha", 0.2)
-    beta = 0.5 if is_swish else node.float_attribute("beta", 0.5)
-    gate = to.emit("sigmoid_hard", x=to.operand(x), alpha=to.scalar(x, alpha), beta=to.scalar(x, beta))
-    return to.emit("mul", x=to.operand(x), y=gate) if is_swish else gate
+def _size(x: Term) -> Number:
+    return np.abs(x.operand) if isinstance(x.operand, np.ndarray) else x.do("abs")
 
 
-def _selu(to: EmissionState, node: Node) -> Operand:
-    x = node.input(0)
-    alpha = node.float_attribute("alpha", 1.67326319217681884765625)
-    gamma = node.float_attribute("gamma", 1.05070102214813232421875)
-    found = to.emit("elu", x=to.operand(x), alpha=to.scalar(x, alpha))
-    return to.emit("mul", x=found, y=to.scalar(x, gamma))
+def _mod(to: EmissionState, node: Node) -> Operand:
+    x, y = term(to, node.input(0)), term(to, node.input(1))
+    if not node.int_attribute("fmod", 0):
+        return x.with_("mod", y).operand
+    return (x.do("sign") * x.do("abs").with_("mod", _size(y))).operand
 
 
-def _gelu(to: EmissionState, node: Node) -> Operand:
-    mode = "TANH_APPROXIMATION" if node.string_attribute("approximate", "none") == "tanh" else "EXACT"
-    return to.emit("gelu", x=to.operand(node.input(0)), mode=mode)
-
-
-def _prelu(to: EmissionState, node: Node) -> Operand:
-    x, zero = to.operand(node.input(0)), to.scalar(node.input(0), 0)
-    below = to.emit("mul", x=to.emit("minimum", x=x, y=zero), y=to.operand(node.input(1)))
-    return to.emit("add", x=to.emit("maximum", x=x, y=zero), y=below)
-
-
-def _clip(to: EmissionState, node: Node) -> Operand:
-    found = to.operand(node.input(0))
-    bounds: list[Operand | None] = [to.operand(v) if (v := node.input(place)) is not None else None for place in (1, 2)]
-    for place, name in enumerate(("min", "max")):
-        if bounds[place] is None and node.attribute(name) is not None:  # before opset 11
-            bounds[place] = to.scalar(node.input(0), node.float_attribute(name, 0.0))
-    for kind, bound in zip(("maximum", "minimum"), bounds, strict=True):
-        if bound is not None:
-            found = to.emit(kind, x=found, y=bound)
-    return to.emit("identity", x=found) if all(bound is None for bound in bounds) else found
+def _pow(to: EmissionState, node: Node) -> Operand:
+    x, power = term(to, node.input(0)), to.operand(node.input(1))
+    if isinstance(power, np.ndarray):
+        power = power.astype(x.dtype)
+    elif mil_type(node.input(1)) != mil_type(node.input(0)):
+        power = to.emit("cast", x=power, dtype=mil_type(node.input(0)))
+    return to.emit("pow", x=x.operand, y=power)
 
 
 def _cast(to: EmissionState, node: Node) -> Operand:
@@ -111,20 +95,48 @@ def _cast(to: EmissionState, node: Node) -> Operand:
         return to.emit("not_equal", x=to.operand(source), y=to.scalar(source, 0))
     if mil_type(source) == mil_type(target):
         return to.emit("identity", x=to.operand(source))
+    if {mil_type(source), mil_type(target)} == {"int8", "uint8"}:
+        wide = to.emit("cast", x=to.operand(source), dtype="int32")
+        return to.emit("cast", x=wide, dtype=mil_type(target))
     return to.emit("cast", x=to.operand(source), dtype=mil_type(target))
 
 
 def _cast_is_right(asked: Asked, node: Node) -> str | None:
     if dtype_of(node.input(0)) in FLOATS and dtype_of(node.output) is DataType.INT64:
         return "Core ML casts to int32, and nothing bounds these numbers"
+    if dtype_of(node.output) in NARROW and dtype_of(node.input(0)) not in FLOATS | BOOL:
+        return _narrow_cast_is_right(asked, node)
     if dtype_of(node.input(0)) is DataType.INT64 and dtype_of(node.output) is DataType.INT32:
         return constants_fit(asked, node)
     return None
 
 
+def _narrow_cast_is_right(asked: Asked, node: Node) -> str | None:
+    dtype, value = dtype_of(node.output), node.input(0)
+    assert dtype is not None, "types were asked"
+    assert value is not None, "required"
+    limits, found = np.iinfo(dtype.numpy), asked.interval(value)
+    if dtype_of(value) is dtype or (found is not None and limits.min <= found[0] <= found[1] <= limits.max):
+        return None
+    return f"nothing proves that {value.name!r} fits {dtype.name.lower()}; what Core ML does beyond is not known"
+
+
 def _where(to: EmissionState, node: Node) -> Operand:
+    """Lower to a choice; coremltools takes its shape from what is chosen alone, so that gets the condition's before."""
     cond, a, b = to.operands(node)
+    if not _covers(node):
+        if mil_type(node.input(1)) == "bool":
+            kept = to.emit("logical_and", x=cond, y=a)
+            others = to.emit("logical_and", x=to.emit("logical_not", x=cond), y=b)
+            return to.emit("logical_or", x=kept, y=others)
+        zeros = to.emit("mul", x=to.emit("cast", x=cond, dtype=mil_type(node.input(1))), y=to.scalar(node.input(1), 0))
+        b = to.emit("add", x=zeros, y=b)
     return to.emit("select", cond=cond, a=a, b=b)
+
+
+def _covers(node: Node) -> bool:
+    """Return whether one of what is chosen has the shape of the result already."""
+    return any(value is not None and value.shape == node.output.shape for value in node.inputs[1:3])
 
 
 def _is_nan(to: EmissionState, node: Node) -> Operand:
@@ -143,9 +155,9 @@ def _equal(to: EmissionState, node: Node) -> Operand:
 
 
 _UNARY = {
-    "Abs": "abs", "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos",
+    "Acos": "acos", "Asin": "asin", "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos",
     "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "Relu": "relu", "Round": "round",
-    "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign",
+    "Sigmoid": "sigmoid", "Sin": "sin", "Sinh": "sinh", "Softsign": "softsign",
     "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
 }  # fmt: skip
 _ARITHMETIC = {"Add": "add", "Sub": "sub", "Mul": "mul"}
@@ -155,6 +167,7 @@ _BROADCASTS = 7  # the opset from which arithmetic broadcasts as numpy does
 
 ELEMENTWISE: Mapping[str, Rule] = {
     **{name: Rule(unary(kind)) for name, kind in _UNARY.items()},
+    **{name: Rule(unary(kind), NUMBERS) for name, kind in {"Abs": "abs", "Sign": "sign"}.items()},
     **{
         name: Rule(binary(kind), NUMBERS, conditions=(constants_fit,), required=2, oldest=_BROADCASTS)
         for name, kind in _ARITHMETIC.items()
@@ -168,26 +181,20 @@ ELEMENTWISE: Mapping[str, Rule] = {
     **{name: Rule(binary(kind), BOOL, required=2, oldest=_BROADCASTS) for name, kind in _LOGICAL.items()},
     "Equal": Rule(_equal, MOVED, results={0: BOOL}, conditions=(constants_fit,), required=2, oldest=_BROADCASTS),
     "Not": Rule(unary("logical_not"), BOOL),
-    "Div": Rule(_div, NUMBERS, conditions=(constants_fit, nonnegative_integers), required=2, oldest=_BROADCASTS),
-    "Pow": Rule(binary("pow"), required=2, oldest=_BROADCASTS),
-    "Max": Rule(variadic("maximum"), NUMBERS, conditions=(constants_fit,), required=2, oldest=8),
-    "Min": Rule(variadic("minimum"), NUMBERS, conditions=(constants_fit,), required=2, oldest=8),
-    "Sum": Rule(variadic("add"), required=2, oldest=8),
-    "Mean": Rule(_mean, required=2, oldest=8),
+    "Div": Rule(_div, NUMBERS, conditions=(constants_fit,), required=2, oldest=_BROADCASTS),
+    "Pow": Rule(_pow, ports={1: NUMBERS}, required=2, oldest=_BROADCASTS),
+    "Mod": Rule(_mod, NUMBERS, conditions=(constants_fit,), required=2),
+    "Max": Rule(variadic("maximum"), NUMBERS, conditions=(constants_fit,), oldest=8),
+    "Min": Rule(variadic("minimum"), NUMBERS, conditions=(constants_fit,), oldest=8),
+    "Sum": Rule(variadic("add"), oldest=8),
+    "Mean": Rule(_mean, oldest=8),
     "Log": Rule(_log),
     "Neg": Rule(_neg, NUMBERS),
     "Reciprocal": Rule(_reciprocal),
-    "Elu": Rule(_alpha("elu", 1.0)),
-    "LeakyRelu": Rule(_alpha("leaky_relu", 0.01)),
-    "HardSigmoid": Rule(_hard_sigmoid),
-    "HardSwish": Rule(_hard_sigmoid),
-    "Selu": Rule(_selu),
-    "Gelu": Rule(_gelu),
-    "PRelu": Rule(_prelu, required=2, oldest=_BROADCASTS),
-    "Clip": Rule(_clip),
-    "Cast": Rule(_cast, MOVED, conditions=(_cast_is_right,)),
+    "Cast": Rule(_cast, MOVED | NARROW, conditions=(_cast_is_right,)),
+    "CastLike": Rule(_cast, MOVED | NARROW, conditions=(_cast_is_right,), required=2),
     "Where": Rule(_where, MOVED, ports={0: BOOL}, conditions=(constants_fit,), required=3),
     "IsNaN": Rule(_is_nan, results={0: BOOL}),
-    "Identity": Rule(unary("identity"), MOVED),
+    "Identity": Rule(unary("identity"), MOVED | NARROW),
 }
 """Rules by operator."""

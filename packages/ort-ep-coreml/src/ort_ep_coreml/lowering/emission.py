@@ -120,7 +120,7 @@ def _ints(*values: int) -> np.ndarray:
 def narrow(array: np.ndarray) -> np.ndarray:
     """Return an array in an element type of MIL; int64 saturates where a bound means the end."""
     if array.dtype == np.int64:
-        return np.clip(array, *INT32_LIMITS).astype(np.int32)
+        return np.asarray(np.clip(array, *INT32_LIMITS), np.int32)
     return array
 
 

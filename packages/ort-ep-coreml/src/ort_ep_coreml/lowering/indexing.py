@@ -1,106 +1,221 @@
-"""Operators that read by index. Core ML does not look whether an index lies within its axis: rules and runs do."""
+"""Operators that read and write by index. Core ML does not look whether one lies within its axis: rules and runs do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of
-from ort_ep_coreml.lowering.conditions import constant_inputs, only_attributes
-from ort_ep_coreml.lowering.emission import EmissionState, axis_of
-from ort_ep_coreml.lowering.rule import FLOATS, INTS, NUMBERS, Rule
-from ort_ep_coreml.mil import Operand
+from ort_core.plugin.ir import Node, Value
+from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
+from ort_ep_coreml.lowering.conditions import only_attributes
+from ort_ep_coreml.lowering.emission import EmissionState, axis_of, mil_type
+from ort_ep_coreml.lowering.rule import FLOATS, INTS, MOVED, NARROW, NUMBERS, Condition, Lower, Rule
+from ort_ep_coreml.lowering.terms import Term, chosen, first, term
+from ort_ep_coreml.mil import Operand, Size
+
+Sizes = Callable[[Node], Sequence[Size]]
+"""Returns the sizes of the axes that the elements of a node's indices belong to: of one, or along their last axis."""
 
 
-def _indexed_size(node: Node) -> int | None:
-    """Return the size of the axis that is indexed, where it is known."""
+def _of_axis(node: Node) -> Sequence[Size]:
     data = node.input(0)
-    size = None if data is None or data.shape is None else data.shape[axis_of(node, data, 0)]
-    return size if isinstance(size, int) else None
+    assert data is not None, "required"
+    return (sizes_of(data)[axis_of(node, data, 0)],)
 
 
-def _gather(to: EmissionState, node: Node) -> Operand:
-    kind = "gather" if node.op_type == "Gather" else "gather_along_axis"
-    return to.emit(
-        kind,
-        x=to.operand(node.input(0)),
-        indices=_from_the_front(to, node),
-        axis=axis_of(node, node.input(0), 0),
-        validate_indices=False,
-    )
+def _of_tuples(node: Node) -> Sequence[Size]:
+    data, indices = node.input(0), node.input(1)
+    assert data is not None, "required"
+    assert indices is not None, "required"
+    count, batch = (indices.shape or (0,))[-1], node.int_attribute("batch_dims", 0)
+    return sizes_of(data)[batch : batch + count] if isinstance(count, int) else ("?",)
 
 
-def _from_the_front(to: EmissionState, node: Node) -> Operand:
-    """Return the indices, those that count from the end counted from the front."""
-    value, size = node.input(1), _indexed_size(node)
-    assert value is not None, "required"
+def from_the_front(to: EmissionState, value: Value, sizes: Sequence[Size]) -> Operand:
+    """Return indices, those that count from the end counted from the front; the input of a claim gets limits."""
+    fixed = [size for size in sizes if isinstance(size, int)]
+    wraps = len(fixed) == len(sizes)
     constant = to.asked.constant(value)
     if constant is not None:
-        wrapped = constant if size is None else np.where(constant < 0, constant + size, constant)
-        return wrapped.astype(np.int32)
+        return (np.where(constant < 0, constant + np.array(fixed), constant) if wraps else constant).astype(np.int32)
     found = to.asked.interval(value)
-    if size is not None and not _lies_within(found, size):  # an input of the claim: looked at before each run
-        lowest, highest = to.limits.get(value, (-size, size - 1))
-        to.limits[value] = (max(lowest, -size), min(highest, size - 1))
-    indices = to.operand(value)
-    if size is None or (found is not None and found[0] >= 0):
-        return indices
-    is_from_end = to.emit("less", x=indices, y=_int(0))
-    return to.emit("select", cond=is_from_end, a=to.emit("add", x=indices, y=_int(size)), b=indices)
-
-
-def _int(value: int) -> np.ndarray:
-    return np.array(value, np.int32)
+    if wraps and not _lies_within(found, min(fixed)):  # an input of the claim: looked at before each run
+        lowest, highest = to.limits.get(value, (-min(fixed), min(fixed) - 1))
+        to.limits[value] = (max(lowest, -min(fixed)), min(highest, min(fixed) - 1))
+    indices = term(to, value)
+    if not wraps or (found is not None and found[0] >= 0):
+        return indices.operand
+    added = np.array(fixed if len(fixed) > 1 else fixed[0], np.int32)
+    return chosen(indices.with_("less", 0), indices + Term(to, added, indices.dtype), indices, indices).operand
 
 
 def _lies_within(found: tuple[int, int] | None, size: int) -> bool:
     return found is not None and -size <= found[0] and found[1] < size
 
 
-def _indices_are_in_bounds(asked: Asked, node: Node) -> str | None:
-    value, size = node.input(1), _indexed_size(node)
-    assert value is not None, "required"
-    constant = asked.constant(value)
-    if size is None:
-        is_from_front = constant is not None and constant.size and int(constant.min()) == int(constant.max()) == 0
-        return None if is_from_front else f"the size of the axis that {value.name!r} indexes is not known beforehand"
-    if _lies_within(asked.interval(value), size) or (constant is None and value in asked.outside):
+def indices_in_bounds(sizes: Sizes, position: int = 1) -> Condition:
+    """Refuse indices that nothing bounds."""
+
+    def check(asked: Asked, node: Node) -> str | None:
+        value = node.input(position)
+        assert value is not None, "required"
+        found, constant = sizes(node), asked.constant(value)
+        fixed = [size for size in found if isinstance(size, int)]
+        if len(fixed) < len(found):
+            is_first = constant is not None and constant.size and int(constant.min()) == int(constant.max()) == 0
+            return None if is_first else f"the size of the axis that {value.name!r} indexes is not known beforehand"
+        if _lies_within(asked.interval(value), min(fixed)) or (constant is None and value in asked.outside):
+            return None
+        return (
+            f"nothing proves that the indices {value.name!r} lie within an axis of {min(fixed)}; Core ML does not look"
+        )
+
+    return check
+
+
+def _moved(lower: Callable[[EmissionState, Node, Term], Term]) -> Lower:
+    """Return a lowering whose data may be booleans, which MIL gathers as numbers."""
+
+    def found(to: EmissionState, node: Node) -> Operand:
+        x = first(to, node)
+        if mil_type(node.input(0)) != "bool":
+            return lower(to, node, x).operand
+        return lower(to, node, x.cast(np.dtype(np.int32), "int32")).cast(x.dtype, "bool").operand
+
+    return found
+
+
+def _gather(to: EmissionState, node: Node, x: Term) -> Term:
+    indices = node.input(1)
+    assert indices is not None, "required"
+    at, axis = from_the_front(to, indices, _of_axis(node)), axis_of(node, node.input(0), 0)
+    if node.op_type == "GatherElements":
+        return x.do("gather_along_axis", indices=at, axis=axis, validate_indices=False)
+    if node.output.shape != ():
+        return x.do("gather", indices=at, axis=axis, validate_indices=False)
+    row = at.reshape(1) if isinstance(at, np.ndarray) else to.emit("expand_dims", x=at, axes=_ints(0))
+    return x.do("gather", indices=row, axis=axis, validate_indices=False).do("squeeze", axes=_ints(0))
+
+
+def _gather_nd(to: EmissionState, node: Node, x: Term) -> Term:
+    indices = node.input(1)
+    assert indices is not None, "required"
+    at, batch = from_the_front(to, indices, _of_tuples(node)), node.int_attribute("batch_dims", 0)
+    if rank_of(indices) > 1:
+        return x.do("gather_nd", indices=at, batch_dims=batch, validate_indices=False)
+    row = at.reshape(1, -1) if isinstance(at, np.ndarray) else to.emit("expand_dims", x=at, axes=_ints(0))
+    found = x.do("gather_nd", indices=row, batch_dims=0, validate_indices=False)
+    return found.do("squeeze", axes=_ints(0))
+
+
+def _ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+_MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def _scatter(kind: str, sizes: Sizes) -> Lower:
+    def lower(to: EmissionState, node: Node) -> Operand:
+        data, indices, updates = node.input(0), node.input(1), node.input(2)
+        assert indices is not None, "required"
+        inputs: dict[str, Operand] = {"data": to.operand(data), "indices": from_the_front(to, indices, sizes(node))}
+        inputs["updates"] = to.operand(updates)
+        inputs["mode"] = _MODES[node.string_attribute("reduction", "none")]
+        if kind == "scatter_along_axis":
+            inputs["axis"] = axis_of(node, data, 0)
+        return to.emit(kind, **inputs, validate_indices=False)
+
+    return lower
+
+
+def _whole_other_axes(asked: Asked, node: Node) -> str | None:
+    data, indices = node.input(0), node.input(1)
+    assert data is not None, "required"
+    assert indices is not None, "required"
+    axis, pairs = axis_of(node, data, 0), zip(sizes_of(data), sizes_of(indices), strict=True)
+    if all(old == new for place, (old, new) in enumerate(pairs) if place != axis):
         return None
-    return f"nothing proves that the indices {value.name!r} lie within an axis of {size}; Core ML does not look"
-
-
-def _not_of_scalar(asked: Asked, node: Node) -> str | None:
-    if rank_of(node.input(0)) - 1 + rank_of(node.input(1)) == 0:
-        return "the result is a scalar out of a vector, which is not lowered"
-    return None
+    return f"{node.op_type} of less than all places beside axis {axis}: Core ML takes all"
 
 
 def _top(to: EmissionState, node: Node) -> list[Operand]:
     count = to.asked.constant(node.input(1))
     k = int(count.reshape(-1)[0]) if count is not None else node.int_attribute("k", 1)
-    found = to.emit_many(
-        "topk",
-        2,
-        x=to.operand(node.input(0)),
-        k=k,
-        axis=axis_of(node, node.input(0), -1),
-        ascending=not node.int_attribute("largest", 1),
-    )
+    x, axis = to.operand(node.input(0)), axis_of(node, node.input(0), -1)
+    found = to.emit_many("topk", 2, x=x, k=k, axis=axis, ascending=not node.int_attribute("largest", 1))
     return list(found)
 
 
+def _one_hot(to: EmissionState, node: Node) -> Operand:
+    count, values = to.asked.constant(node.input(1)), to.asked.constant(node.input(2))
+    assert count is not None, "read beforehand"
+    assert values is not None, "read beforehand"
+    depth, rank = int(count.reshape(-1)[0]), rank_of(node.output)
+    axis = node.int_attribute("axis", -1) % rank
+    at = term(to, node.input(0))
+    at = chosen(at.with_("less", 0), at + depth, at, at).do("expand_dims", axes=_ints(axis))
+    off, on = values.tolist()
+    if values.dtype == np.bool_:
+        return _one_hot_of_flags(is_place(at, axis, depth, rank), bool(on), bool(off))
+    return chosen(is_place(at, axis, depth, rank), on, off, Term(to, at.operand, values.dtype)).operand
+
+
+def _one_hot_of_flags(is_hot: Term, on: bool, off: bool) -> Operand:
+    hot = is_hot.with_("logical_and", Term(is_hot.to, np.array(on), is_hot.dtype))
+    cold = is_hot.do("logical_not").with_("logical_and", Term(is_hot.to, np.array(off), is_hot.dtype))
+    return hot.with_("logical_or", cold).operand
+
+
+def is_place(at: Term, axis: int, depth: int, rank: int) -> Term:
+    """Return where an axis of places holds the one that is named, which has one element along it."""
+    shape = [1] * rank
+    shape[axis] = depth
+    return at.with_("equal", np.arange(depth).reshape(shape))
+
+
+def _one_hot_as_lowered(asked: Asked, node: Node) -> str | None:
+    return (
+        None if mil_type(node.output) in ("fp32", "fp16", "int32", "bool") else "OneHot of these values is not lowered"
+    )
+
+
+def _reverse_sequence(to: EmissionState, node: Node) -> Operand:
+    seq, batch = node.int_attribute("time_axis", 0), node.int_attribute("batch_axis", 1)
+    lengths = to.operand(node.input(1))
+    return to.emit("reverse_sequence", x=to.operand(node.input(0)), lengths=lengths, seq_axis=seq, batch_axis=batch)
+
+
+_MOVABLE = MOVED | NARROW
+
 INDEXING: Mapping[str, Rule] = {
-    "Gather": Rule(_gather, NUMBERS, ports={1: INTS}, conditions=(_not_of_scalar, _indices_are_in_bounds), required=2),
-    "GatherElements": Rule(_gather, NUMBERS, ports={1: INTS}, conditions=(_indices_are_in_bounds,), required=2),
-    "TopK": Rule(
-        _top,
-        FLOATS,
-        ports={1: INTS},
-        results={1: INTS},
-        conditions=(constant_inputs(1), only_attributes(sorted=1)),
-        outputs=2,
+    "Gather": Rule(_moved(_gather), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_axis),), required=2),
+    "GatherElements": Rule(
+        _moved(_gather), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_axis),), required=2
     ),
+    "GatherND": Rule(
+        _moved(_gather_nd), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_tuples),), required=2
+    ),
+    "ScatterND": Rule(
+        _scatter("scatter_nd", _of_tuples),
+        NUMBERS,
+        ports={1: INTS},
+        conditions=(indices_in_bounds(_of_tuples),),
+        required=3,
+    ),
+    **{
+        name: Rule(
+            _scatter("scatter_along_axis", _of_axis),
+            NUMBERS,
+            ports={1: INTS},
+            conditions=(indices_in_bounds(_of_axis), _whole_other_axes),
+            required=3,
+        )
+        for name in ("Scatter", "ScatterElements")
+    },
+    "TopK": Rule(_top, results={1: INTS}, beforehand=(1,), conditions=(only_attributes(sorted=1),), outputs=2),
+    "OneHot": Rule(_one_hot, MOVED, ports={0: INTS}, beforehand=(1, 2), conditions=(_one_hot_as_lowered,), required=3),
+    "ReverseSequence": Rule(_reverse_sequence, FLOATS | INTS, ports={1: INTS}, required=2),
 }
 """Rules by operator."""

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import Node, Value
 from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
-from ort_ep_coreml.lowering.conditions import constant_inputs, only_attributes, static_inputs, static_outputs
+from ort_ep_coreml.lowering.conditions import only_attributes, ranks
 from ort_ep_coreml.lowering.elementwise import unary
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, can_write_sizes
-from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, MOVED, NUMBERS, Rule
-from ort_ep_coreml.mil import INT32_LIMITS, Operand
+from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, MOVED, NARROW, Rule
+from ort_ep_coreml.mil import Operand
 
 
 def _transpose(to: EmissionState, node: Node) -> Operand:
@@ -22,9 +22,10 @@ def _transpose(to: EmissionState, node: Node) -> Operand:
 
 def _reshaped(to: EmissionState, node: Node) -> Operand:
     """Lower to a reshape to the sizes of the result, which inference found."""
-    source = node.input(0)
+    source, shape = node.input(0), node.output.shape or ()
     assert source is not None, "required"
-    return to.emit("reshape", x=to.operand(source), shape=to.sizes(node.outputs[0].shape or (), source))  # type: ignore[union-attr]  # an output that is lowered
+    sizes = to.sizes(shape, source) if can_write_sizes(shape, source) else to.operand(node.input(1))
+    return to.emit("reshape", x=to.operand(source), shape=sizes)
 
 
 def _result_can_be_written(asked: Asked, node: Node) -> str | None:
@@ -92,158 +93,71 @@ def _pieces_are_known(asked: Asked, node: Node) -> str | None:
     return "the sizes of the pieces are not all known beforehand"
 
 
-def _slice_bounds(asked: Asked, node: Node) -> list[tuple[int, int, int, int]]:
-    """Return (axis, start, end, step) of each axis that is cut."""
-    given = [asked.constant(node.input(place)) for place in (1, 2, 3, 4)]
-    texts = [node.ints_attribute(name) for name in ("starts", "ends", "axes")]
-    starts, ends, axes, steps = (
-        [int(each) for each in array.reshape(-1)] if array is not None else list(text or ())
-        for array, text in zip(given, [*texts, None], strict=True)
-    )
-    rank = rank_of(node.input(0))
-    axes = axes or list(range(len(starts)))
-    steps = steps or [1] * len(starts)
-    places = [axis + rank if axis < 0 else axis for axis in axes]
-    return list(zip(places, starts, ends, steps, strict=True))
-
-
-def _slice(to: EmissionState, node: Node) -> Operand:
-    rank = rank_of(node.input(0))
-    begin, end, stride = np.zeros(rank, np.int32), np.zeros(rank, np.int32), np.ones(rank, np.int32)
-    opens, closes = np.ones(rank, np.bool_), np.ones(rank, np.bool_)
-    shape = node.input(0).shape or ()  # type: ignore[union-attr]  # required
-    for axis, start, stop, step in _slice_bounds(to.asked, node):
-        size = shape[axis]
-        stride[axis] = step
-        if isinstance(size, int):
-            start, stop, _ = slice(start, stop, step).indices(size)
-        opens[axis] = start == 0 and step > 0
-        closes[axis] = stop < 0 if isinstance(size, int) else stop >= INT32_LIMITS[1]
-        begin[axis] = start
-        end[axis] = 0 if closes[axis] else stop
-    return to.emit(
-        "slice_by_index",
-        x=to.operand(node.input(0)),
-        begin=begin,
-        end=end,
-        stride=stride,
-        begin_mask=opens,
-        end_mask=closes,
-    )
-
-
-def _slices_as_lowered(asked: Asked, node: Node) -> str | None:
-    shape = node.input(0).shape or ()  # type: ignore[union-attr]  # required
-    for axis, start, stop, step in _slice_bounds(asked, node):
-        if isinstance(shape[axis], int):
-            continue
-        if step != 1 or start < 0 or not (stop < 0 or stop >= INT32_LIMITS[1]):
-            return f"Slice of axis {axis}, whose size is open, with start {start}, end {stop} and step {step}"
-    return None
-
-
-def _pad(to: EmissionState, node: Node) -> Operand:
-    mode = {"edge": "replicate"}.get(text := node.string_attribute("mode", "constant"), text)
-    inputs: dict[str, Operand] = {"x": to.operand(node.input(0)), "pad": np.array(_paddings(to.asked, node), np.int32)}
-    if mode == "constant":
-        value = to.asked.constant(node.input(2))
-        fill = node.float_attribute("value", 0.0) if value is None else float(value.reshape(-1)[0])
-        inputs["constant_val"] = to.scalar(node.input(0), fill)
-    return to.emit("pad", **inputs, mode=mode)
-
-
-def _paddings(asked: Asked, node: Node) -> list[int]:
-    """Return what is padded before and behind each axis, axis by axis."""
-    rank = rank_of(node.input(0))
-    given, axes = asked.constant(node.input(1)), asked.constant(node.input(3))
-    pads = [int(each) for each in given.reshape(-1)] if given is not None else list(node.ints_attribute("pads") or ())
-    places = list(range(rank)) if axes is None else [int(each) % rank for each in axes.reshape(-1)]
-    found = [0] * (2 * rank)
-    for index, axis in enumerate(places):
-        found[2 * axis], found[2 * axis + 1] = pads[index], pads[index + len(places)]
-    return found
-
-
-def _pads_as_lowered(asked: Asked, node: Node) -> str | None:
-    mode, pads = node.string_attribute("mode", "constant"), _paddings(asked, node)
-    if mode not in ("constant", "reflect", "edge"):
-        return f"Pad with mode={mode!r} is not lowered: Core ML has none"
-    if min(pads, default=0) < 0:
-        return "Pad with negative numbers, which cuts"
-    if mode != "constant" and any(pads[:-4]):
-        return f"Core ML pads by {mode} along the last two axes only"
-    return None
-
-
 def _tile(to: EmissionState, node: Node) -> Operand:
     repeats = to.asked.constant(node.input(1))
-    assert repeats is not None, "constant_inputs was asked"
+    assert repeats is not None, "a constant is read beforehand"
     return to.emit("tile", x=to.operand(node.input(0)), reps=repeats.astype(np.int32))
 
 
-def _expand(to: EmissionState, node: Node) -> Operand:
-    source, target = node.input(0), node.output.shape or ()
-    assert source is not None, "required"
-    shape = (*[1] * (len(target) - rank_of(source)), *(source.shape or ()))
-    operand = to.operand(source)
-    if len(shape) != rank_of(source):
-        operand = to.reshape(operand, [size for size in shape if isinstance(size, int)])
-    repeats = [
-        new // old for new, old in zip(target, shape, strict=True) if isinstance(new, int) and isinstance(old, int)
-    ]
-    if all(each == 1 for each in repeats):
-        return to.emit("identity", x=operand)
-    return to.emit("tile", x=operand, reps=np.array(repeats, np.int32))
+def _repeats_are_positive(asked: Asked, node: Node) -> str | None:
+    repeats = asked.constant(node.input(1))
+    if repeats is not None and repeats.size and int(repeats.min()) >= 1:
+        return None
+    return "the result of Tile is empty, or a scalar; Core ML has neither"
 
 
 def _depth_to_space(to: EmissionState, node: Node) -> Operand:
     block = node.int_attribute("blocksize", 1)
     if node.op_type == "SpaceToDepth":
+        if node.string_attribute("mode", "DCR") == "CRD":
+            return to.emit("pixel_unshuffle", x=to.operand(node.input(0)), downscale_factor=np.array(block, np.uint32))
         return to.emit("space_to_depth", x=to.operand(node.input(0)), block_size=block)
     if node.string_attribute("mode", "DCR") == "CRD":
         return to.emit("pixel_shuffle", x=to.operand(node.input(0)), upscale_factor=block)
     return to.emit("depth_to_space", x=to.operand(node.input(0)), block_size=block)
 
 
-def _shape(to: EmissionState, node: Node) -> Operand:
-    rank = rank_of(node.input(0))
-    found = to.emit("shape", x=to.operand(node.input(0)))
-    start, end, _ = slice(node.int_attribute("start", 0), node.int_attribute("end", rank)).indices(rank)
-    if (start, end) == (0, rank):
-        return found
-    return to.emit("slice_by_index", x=found, begin=np.array([start], np.int32), end=np.array([end], np.int32))
+def _shape_is_read(asked: Asked, node: Node) -> str | None:
+    """Refuse sizes that inference did not find, unless the program computes them and both sides read zeros alike."""
+    reason = _result_can_be_written(asked, node)
+    value = node.input(1)
+    if reason is None or value is None or asked.constant(value) is not None:
+        return reason
+    if value in asked.outside:
+        return reason
+    is_alike = not node.int_attribute("allowzero", 0) and rank_of(node.output) == rank_of(node.input(0))
+    return None if is_alike or _has_no_zero(asked, value) else reason
 
 
-def _has_sizes(asked: Asked, node: Node) -> str | None:
-    return "the shape of a scalar is empty; Core ML has no empty tensors" if rank_of(node.input(0)) == 0 else None
+def _has_no_zero(asked: Asked, value: Value) -> bool:
+    """Return whether the numbers of a computed shape are proven to be other than 0, which both sides read otherwise."""
+    producer = value.producer
+    parts = list(producer.present_inputs()) if producer is not None and producer.op_type == "Concat" else [value]
+    for part in parts:
+        constant, found = asked.constant(part), asked.interval(part)
+        if constant is not None:
+            if not constant.all():
+                return False
+        elif found is None or found[0] < 1:
+            return False
+    return True
 
 
-_SIZES = {1: INTS}
+_MOVED = MOVED | NARROW
 
 MOVEMENT: Mapping[str, Rule] = {
-    "Transpose": Rule(_transpose, MOVED),
+    "Transpose": Rule(_transpose, _MOVED),
     "Reshape": Rule(
-        _reshaped, MOVED, ports=_SIZES, conditions=(_not_to_scalar, _result_can_be_written), required=2, oldest=5
+        _reshaped, _MOVED, ports={1: INTS}, conditions=(_not_to_scalar, _shape_is_read), required=2, oldest=5
     ),
-    "Flatten": Rule(_reshaped, MOVED, conditions=(_result_can_be_written,)),
-    "Squeeze": Rule(_squeeze, MOVED, ports=_SIZES, conditions=(constant_inputs(1), _axes_are_known)),
-    "Unsqueeze": Rule(_unsqueeze, MOVED, ports=_SIZES, conditions=(constant_inputs(1),)),
-    "Concat": Rule(_concat, NUMBERS, oldest=4),
-    "Split": Rule(_split, NUMBERS, ports=_SIZES, conditions=(_pieces_are_known,), outputs=64),
-    "Slice": Rule(
-        _slice,
-        MOVED,
-        ports={1: INTS, 2: INTS, 3: INTS, 4: INTS},
-        conditions=(constant_inputs(1, 2, 3, 4), _slices_as_lowered),
-    ),
-    "Pad": Rule(
-        _pad, FLOATS, ports={1: INTS, 3: INTS}, conditions=(constant_inputs(1, 2, 3), _pads_as_lowered), oldest=2
-    ),
-    "Tile": Rule(_tile, NUMBERS, ports=_SIZES, conditions=(constant_inputs(1),), required=2, oldest=6),
-    "Expand": Rule(_expand, NUMBERS, ports=_SIZES, conditions=(static_inputs(0), static_outputs), required=2),
-    "DepthToSpace": Rule(_depth_to_space),
-    "SpaceToDepth": Rule(_depth_to_space),
-    "Shape": Rule(_shape, MOVED, results={0: INTS}, conditions=(_has_sizes,)),
+    "Flatten": Rule(_reshaped, _MOVED, conditions=(_result_can_be_written,)),
+    "Squeeze": Rule(_squeeze, _MOVED, beforehand=(1,), conditions=(_axes_are_known,)),
+    "Unsqueeze": Rule(_unsqueeze, _MOVED, beforehand=(1,)),
+    "Concat": Rule(_concat, _MOVED, oldest=4),
+    "Split": Rule(_split, MOVED, ports={1: INTS}, conditions=(_pieces_are_known,), outputs=64),
+    "Tile": Rule(_tile, MOVED, beforehand=(1,), conditions=(_repeats_are_positive,), required=2, oldest=6),
+    "DepthToSpace": Rule(_depth_to_space, conditions=(ranks(4, 4),)),
+    "SpaceToDepth": Rule(_depth_to_space, conditions=(ranks(4, 4),)),
     "Dropout": Rule(unary("identity"), ports={1: FLOATS, 2: BOOL}, conditions=(only_attributes(is_test=1),)),
 }
 """Rules by operator."""

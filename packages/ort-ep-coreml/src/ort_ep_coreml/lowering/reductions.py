@@ -1,16 +1,18 @@
-"""Reductions, normalisations and what else goes along an axis."""
+"""Reductions and what else goes along an axis."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of
-from ort_ep_coreml.lowering.conditions import constant_inputs, only_attributes, ranks
+from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
+from ort_ep_coreml.lowering.conditions import only_attributes
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of
-from ort_ep_coreml.lowering.rule import FLOATS, INTS, Lower, Rule
+from ort_ep_coreml.lowering.indexing import is_place
+from ort_ep_coreml.lowering.rule import FLOATS, INTS, NUMBERS, Lower, Rule
+from ort_ep_coreml.lowering.terms import Term, chosen, first
 from ort_ep_coreml.mil import Operand
 
 
@@ -24,40 +26,70 @@ def reduced_axes(asked: Asked, node: Node) -> tuple[int, ...]:
     return tuple(sorted(axis + rank if axis < 0 else axis for axis in axes))
 
 
-def _reduce(kind: str) -> Lower:
+def _reduce(kind: str, of_one: Callable[[Term], Term]) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
-        axes = np.array(reduced_axes(to.asked, node), np.int32)
-        keeps = bool(node.int_attribute("keepdims", 1))
-        return to.emit(kind, x=to.operand(node.input(0)), axes=axes, keep_dims=keeps)
+        x, axes = first(to, node), reduced_axes(to.asked, node)
+        if not axes:
+            return of_one(x).operand
+        return x.reduced(kind, *axes, keeps=bool(node.int_attribute("keepdims", 1))).operand
 
     return lower
 
 
-def _reduces(asked: Asked, node: Node) -> str | None:
-    if rank_of(node.input(0)) == 0:
-        return "a scalar has no axis to reduce"
-    return None if reduced_axes(asked, node) else "no axis is reduced: the operator does not reduce here"
+def _itself(x: Term) -> Term:
+    return x.do("identity")
+
+
+def _size(x: Term) -> Term:
+    return x.do("abs")
+
+
+def _square(x: Term) -> Term:
+    return x * x
+
+
+def _logarithm(x: Term) -> Term:
+    return x.do("log", epsilon=x.number(0))
 
 
 def _softmax(to: EmissionState, node: Node) -> Operand:
-    x, axis = to.operand(node.input(0)), _softmax_axis(to.asked, node)
-    if node.op_type == "Softmax":
-        return to.emit("softmax", x=x, axis=axis)
-    total = to.emit("reduce_log_sum_exp", x=x, axes=np.array([axis], np.int32), keep_dims=True)
-    return to.emit("sub", x=x, y=total)
+    x, axis = first(to, node), _softmax_axis(to.asked, node)
+    rank = rank_of(node.input(0))
+    if to.asked.opset(node) >= _SOFTMAX_OF_ONE_AXIS or axis == rank - 1:
+        if node.op_type == "Softmax":
+            return x.do("softmax", axis=axis).operand
+        return (x - x.reduced("reduce_log_sum_exp", axis)).operand
+    axes = range(axis, rank)  # before opset 13 it runs over all axes from there on
+    if node.op_type == "LogSoftmax":
+        return (x - x.reduced("reduce_log_sum_exp", *axes)).operand
+    powers = (x - x.reduced("reduce_max", *axes)).do("exp")
+    return (powers / powers.reduced("reduce_sum", *axes)).operand
 
 
 def _softmax_axis(asked: Asked, node: Node) -> int:
     return axis_of(node, node.input(0), -1 if asked.opset(node) >= _SOFTMAX_OF_ONE_AXIS else 1)
 
 
-def _over_one_axis(asked: Asked, node: Node) -> str | None:
+def _has_an_axis(asked: Asked, node: Node) -> str | None:
+    return "a scalar has no axis" if rank_of(node.input(0)) == 0 else None
+
+
+def _hardmax(to: EmissionState, node: Node) -> Operand:
+    x, rank = first(to, node), rank_of(node.input(0))
+    axis = _softmax_axis(to.asked, node)
+    depth = sizes_of(node.input(0))[axis]  # type: ignore[arg-type]  # required
+    assert isinstance(depth, int), "_one_known_axis was asked"
+    best = Term(to, to.emit("reduce_argmax", x=x.operand, axis=axis, keep_dims=True), np.dtype(np.int32))
+    return chosen(is_place(best, axis, depth, rank), 1, 0, x).operand
+
+
+def _one_known_axis(asked: Asked, node: Node) -> str | None:
     rank = rank_of(node.input(0))
-    if rank == 0:
-        return "a scalar has no axis"
+    if rank == 0 or not isinstance(sizes_of(node.input(0))[_softmax_axis(asked, node)], int):  # type: ignore[arg-type]  # required
+        return "Hardmax over an axis whose size is open"
     if asked.opset(node) >= _SOFTMAX_OF_ONE_AXIS or _softmax_axis(asked, node) == rank - 1:
         return None
-    return f"{node.op_type} before opset {_SOFTMAX_OF_ONE_AXIS} runs over all axes from {_softmax_axis(asked, node)} on"
+    return f"Hardmax before opset {_SOFTMAX_OF_ONE_AXIS} runs over several axes"
 
 
 _SOFTMAX_OF_ONE_AXIS = 13
@@ -71,40 +103,9 @@ def _arg(kind: str) -> Lower:
     return lower
 
 
-def _batch_norm(to: EmissionState, node: Node) -> Operand:
-    x, gamma, beta, mean, variance = to.operands(node)
-    epsilon = to.scalar(node.input(0), node.float_attribute("epsilon", 1e-5))
-    return to.emit("batch_norm", x=x, mean=mean, variance=variance, gamma=gamma, beta=beta, epsilon=epsilon)
-
-
-def _instance_norm(to: EmissionState, node: Node) -> Operand:
-    x, gamma, beta = to.operands(node)
-    epsilon = to.scalar(node.input(0), node.float_attribute("epsilon", 1e-5))
-    return to.emit("instance_norm", x=x, gamma=gamma, beta=beta, epsilon=epsilon)
-
-
-def _layer_norm(to: EmissionState, node: Node) -> Operand:
-    x = node.input(0)
-    axes = np.arange(axis_of(node, x, -1), rank_of(x), dtype=np.int32)
-    epsilon = to.scalar(x, node.float_attribute("epsilon", 1e-5))
-    found = to.emit("layer_norm", x=to.operand(x), axes=axes, epsilon=epsilon)
-    found = to.emit("mul", x=found, y=to.operand(node.input(1)))
-    return found if node.input(2) is None else to.emit("add", x=found, y=to.operand(node.input(2)))
-
-
-def _rms_norm(to: EmissionState, node: Node) -> Operand:
-    x = node.input(0)
-    axes = np.arange(axis_of(node, x, -1), rank_of(x), dtype=np.int32)
-    square = to.emit("mul", x=to.operand(x), y=to.operand(x))
-    mean = to.emit("reduce_mean", x=square, axes=axes, keep_dims=True)
-    shifted = to.emit("add", x=mean, y=to.scalar(x, node.float_attribute("epsilon", 1e-5)))
-    root = to.emit("sqrt", x=shifted)
-    return to.emit("mul", x=to.emit("real_div", x=to.operand(x), y=root), y=to.operand(node.input(1)))
-
-
 def _cumulative(to: EmissionState, node: Node) -> Operand:
     axis = to.asked.constant(node.input(1))
-    assert axis is not None, "constant_inputs was asked"
+    assert axis is not None, "a constant is read beforehand"
     place = int(axis.reshape(-1)[0])
     return to.emit(
         "cumsum",
@@ -115,31 +116,23 @@ def _cumulative(to: EmissionState, node: Node) -> Operand:
     )
 
 
-_REDUCTIONS = {
-    "ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max", "ReduceMin": "reduce_min",
-    "ReduceProd": "reduce_prod", "ReduceL1": "reduce_l1_norm", "ReduceL2": "reduce_l2_norm",
-    "ReduceLogSum": "reduce_log_sum", "ReduceLogSumExp": "reduce_log_sum_exp",
-    "ReduceSumSquare": "reduce_sum_square",
-}  # fmt: skip
-_EVALUATES = only_attributes(training_mode=0)
+_REDUCTIONS = (
+    ("ReduceSum", "reduce_sum", NUMBERS, _itself), ("ReduceMax", "reduce_max", NUMBERS, _itself),
+    ("ReduceMin", "reduce_min", NUMBERS, _itself), ("ReduceProd", "reduce_prod", NUMBERS, _itself),
+    ("ReduceMean", "reduce_mean", FLOATS, _itself), ("ReduceL1", "reduce_l1_norm", NUMBERS, _size),
+    ("ReduceL2", "reduce_l2_norm", FLOATS, _size), ("ReduceLogSum", "reduce_log_sum", FLOATS, _logarithm),
+    ("ReduceLogSumExp", "reduce_log_sum_exp", FLOATS, _itself),
+    ("ReduceSumSquare", "reduce_sum_square", NUMBERS, _square),
+)  # fmt: skip
+_FIRST_INDEX = only_attributes(select_last_index=0)
 
 REDUCTIONS: Mapping[str, Rule] = {
-    **{
-        name: Rule(_reduce(kind), ports={1: INTS}, conditions=(constant_inputs(1), _reduces))
-        for name, kind in _REDUCTIONS.items()
-    },
-    "ArgMax": Rule(_arg("reduce_argmax"), results={0: INTS}, conditions=(only_attributes(select_last_index=0),)),
-    "ArgMin": Rule(_arg("reduce_argmin"), results={0: INTS}, conditions=(only_attributes(select_last_index=0),)),
-    "Softmax": Rule(_softmax, conditions=(_over_one_axis,)),
-    "LogSoftmax": Rule(_softmax, conditions=(_over_one_axis,)),
-    "BatchNormalization": Rule(
-        _batch_norm, conditions=(_EVALUATES, ranks(3, 5), constant_inputs(1, 2, 3, 4)), required=5, oldest=7
-    ),
-    "InstanceNormalization": Rule(
-        _instance_norm, conditions=(ranks(3, 4), constant_inputs(1, 2)), required=3, oldest=6
-    ),
-    "LayerNormalization": Rule(_layer_norm, required=2),
-    "RMSNormalization": Rule(_rms_norm, FLOATS, required=2),
-    "CumSum": Rule(_cumulative, ports={1: INTS}, conditions=(constant_inputs(1),), required=2),
+    **{name: Rule(_reduce(kind, of_one), types, beforehand=(1,)) for name, kind, types, of_one in _REDUCTIONS},
+    "ArgMax": Rule(_arg("reduce_argmax"), NUMBERS, results={0: INTS}, conditions=(_FIRST_INDEX,)),
+    "ArgMin": Rule(_arg("reduce_argmin"), NUMBERS, results={0: INTS}, conditions=(_FIRST_INDEX,)),
+    "Softmax": Rule(_softmax, conditions=(_has_an_axis,)),
+    "LogSoftmax": Rule(_softmax, conditions=(_has_an_axis,)),
+    "Hardmax": Rule(_hardmax, conditions=(_one_known_axis,)),
+    "CumSum": Rule(_cumulative, NUMBERS, beforehand=(1,), required=2),
 }
 """Rules by operator."""

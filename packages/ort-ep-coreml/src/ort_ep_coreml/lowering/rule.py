@@ -18,6 +18,7 @@ Condition = Callable[[Asked, Node], "str | None"]
 
 FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
 INTS = frozenset({DataType.INT32, DataType.INT64})
+NARROW = frozenset({DataType.INT8, DataType.UINT8})
 BOOL = frozenset({DataType.BOOL})
 NUMBERS = FLOATS | INTS
 MOVED = NUMBERS | BOOL
@@ -34,7 +35,10 @@ class Rule:
         types: element types of inputs and outputs, unless said otherwise for one.
         ports: element types of single inputs, by position.
         results: element types of single outputs, by position.
+        beforehand: inputs whose values are read while lowering: constants, of whatever element type.
         conditions: what must hold besides; the first that refuses gives the reason.
+        of_constants: whether it computes of constants alone, which then stay as narrow as they are; and element types
+            that its first input may have as a constant only.
         required: inputs that must be present.
         outputs: how many outputs are lowered; a node that gives more is refused.
         oldest: the oldest opset in which the operator means this.
@@ -44,7 +48,9 @@ class Rule:
     types: frozenset[DataType] = FLOATS
     ports: Mapping[int, frozenset[DataType]] = field(default_factory=lambda: _EMPTY)
     results: Mapping[int, frozenset[DataType]] = field(default_factory=lambda: _EMPTY)
+    beforehand: tuple[int, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    of_constants: frozenset[DataType] | None = None
     required: int = 1
     outputs: int = 1
     oldest: int = 1
@@ -57,14 +63,32 @@ class Rule:
             return f"{node.op_type} lacks one of its first {self.required} inputs"
         if any(value is not None for value in node.outputs[self.outputs :]):
             return f"only the first {self.outputs} of the outputs of {node.op_type} are lowered"
-        for values, ports in ((node.inputs, self.ports), (node.outputs, self.results)):
-            for index, value in enumerate(values):
-                reason = None if value is None else value_refusal(asked, value, ports.get(index, self.types))
-                if reason is not None:
-                    return reason
-        if all(asked.constant(value) is not None for value in node.present_inputs()):
+        reason = self._value_refusal(asked, node)
+        if reason is not None:
+            return reason
+        if self.of_constants is None and all(asked.constant(value) is not None for value in node.present_inputs()):
             return "there is nothing to compute at run time: every input is constant"
         return next((reason for condition in self.conditions if (reason := condition(asked, node)) is not None), None)
+
+    def _value_refusal(self, asked: Asked, node: Node) -> str | None:
+        for index, value in enumerate(node.inputs):
+            if value is None:
+                continue
+            if index in self.beforehand:
+                if asked.constant(value) is None:
+                    return f"input {index} ({value.name!r}) is no constant; Core ML needs its values beforehand"
+                continue
+            allowed = self.ports.get(index, self.types)
+            if self.of_constants and index == 0 and asked.constant(value) is not None:
+                allowed |= self.of_constants
+            reason = value_refusal(asked, value, allowed)
+            if reason is not None:
+                return reason
+        for index, value in enumerate(node.outputs):
+            reason = None if value is None else value_refusal(asked, value, self.results.get(index, self.types))
+            if reason is not None:
+                return reason
+        return None
 
 
 def value_refusal(asked: Asked, value: Value, allowed: frozenset[DataType]) -> str | None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
-from ort_ep_coreml.lowering.conditions import constant_inputs, only_attributes, ranks
+from ort_ep_coreml.lowering.conditions import only_attributes, ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
-from ort_ep_coreml.lowering.rule import Lower, Rule
+from ort_ep_coreml.lowering.rule import Condition, Lower, Rule
 from ort_ep_coreml.mil import Operand
 
 _SPATIAL = 2  # the axis of the first spatial size
@@ -24,7 +24,7 @@ def _kernel(node: Node) -> tuple[int, ...]:
     given = node.ints_attribute("kernel_shape")
     if given is not None:
         return given
-    weight = node.input(1)
+    weight = node.input(3 if node.op_type == "QLinearConv" else 1)
     assert weight is not None, "pools state their kernel"
     return tuple(size for size in (weight.shape or ())[_SPATIAL:] if isinstance(size, int))
 
@@ -37,7 +37,8 @@ def window_padding(node: Node) -> tuple[int, ...]:
     mode = node.string_attribute("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
         pads = node.ints_attribute("pads") or (0,) * (2 * len(kernel))
-        return tuple(pads[axis + side * len(kernel)] for axis in range(len(kernel)) for side in (0, 1))
+        stated = [pads[axis + side * len(kernel)] for axis in range(len(kernel)) for side in (0, 1)]
+        return tuple(stated) if not node.int_attribute("ceil_mode", 0) else _rounded_up(node, kernel, strides, stated)
     if mode == "VALID":
         return (0,) * (2 * len(kernel))
     found: list[int] = []
@@ -50,6 +51,29 @@ def window_padding(node: Node) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _rounded_up(node: Node, kernel: Sequence[int], strides: Sequence[int], pads: list[int]) -> tuple[int, ...]:
+    """Return paddings with what the last windows reach beyond, where their number is rounded up."""
+    sizes, counts = ((value.shape or ())[_SPATIAL:] for value in (node.inputs[0], node.output) if value is not None)
+    found = list(pads)
+    for axis, (size, count, k, stride) in enumerate(zip(sizes, counts, kernel, strides, strict=True)):
+        assert isinstance(size, int), "_rounds_as_lowered was asked"
+        assert isinstance(count, int), "_rounds_as_lowered was asked"
+        beyond = (count - 1) * stride + k - size - pads[2 * axis] - pads[2 * axis + 1]
+        found[2 * axis + 1] += max(beyond, 0)
+    return tuple(found)
+
+
+def _rounds_as_lowered(asked: Asked, node: Node) -> str | None:
+    if not node.int_attribute("ceil_mode", 0):
+        return None
+    if not is_static(node.input(0)) or not is_static(node.output):
+        return f"{node.op_type} with ceil_mode=1 over sizes that are not known beforehand"
+    floor = node.ints_attribute("pads") or (0,) * (2 * len(_kernel(node)))
+    if node.int_attribute("count_include_pad", 0) and sum(window_padding(node)) > sum(floor):
+        return f"{node.op_type} with ceil_mode=1 and count_include_pad=1: Core ML counts all of a window"
+    return None
+
+
 def _window(node: Node) -> dict[str, Operand]:
     count = len(_kernel(node))
     return {
@@ -60,12 +84,62 @@ def _window(node: Node) -> dict[str, Operand]:
 
 
 def _conv(to: EmissionState, node: Node) -> Operand:
-    inputs = {"x": to.operand(node.input(0)), "weight": to.operand(node.input(1)), **_window(node)}
-    if node.input(2) is not None:
-        inputs["bias"] = to.operand(node.input(2))
+    bias = None if node.input(2) is None else to.operand(node.input(2))
+    return convolved(to, node, to.operand(node.input(0)), to.operand(node.input(1)), bias)
+
+
+def convolved(to: EmissionState, node: Node, x: Operand, weight: Operand, bias: Operand | None) -> Operand:
+    """Return a convolution of a node with these operands."""
+    inputs: dict[str, Operand] = {"x": x, "weight": weight, **_window(node)}
+    if bias is not None:
+        inputs["bias"] = bias
     inputs["dilations"] = _ints(node.ints_attribute("dilations") or (1,) * len(_kernel(node)))
-    inputs["groups"] = node.int_attribute("group", 1)
-    return to.emit("conv" if node.op_type == "Conv" else "conv_transpose", **inputs)
+    return to.emit("conv", **inputs, groups=node.int_attribute("group", 1))
+
+
+def _conv_transpose(to: EmissionState, node: Node) -> Operand:
+    """Lower to MIL's own, which cuts; what ONNX adds at the ends is zeros, and gets the bias too."""
+    count, cuts = len(_kernel(node)), _cut_ends(node)
+    found: Operand = to.emit(
+        "conv_transpose",
+        x=to.operand(node.input(0)),
+        weight=to.operand(node.input(1)),
+        strides=_ints(node.ints_attribute("strides") or (1,) * count),
+        pad_type="custom",
+        pad=_ints([max(each, 0) for each in cuts]),
+        dilations=_ints(node.ints_attribute("dilations") or (1,) * count),
+        groups=node.int_attribute("group", 1),
+    )
+    added = [max(-each, 0) for each in cuts]
+    if any(added):
+        zero = to.scalar(node.input(0), 0)
+        found = to.emit("pad", x=found, pad=_ints(added), mode="constant", constant_val=zero)
+    if node.input(2) is None:
+        return found
+    bias = to.reshape(to.operand(node.input(2)), (-1, *[1] * count))
+    return to.emit("add", x=found, y=bias)
+
+
+def _cut_ends(node: Node) -> list[int]:
+    """Return what is cut of the whole result before and behind each axis; negative numbers are zeros behind it."""
+    kernel = _kernel(node)
+    count = len(kernel)
+    strides, dilations = (node.ints_attribute(name) or (1,) * count for name in ("strides", "dilations"))
+    extra = node.ints_attribute("output_padding") or (0,) * count
+    mode, stated = node.string_attribute("auto_pad", "NOTSET"), node.ints_attribute("output_shape")
+    if stated is None and mode in ("NOTSET", "", "VALID"):
+        pads = node.ints_attribute("pads") or (0,) * (2 * count)
+        return [each for axis in range(count) for each in (pads[axis], pads[axis + count] - extra[axis])]
+    found: list[int] = []
+    sizes = (node.inputs[0].shape or ())[_SPATIAL:]  # type: ignore[union-attr]  # required
+    for axis, size in enumerate(sizes):
+        assert isinstance(size, int), "_transposed_as_lowered was asked"
+        wanted = size * strides[axis] if stated is None else stated[axis - count]
+        total = strides[axis] * (size - 1) + extra[axis] + (kernel[axis] - 1) * dilations[axis] + 1 - wanted
+        less, more = total // 2, total - total // 2
+        before, behind = (less, more) if mode == "SAME_UPPER" else (more, less)
+        found += [before, behind - extra[axis]]
+    return found
 
 
 def _pool(to: EmissionState, node: Node) -> Operand:
@@ -93,11 +167,9 @@ def _padding_is_known(asked: Asked, node: Node) -> str | None:
 
 
 def _transposed_as_lowered(asked: Asked, node: Node) -> str | None:
-    if node.string_attribute("auto_pad", "NOTSET") not in ("NOTSET", ""):
-        return "ConvTranspose with auto_pad is not lowered"
-    if any(node.ints_attribute("output_padding") or ()) or node.ints_attribute("output_shape") is not None:
-        return "ConvTranspose with output_padding or output_shape is not lowered"
-    return None if is_static(node.input(0)) else "ConvTranspose over open sizes is not lowered"
+    is_stated = node.string_attribute("auto_pad", "NOTSET") in ("NOTSET", "", "VALID")
+    is_stated = is_stated and node.ints_attribute("output_shape") is None
+    return None if is_stated or is_static(node.input(0)) else "ConvTranspose to sizes that are not known beforehand"
 
 
 def _averages_without_dilation(asked: Asked, node: Node) -> str | None:
@@ -106,12 +178,23 @@ def _averages_without_dilation(asked: Asked, node: Node) -> str | None:
     return None
 
 
-_POOLED = (only_attributes(ceil_mode=0, storage_order=0), _averages_without_dilation, _padding_is_known, ranks(3, 5))
-_CONVOLVED = (ranks(3, 5), constant_inputs(1, 2))
+def window_conditions() -> tuple[Condition, ...]:
+    """Return what must hold of every convolution."""
+    return (ranks(3, 5), _padding_is_known)
+
+
+_POOLED = (
+    only_attributes(storage_order=0),
+    _averages_without_dilation,
+    _padding_is_known,
+    ranks(3, 5),
+    _rounds_as_lowered,
+)
+_CONVOLVED = (ranks(3, 5), static_inputs(1))
 
 WINDOWS: Mapping[str, Rule] = {
     "Conv": Rule(_conv, conditions=(*_CONVOLVED, _padding_is_known), required=2),
-    "ConvTranspose": Rule(_conv, conditions=(*_CONVOLVED, _transposed_as_lowered), required=2),
+    "ConvTranspose": Rule(_conv_transpose, conditions=(*_CONVOLVED, _transposed_as_lowered), required=2),
     "MaxPool": Rule(_pool, conditions=_POOLED),
     "AveragePool": Rule(_pool, conditions=_POOLED, oldest=7),
     "GlobalAveragePool": Rule(_global("reduce_mean"), conditions=(ranks(3, 5),)),

@@ -1,4 +1,4 @@
-"""Attention: a product of queries and keys, one kernel for scale, cap, mask and softmax, a product with the values.
+"""Attention: one call of the library for 16-bit floats, or a product, one kernel for mask and softmax, a product.
 
 Query heads that share a head of keys and values are rows of one product, so that keys are never repeated in memory.
 """
@@ -14,8 +14,10 @@ import numpy as np
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, binary, cast, lift, row_value, select, tanh, unary
+from ort_ep_cuda.lowering.anchors import NOWHERE
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.double_math import exponential
+from ort_ep_cuda.lowering.library_steps import ScaledAttention
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.products import PRODUCT_TYPES, multiply
 from ort_ep_cuda.lowering.row_kernel import RowStage, launch_rows
@@ -56,15 +58,24 @@ def _refuse_mask_of_fewer_keys(node: Node) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heads:
-    """Queries ``[batch, heads, rows, size]``, keys and values ``[batch, shared, columns, size]``."""
+class AttentionForm:
+    """An attention over queries ``[batch, heads, rows, size]``, keys and values ``[batch, shared, columns, size]``.
+
+    ``mask`` broadcasts to the scores; it is added, or says which count. ``cap`` bounds scores by ``tanh`` (0: not).
+    """
 
     q: TensorView
     k: TensorView
     v: TensorView
+    scale: float
+    mask: LazyTensor | None = None
+    is_causal: bool = False
+    cap: float = 0.0
+    is_zero_when_masked: bool = False
 
     @property
     def scores(self) -> Shape:
+        """The shape of the scores."""
         return (*self.q.shape[:3], self.k.shape[2])
 
 
@@ -73,15 +84,71 @@ def lower_attention(facts: LoweredNode) -> None:
     node = facts.node
     query_heads = node.int_attribute("q_num_heads", 0)
     shared_heads = node.int_attribute("kv_num_heads", 0)
-    heads = _Heads(_split(facts, 0, query_heads), _split(facts, 1, shared_heads), _split(facts, 2, shared_heads))
-    weights = _weights(facts, heads, _scores(facts, heads))
-    _store_product(facts, heads, weights)
-    for value, view in zip(node.outputs[1:3], (heads.k, heads.v), strict=False):
+    q, k, v = (split_heads(facts, 0, query_heads), *(split_heads(facts, n, shared_heads) for n in (1, 2)))
+    scale = node.float_attribute("scale", 1 / math.sqrt(max(q.shape[3], 1)))
+    attention = AttentionForm(
+        q, k, v, scale, facts.tensor(3) if facts.has(3) else None, node.int_attribute("is_causal", 0) == 1,
+        node.float_attribute("softcap", 0.0), is_zero_when_masked=True,
+    )  # fmt: skip
+    attend(facts, attention, is_merged=len(facts.tensor(0).shape) == 3)
+    for value, view in zip(node.outputs[1:3], (k, v), strict=False):
         if value is not None:
             facts.builder.stored(LazyTensor.of(view), facts.builder.result(value, view.shape))
 
 
-def _split(facts: LoweredNode, index: int, heads: int) -> TensorView:
+def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
+    """Store an attention as the node's first output; heads are merged to ``[batch, rows, heads * size]`` if asked.
+
+    The library does it in one call where it can; else products and a kernel do.
+    """
+    batch, heads, rows, _ = form.q.shape
+    size = form.v.shape[3]
+    shape = (batch, rows, heads, size) if is_merged else (batch, heads, rows, size)
+    order = (0, 2, 1, 3) if is_merged else (0, 1, 2, 3)
+    step = _as_one_call(facts, form, TensorView.dense(NOWHERE, form.v.dtype, shape).permuted(order))
+    merged = facts.builder.result(facts.output, (batch, rows, heads * size) if is_merged else shape)
+    out = TensorView.dense(merged.buffer, merged.dtype, shape).permuted(order)
+    if not out.size:
+        return
+    if step is not None:
+        facts.builder.add(step.placed(out))
+        return
+    weights = _weights(facts, form, _scores(facts, form))
+    target = facts.builder.temporary(out.dtype, out.shape) if is_merged else out
+    shared = form.k.shape[1]
+    multiply(facts, _grouped(facts, weights, shared), form.v, _grouped(facts, target, shared))
+    if is_merged:
+        facts.builder.stored(LazyTensor.of(target), out)
+
+
+def _as_one_call(facts: LoweredNode, form: AttentionForm, out: TensorView) -> ScaledAttention | None:
+    """Return the attention as one call of the library, if that computes the same and the library takes it.
+
+    A row of which all is masked is zero in the standard's operator; the library makes no such promise, so that masks
+    are left to the kernels there.
+    """
+    libraries, read = facts.builder.libraries, (form.q, form.k, form.v)
+    if not libraries.fuses or form.cap or (form.is_zero_when_masked and form.mask is not None):
+        return None
+    if any(view.strides[3] != 1 or min(view.strides) < 0 or not view.size for view in read):
+        return None
+    bias = None
+    if form.mask is not None:
+        if form.mask.dtype is not out.dtype:
+            return None
+        bias = _bias(facts, form.mask, form.scores)
+    step = ScaledAttention(out, *read, form.scale, bias, form.is_causal)
+    return step if libraries.refuse(step) is None else None
+
+
+def _bias(facts: LoweredNode, mask: LazyTensor, scores: Shape) -> TensorView:
+    """Return a mask as it is broadcast over batch and heads, but with rows and columns of its own."""
+    lifted = (1,) * (4 - len(mask.shape)) + mask.shape
+    shape = (*lifted[:2], *scores[2:])
+    return facts.builder.stored(mask.broadcast_to(shape))
+
+
+def split_heads(facts: LoweredNode, index: int, heads: int) -> TensorView:
     """Return an operand with an axis of heads; ``[batch, rows, heads * size]`` is split."""
     view = facts.builder.view(facts.value(index))
     if len(view.shape) == 4:
@@ -106,21 +173,19 @@ def _grouped(facts: LoweredNode, view: TensorView, shared: int) -> TensorView:
     return TensorView.dense(stored.buffer, stored.dtype, shape)
 
 
-def _scores(facts: LoweredNode, heads: _Heads) -> TensorView:
-    scores = facts.builder.temporary(heads.q.dtype, heads.scores)
-    shared = heads.k.shape[1]
-    scale = facts.node.float_attribute("scale", 1 / math.sqrt(max(heads.q.shape[3], 1)))
-    queries = _grouped(facts, heads.q, shared)
-    out = _grouped(facts, scores, shared)
-    multiply(facts, queries, heads.k.permuted((0, 1, 3, 2)), out, scale)
+def _scores(facts: LoweredNode, form: AttentionForm) -> TensorView:
+    scores = facts.builder.temporary(form.q.dtype, form.scores)
+    shared = form.k.shape[1]
+    queries = _grouped(facts, form.q, shared)
+    multiply(facts, queries, form.k.permuted((0, 1, 3, 2)), _grouped(facts, scores, shared), form.scale)
     return scores
 
 
-def _weights(facts: LoweredNode, heads: _Heads, scores: TensorView) -> TensorView:
+def _weights(facts: LoweredNode, form: AttentionForm, scores: TensorView) -> TensorView:
     """Store the softmax of the scores, capped and masked; a row that is masked whole is zero."""
-    tensors = [LazyTensor.of(scores), *_masks(facts, scores.shape)]
+    tensors = [LazyTensor.of(scores), *_masks(facts, form)]
     roots, operands = join(tensors)
-    x = _masked(_capped(roots[0], facts.node.float_attribute("softcap", 0.0)), roots[1:])
+    x = _masked(_capped(roots[0], form.cap), roots[1:])
     largest, total = row_value(0, x.dtype), row_value(1, x.dtype)
     finite = select(binary("eq", largest, -math.inf), lift(0.0, x.dtype), largest)
     powers = exponential(x - finite)
@@ -132,14 +197,13 @@ def _weights(facts: LoweredNode, heads: _Heads, scores: TensorView) -> TensorVie
     return out
 
 
-def _masks(facts: LoweredNode, shape: Shape) -> list[LazyTensor]:
+def _masks(facts: LoweredNode, form: AttentionForm) -> list[LazyTensor]:
     found = []
-    if facts.node.int_attribute("is_causal", 0):
-        allowed = np.tril(np.ones(shape[2:], bool))
-        found.append(LazyTensor.of(facts.builder.table("causal", allowed)).broadcast_to(shape))
-    if facts.has(3):
-        mask = facts.tensor(3)
-        found.append(mask.broadcast_to(shape))
+    if form.is_causal:
+        allowed = np.tril(np.ones(form.scores[2:], bool))
+        found.append(LazyTensor.of(facts.builder.table("causal", allowed)).broadcast_to(form.scores))
+    if form.mask is not None:
+        found.append(form.mask.broadcast_to(form.scores))
     return found
 
 
@@ -153,16 +217,3 @@ def _masked(x: Scalar, masks: Sequence[Scalar]) -> Scalar:
     for mask in masks:
         x = select(mask, x, -math.inf) if mask.dtype is DataType.BOOL else x + cast(mask, x.dtype)
     return x
-
-
-def _store_product(facts: LoweredNode, heads: _Heads, weights: TensorView) -> None:
-    batch, count, rows, _ = heads.q.shape
-    shared, size = heads.v.shape[1], heads.v.shape[3]
-    is_split = len(facts.tensor(0).shape) == 3
-    shape = (batch, count, rows, size)
-    out = facts.builder.temporary(heads.v.dtype, shape) if is_split else facts.builder.result(facts.output, shape)
-    multiply(facts, _grouped(facts, weights, shared), heads.v, _grouped(facts, out, shared))
-    if is_split:
-        joined = facts.builder.result(facts.output, (batch, rows, count * size))
-        target = TensorView.dense(joined.buffer, joined.dtype, (batch, rows, count, size))
-        facts.builder.stored(LazyTensor.of(out.permuted((0, 2, 1, 3))), target)

@@ -9,6 +9,7 @@ import numpy as np
 from ort_core.plugin import NotImplemented
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
 from ort_core.plugin.loops import lift
+from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
 from ort_ep_cuda.lowering.map_kernel import launch_map
 from ort_ep_cuda.lowering.preamble import compute_type
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Pointer, Program, Step, plan_arena
@@ -29,6 +30,7 @@ class ProgramBuilder:
         shapes: of its inputs, in order.
         known: contents of values that are known on the host.
         states: what users' kernels keep from run to run, by node; filled here.
+        libraries: what may be fused into library calls.
     """
 
     def __init__(
@@ -37,8 +39,11 @@ class ProgramBuilder:
         shapes: Sequence[Shape],
         known: Mapping[Value, np.ndarray],
         states: MutableMapping[Node, dict[str, object]] | None = None,
+        libraries: Libraries = NOTHING_FUSED,
     ) -> None:
         self._graph = graph
+        self.libraries = libraries
+        self._ordered: dict[tuple[str, Shape], TensorView] = {}
         self.known = dict(known)
         self._states = {} if states is None else states
         self._buffers: list[Buffer] = []
@@ -57,6 +62,8 @@ class ProgramBuilder:
 
     def tensor(self, value: Value) -> LazyTensor:
         """Return a value as it stands: maybe not yet computed. A constant of one element is part of expressions."""
+        if value not in self._tensors and value in self.known:
+            self._tensors[value] = LazyTensor.of(self.table(value.name, self.known[value]))
         if value not in self._tensors:
             constant = value.constant
             if constant is None:
@@ -69,28 +76,36 @@ class ProgramBuilder:
         tensor = self.tensor(value)
         found = tensor.view
         if found is None:
-            found = self.stored(tensor)
+            found = self.stored(tensor, self.temporary(tensor.dtype, tensor.shape, order_of(tensor)))
             self._tensors[value] = LazyTensor.of(found)
         return found
 
-    def dense(self, value: Value) -> TensorView:
-        """Return a value as dense memory, copied if it was strided."""
+    def dense(self, value: Value, order: Shape = ()) -> TensorView:
+        """Return a value as memory without gaps, its axes in an order (empty: row-major); copied if it lies otherwise.
+
+        A constant is sent to the device in that order.
+        """
         found = self.view(value)
-        if not found.is_dense:
-            found = self.stored(LazyTensor.of(found))
-            self._tensors[value] = LazyTensor.of(found)
+        laid_out = found.laid_out(order)
+        if laid_out is not None:
+            return laid_out
+        if order and value.constant is not None:
+            return self._ordered_constant(value, value.constant, order)
+        found = self.stored(LazyTensor.of(found), self.temporary(found.dtype, found.shape, order))
+        self._tensors[value] = LazyTensor.of(found)
         return found
 
     def stored(self, tensor: LazyTensor, out: TensorView | None = None) -> TensorView:
-        """Compute a tensor into memory: a new temporary, or a given view."""
+        """Compute a tensor into memory: a new row-major temporary, or a given view."""
         out = out or self.temporary(tensor.dtype, tensor.shape)
         if out.size:
             self.add(launch_map(tensor.root, tensor.operands, out))
         return out
 
-    def temporary(self, dtype: DataType, shape: Shape) -> TensorView:
-        """Return new dense memory of the arena."""
-        return TensorView.dense(self._buffer(Buffer(BufferKind.TEMPORARY, _nbytes(dtype, shape))), dtype, shape)
+    def temporary(self, dtype: DataType, shape: Shape, order: Shape = ()) -> TensorView:
+        """Return new memory of the arena without gaps, axes in an order (empty: row-major)."""
+        buffer = self._buffer(Buffer(BufferKind.TEMPORARY, _nbytes(dtype, shape)))
+        return TensorView.in_order(buffer, dtype, shape, order)
 
     def table(self, name: str, content: np.ndarray) -> TensorView:
         """Return a constant that the lowering computed, such as weights of an interpolation."""
@@ -98,10 +113,13 @@ class ProgramBuilder:
         number = self._buffer(Buffer(BufferKind.CONSTANT, content.nbytes, name=name, content=content))
         return TensorView.dense(number, DataType.from_numpy(content.dtype), content.shape)
 
-    def result(self, value: Value, shape: Shape) -> TensorView:
-        """Return dense memory for a node's output, and let the value be it: an output's own buffer, or a temporary."""
+    def result(self, value: Value, shape: Shape, order: Shape = ()) -> TensorView:
+        """Return dense memory for a node's output, and let the value be it: an output's own buffer, or a temporary.
+
+        A temporary's axes lie in ``order``; an output of the graph is row-major.
+        """
         dtype = element_type(value)
-        view = self._output(value, dtype, shape) if value in self._outputs else self.temporary(dtype, shape)
+        view = self._output(value, dtype, shape) if value in self._outputs else self.temporary(dtype, shape, order)
         self._tensors[value] = LazyTensor.of(view)
         return view
 
@@ -160,6 +178,14 @@ class ProgramBuilder:
         self._buffers.append(buffer)
         return len(self._buffers) - 1
 
+    def _ordered_constant(self, value: Value, constant: Constant, order: Shape) -> TensorView:
+        key = (value.name, order)
+        if key not in self._ordered:
+            dtype, shape = constant.dtype, constant.shape
+            buffer = self._buffer(Buffer(BufferKind.CONSTANT, _nbytes(dtype, shape), name=value.name, order=order))
+            self._ordered[key] = TensorView.in_order(buffer, dtype, shape, order)
+        return self._ordered[key]
+
     def _constant(self, value: Value, constant: Constant) -> LazyTensor:
         dtype, shape = constant.dtype, constant.shape
         if constant.size == 1:
@@ -167,6 +193,12 @@ class ProgramBuilder:
             return LazyTensor(lift(content, compute_type(dtype)), (), shape, dtype)
         buffer = Buffer(BufferKind.CONSTANT, _nbytes(dtype, shape), name=value.name)
         return LazyTensor.of(TensorView(self._buffer(buffer), dtype, shape, dense_strides(shape)))
+
+
+def order_of(tensor: LazyTensor) -> Shape:
+    """Return in which order axes of a computed tensor should lie: that of the first operand that is as large."""
+    orders = (view.order for view in tensor.operands if view.shape == tensor.shape and 0 not in view.strides)
+    return next((order for order in orders if order is not None), ())
 
 
 def element_type(value: Value) -> DataType:

@@ -41,7 +41,7 @@ def _of_kernel(kernel: DeviceKernel, context: EvaluationContext) -> Operator:
 
 def refusal_of(node: Node, operator: Operator, opset: int) -> str | None:
     """Return why an operator is not lowered at a node, ``None`` where it is."""
-    if opset < operator.oldest_opset:
+    if not node.domain and opset < operator.oldest_opset:
         return f"opset {opset} is older than {operator.oldest_opset}, the first that is lowered"
     for value in (*node.present_inputs(), *node.present_outputs()):
         if not isinstance(value.type, TensorType):

@@ -14,11 +14,12 @@ import numpy as np
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, binary, cast, unary
 from ort_ep_cuda.lowering.builder import element_type
+from ort_ep_cuda.lowering.convolutions import window_pads
 from ort_ep_cuda.lowering.elementwise import along_axis
 from ort_ep_cuda.lowering.map_kernel import MAXIMUM_BLOCKS, named
 from ort_ep_cuda.lowering.node_facts import LoweredNode, broadcast
 from ort_ep_cuda.lowering.preamble import STORAGE
-from ort_ep_cuda.lowering.products import as_matrices, window_pads
+from ort_ep_cuda.lowering.products import as_matrices
 from ort_ep_cuda.lowering.program import Launch
 from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine

@@ -11,9 +11,12 @@ from ort_core.plugin.ir import Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_ep_cuda.lowering.builder import ProgramBuilder
 from ort_ep_cuda.lowering.custom_operators import get_operator
+from ort_ep_cuda.lowering.epilogues import find_chains, lower_chain
+from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.operators import OPERATORS
 from ort_ep_cuda.lowering.program import Program
+from ort_ep_cuda.lowering.sizes import computes_sizes, define_sizes, inputs_of_sizes
 from ort_ep_cuda.lowering.views import Shape
 
 
@@ -23,6 +26,7 @@ def lower_partition(
     shapes: Sequence[Shape],
     known: Mapping[Value, np.ndarray],
     states: MutableMapping[Node, dict[str, object]] | None = None,
+    libraries: Libraries = NOTHING_FUSED,
 ) -> Program:
     """Lower every node in order.
 
@@ -32,24 +36,37 @@ def lower_partition(
         shapes: of the graph's inputs.
         known: contents of inputs that nodes read on the host.
         states: what users' kernels keep from run to run, by node; filled here, and passed again for other sizes.
+        libraries: what may be fused into library calls.
 
     Raises:
         EPFail: a node cannot be lowered at these sizes; the message names it.
     """
-    builder = ProgramBuilder(graph, shapes, known, states)
-    for node in graph:
+    builder = ProgramBuilder(graph, shapes, known, states, libraries)
+
+    def lower(node: Node) -> None:
+        if computes_sizes(node, builder):
+            define_sizes(node, context, builder)
+            return
         try:
             get_operator(node, context).lower(LoweredNode(node, context.opset_of(node), builder))
         except OrtError:
             raise
         except (ValueError, IndexError, TypeError) as error:  # sizes that contradict each other, found by numpy
             raise EPFail(f"{node.describe()} cannot be lowered at these sizes: {error}") from error
+
+    chains = find_chains(graph) if libraries.fuses else {}
+    waiting = {node for chain in chains.values() for node in chain}
+    for node in graph:
+        if node in chains:
+            lower_chain(chains[node], context, builder, lower)
+        elif node not in waiting:  # a product waits for the operands of what follows it
+            lower(node)
     return builder.build()
 
 
 def host_inputs(graph: Graph) -> tuple[int, ...]:
     """Return the numbers of the inputs whose contents decide the program."""
-    wanted = {value for node in graph for value in host_values(node)}
+    wanted = inputs_of_sizes(graph, (value for node in graph for value in host_values(node)))
     return tuple(index for index, value in enumerate(graph.inputs) if value in wanted)
 
 

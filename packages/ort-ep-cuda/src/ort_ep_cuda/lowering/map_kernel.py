@@ -16,7 +16,7 @@ import numpy as np
 from ort_core.plugin.loops import Scalar, print_expression
 from ort_ep_cuda.lowering.preamble import STORAGE
 from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
-from ort_ep_cuda.lowering.views import TensorView, collapse
+from ort_ep_cuda.lowering.views import Shape, TensorView, collapse
 
 THREADS = 256  # 128 to 512 differ by a few per cent on current devices
 MAXIMUM_BLOCKS = 1 << 16  # beyond it a thread takes several elements: starting a block is no longer free
@@ -31,7 +31,8 @@ def launch_map(root: Scalar, operands: Sequence[TensorView], out: TensorView) ->
         out: where results go; any strides, none of them zero.
     """
     views = [*operands, out]
-    sizes, strides = collapse(out.shape, [view.strides for view in views])
+    order = sorted(range(len(out.shape)), key=lambda axis: (-out.strides[axis], axis))  # neighbours in memory last
+    sizes, strides = collapse(*_permuted(out.shape, views, order))
     kinds = [_layout(view, sizes) for view in strides]
     is_wide = any(reach(view) >= 2**31 for view in views)
     kernel = _kernel(root, views, kinds, len(sizes), is_wide)
@@ -42,6 +43,10 @@ def launch_map(root: Scalar, operands: Sequence[TensorView], out: TensorView) ->
     blocks = min(max(1, -(-out.size // THREADS)), MAXIMUM_BLOCKS)
     reads = tuple(view.buffer for view in operands)
     return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, reads, (out.buffer,))
+
+
+def _permuted(shape: Shape, views: Sequence[TensorView], order: Sequence[int]) -> tuple[Shape, list[Shape]]:
+    return tuple(shape[axis] for axis in order), [tuple(view.strides[axis] for axis in order) for view in views]
 
 
 def reach(view: TensorView) -> int:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_cuda.lowering import (
     attention,
+    convolutions,
     cumulative,
     einsum,
     elementwise,
     indexing,
     integer_products,
     movement,
+    multi_head_attention,
     ordering,
     products,
     random_numbers,
@@ -38,7 +40,7 @@ class Operator:
     refuse: Refuse = lambda node: None
     host_inputs: tuple[int, ...] = ()
     dtypes: frozenset[DataType] = frozenset(STORAGE)
-    oldest_opset: int = 7
+    oldest_opset: int = 7  # of the standard; other domains count for themselves
 
 
 def _refuse_dropout(node: Node) -> str | None:
@@ -54,6 +56,7 @@ _PLAIN: Mapping[str, Operator] = {
     "Softmax": Operator(rows.lower_softmax, _REAL), "LogSoftmax": Operator(rows.lower_softmax, _REAL),
     "LayerNormalization": Operator(rows.lower_layer_norm, _REAL),
     "RMSNormalization": Operator(rows.lower_rms_norm, _REAL),
+    "SimplifiedLayerNormalization": Operator(rows.lower_rms_norm, _REAL, oldest_opset=1),
     "InstanceNormalization": Operator(rows.lower_instance_norm, _REAL),
     "GroupNormalization": Operator(rows.lower_group_norm, _REAL, oldest_opset=21),
     "BatchNormalization": Operator(elementwise.lower_batch_norm, elementwise.refuse_batch_norm),
@@ -102,10 +105,10 @@ _PLAIN: Mapping[str, Operator] = {
     "QLinearConv": Operator(integer_products.lower_convolution_integer, _INTEGER),
     "Attention": Operator(attention.lower_attention, attention.refuse_attention, oldest_opset=23),
     "Einsum": Operator(einsum.lower_einsum, einsum.refuse_einsum),
-    "ConvTranspose": Operator(products.lower_transposed, products.refuse_transposed),
+    "ConvTranspose": Operator(convolutions.lower_transposed, convolutions.refuse_transposed),
     "MatMul": Operator(products.lower_matmul, products.refuse_product),
     "Gemm": Operator(products.lower_gemm, products.refuse_product),
-    "Conv": Operator(products.lower_convolution, products.refuse_convolution),
+    "Conv": Operator(convolutions.lower_convolution, convolutions.refuse_convolution),
 }  # fmt: skip
 
 _ELEMENTWISE = Operator(elementwise.lower_elementwise, elementwise.refuse_elementwise)
@@ -113,5 +116,8 @@ _ELEMENTWISE = Operator(elementwise.lower_elementwise, elementwise.refuse_elemen
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     **dict.fromkeys(elementwise.ELEMENTWISE, _ELEMENTWISE),
     **{("", name): operator for name, operator in _PLAIN.items()},
+    ("com.microsoft", "MultiHeadAttention"): Operator(
+        multi_head_attention.lower_multi_head_attention, multi_head_attention.refuse_multi_head_attention
+    ),
 }
 """By domain and name; hand-written lowerings replace the elementwise form of the same operator."""

@@ -12,6 +12,7 @@ import numpy as np
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.kernels import KernelContext
 from ort_core.plugin.memory import ArenaLayout, StepUse, assign_offsets, live_intervals
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, shown
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
 KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, results are arrays of the device
@@ -33,7 +34,8 @@ class BufferKind(enum.Enum):
 class Buffer:
     """A piece of device memory.
 
-    ``index``: which input or output; ``name``: which constant; ``content``: of a constant that the lowering computed.
+    ``index``: which input or output; ``name``: which constant, ``order``: its axes as they lie in memory, the slowest
+    first (empty: as they are); ``content``: of a constant that the lowering computed.
     """
 
     kind: BufferKind
@@ -41,6 +43,7 @@ class Buffer:
     index: int = 0
     name: str = ""
     content: np.ndarray | None = field(default=None, compare=False)
+    order: Shape = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,59 +89,6 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixProduct:
-    """``out = alpha * a @ b`` for each of a batch, by the vendor's library.
-
-    Views have the shapes ``[batch, rows, inner]``, ``[batch, inner, columns]`` and ``[batch, rows, columns]``; one of
-    the last two axes of ``a`` and ``b`` has stride 1, ``out`` is dense.
-    """
-
-    a: TensorView
-    b: TensorView
-    out: TensorView
-    alpha: float = 1.0
-
-    @property
-    def reads(self) -> tuple[int, ...]:
-        """Buffers that are read."""
-        return (self.a.buffer, self.b.buffer)
-
-    @property
-    def writes(self) -> tuple[int, ...]:
-        """Buffers that are written."""
-        return (self.out.buffer,)
-
-
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """A convolution by the vendor's library: dense ``[N, C, ...]``, ``[M, C / groups, ...]`` and ``[N, M, ...]``.
-
-    A transposed one is what gives the gradient of a convolution from ``out`` to ``x``: its weights are
-    ``[C, M / groups, ...]``, and its padding is cut off the result.
-    """
-
-    x: TensorView
-    weights: TensorView
-    out: TensorView
-    pads_before: Shape
-    pads_after: Shape
-    strides: Shape
-    dilations: Shape
-    groups: int
-    is_transposed: bool = False
-
-    @property
-    def reads(self) -> tuple[int, ...]:
-        """Buffers that are read."""
-        return (self.x.buffer, self.weights.buffer)
-
-    @property
-    def writes(self) -> tuple[int, ...]:
-        """Buffers that are written."""
-        return (self.out.buffer,)
-
-
-@dataclass(frozen=True, slots=True)
 class FunctionCall:
     """A call of a user's function over arrays of the device; its results are copied to ``outs``.
 
@@ -168,7 +118,7 @@ class FunctionCall:
         return tuple(view.buffer for view in self.outs if view is not None)
 
 
-Step = Launch | MatrixProduct | Convolution | FunctionCall
+Step = Launch | AnyLibraryStep | FunctionCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +167,10 @@ def _line(step: Step, arena: ArenaLayout[int]) -> str:
     if isinstance(step, Launch):
         arguments = ", ".join(_argument(a) for a in step.arguments)
         return f"{step.kernel.name}<<<{step.grid}, {step.block}>>>({arguments})"
-    if isinstance(step, MatrixProduct):
-        return f"product %{step.out.buffer} = {step.alpha} * {_view(step.a)} @ {_view(step.b)}"
     if isinstance(step, FunctionCall):
-        inputs, outs = (", ".join("-" if v is None else _view(v) for v in views) for views in (step.inputs, step.outs))
+        inputs, outs = (", ".join("-" if v is None else shown(v) for v in views) for views in (step.inputs, step.outs))
         return f"call {outs} = {step.operator}({inputs})"
-    kind = "transposed convolution" if step.is_transposed else "convolution"
-    return (
-        f"{kind} %{step.out.buffer} = {_view(step.x)} * {_view(step.weights)} pads {step.pads_before} "
-        f"{step.pads_after} strides {step.strides} dilations {step.dilations} groups {step.groups}"
-    )
-
-
-def _view(view: TensorView) -> str:
-    return f"%{view.buffer}{list(view.shape)}:{list(view.strides)}"
+    return str(step)
 
 
 def _argument(argument: Argument) -> str:

@@ -26,6 +26,13 @@ class TensorView:
         """Return the row-major view of a whole buffer."""
         return cls(buffer, dtype, shape, dense_strides(shape))
 
+    @classmethod
+    def in_order(cls, buffer: int, dtype: DataType, shape: Shape, order: Shape) -> TensorView:
+        """Return the view of a whole buffer in which axes lie in an order, the slowest first (empty: row-major)."""
+        if not order:
+            return cls.dense(buffer, dtype, shape)
+        return cls.dense(buffer, dtype, tuple(shape[axis] for axis in order)).permuted(inverse(order))
+
     @property
     def size(self) -> int:
         """Number of elements."""
@@ -38,6 +45,24 @@ class TensorView:
         return self.size == 0 or all(
             size == 1 or found == wanted for size, found, wanted in zip(self.shape, self.strides, expected, strict=True)
         )
+
+    @property
+    def order(self) -> Shape | None:
+        """The order of axes in which the elements lie without gaps, empty where row-major; ``None``: there are gaps."""
+        if self.is_dense:
+            return ()
+        order = tuple(sorted(range(len(self.shape)), key=lambda axis: (-self.strides[axis], axis)))
+        return order if self.permuted(order).is_dense else None
+
+    def laid_out(self, order: Shape) -> TensorView | None:
+        """Return the view if its elements lie without gaps in an order of axes (empty: row-major), else ``None``.
+
+        Strides of axes of one place, which mean nothing, become those of that order.
+        """
+        wanted = TensorView.in_order(self.buffer, self.dtype, self.shape, order)
+        pairs = zip(self.shape, self.strides, wanted.strides, strict=True)
+        is_equal = all(size == 1 or found == stride for size, found, stride in pairs)
+        return replace(wanted, offset=self.offset) if is_equal else None
 
     def permuted(self, order: Sequence[int]) -> TensorView:
         """Return the view with its axes in another order."""
@@ -70,6 +95,11 @@ class TensorView:
             left = iter(kept)
             return replace(self, shape=shape, strides=tuple(0 if size == 1 else next(left)[1] for size in shape))
         return replace(self, shape=shape, strides=dense_strides(shape))
+
+
+def inverse(order: Sequence[int]) -> Shape:
+    """Return the permutation that undoes another."""
+    return tuple(sorted(range(len(order)), key=lambda axis: order[axis]))
 
 
 def dense_strides(shape: Shape) -> Shape:

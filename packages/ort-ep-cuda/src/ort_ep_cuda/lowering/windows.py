@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ort_core.plugin.ir import DataType, Node
+from ort_ep_cuda.lowering.convolutions import window_pads
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
-from ort_ep_cuda.lowering.products import window_pads
 from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
 
 _LEAST = {DataType.INT8: "-128", DataType.UINT8: "0"}

@@ -11,7 +11,10 @@ import typer
 from ort_core.cli.parameters import Disabled, JsonFlag, Level, LevelName, ModelPath, Operators, ProviderNames, Strict
 
 if TYPE_CHECKING:
+    from ort_core.ir.graph import Graph
+    from ort_core.options import SessionOptions
     from ort_core.partitioning.report import NodePlacement, PlacementReport
+    from ort_core.stages import ProviderRequest
 
 
 def explain(
@@ -22,6 +25,14 @@ def explain(
     strict: Strict = False,
     ops: Operators = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line for each node.")] = False,
+    as_if: Annotated[
+        bool,
+        typer.Option(
+            "--as-if-available",
+            help="Ask providers that cannot run here, too, what they would run, and compile nothing. This is how "
+            "providers are asked when none of those named can run.",
+        ),
+    ] = False,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE.html", help="Write the graph as a picture (one page).")
     ] = None,
@@ -31,40 +42,57 @@ def explain(
     json: JsonFlag = False,
 ) -> None:
     """Show which provider runs which part of a model, and the reasons."""
-    from ort_core import stages
     from ort_core.cli.console import print_json, working
     from ort_core.cli.output_files import check_folder
     from ort_core.cli.parameters import parse_providers
     from ort_core.cli.sessions import SessionRequest
-    from ort_core.environment import default_environment
-    from ort_core.onnx_io.load import load_model
 
     request = parse_providers(provider)
+    if as_if and not request:
+        raise typer.BadParameter("name the providers with --provider as well", param_hint="--as-if-available")
     times = _times(trace, html)
     if html is not None:
         check_folder(html, "--html")
     with working(f"Placing {model.name}"):
         options = SessionRequest(provider, level, disable, strict, operators=ops).options()
-        prepared = stages.prepare(
-            load_model(model), options, default_environment(), request, folder=model.parent, takes_defaults=True
-        )
+        graph, report = _placed(model, options, request, as_if=as_if)
     if html is not None:
         from ort_core.cli.graph_facts import graph_facts
         from ort_core.cli.graph_page import graph_page
 
-        facts = graph_facts(prepared.model.graph, prepared.report, times)
+        facts = graph_facts(graph, report, times)
         html.write_text(graph_page(model.name, facts), encoding="utf-8")
-    prepared.plan.close()
     if json:
-        print_json({"model": str(model), **prepared.report.as_dict(), "page": None if html is None else str(html)})
+        print_json({"model": str(model), **report.as_dict(), "page": None if html is None else str(html)})
         return
-    _show(prepared.report)
+    _show(report)
     if nodes:
-        _show_nodes(prepared.report)
+        _show_nodes(report)
     if html is not None:
         from ort_core.cli.console import output_console
 
         output_console().print(f"page written to {html}")
+
+
+def _placed(
+    path: Path, options: SessionOptions, request: ProviderRequest | None, *, as_if: bool
+) -> tuple[Graph, PlacementReport]:
+    """Place a model as a session does; as if providers could run here when asked to, and when no session is possible.
+
+    With ``--strict`` a provider that cannot run is an error.
+    """
+    from ort_core import stages
+    from ort_core.environment import default_environment
+    from ort_core.onnx_io.load import load_model
+
+    environment, loaded = default_environment(), load_model(path)
+    is_possible = not request or options.strict_placement or any(environment.check(name) for name, _ in request)
+    if request and (as_if or not is_possible):
+        foreseen = stages.foresee(loaded, options, environment, request, path.parent)
+        return foreseen.model.graph, foreseen.report
+    prepared = stages.prepare(loaded, options, environment, request, folder=path.parent, takes_defaults=True)
+    prepared.plan.close()
+    return prepared.model.graph, prepared.report
 
 
 def _times(trace: Path | None, html: Path | None) -> dict[str, float]:
@@ -93,23 +121,39 @@ def _show(report: PlacementReport) -> None:
 
     console = output_console()
     counts = ", ".join(f"{count} on {name}" for name, count in report.counts().items())
+    if report.is_foreseen:
+        console.print("Nothing was compiled: this is where nodes would run if every provider named could run here.")
+        for name, reason in report.unavailable:
+            console.print(f"{name} cannot run here: {reason}", soft_wrap=True)
     console.print(f"{len(report.nodes)} nodes: {counts or 'none'} (asked in this order: {', '.join(report.providers)})")
     table = new_table(("partition", "provider", "nodes", "operators"), numbers=("nodes",))
     for name, placed in report.partitions().items():
         table.add_row(name, placed[0].provider, str(len(placed)), operators_text(placed))
     show_table(console, table)
-    reasons: Counter[tuple[str, str, str]] = Counter()
-    for node in report.nodes:
-        reasons.update((r.provider, node.op_type, r.reason) for r in node.refusals)
-    if reasons or report.unavailable:
+    rows = _refusal_rows(report)
+    if rows:
         table = new_table(("not taken by", "operator", "nodes", "reason"), numbers=("nodes",))
-        for name, reason in report.unavailable:
-            table.add_row(name, "(all)", str(len(report.nodes)), f"not available: {reason}")
-        for (name, op_type, reason), count in reasons.most_common():
-            table.add_row(name, op_type, str(count), reason)
+        for row in rows:
+            table.add_row(*row)
         show_table(console, table)
     for text in report.fallbacks:
         console.print(f"fallback: {text}")
+
+
+def _refusal_rows(report: PlacementReport) -> list[tuple[str, str, str, str]]:
+    """Return who left what and why, the most frequent first; one row for a reason that holds for every node."""
+    everything = str(len(report.nodes))
+    absent = () if report.is_foreseen else report.unavailable
+    rows = [(name, "(all)", everything, f"not available: {reason}") for name, reason in absent]
+    general = Counter((r.provider, r.reason) for node in report.nodes for r in node.refusals)
+    whole = {each for each, count in general.items() if count == len(report.nodes) > 1}
+    rows += [(name, "(all)", everything, reason) for name, reason in whole]
+    reasons: Counter[tuple[str, str, str]] = Counter()
+    for node in report.nodes:
+        reasons.update(
+            (r.provider, node.op_type, r.reason) for r in node.refusals if (r.provider, r.reason) not in whole
+        )
+    return rows + [(name, op_type, str(count), reason) for (name, op_type, reason), count in reasons.most_common()]
 
 
 def _show_nodes(report: PlacementReport) -> None:

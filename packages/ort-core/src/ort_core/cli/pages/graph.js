@@ -349,6 +349,7 @@ function legend() {
   const left = facts.nodes.filter((node) => node.reasons.length).length;
   if (left) { const made = document.createElement('span'), mark = document.createElement('i'); mark.style.background = '#f59e0b'; made.append(mark, `${left} refused by a provider (hover for the reason)`); place.append(made); }
   const notes = [...facts.unavailable.map(([name, reason]) => `${name} is not available: ${reason}`), ...facts.fallbacks];
+  if (facts.foreseen) notes.unshift('nothing was compiled: where nodes would run if every provider named could run here');
   document.getElementById('notes').textContent = notes.join(' · ');
 }
 

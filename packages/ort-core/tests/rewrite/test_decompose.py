@@ -1,0 +1,76 @@
+"""Decomposition: a node becomes its operator's parts, which compute the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.subgraph import extract
+from ort_core.kernels.evaluator import BoundGraph
+from ort_core.kernels.kernel import Unguarded
+from ort_core.rewrite.decompose import _reads_alike, decompose
+from ort_core.testing.claims import typed_model, view_of
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21]> '
+
+
+def parts_of(text: str):
+    """Return the view of a graph of one node, a copy of the graph, and what decomposing that node answers."""
+    view = view_of(typed_model(onnx.parser.parse_model(HEADER + text)))
+    graph, _ = extract(view.nodes)
+    return view, graph, decompose(graph, graph.nodes[0], view.context)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'g (float[3,4] x) => (float[3,4] y) { y = Gelu<approximate="tanh">(x) }',
+        "g (float[3,4] x) => (float[3,4] y) { y = HardSwish(x) }",
+        "g (float[3,4] x) => (float[3,4] y) { y = ThresholdedRelu<alpha=0.5>(x) }",
+        "g (float[3,4] x, float low) => (float[3,4] y) { y = Clip(x, low) }",
+        "g (float[3,4] x) => (float[3,4] y) { y = Softmax(x) }",
+    ],
+    ids=["attribute", "no attribute", "number", "absent input", "default of an attribute"],
+)
+def test_the_parts_compute_what_the_operator_does(text: str) -> None:
+    view, graph, made = parts_of(text)
+    assert not isinstance(made, Rejection), made
+    assert list(graph.nodes) == list(made), "the node is gone and its parts are told in order"
+    assert "Gelu" not in [node.op_type for node in made]
+    feeds = [np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4), np.float32(-0.5)][: len(graph.inputs)]
+    feeds = [np.asarray(each) for each in feeds]
+    whole = extract(view.nodes)[0]
+    expected, found = (BoundGraph(g, view.context).run(feeds, {}, Unguarded()) for g in (whole, graph))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+
+
+def test_names_and_types_of_outputs_stay() -> None:
+    _, graph, _ = parts_of("g (float[3,4] x) => (float[3,4] y) { y = Gelu(x) }")
+    assert [(value.name, str(value.type)) for value in graph.outputs] == [("y", "tensor(float)")]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "first", "second", "is_alike"),
+    [
+        ("Relu", {}, 13, 14, True),  # more element types
+        ("Reshape", {}, 13, 14, True),  # an attribute more, whose default is what was before
+        ("ReduceMean", {"axes": (0,)}, 13, 18, False),  # axes became an input
+        ("Softmax", {}, 11, 13, False),  # another default of axis
+        ("Softmax", {"axis": 1}, 11, 13, True),
+        ("GroupNormalization", {"num_groups": 2}, 18, 21, False),
+    ],
+)
+def test_versions_are_alike_where_a_node_means_the_same_in_both(op_type, attributes, first, second, is_alike) -> None:
+    view = view_of(typed_model(onnx.parser.parse_model(HEADER + "g (float[2] x) => (float[2] y) { y = Relu(x) }")))
+    versions = [view.context.schemas.find("", op_type, opset) for opset in (first, second)]
+    assert _reads_alike(Node(op_type, [], 1, attributes), *versions) is is_alike
+
+
+def test_an_operator_without_a_body_is_left_with_the_reason() -> None:
+    _, graph, answer = parts_of("g (float[3,4] x) => (float[3,4] y) { y = Exp(x) }")
+    assert isinstance(answer, Rejection)
+    assert "ai.onnx::Exp has no function body" in answer.reason
+    assert [node.op_type for node in graph] == ["Exp"]

@@ -1,0 +1,274 @@
+"""Attention as one formula over heads: of ONNX, and of com.microsoft; rotary embeddings.
+
+Queries, keys and values are [batch, heads, length, size]; scores are computed in their type, the softmax in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.plugin.ir import Node, Value
+from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
+from ort_ep_coreml.lowering.conditions import known_attributes, only_attributes, only_outputs
+from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.indexing import from_the_front, indices_in_bounds
+from ort_ep_coreml.lowering.normalisation import narrowed, widened
+from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, Rule
+from ort_ep_coreml.lowering.terms import Term, chosen, first, joined, term
+from ort_ep_coreml.mil import Operand, Size
+
+_MASKED = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How many heads queries, and keys and values, have."""
+
+    queries: int
+    keys: int
+
+
+def _merged(x: Term, heads: int, size: int) -> Term:
+    """Return [batch, heads, length, size] as [batch, length, heads * size]."""
+    return _rows(x.transposed(0, 2, 1, 3), heads * size)
+
+
+def _rows(x: Term, width: int) -> Term:
+    """Return [batch, length, a, b] as [batch, length, a * b], the first two sizes read from the value."""
+    sizes = x.to.emit("shape", x=x.operand)
+    kept = x.to.emit("slice_by_index", x=sizes, begin=np.array([0], np.int32), end=np.array([2], np.int32))
+    return x.do("reshape", shape=x.to.emit("concat", values=(kept, np.array([width], np.int32)), axis=0))
+
+
+def _split_rows(x: Term, heads: int, size: int) -> Term:
+    """Return [batch, length, heads * size] as [batch, heads, length, size]."""
+    sizes = x.to.emit("shape", x=x.operand)
+    kept = x.to.emit("slice_by_index", x=sizes, begin=np.array([0], np.int32), end=np.array([2], np.int32))
+    shape = x.to.emit("concat", values=(kept, np.array([heads, size], np.int32)), axis=0)
+    return x.do("reshape", shape=shape).transposed(0, 2, 1, 3)
+
+
+def _repeated(x: Term, heads: Heads) -> Term:
+    """Return keys or values once for each head of the queries that shares them."""
+    times = heads.queries // heads.keys
+    if times == 1:
+        return x
+    places = np.repeat(np.arange(heads.keys), times).astype(np.int32)
+    return x.do("gather", indices=places, axis=1, validate_indices=False)
+
+
+def attended(q: Term, k: Term, v: Term, scale: float, bias: Term | None, softcap: float = 0.0) -> Term:
+    """Return softmax(scale * q k' + bias) v."""
+    root = math.sqrt(scale)
+    scores = (q * root) @ (k * root).transposed(0, 1, 3, 2)
+    if softcap:
+        scores = (scores / softcap).do("tanh") * softcap
+    if bias is not None:
+        scores = scores + bias
+    wide = widened(scores)
+    return narrowed(wide.do("softmax", axis=-1), scores) @ v
+
+
+def _mask(to: EmissionState, value: Value, like: Term) -> Term:
+    """Return a mask as something that is added: booleans say what is seen."""
+    found = term(to, value)
+    if found.dtype != np.bool_:
+        return found
+    shape_like = Term(to, to.emit("cast", x=found.operand, dtype="fp32"), np.dtype(np.float32)) * 0
+    zeros = shape_like if like.dtype == np.float32 else shape_like.cast(like.dtype, "fp16")
+    return chosen(found, zeros, _MASKED, like)
+
+
+def _causal(to: EmissionState, lengths: tuple[Size, Size], past: int, like: Term) -> Term:
+    rows, columns = lengths
+    assert isinstance(rows, int), "_lengths_are_known was asked"
+    assert isinstance(columns, int), "_lengths_are_known was asked"
+    seen = np.tri(rows, columns, past, dtype=np.bool_)
+    return Term(to, np.where(seen, 0, _MASKED).astype(like.dtype), like.dtype)
+
+
+def _heads(node: Node) -> Heads:
+    q, k = sizes_of(node.inputs[0]), sizes_of(node.inputs[1])  # type: ignore[arg-type]  # required
+    if len(q) == 4:
+        return Heads(int(q[1]), int(k[1]))
+    return Heads(node.int_attribute("q_num_heads", 0), node.int_attribute("kv_num_heads", 0))
+
+
+def _attention(to: EmissionState, node: Node) -> list[Operand]:
+    """Lower ai.onnx.Attention: inputs Q, K, V, mask, past key, past value; outputs Y, present key, present value."""
+    heads, is_flat = _heads(node), rank_of(node.input(0)) == 3
+    q, k, v = (term(to, node.input(place)) for place in range(3))
+    size, value_size = _head_size(node, 0, heads.queries), _head_size(node, 2, heads.keys)
+    if is_flat:
+        q = _split_rows(q, heads.queries, size)
+        k, v = _split_rows(k, heads.keys, size), _split_rows(v, heads.keys, value_size)
+    if node.input(4) is not None:
+        k, v = (joined([term(to, node.input(place)), new], 2) for place, new in ((4, k), (5, v)))
+    bias = None if node.input(3) is None else _mask(to, node.inputs[3], q)  # type: ignore[arg-type]  # present
+    if node.int_attribute("is_causal", 0):
+        causal = _causal(to, _lengths(node), _past_length(node), q)
+        bias = causal if bias is None else bias + causal
+    scale = node.float_attribute("scale", 1 / math.sqrt(size))
+    softcap = node.float_attribute("softcap", 0.0)
+    found = attended(q, _repeated(k, heads), _repeated(v, heads), scale, bias, softcap)
+    return [(_merged(found, heads.queries, value_size) if is_flat else found).operand, k.operand, v.operand]
+
+
+def _head_size(node: Node, place: int, heads: int) -> int:
+    sizes = sizes_of(node.inputs[place])  # type: ignore[arg-type]  # required
+    assert isinstance(sizes[-1], int), "_heads_are_known was asked"
+    return sizes[-1] if len(sizes) == 4 else sizes[-1] // heads
+
+
+def _lengths(node: Node) -> tuple[Size, Size]:
+    """Return the lengths of queries, and of keys with the past."""
+    q, k = sizes_of(node.inputs[0]), sizes_of(node.inputs[1])  # type: ignore[arg-type]  # required
+    past = sizes_of(node.inputs[4])[2] if node.input(4) is not None else 0  # type: ignore[arg-type]  # present
+    new = k[-2]
+    return q[-2], new + past if isinstance(new, int) and isinstance(past, int) else "?"
+
+
+def _past_length(node: Node) -> int:
+    past = sizes_of(node.inputs[4])[2] if node.input(4) is not None else 0  # type: ignore[arg-type]  # present
+    return past if isinstance(past, int) else 0
+
+
+def _attends_as_lowered(asked: Asked, node: Node) -> str | None:
+    q, k, v = (sizes_of(node.inputs[place]) for place in range(3))  # type: ignore[arg-type]  # required
+    heads = _heads(node) if all(isinstance(each[1], int) for each in (q, k)) or len(q) == 3 else None
+    if heads is None or not heads.queries or not heads.keys or heads.queries % heads.keys:
+        return "how many heads Attention has is not known beforehand"
+    if any(not isinstance(each[-1], int) for each in (q, k, v)):
+        return "the size of Attention's heads is not known beforehand"
+    if node.input(6) is not None:
+        return "Attention with nonpad_kv_seqlen is not lowered"
+    if node.attribute("softmax_precision") not in (None, 1):
+        return "Attention with another softmax_precision than float32 is not lowered"
+    if node.int_attribute("is_causal", 0) and any(not isinstance(each, int) for each in _lengths(node)):
+        return "causal Attention over lengths that are not known beforehand is not lowered"
+    return _mask_is_whole(node)
+
+
+def _mask_is_whole(node: Node) -> str | None:
+    """Refuse masks that are shorter than the keys, which ONNX fills, and rows that see nothing."""
+    if node.input(3) is None:
+        return None
+    last, total = sizes_of(node.inputs[3])[-1], _lengths(node)[1]  # type: ignore[arg-type]  # present
+    if last != total and last != 1 and not (isinstance(last, str) and total == "?"):
+        return "Attention with a mask that is shorter than the keys is not lowered"
+    if node.inputs[3] is not None and str(node.inputs[3].type).startswith("tensor(bool"):
+        return "Attention with a mask of booleans is not lowered: what a row that sees nothing gives is not Core ML's"
+    return None
+
+
+def _rotary(to: EmissionState, node: Node) -> Operand:
+    """Lower ai.onnx.RotaryEmbedding: X, cosines, sines, positions."""
+    x, rank = first(to, node), rank_of(node.input(0))
+    heads = node.int_attribute("num_heads", 0)
+    width = sizes_of(node.inputs[0])[-1]  # type: ignore[arg-type]  # required
+    assert isinstance(width, int), "_rotates_as_lowered was asked"
+    size = width if rank == 4 else width // heads
+    x = x if rank == 4 else _split_rows(x, heads, size)
+    cos, sin = (_angles(to, node, place) for place in (1, 2))
+    interleaved = bool(node.int_attribute("interleaved", 0))
+    found = rotated(x, cos, sin, size, node.int_attribute("rotary_embedding_dim", 0) or size, interleaved)
+    return (found if rank == 4 else _merged(found, heads, size)).operand
+
+
+def _angles(to: EmissionState, node: Node, place: int) -> Term:
+    """Return cosines or sines as [batch, 1, length, half]."""
+    table, positions = term(to, node.input(place)), node.input(3)
+    if positions is not None:
+        rows = sizes_of(node.inputs[place])[0]  # type: ignore[arg-type]  # required
+        indices = from_the_front(to, positions, (rows,))
+        table = table.do("gather", indices=indices, axis=0, validate_indices=False)
+    return table.do("expand_dims", axes=np.array([1], np.int32))
+
+
+def rotated(x: Term, cos: Term, sin: Term, size: int, turned: int, interleaved: bool) -> Term:
+    """Return [batch, heads, length, size] with pairs of its first ``turned`` elements turned by angles."""
+    half = turned // 2
+    head = x if turned == size else x.cut(3, 0, turned, 4)
+    if interleaved:
+        places = (np.arange(at, turned, 2, dtype=np.int32) for at in (0, 1))
+        left, right = (head.do("gather", indices=each, axis=3, validate_indices=False) for each in places)
+    else:
+        left, right = head.cut(3, 0, half, 4), head.cut(3, half, None, 4)
+    real, imaginary = left * cos - right * sin, left * sin + right * cos
+    found = joined([real, imaginary], 3)
+    if interleaved:
+        order = np.arange(turned).reshape(2, half).T.reshape(-1).astype(np.int32)
+        found = found.do("gather", indices=order, axis=3, validate_indices=False)
+    return found if turned == size else joined([found, x.cut(3, turned, None, 4)], 3)
+
+
+def _rotates_as_lowered(asked: Asked, node: Node) -> str | None:
+    rank, width = rank_of(node.input(0)), sizes_of(node.inputs[0])[-1]  # type: ignore[arg-type]  # required
+    if not isinstance(width, int) or (rank == 3 and not node.int_attribute("num_heads", 0)):
+        return "the size of the heads of RotaryEmbedding is not known beforehand"
+    positions = node.input(3)
+    if positions is None:
+        return None
+    return _positions_in_bounds(asked, node)
+
+
+_positions_in_bounds = indices_in_bounds(lambda node: sizes_of(node.inputs[1])[:1], position=3)  # type: ignore[arg-type]  # required
+
+
+def _multi_head(to: EmissionState, node: Node) -> list[Operand]:
+    """Lower MultiHeadAttention of separate queries, keys and values with a bias that is added to the scores."""
+    heads = node.int_attribute("num_heads", 1)
+    parts = [term(to, node.input(place)) for place in range(3)]
+    sizes = [sizes_of(node.inputs[place])[-1] for place in range(3)]  # type: ignore[arg-type]  # required
+    widths = [int(size) for size in sizes]
+    if node.input(3) is not None:
+        ends = np.cumsum([0, *widths])
+        bias = term(to, node.input(3))
+        parts = [x + bias.cut(0, int(a), int(b), 1) for x, a, b in zip(parts, ends[:-1], ends[1:], strict=True)]
+    q, k, v = (_split_rows(x, heads, width // heads) for x, width in zip(parts, widths, strict=True))
+    scale = node.float_attribute("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
+    added = None if node.input(5) is None else term(to, node.input(5))
+    return [_merged(attended(q, k, v, scale, added), heads, widths[2] // heads).operand]
+
+
+def _multi_head_as_lowered(asked: Asked, node: Node) -> str | None:
+    if any(node.input(place) is None or rank_of(node.input(place)) != 3 for place in (0, 1, 2)):
+        return "MultiHeadAttention is lowered of queries, keys and values of three dimensions each"
+    if any(node.input(place) is not None for place in (4, 6, 7, 8, 9)):
+        return "MultiHeadAttention with a padding mask or a past is not lowered"
+    if any(not isinstance(sizes_of(node.inputs[place])[-1], int) for place in range(3)):  # type: ignore[arg-type]  # checked
+        return "the size of the heads of MultiHeadAttention is not known beforehand"
+    return None
+
+
+_KNOWN = known_attributes(
+    "q_num_heads", "kv_num_heads", "scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"
+)
+
+ATTENTION: Mapping[str, Rule] = {
+    "Attention": Rule(
+        _attention,
+        FLOATS,
+        ports={3: FLOATS | BOOL, 6: INTS},
+        conditions=(_KNOWN, only_outputs(0, 1, 2), _attends_as_lowered),
+        required=3,
+        outputs=3,
+        oldest=23,
+    ),
+    "RotaryEmbedding": Rule(_rotary, FLOATS, ports={3: INTS}, conditions=(_rotates_as_lowered,), required=3),
+}
+"""Rules by operator of ``ai.onnx``."""
+
+CONTRIBUTED_ATTENTION: Mapping[str, Rule] = {
+    "MultiHeadAttention": Rule(
+        _multi_head,
+        FLOATS,
+        conditions=(only_attributes(unidirectional=0), only_outputs(0), _multi_head_as_lowered),
+        required=3,
+    ),
+}
+"""Rules by operator of ``com.microsoft``."""

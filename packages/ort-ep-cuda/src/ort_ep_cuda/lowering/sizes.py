@@ -1,0 +1,67 @@
+"""Sizes: nodes that compute small vectors out of shapes are evaluated on the host while a program is built.
+
+They are claimed with the nodes around them, so that a graph which computes its shapes stays in one piece; fusions write
+more of them. Others that a host must compute are left to the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from ort_core.plugin import EPFail, Rejection
+from ort_core.plugin.ir import DataType, Graph, Node, Value
+from ort_core.plugin.kernels import EvaluationContext, evaluate_node
+from ort_ep_cuda.lowering.builder import ProgramBuilder, element_type
+
+_OF_SHAPES = frozenset({"Shape", "Size"})
+_OF_NUMBERS = frozenset(
+    {"Abs", "Add", "And", "Cast", "Ceil", "Concat", "Div", "Equal", "Floor", "Gather", "Greater", "GreaterOrEqual",
+     "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceMax",
+     "ReduceProd", "ReduceSum", "Reshape", "Slice", "Squeeze", "Sqrt", "Sub", "Unsqueeze", "Where"}
+)  # fmt: skip
+SIZE_OPERATORS = _OF_SHAPES | _OF_NUMBERS
+"""Operators that may compute sizes: their results are as small as what they read, Range's as long as one size."""
+
+
+def computes_sizes(node: Node, builder: ProgramBuilder) -> bool:
+    """Return whether all that a node reads is known, and something of it is no constant."""
+    if node.domain:
+        return False
+    if node.op_type in _OF_SHAPES:
+        return True
+    inputs = list(node.present_inputs())
+    is_known = all(value in builder.known or value.constant is not None for value in inputs)
+    return node.op_type in _OF_NUMBERS and is_known and any(value in builder.known for value in inputs)
+
+
+def define_sizes(node: Node, context: EvaluationContext, builder: ProgramBuilder) -> None:
+    """Evaluate a node by its numpy kernel."""
+    inputs = [None if value is None else _content(value, node, builder) for value in node.inputs]
+    results = evaluate_node(node, inputs, context)
+    if isinstance(results, Rejection):
+        raise EPFail(f"{node.describe()} computes sizes and cannot be evaluated on the host: {results.reason}")
+    for value, found in zip(node.outputs, results, strict=False):
+        if value is not None:
+            builder.known[value] = np.asarray(found)
+
+
+def inputs_of_sizes(graph: Graph, wanted: Iterable[Value]) -> frozenset[Value]:
+    """Return the values that decide some others through nodes that compute sizes, those others included."""
+    found = set(wanted)
+    for node in reversed(list(graph)):
+        if node.domain or node.op_type not in _OF_NUMBERS or not found & set(node.present_outputs()):
+            continue
+        found |= {value for value in node.present_inputs() if value.constant is None}
+    return frozenset(found)
+
+
+def _content(value: Value, node: Node, builder: ProgramBuilder) -> np.ndarray:
+    if value in builder.known:
+        return builder.known[value]
+    if value.constant is not None:
+        return value.constant.array()
+    assert node.op_type in _OF_SHAPES
+    dtype: DataType = element_type(value)
+    return np.broadcast_to(np.zeros((), dtype.numpy), builder.tensor(value).shape)  # only its shape is read

@@ -1,0 +1,162 @@
+"""Wordings: operators in other words of ONNX, where their specification gives no parts: onnxruntime's own ones mostly.
+
+y = com.microsoft.BiasGelu(x, b)                    ->   s = Add(x, b)   y = 0.5 * s * (1 + Erf(s / sqrt(2)))
+y = AveragePool<kernel_shape=[7, 7]>(x[n,c,7,7])    ->   y = GlobalAveragePool(x)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from ort_core.plugin import Rejection
+from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
+from ort_ep_tensorrt.lowering.editing import Editor, dtype_of_value
+
+DOMAIN = "com.microsoft"
+Results = dict[int, Value]
+Writer = Callable[[Editor], "Results | Rejection"]
+
+
+def writer_of(node: Node) -> Writer | None:
+    """Return what says a node in ONNX's words, ``None`` for operators that are not in the table."""
+    table = _WRITERS if node.domain == DOMAIN else _OF_ONNX
+    return table.get(node.op_type)
+
+
+def _bias_gelu(editor: Editor) -> Results | Rejection:
+    x, bias = _present(editor, 0), _present(editor, 1)
+    return {0: _erf_gelu(editor, editor.add("Add", [x, bias], like=x))}
+
+
+def _gelu(editor: Editor) -> Results | Rejection:
+    return {0: _erf_gelu(editor, _present(editor, 0))}
+
+
+def _erf_gelu(editor: Editor, x: Value) -> Value:
+    error = editor.add("Erf", [_scaled(editor, x, 1 / math.sqrt(2))], like=x)
+    return editor.add("Mul", [_scaled(editor, x, 0.5), _shifted(editor, error, 1.0)], like=x)
+
+
+def _fast_gelu(editor: Editor) -> Results | Rejection:
+    """FastGelu(x, b) -> 0.5 s (1 + Tanh(0.7978845608 (s + 0.044715 s^3))) with s = x + b."""
+    x, bias = _present(editor, 0), editor.node.input(1)
+    s = x if bias is None else editor.add("Add", [x, bias], like=x)
+    square = editor.add("Mul", [s, s], like=x)
+    factor = _shifted(editor, _scaled(editor, square, 0.044715), 1.0)
+    inner = _scaled(editor, editor.add("Mul", [s, factor], like=x), math.sqrt(2 / math.pi))
+    curve = _shifted(editor, editor.add("Tanh", [inner], like=x), 1.0)
+    return {0: editor.add("Mul", [_scaled(editor, s, 0.5), curve], like=x)}
+
+
+def _quick_gelu(editor: Editor) -> Results | Rejection:
+    x = _present(editor, 0)
+    gate = editor.add("Sigmoid", [_scaled(editor, x, editor.node.float_attribute("alpha", 1.702))], like=x)
+    return {0: editor.add("Mul", [x, gate], like=x)}
+
+
+def _skip_layer_normalization(editor: Editor) -> Results | Rejection:
+    """SkipLayerNormalization(x, skip, scale, bias, b) -> LayerNormalization(x + skip + b, scale, bias)."""
+    node = editor.node
+    if any(index < len(node.outputs) and node.outputs[index] is not None for index in (1, 2)):
+        return Rejection("means and deviations of SkipLayerNormalization are not made by TensorRT", node)
+    x, skip, scale = (_present(editor, index) for index in range(3))
+    total = editor.add("Add", [x, skip], like=x)
+    bias = node.input(4)
+    total = total if bias is None else editor.add("Add", [total, bias], like=x)
+    attributes = {"axis": -1, "epsilon": node.float_attribute("epsilon", 1e-12)}
+    found: Results = {0: editor.add("LayerNormalization", [total, scale, node.input(3)], attributes, like=x)}
+    if len(node.outputs) > 3 and node.outputs[3] is not None:
+        found[3] = total
+    return found
+
+
+def _fused_mat_mul(editor: Editor) -> Results | Rejection:
+    node = editor.node
+    if node.int_attribute("transBatchA", 0) or node.int_attribute("transBatchB", 0):
+        return Rejection("FusedMatMul with transposed batches is not written in parts", node)
+    sides: list[Value] = []
+    for index, name in enumerate(("transA", "transB")):
+        side = _present(editor, index)
+        if node.int_attribute(name, 0):
+            if side.rank is None or side.rank < 2:
+                return Rejection(f"the rank of {side.name!r} is not known", node)
+            order = (*range(side.rank - 2), side.rank - 1, side.rank - 2)
+            side = editor.add("Transpose", [side], {"perm": order})
+            side.type = TensorType(dtype_of_value(_present(editor, index)) or DataType.FLOAT, (None,) * len(order))
+        sides.append(side)
+    product = editor.add("MatMul", sides, like=node.output)
+    alpha = node.float_attribute("alpha", 1.0)
+    return {0: product if alpha == 1.0 else _scaled(editor, product, alpha)}
+
+
+def _mat_mul_n_bits(editor: Editor) -> Results | Rejection:
+    """MatMulNBits(x, B, s) of 4 bits -> MatMul(x, DequantizeLinear<block_size>(B - 8, s)) with int4 weights."""
+    node = editor.node
+    k, n, size = (node.int_attribute(name, 0) for name in ("K", "N", "block_size"))
+    weights, scales = (editor.graph.fixed_constant(node.input(index)) for index in (1, 2))
+    others = [node.input(index) for index in (3, 4)]
+    if node.int_attribute("bits", 4) != 4 or not k or not n or not size or k % size:
+        return Rejection("only 4 bits in whole blocks are int4 weights of TensorRT", node)
+    if weights is None or scales is None:
+        return Rejection("TensorRT needs the weights of MatMulNBits when it builds", node)
+    if any(other is not None for other in others):
+        return Rejection("int4 weights of TensorRT have neither zero points nor another order", node)
+    x, bias = _present(editor, 0), node.input(5)
+    packed = weights.array().reshape(n, k // 2)
+    numbers = np.empty((n, k), np.int8)
+    numbers[:, 0::2], numbers[:, 1::2] = packed & 15, packed >> 4
+    signed = Constant.of((numbers - 8).T.astype(DataType.INT4.numpy), DataType.INT4)
+    steps = editor.constant(np.ascontiguousarray(scales.array().reshape(n, k // size).T))
+    blocks = {"axis": 0, "block_size": size}
+    wide = editor.add("DequantizeLinear", [editor.constant(signed), steps], blocks)
+    wide.type = TensorType(scales.dtype, (k, n))
+    product = editor.add("MatMul", [x, wide], like=node.output)
+    return {0: product if bias is None else editor.add("Add", [product, bias], like=node.output)}
+
+
+def _average_pool(editor: Editor) -> Results | Rejection:
+    """AveragePool over all there is -> GlobalAveragePool, whose window may have any size."""
+    node = editor.node
+    x = _present(editor, 0)
+    is_padded = any(node.ints_attribute("pads") or ()) or node.string_attribute("auto_pad", "NOTSET") not in (
+        "NOTSET", "VALID",
+    )  # fmt: skip
+    if is_padded or any(step != 1 for step in node.ints_attribute("dilations") or ()):
+        return Rejection("only a window without borders is a global one", node)
+    if x.shape is None or tuple(x.shape[2:]) != node.ints_attribute("kernel_shape"):
+        return Rejection(f"the window is not all of {x.name!r}", node)
+    return {0: editor.add("GlobalAveragePool", [x], like=node.output)}
+
+
+def _present(editor: Editor, index: int) -> Value:
+    value = editor.node.input(index)
+    assert value is not None, "the schema demands it"
+    return value
+
+
+def _scaled(editor: Editor, x: Value, factor: float) -> Value:
+    return editor.add("Mul", [x, _number(editor, x, factor)], like=x)
+
+
+def _shifted(editor: Editor, x: Value, summand: float) -> Value:
+    return editor.add("Add", [x, _number(editor, x, summand)], like=x)
+
+
+def _number(editor: Editor, like: Value, number: float) -> Value:
+    dtype = dtype_of_value(like) or DataType.FLOAT
+    return editor.constant(Constant.of(np.array(number, dtype.numpy), dtype))
+
+
+_WRITERS: Mapping[str, Writer] = {
+    "BiasGelu": _bias_gelu,
+    "FastGelu": _fast_gelu,
+    "FusedMatMul": _fused_mat_mul,
+    "Gelu": _gelu,
+    "MatMulNBits": _mat_mul_n_bits,
+    "QuickGelu": _quick_gelu,
+    "SkipLayerNormalization": _skip_layer_normalization,
+}
+_OF_ONNX: Mapping[str, Writer] = {"AveragePool": _average_pool}
