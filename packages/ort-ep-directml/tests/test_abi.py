@@ -28,9 +28,7 @@ SIZES = {  # bytes on every 64-bit system
     "DML_BINDING_PROPERTIES": 24, "DML_BINDING_TABLE_DESC": 32, "DML_BUFFER_BINDING": 24, "DML_SCALAR_UNION": 8,
     "D3D12_HEAP_PROPERTIES": 20, "D3D12_RESOURCE_BARRIER": 32, "DXGI_ADAPTER_DESC1": 312, "LUID": 8, "GUID": 16,
 }  # fmt: skip
-needs_compiler = pytest.mark.skipif(
-    compiled.compiler() is None, reason="there is no C++ compiler of this system's convention"
-)
+needs_compiler = pytest.mark.skipif(compiled.compiler() is None, reason="no C++ compiler of this convention")
 
 
 @pytest.fixture(scope="module")

@@ -24,10 +24,10 @@ _OPTIONAL_ZERO_LEVEL = 0x6200
 
 def _spread(to: EmissionState, part: Operand, node: Node, x: Operand) -> tuple[Operand, Sizes]:
     """Return a scale or zero point over the elements of ``x``, and the sizes that both are then seen with."""
-    if part.rank == 0 or (part.rank == 1 and part.sizes == (1,) and x.rank == 0):
+    block = node.int_attribute("block_size", 0)
+    if part.rank == 0 or (part.sizes == (1,) and not block):  # one number for all, whatever the axis
         return expanded(to.reshape(part, ()), x.sizes), x.sizes
     axis = axis_of(node, x.rank, 1)
-    block = node.int_attribute("block_size", 0)
     if part.rank == 1 and not (block and x.rank == 1):
         shaped = to.reshape(part, [part.sizes[0] if place == axis else 1 for place in range(x.rank)])
         return expanded(shaped, x.sizes), x.sizes
