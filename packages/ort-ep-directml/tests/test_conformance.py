@@ -14,6 +14,7 @@ SHARE = 0.02  # of the operator cases; count_on_rig.py runs all
 PROFILE = EpProfile(
     RigDmlProvider.name,
     features=frozenset({Feature.BITWISE_REPEATABLE, Feature.FILLS_BUFFERS, Feature.CONCURRENT_RUNS}),
+    means="the real DirectML for WSL, its shaders run on the processor; no GPU and no driver",
     expected_failures=Path(__file__).with_name("expected_failures.toml"),
 )
 
