@@ -4,6 +4,8 @@ import asyncio
 import gc
 import io
 import pickle
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -410,3 +412,35 @@ def test_a_model_compiler_writes_a_model_that_gives_the_same(model, tmp_path):
         ).compile_to_bytes()
     with pytest.raises(InvalidArgument, match="given as bytes"):
         ort_core.ModelCompiler(SessionOptions(), model("scale")).compile_to_file()
+
+
+WAITING = """
+import atexit, sys, threading, time
+import numpy as np
+import ort_core as ort
+session = ort.InferenceSession(sys.argv[1])
+feeds = {"x": np.ones((2, 3), np.float32)}
+seen = []
+def late():
+    ended.wait()
+    try:
+        session.run(None, feeds)
+    except Exception as error:
+        seen.append(error)
+ended = threading.Event()
+def report():
+    session.close()
+    ended.set()
+    time.sleep(0.2)
+    print(len(seen))
+atexit.register(report)
+threading.Thread(target=late, daemon=True).start()
+"""
+
+
+def test_thread_that_outlives_the_interpreter_is_kept_waiting_where_sessions_are_closed(tmp_path):
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2, 3] x) => (float[2, 3] y) { y = Neg(x) }'
+    onnx.save(parser.parse_model(text), tmp_path / "neg.onnx")
+    command = [sys.executable, "-c", WAITING, str(tmp_path / "neg.onnx")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr

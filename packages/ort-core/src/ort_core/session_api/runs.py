@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -182,6 +183,7 @@ class SessionRuns(SessionFacts):
 
     def _feeds(self, input_feed: Mapping[str, object], run_options: RunOptions | None) -> dict[str, RuntimeValue]:
         if not self._loaded.closing.alive:
+            _wait_for_the_end()
             raise InvalidValue("this session is closed; make a new one")
         if run_options is not None and not isinstance(run_options, RunOptions):
             raise InvalidType(f"run_options is a {type(run_options).__name__}, expected RunOptions")
@@ -245,6 +247,16 @@ class SessionRuns(SessionFacts):
     def _record(self, name: str, start_ns: int) -> None:
         if self._profiler is not None:
             self._profiler.record(SESSION, name, start_ns)
+
+
+def _wait_for_the_end() -> None:
+    """Keep a thread that outlives the main one: the interpreter is ending, has closed all sessions and drops it.
+
+    An error would reach nobody, and its traceback, written while the interpreter ends, aborts the process.
+    """
+    main = threading.main_thread()
+    if not main.is_alive() and threading.current_thread() is not main:
+        threading.Event().wait()
 
 
 def _checked_names(output_names: Sequence[str] | None) -> Sequence[str] | None:
