@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.code_table import CodeTable, code_table
-from ort_core.cpu.codegen.emitter import Emitter, Operand, module_text, vector_type
+from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.packing import COPY_BLOCK, copy_block
 from ort_core.cpu.codegen.vectors import prefetch, zero
@@ -26,6 +26,7 @@ Multiply = Callable[[Emitter, Operand, Operand, Operand], Operand]
 
 _CHAINS = 8  # sums in flight that hide the latency of an FMA: 4 cycles on 2 units
 _LINE = 16  # floats in a cache line
+_TURN = 4  # numbers of K in a turn of the loop over dense panels
 _TILE = [
     ("i64", "depth"),
     ("ptr noalias readonly", "a"),
@@ -93,8 +94,9 @@ def tile(shape: TileShape, rows: int, multiply: Multiply = _float_multiply, pref
         for line in range(0, shape.columns, _LINE):
             prefetch(emitter, emitter.element(_output(emitter, shape, row + rows, 0), line), write=True, level=3)
     depth = emitter.parameter("depth")
-    whole = emitter.sub(depth, emitter.urem(depth, sets))
-    with emitter.loop(0, whole, sets, unroll=False, hint="k") as k:
+    done = _unrolled(emitter, shape, rows, sums, multiply)
+    whole = emitter.sub(depth, emitter.urem(emitter.sub(depth, done), sets))
+    with emitter.loop(done, whole, sets, unroll=False, hint="k") as k:
         for s in range(sets):
             _step(emitter, shape, strips, emitter.add(k, s), sums[s], multiply)
     if sets > 1:
@@ -102,6 +104,36 @@ def tile(shape: TileShape, rows: int, multiply: Multiply = _float_multiply, pref
             _step(emitter, shape, strips, k, sums[0], multiply)
     _store_sums(emitter, shape, sums)
     return emitter
+
+
+def _unrolled(
+    emitter: Emitter, shape: TileShape, rows: int, sums: list[list[list[Operand]]], multiply: Multiply
+) -> Operand:
+    """Emit turns of ``_TURN`` numbers of K, where rows of B lie one behind the other; return how much of K they took."""
+    type_, turn = vector_type(shape.lanes, "float"), _TURN
+    depth, a_row = emitter.parameter("depth"), emitter.parameter("a_row")
+    step = emitter.parameter("ahead_step")
+    dense = emitter.compare("eq", emitter.parameter("b_row"), shape.columns)
+    near = emitter.compare("sle", step, 4 * _LINE // turn)
+    whole = emitter.sub(depth, emitter.urem(depth, turn))
+    done = emitter.select(emitter.binary("and", dense, near), whole, integer(0))
+    firsts = [emitter.element(emitter.parameter("a"), emitter.mul(a_row, row)) for row in range(0, rows, 3)]
+    with emitter.loop(0, done, turn, unroll=False, hint="k") as k:
+        ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, step), "i8")
+        prefetch(emitter, ahead, write=False, level=2)
+        panel = emitter.element(emitter.parameter("b"), emitter.mul(k, shape.columns))
+        nears = [emitter.element(first, k) for first in firsts]
+        for t in range(turn):
+            b = [
+                emitter.load(type_, emitter.element(panel, t * shape.columns + v * shape.lanes), 4)
+                for v in range(shape.vectors)
+            ]
+            for row, slots in enumerate(sums[t % len(sums)]):
+                strip = emitter.element(nears[row // 3], emitter.mul(a_row, row % 3))
+                value = emitter.splat(emitter.load("float", emitter.element(strip, t)), shape.lanes)
+                for vector, slot in zip(b, slots, strict=True):
+                    emitter.store(multiply(emitter, value, vector, emitter.load(type_, slot)), slot)
+    return done
 
 
 def _start_sums(emitter: Emitter, shape: TileShape, rows: int, *, first: bool) -> list[list[Operand]]:
