@@ -15,6 +15,7 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
     ARGUMENTS,
     IntegerConvolution,
     IntegerOperand,
+    gains_by_order,
     pack_weights,
 )
 from ort_core.cpu.codegen.jit import Target, assembly, restricted_target, target_of
@@ -54,7 +55,8 @@ CASES = [
     Case(5, 40, 9, 9, 1, (3, 3), (1, 1), (2, 2), is_signed=True), Case(8, 12, 7, 7, 2, (3, 3), groups=2),
     Case(12, 12, 7, 9, 2, (3, 3), groups=12), Case(33, 33, 12, 30, 1, (3, 3), (2, 2), groups=33, is_signed=True),
     Case(32, 64, 9, 9, 1, (3, 3), expected_width=7), Case(16, 16, 9, 9, 2, (5, 5), groups=16, expected_width=5),
-    Case(8, 8, 1, 14, 0),
+    Case(8, 8, 1, 14, 0), Case(64, 24, 1, 13), Case(83, 40, 5, 6, 1, (3, 3), is_signed=True),
+    Case(70, 12, 7, 9, 2, (3, 3), dilations=(2, 2), groups=2),
 ]  # fmt: skip
 
 
@@ -110,16 +112,31 @@ def expected_sums(case: Case, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return total
 
 
-def arrays(case: Case, extreme: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return activations and weights: random, or at the ends of their types, where saturating sums go wrong."""
+def arrays(case: Case, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return activations and weights.
+
+    Args:
+        case: says their shapes.
+        kind: ``random``; ``few``, weights of six bits, whose pairs are all bounded, beside a few that are not;
+            ``ends``, activations at their largest and weights at the ends of their type, where saturating sums go
+            wrong; ``borders``, pairs that are just bounded and just not.
+    """
     random = np.random.default_rng(7)
     low, high = (-128, 127) if case.is_signed else (0, 255)
+    x_type = np.int8 if case.is_signed else np.uint8
     shape = (case.batch, case.height, case.width, case.inputs)
     taps = (case.outputs, case.inputs // case.groups, *case.kernel)
-    if extreme:
-        ends = random.integers(0, 2, taps) * 255 - 128
-        return np.full(shape, high, np.int8 if case.is_signed else np.uint8), ends.astype(np.int8)
-    x = random.integers(low, high + 1, shape).astype(np.int8 if case.is_signed else np.uint8)
+    x = random.integers(low, high + 1, shape).astype(x_type)
+    if kind == "few":
+        return x, np.where(random.random(taps) < 0.002, -128, random.integers(-64, 65, taps)).astype(np.int8)
+    if kind == "ends":
+        return np.full(shape, high, x_type), (random.integers(0, 2, taps) * 255 - 128).astype(np.int8)
+    if kind == "borders":
+        weights = (
+            np.where(random.random(taps) < 0.001, 65, 64)
+            * np.where(random.random(taps[:1]) < 0.5, 1, -1)[:, None, None, None]
+        )
+        return np.full(shape, high, x_type), weights.astype(np.int8)
     return x, random.integers(-128, 128, taps).astype(np.int8)
 
 
@@ -134,10 +151,12 @@ def spec_of(case: Case, **changes: object) -> IntegerConvolution:
 @pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
-    for extreme in (False, True):
-        x, weights = arrays(case, extreme)
-        spec = spec_of(case)
-        found = run(spec, x, weights, [], pool, target())  # type: ignore[operator]  # a function that gives a target
+    machine = target()  # type: ignore[operator]  # a function that gives a target
+    plain = spec_of(case)
+    spec = dataclasses.replace(plain, is_ordered=gains_by_order(plain, machine))
+    for kind in ("random", "few", "ends", "borders"):
+        x, weights = arrays(case, kind)
+        found = run(spec, x, weights, [], pool, machine)
         sums = expected_sums(case, x, weights)
         if case.is_signed and not spec.is_depthwise:  # signed bytes are read as unsigned ones, larger by 128
             sums = sums + 128 * weights.reshape(case.outputs, -1).sum(axis=1, dtype=np.int64)
@@ -147,7 +166,7 @@ def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
 @pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8, DataType.INT32, DataType.FLOAT], ids=str)
 def test_epilogue_reads_every_kind_of_operand(stored: DataType, pool: ThreadPool) -> None:
     case = Case(10, 37, 6, 5, 2, (3, 3))
-    x, weights = arrays(case, extreme=False)
+    x, weights = arrays(case, "random")
     random = np.random.default_rng(3)
     sums = expected_sums(case, x, weights)
     bias = random.integers(-9999, 9999, case.outputs).astype(np.int32)

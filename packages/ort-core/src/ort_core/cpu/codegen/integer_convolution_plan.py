@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.cpu.codegen.bounded_words import bounded_words, has_bounded_products
 from ort_core.cpu.codegen.convolution_plan import Tiling, tile_widths
 from ort_core.cpu.codegen.integer_dot import WORD, packed_words, register_tile
 from ort_core.cpu.codegen.jit import Target
@@ -19,6 +20,7 @@ from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 
 ALIGNMENT = 64
+LEAST_ORDERED_WORDS = 8  # of a run: shorter ones lose by a second loop what they gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class IntegerConvolution:
         groups: each reads its own ``in_channels / groups``.
         expected_width: the width that tiles are made for; every width works.
         x_pixel: bytes from one input pixel to the next where known: addresses are then constants of the code.
+        is_ordered: whether the words of each run are in the order of a table in front of their panel, bounded ones
+            first (``bounded_words``).
     """
 
     in_channels: int
@@ -92,6 +96,7 @@ class IntegerConvolution:
     groups: int = 1
     expected_width: int | None = None
     x_pixel: int | None = None
+    is_ordered: bool = False
 
     @property
     def group_inputs(self) -> int:
@@ -136,16 +141,36 @@ class IntegerConvolution:
         return -(-self.run[1] // WORD)
 
     @property
+    def runs(self) -> int:
+        """Runs of a window."""
+        return self.kernel[0] * self.run[0]
+
+    @property
+    def table_stride(self) -> int:
+        """Entries of a run in a panel's table: how many words are bounded, then the places of its whole words."""
+        return 1 + self.run[1] // WORD
+
+    @property
+    def table_words(self) -> int:
+        """Words of a panel's table, filled up to a cache line; 0 where there is none."""
+        return -(-self.runs * self.table_stride * WORD // ALIGNMENT) * ALIGNMENT // WORD if self.is_ordered else 0
+
+    @property
     def panel_words(self) -> int:
         """Words of weights for each output channel."""
         if self.is_depthwise:
             return self.kernel[0] * self.kernel[1]
-        return self.kernel[0] * self.run[0] * self.run_words
+        return self.runs * self.run_words
 
 
 def is_depthwise(in_channels: int, out_channels: int, groups: int, kernel: tuple[int, int]) -> bool:
     """Return whether a convolution runs channel by channel; products of two bytes take 16 of float32's 24 bits."""
     return groups == in_channels == out_channels and groups > 1 and kernel[0] * kernel[1] <= 256
+
+
+def gains_by_order(spec: IntegerConvolution, target: Target) -> bool:
+    """Return whether a kernel is faster where bounded words come first."""
+    return not spec.is_depthwise and has_bounded_products(target) and spec.run[1] // WORD >= LEAST_ORDERED_WORDS
 
 
 def tiling(spec: IntegerConvolution, target: Target) -> Tiling:
@@ -185,21 +210,42 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
     """Return int8 weights ``[out][in / groups][kernel height][kernel width]`` as the kernel reads them.
 
     Of a depthwise convolution that is float32 ``[panel][tap][channel of the panel]``, else
-    ``[group][panel][row][tap][word][channel of the panel][4 bytes]``, its words as ``packed_words`` has them; what
-    does not exist is 0. The memory starts on a cache line.
+    ``[group][panel][row][tap][word][channel of the panel][4 bytes]``, its words as ``packed_words`` has them, bounded
+    ones first and as they are where ``is_ordered``; what does not exist is 0. The memory starts on a cache line.
     """
     cut = panels(spec, target)
     if spec.is_depthwise:
         by_tap = np.zeros((spec.kernel[0] * spec.kernel[1], cut.count * cut.channels), np.float32)
         by_tap[:, : spec.out_channels] = weights.reshape(spec.out_channels, -1).T
         return aligned(by_tap.reshape(-1, cut.count, cut.channels).transpose(1, 0, 2))
-    (taps, run), words = spec.run, spec.run_words
+    run, words = spec.run[1], spec.run_words
     by_tap = weights.reshape(spec.groups, spec.group_outputs, spec.group_inputs, *spec.kernel).transpose(0, 1, 3, 4, 2)
-    shape = (spec.groups, cut.count * cut.channels, spec.kernel[0] * taps, words * WORD)
-    padded = np.zeros(shape, np.int8)
+    padded = np.zeros((spec.groups, cut.count * cut.channels, spec.runs, words * WORD), np.int8)
     padded[:, : spec.group_outputs, :, :run] = by_tap.reshape(spec.groups, spec.group_outputs, -1, run)
-    split = padded.reshape(spec.groups, cut.count, cut.channels, spec.kernel[0] * taps * words, WORD)
-    return aligned(packed_words(split.transpose(0, 1, 3, 2, 4), target))
+    split = padded.reshape(spec.groups, cut.count, cut.channels, spec.runs, words, WORD).transpose(0, 1, 3, 4, 2, 5)
+    return _ordered(spec, split, target) if spec.is_ordered else aligned(packed_words(split, target))
+
+
+def _ordered(spec: IntegerConvolution, words: np.ndarray, target: Target) -> np.ndarray:
+    """Return ``[group][panel][run][word][channel of the panel][4 bytes]`` with bounded words first, behind a table.
+
+    Each panel is int8 ``[4 * (table_words + panel_words * channels)]``.
+    """
+    groups, panels_, runs, count, channels, _ = words.shape
+    whole = spec.run[1] // WORD
+    words = np.ascontiguousarray(words)
+    bounded = bounded_words(words)
+    bounded[..., whole:] = False  # the last bytes of a run are read one by one
+    order = np.argsort(~bounded, axis=-1, kind="stable")
+    words = np.take_along_axis(words, order[..., None, None], axis=-3)
+    others = ~np.take_along_axis(bounded, order, axis=-1)
+    words[others] = packed_words(words[others], target)
+    table = np.zeros((groups, panels_, spec.table_words), np.int32)
+    entries = table[..., : runs * spec.table_stride].reshape(groups, panels_, runs, spec.table_stride)
+    entries[..., 0], entries[..., 1:] = bounded.sum(axis=-1), order[..., :whole]
+    table[..., : runs * spec.table_stride] = entries.reshape(groups, panels_, -1)
+    flat = words.reshape(groups, panels_, runs * count * channels * WORD)
+    return aligned(np.concatenate((table.view(np.int8), flat), axis=-1))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

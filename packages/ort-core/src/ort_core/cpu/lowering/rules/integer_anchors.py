@@ -23,6 +23,7 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
     IntegerConvolution,
     IntegerOperand,
     aligned,
+    gains_by_order,
     is_depthwise,
     pack_weights,
 )
@@ -197,6 +198,7 @@ class IntegerAnchor:
             (self.weights.shape[2], self.weights.shape[3]), self.strides, self.dilations, self.groups, width, x_pixel,
         )  # fmt: skip
         machine = lowering.target
+        spec = replace(spec, is_ordered=gains_by_order(spec, machine))
         kernel = lowering.kernel(
             (replace(spec, expression=SUM), structure_of(spec.expression)),
             lambda: text_kernel("bytes", lambda name: module_text(integer_convolution_kernel(name, spec, machine))),
