@@ -2,8 +2,11 @@
 
 VPMADDUBSW multiplies unsigned by signed bytes and sums pairs in 16 bits, saturating: a pair of weights is safe for any
 activation if 255 times the sum of its positive ones is at most 32767, and of its negative ones at least -32768. A word
-is bounded if all pairs of all columns of a panel are safe. Weights are known at load, so each panel holds first its
-bounded words, then the others, which are widened to 16 bits as before; a table says which word stands where.
+is bounded in a pairing of its bytes if all pairs of all columns of a panel are safe; activations are brought into
+another pairing than that of their neighbours by a shuffle. Weights are known at load, so each panel holds first the
+words that are bounded, pairing by pairing, then the others, which are widened to 16 bits; a table says which word
+stands where. (Of random weights up to 127, 3.5 deviations, in panels of 16 columns 64 % of all words are bounded as
+they are, 31 % in another pairing.)
 """
 
 from __future__ import annotations
@@ -13,23 +16,56 @@ import functools
 import numpy as np
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
-from ort_core.cpu.codegen.integer_dot import WORD, has_byte_products, pair_instruction, splat_text
+from ort_core.cpu.codegen.integer_dot import WORD, has_byte_products, packed_words, pair_instruction, splat_text
 from ort_core.cpu.codegen.jit import Target
 
-_INSTRUCTIONS = {8: "llvm.x86.avx2.pmadd.ub.sw", 4: "llvm.x86.ssse3.pmadd.ub.sw.128"}
+PAIRINGS = ((0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2))  # every way to cut a word in pairs, its bytes in that order
+_SUMS = {8: "llvm.x86.avx2.pmadd.ub.sw", 4: "llvm.x86.ssse3.pmadd.ub.sw.128"}
+_SHUFFLES = {8: "llvm.x86.avx2.pshuf.b", 4: "llvm.x86.ssse3.pshuf.b.128"}
+_SHUFFLED_NBYTES = 16  # that the instruction moves among themselves
 _MAX_BYTE = 255
 
 
 def has_bounded_products(target: Target) -> bool:
     """Return whether a target gains: it sums pairs of bytes in 16 bits, and has no instruction for whole words."""
-    if has_byte_products(target) or pair_instruction(target) is None or target.lanes not in _INSTRUCTIONS:
+    if has_byte_products(target) or pair_instruction(target) is None or target.lanes not in _SUMS:
         return False
     return target.lanes == 8 or target.has("ssse3")
 
 
-def bounded_words(words: np.ndarray) -> np.ndarray:
-    """Return which words are bounded, bool ``[...]``, of contiguous int8 ``[..., columns, 4]``."""
-    return np.asarray(_safe_pairs()[words.view(np.uint16)].all(axis=(-1, -2)))
+def ordered_words(words: np.ndarray, whole: int, target: Target) -> tuple[np.ndarray, np.ndarray]:
+    """Return words in the order and the form that kernels read, and the table of each run.
+
+    Args:
+        words: int8 ``[..., word of the run, column, 4]``.
+        whole: words at the start of a run that may be moved; those behind them are widened and stay at its end.
+        target: what the code is for.
+
+    Returns:
+        The words, of the same shape, and int32 ``[..., len(PAIRINGS) + whole]``: where the words of each pairing end,
+        then the places of the whole words in the run.
+    """
+    kinds = _pairing_of(words)
+    kinds[..., whole:] = len(PAIRINGS)
+    order = np.argsort(kinds, axis=-1, kind="stable")
+    kinds = np.take_along_axis(kinds, order, axis=-1)
+    words = np.take_along_axis(words, order[..., None, None], axis=-3)
+    for number, pairing in enumerate(PAIRINGS[1:], 1):
+        chosen = kinds == number
+        words[chosen] = words[chosen][..., pairing]
+    others = kinds == len(PAIRINGS)
+    words[others] = packed_words(words[others], target)
+    ends = [(kinds <= number).sum(axis=-1)[..., None] for number in range(len(PAIRINGS))]
+    return words, np.concatenate([*ends, order[..., :whole]], axis=-1).astype(np.int32)
+
+
+def _pairing_of(words: np.ndarray) -> np.ndarray:
+    """Return the first pairing in which each word is bounded, ``len(PAIRINGS)`` where none is."""
+    found = np.full(words.shape[:-2], len(PAIRINGS))
+    for number, pairing in reversed(list(enumerate(PAIRINGS))):
+        pairs = np.ascontiguousarray(words[..., pairing]).view(np.uint16)
+        found[_safe_pairs()[pairs].all(axis=(-1, -2))] = number
+    return found
 
 
 @functools.cache
@@ -42,10 +78,10 @@ def _safe_pairs() -> np.ndarray:
 
 
 class BoundedProducts:
-    """Multiplies bounded words of four bytes, stored as they are."""
+    """Multiplies words of four bytes that are bounded in a pairing."""
 
-    def __init__(self, emitter: Emitter, target: Target) -> None:
-        self._emitter, self._target = emitter, target
+    def __init__(self, emitter: Emitter, target: Target, pairing: tuple[int, ...]) -> None:
+        self._emitter, self._target, self._pairing = emitter, target, pairing
         self._bytes = vector_type(target.lanes * WORD, "i8")
 
     def prepared(self, address: Operand) -> tuple[Operand, ...]:
@@ -54,7 +90,13 @@ class BoundedProducts:
 
     def spread(self, a: Operand) -> tuple[Operand, ...]:
         """Return a vector of words of unsigned bytes as ``add`` wants it."""
-        return (self._emitter.assign(self._bytes, f"bitcast {a.typed} to {self._bytes}"),)
+        emitter, lanes = self._emitter, self._target.lanes
+        found = emitter.assign(self._bytes, f"bitcast {a.typed} to {self._bytes}")
+        if self._pairing == PAIRINGS[0]:
+            return (found,)
+        places = [word + byte for word in range(0, _SHUFFLED_NBYTES, WORD) for byte in self._pairing]
+        mask = ", ".join(f"i8 {place}" for place in places * (lanes * WORD // _SHUFFLED_NBYTES))
+        return (emitter.call(self._bytes, _SHUFFLES[lanes], found, Operand(self._bytes, f"<{mask}>")),)
 
     def add(self, total: Operand, a: tuple[Operand, ...], b: tuple[Operand, ...]) -> Operand:
         """Return the sums increased by the products."""
@@ -62,6 +104,6 @@ class BoundedProducts:
         sum_pairs = pair_instruction(self._target)
         assert sum_pairs is not None
         halves = vector_type(lanes * 2, "i16")
-        pairs = emitter.call(halves, _INSTRUCTIONS[lanes], a[0], b[0])
+        pairs = emitter.call(halves, _SUMS[lanes], a[0], b[0])
         product = emitter.call(total.type, sum_pairs, pairs, Operand(halves, splat_text(1, 16, lanes * 2)))
         return emitter.assign(total.type, f"add {total.typed}, {product.text}")

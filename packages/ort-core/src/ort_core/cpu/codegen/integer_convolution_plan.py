@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.bounded_words import bounded_words, has_bounded_products
+from ort_core.cpu.codegen.bounded_words import PAIRINGS, has_bounded_products, ordered_words
 from ort_core.cpu.codegen.convolution_plan import Tiling, tile_widths
 from ort_core.cpu.codegen.integer_dot import WORD, packed_words, register_tile
 from ort_core.cpu.codegen.jit import Target
@@ -147,8 +147,8 @@ class IntegerConvolution:
 
     @property
     def table_stride(self) -> int:
-        """Entries of a run in a panel's table: how many words are bounded, then the places of its whole words."""
-        return 1 + self.run[1] // WORD
+        """Entries of a run in a panel's table: where each pairing ends, then the places of its whole words."""
+        return len(PAIRINGS) + self.run[1] // WORD
 
     @property
     def table_words(self) -> int:
@@ -231,21 +231,11 @@ def _ordered(spec: IntegerConvolution, words: np.ndarray, target: Target) -> np.
 
     Each panel is int8 ``[4 * (table_words + panel_words * channels)]``.
     """
-    groups, panels_, runs, count, channels, _ = words.shape
-    whole = spec.run[1] // WORD
-    words = np.ascontiguousarray(words)
-    bounded = bounded_words(words)
-    bounded[..., whole:] = False  # the last bytes of a run are read one by one
-    order = np.argsort(~bounded, axis=-1, kind="stable")
-    words = np.take_along_axis(words, order[..., None, None], axis=-3)
-    others = ~np.take_along_axis(bounded, order, axis=-1)
-    words[others] = packed_words(words[others], target)
+    words, entries = ordered_words(np.ascontiguousarray(words), spec.run[1] // WORD, target)
+    groups, panels_ = words.shape[:2]
     table = np.zeros((groups, panels_, spec.table_words), np.int32)
-    entries = table[..., : runs * spec.table_stride].reshape(groups, panels_, runs, spec.table_stride)
-    entries[..., 0], entries[..., 1:] = bounded.sum(axis=-1), order[..., :whole]
-    table[..., : runs * spec.table_stride] = entries.reshape(groups, panels_, -1)
-    flat = words.reshape(groups, panels_, runs * count * channels * WORD)
-    return aligned(np.concatenate((table.view(np.int8), flat), axis=-1))
+    table[..., : spec.runs * spec.table_stride] = entries.reshape(groups, panels_, -1)
+    return aligned(np.concatenate((table.view(np.int8), words.reshape(groups, panels_, -1)), axis=-1))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

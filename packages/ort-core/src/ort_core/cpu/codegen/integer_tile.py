@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.codegen.bounded_words import BoundedProducts
+from ort_core.cpu.codegen.bounded_words import PAIRINGS, BoundedProducts
 from ort_core.cpu.codegen.channels_last import divide
 from ort_core.cpu.codegen.convolution import prefetch
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
@@ -44,7 +44,7 @@ class IntegerTile:
         self.emitter = Emitter(name, parameters, linkage="internal")
         self.x_pixel = self.emitter.parameter("x_pixel") if spec.x_pixel is None else integer(spec.x_pixel)
         self.products = ByteProducts(self.emitter, target)
-        self.bounded = BoundedProducts(self.emitter, target)
+        self.bounded = [BoundedProducts(self.emitter, target, pairing) for pairing in PAIRINGS]
 
     def emit(self) -> Emitter:
         """Return the function."""
@@ -94,13 +94,16 @@ class IntegerTile:
     ) -> None:
         """Append the products of a run's whole words, bounded ones first, each at the place that the table says."""
         emitter = self.emitter
-        count = self._entry(table, 0)
-        parts = ((self.bounded, integer(0), count), (self.products, count, integer(whole)))
-        for products, first, end in parts:
-            with emitter.loop(first, end, unroll=False, hint="k") as k:
+        begin = integer(0)
+        forms: list[ByteProducts | BoundedProducts] = [*self.bounded, self.products]
+        for number, products in enumerate(forms):
+            end = self._entry(table, number) if number < len(PAIRINGS) else integer(whole)
+            with emitter.loop(begin, end, unroll=False, hint="k") as k:
                 line = emitter.element(weight, emitter.mul(k, self.panel), "i32")
                 self._prefetch(line)
-                self._multiply(products, sums, bases, self._entry(table, emitter.add(k, 1)), line, WORD)
+                place = self._entry(table, emitter.add(k, len(PAIRINGS)))
+                self._multiply(products, sums, bases, place, line, WORD)
+            begin = end
 
     def _entry(self, table: Operand, index: Operand | int) -> Operand:
         found = self.emitter.load("i32", self.emitter.element(table, index, "i32"), WORD)
