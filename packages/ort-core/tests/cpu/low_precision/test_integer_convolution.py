@@ -15,8 +15,8 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
     ARGUMENTS,
     IntegerConvolution,
     IntegerOperand,
-    gains_by_order,
     pack_weights,
+    put_in_order,
 )
 from ort_core.cpu.codegen.jit import Target, assembly, restricted_target, target_of
 from ort_core.cpu.threads.pool import ThreadPool
@@ -47,6 +47,7 @@ class Case:
     groups: int = 1
     is_signed: bool = False
     expected_width: int | None = None
+    is_placed: bool = False  # whether the strides of the input are known when the kernel is generated
 
 
 CASES = [
@@ -57,6 +58,9 @@ CASES = [
     Case(32, 64, 9, 9, 1, (3, 3), expected_width=7), Case(16, 16, 9, 9, 2, (5, 5), groups=16, expected_width=5),
     Case(8, 8, 1, 14, 0), Case(64, 24, 1, 13), Case(83, 40, 5, 6, 1, (3, 3), is_signed=True),
     Case(70, 12, 7, 9, 2, (3, 3), dilations=(2, 2), groups=2),
+    Case(70, 12, 7, 9, 2, (3, 3), dilations=(2, 1), groups=2, is_placed=True),
+    Case(19, 20, 11, 12, 2, (5, 3), (2, 2), is_signed=True, is_placed=True),
+    Case(3, 40, 15, 16, 1, (7, 7), (2, 2), is_placed=True),
 ]  # fmt: skip
 
 
@@ -152,8 +156,8 @@ def spec_of(case: Case, **changes: object) -> IntegerConvolution:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
     machine = target()  # type: ignore[operator]  # a function that gives a target
-    plain = spec_of(case)
-    spec = dataclasses.replace(plain, is_ordered=gains_by_order(plain, machine))
+    plain = spec_of(case, x_pixel=case.inputs if case.is_placed else None)
+    spec = put_in_order(plain, case.width * case.inputs if case.is_placed else None, machine)
     for kind in ("random", "few", "ends", "borders"):
         x, weights = arrays(case, kind)
         found = run(spec, x, weights, [], pool, machine)

@@ -33,20 +33,19 @@ def has_bounded_products(target: Target) -> bool:
     return target.lanes == 8 or target.has("ssse3")
 
 
-def ordered_words(words: np.ndarray, whole: int, target: Target) -> tuple[np.ndarray, np.ndarray]:
-    """Return words in the order and the form that kernels read, and the table of each run.
+def ordered_words(words: np.ndarray, places: np.ndarray, target: Target) -> tuple[np.ndarray, np.ndarray]:
+    """Return words in the order and the form that kernels read, and the table that says where each belongs.
 
     Args:
-        words: int8 ``[..., word of the run, column, 4]``.
-        whole: words at the start of a run that may be moved; those behind them are widened and stay at its end.
+        words: int8 ``[..., word, column, 4]``.
+        places: int32 ``[word]``, where the activations of each word lie, in bytes.
         target: what the code is for.
 
     Returns:
-        The words, of the same shape, and int32 ``[..., len(PAIRINGS) + whole]``: where the words of each pairing end,
-        then the places of the whole words in the run.
+        The words, of the same shape, and int32 ``[..., len(PAIRINGS) + words]``: where the words of each pairing end,
+        then the place of each.
     """
     kinds = _pairing_of(words)
-    kinds[..., whole:] = len(PAIRINGS)
     order = np.argsort(kinds, axis=-1, kind="stable")
     kinds = np.take_along_axis(kinds, order, axis=-1)
     words = np.take_along_axis(words, order[..., None, None], axis=-3)
@@ -56,7 +55,7 @@ def ordered_words(words: np.ndarray, whole: int, target: Target) -> tuple[np.nda
     others = kinds == len(PAIRINGS)
     words[others] = packed_words(words[others], target)
     ends = [(kinds <= number).sum(axis=-1)[..., None] for number in range(len(PAIRINGS))]
-    return words, np.concatenate([*ends, order[..., :whole]], axis=-1).astype(np.int32)
+    return words, np.concatenate([*ends, places[order]], axis=-1).astype(np.int32)
 
 
 def _pairing_of(words: np.ndarray) -> np.ndarray:
