@@ -45,25 +45,31 @@ def ordered_words(words: np.ndarray, places: np.ndarray, target: Target) -> tupl
         The words, of the same shape, and int32 ``[..., len(PAIRINGS) + words]``: where the words of each pairing end,
         then the place of each.
     """
-    kinds = _pairing_of(words)
+    *outer, count, columns, _ = words.shape
+    rows = np.ascontiguousarray(words).reshape(-1, columns, WORD)
+    kinds = _pairings_of(rows).reshape(*outer, count)
     order = np.argsort(kinds, axis=-1, kind="stable")
-    kinds = np.take_along_axis(kinds, order, axis=-1)
-    words = np.take_along_axis(words, order[..., None, None], axis=-3)
+    firsts = np.arange(0, len(rows), count).reshape(*outer, 1)
+    rows, sorted_kinds = rows[(order + firsts).reshape(-1)], np.take_along_axis(kinds, order, axis=-1)
     for number, pairing in enumerate(PAIRINGS[1:], 1):
-        chosen = kinds == number
-        words[chosen] = words[chosen][..., pairing]
-    others = kinds == len(PAIRINGS)
-    words[others] = packed_words(words[others], target)
+        chosen = np.flatnonzero(sorted_kinds == number)
+        rows[chosen] = rows[chosen][..., pairing]
+    others = np.flatnonzero(sorted_kinds == len(PAIRINGS))
+    rows[others] = packed_words(rows[others], target)
     ends = [(kinds <= number).sum(axis=-1)[..., None] for number in range(len(PAIRINGS))]
-    return words, np.concatenate([*ends, places[order]], axis=-1).astype(np.int32)
+    return rows.reshape(words.shape), np.concatenate([*ends, places[order]], axis=-1).astype(np.int32)
 
 
-def _pairing_of(words: np.ndarray) -> np.ndarray:
-    """Return the first pairing in which each word is bounded, ``len(PAIRINGS)`` where none is."""
-    found = np.full(words.shape[:-2], len(PAIRINGS))
-    for number, pairing in reversed(list(enumerate(PAIRINGS))):
-        pairs = np.ascontiguousarray(words[..., pairing]).view(np.uint16)
-        found[_safe_pairs()[pairs].all(axis=(-1, -2))] = number
+def _pairings_of(words: np.ndarray) -> np.ndarray:
+    """Return the first pairing in which each word ``[word, column, 4]`` is bounded, ``len(PAIRINGS)`` if in none."""
+    found = np.full(len(words), len(PAIRINGS), np.uint8)
+    left = np.arange(len(words))
+    for number, pairing in enumerate(PAIRINGS):
+        tried = words if number == 0 else np.ascontiguousarray(words[left][..., pairing])
+        pairs = tried.reshape(len(left), words.shape[1] * WORD).view(np.uint16)
+        is_safe = np.take(_safe_pairs(), pairs).all(axis=-1)
+        found[left[is_safe]] = number
+        left = left[~is_safe]
     return found
 
 
