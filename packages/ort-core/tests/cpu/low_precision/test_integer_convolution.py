@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS, compiled
 
+from ort_core.cpu.codegen.bounded_words import ordered_words
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
 from ort_core.cpu.codegen.integer_convolution_plan import (
@@ -16,7 +17,9 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
     IntegerConvolution,
     IntegerOperand,
     pack_weights,
+    put_in_order,
 )
+from ort_core.cpu.codegen.integer_dot import packed_words
 from ort_core.cpu.codegen.jit import Target, assembly, restricted_target, target_of
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
@@ -46,6 +49,7 @@ class Case:
     groups: int = 1
     is_signed: bool = False
     expected_width: int | None = None
+    is_placed: bool = False  # whether the strides of the input are known when the kernel is generated
 
 
 CASES = [
@@ -54,7 +58,11 @@ CASES = [
     Case(5, 40, 9, 9, 1, (3, 3), (1, 1), (2, 2), is_signed=True), Case(8, 12, 7, 7, 2, (3, 3), groups=2),
     Case(12, 12, 7, 9, 2, (3, 3), groups=12), Case(33, 33, 12, 30, 1, (3, 3), (2, 2), groups=33, is_signed=True),
     Case(32, 64, 9, 9, 1, (3, 3), expected_width=7), Case(16, 16, 9, 9, 2, (5, 5), groups=16, expected_width=5),
-    Case(8, 8, 1, 14, 0),
+    Case(8, 8, 1, 14, 0), Case(64, 24, 1, 13), Case(83, 40, 5, 6, 1, (3, 3), is_signed=True),
+    Case(70, 12, 7, 9, 2, (3, 3), dilations=(2, 2), groups=2),
+    Case(70, 12, 7, 9, 2, (3, 3), dilations=(2, 1), groups=2, is_placed=True),
+    Case(19, 20, 11, 12, 2, (5, 3), (2, 2), is_signed=True, is_placed=True),
+    Case(3, 40, 15, 16, 1, (7, 7), (2, 2), is_placed=True),
 ]  # fmt: skip
 
 
@@ -110,16 +118,31 @@ def expected_sums(case: Case, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return total
 
 
-def arrays(case: Case, extreme: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return activations and weights: random, or at the ends of their types, where saturating sums go wrong."""
+def arrays(case: Case, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return activations and weights.
+
+    Args:
+        case: says their shapes.
+        kind: ``random``; ``few``, weights of six bits, whose pairs are all bounded, beside a few that are not;
+            ``ends``, activations at their largest and weights at the ends of their type, where saturating sums go
+            wrong; ``borders``, pairs that are just bounded and just not.
+    """
     random = np.random.default_rng(7)
     low, high = (-128, 127) if case.is_signed else (0, 255)
+    x_type = np.int8 if case.is_signed else np.uint8
     shape = (case.batch, case.height, case.width, case.inputs)
     taps = (case.outputs, case.inputs // case.groups, *case.kernel)
-    if extreme:
-        ends = random.integers(0, 2, taps) * 255 - 128
-        return np.full(shape, high, np.int8 if case.is_signed else np.uint8), ends.astype(np.int8)
-    x = random.integers(low, high + 1, shape).astype(np.int8 if case.is_signed else np.uint8)
+    x = random.integers(low, high + 1, shape).astype(x_type)
+    if kind == "few":
+        return x, np.where(random.random(taps) < 0.002, -128, random.integers(-64, 65, taps)).astype(np.int8)
+    if kind == "ends":
+        return np.full(shape, high, x_type), (random.integers(0, 2, taps) * 255 - 128).astype(np.int8)
+    if kind == "borders":
+        weights = (
+            np.where(random.random(taps) < 0.001, 65, 64)
+            * np.where(random.random(taps[:1]) < 0.5, 1, -1)[:, None, None, None]
+        )
+        return np.full(shape, high, x_type), weights.astype(np.int8)
     return x, random.integers(-128, 128, taps).astype(np.int8)
 
 
@@ -134,10 +157,12 @@ def spec_of(case: Case, **changes: object) -> IntegerConvolution:
 @pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
-    for extreme in (False, True):
-        x, weights = arrays(case, extreme)
-        spec = spec_of(case)
-        found = run(spec, x, weights, [], pool, target())  # type: ignore[operator]  # a function that gives a target
+    machine = target()  # type: ignore[operator]  # a function that gives a target
+    plain = spec_of(case, x_pixel=case.inputs if case.is_placed else None)
+    spec = put_in_order(plain, case.width * case.inputs if case.is_placed else None, machine)
+    for kind in ("random", "few", "ends", "borders"):
+        x, weights = arrays(case, kind)
+        found = run(spec, x, weights, [], pool, machine)
         sums = expected_sums(case, x, weights)
         if case.is_signed and not spec.is_depthwise:  # signed bytes are read as unsigned ones, larger by 128
             sums = sums + 128 * weights.reshape(case.outputs, -1).sum(axis=1, dtype=np.int64)
@@ -147,7 +172,7 @@ def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
 @pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8, DataType.INT32, DataType.FLOAT], ids=str)
 def test_epilogue_reads_every_kind_of_operand(stored: DataType, pool: ThreadPool) -> None:
     case = Case(10, 37, 6, 5, 2, (3, 3))
-    x, weights = arrays(case, extreme=False)
+    x, weights = arrays(case, "random")
     random = np.random.default_rng(3)
     sums = expected_sums(case, x, weights)
     bias = random.integers(-9999, 9999, case.outputs).astype(np.int32)
@@ -188,3 +213,28 @@ def test_products_of_bytes_use_the_instruction_of_the_target(target: Target, ins
     text = assembly(module_text(integer_convolution_kernel("kernel", spec_of(Case(64, 64)), target)), target)
     assert instruction in text
     assert "vpmaddubsw" not in text, "its sums saturate"
+
+
+@pytest.mark.parametrize(
+    ("features", "is_ordered"),
+    [("+avx2,+fma", True), ("+avx2,+fma,+avxvnni", False), ("+avx512f,+avx512bw,+avx512vl", False)],
+    ids=["AVX2", "AVX-VNNI", "AVX-512 without VNNI"],
+)
+def test_bounded_words_come_first_only_without_other_products_of_bytes(features: str, is_ordered: bool) -> None:
+    target = target_of("x86_64-unknown-linux-gnu", "x86-64-v3", features)
+    spec = put_in_order(spec_of(Case(64, 64)), None, target)
+    assert spec.is_ordered == is_ordered
+    text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target)
+    assert ("vpmaddubsw" in text) == is_ordered
+
+
+def test_pairs_are_safe_exactly_where_no_activation_saturates_them() -> None:
+    words = np.array([[[64, 64, -128, 0]], [[64, 65, 0, 0]], [[0, 0, -64, -65]], [[127, 127, 127, 1]]], np.int8)
+    target = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
+    panel = np.repeat(words, target.lanes, axis=1)
+    ordered, table = ordered_words(panel, np.arange(4, dtype=np.int32) * 4, target)
+    assert table.tolist() == [1, 3, 3, 0, 4, 8, 12], (
+        "one as it is, two in the second pairing, none in the third, one in none"
+    )
+    assert ordered[1, 0].tolist() == [64, 0, 65, 0]
+    np.testing.assert_array_equal(ordered[3], packed_words(panel[3], target))

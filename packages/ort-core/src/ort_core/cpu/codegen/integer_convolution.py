@@ -146,7 +146,7 @@ class _Generator:
         start = emitter.add(start, channel if spec.is_depthwise else emitter.mul(group, spec.group_inputs))
         x = emitter.element(emitter.argument(args, ARGUMENTS.x, "ptr"), start, "i8")
         number = emitter.add(emitter.mul(group, self.cut.count), panel)
-        weight = emitter.mul(number, spec.panel_words * self.cut.channels)
+        weight = emitter.mul(number, spec.table_words + spec.panel_words * self.cut.channels)
         weights = emitter.element(emitter.argument(args, ARGUMENTS.weights, "ptr"), weight, "i32")
         targets = self._targets(emitter, image, row, channel)
         at = emitter.variable("i64", first, "x")

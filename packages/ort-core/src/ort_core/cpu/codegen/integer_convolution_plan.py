@@ -8,10 +8,11 @@ taken off by the epilogue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ort_core.cpu.codegen.bounded_words import PAIRINGS, has_bounded_products, ordered_words
 from ort_core.cpu.codegen.convolution_plan import Tiling, tile_widths
 from ort_core.cpu.codegen.integer_dot import WORD, packed_words, register_tile
 from ort_core.cpu.codegen.jit import Target
@@ -19,6 +20,7 @@ from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 
 ALIGNMENT = 64
+LEAST_ORDERED_WORDS = 8  # of a sequence: shorter ones lose by a second loop what they gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,9 @@ class IntegerConvolution:
         groups: each reads its own ``in_channels / groups``.
         expected_width: the width that tiles are made for; every width works.
         x_pixel: bytes from one input pixel to the next where known: addresses are then constants of the code.
+        x_row: bytes from one input row to the next where known.
+        is_ordered: whether whole words are in the order of a table in front of their panel, bounded ones first
+            (``bounded_words``): those of the window where all their places are known, else those of each run.
     """
 
     in_channels: int
@@ -92,6 +97,8 @@ class IntegerConvolution:
     groups: int = 1
     expected_width: int | None = None
     x_pixel: int | None = None
+    x_row: int | None = None
+    is_ordered: bool = False
 
     @property
     def group_inputs(self) -> int:
@@ -136,16 +143,51 @@ class IntegerConvolution:
         return -(-self.run[1] // WORD)
 
     @property
+    def runs(self) -> int:
+        """Runs of a window."""
+        return self.kernel[0] * self.run[0]
+
+    @property
+    def sequences(self) -> int:
+        """Runs of words that are put in order by themselves."""
+        is_placed = self.x_pixel is not None and self.x_row is not None
+        return 1 if is_placed or self.runs == 1 else self.runs
+
+    @property
+    def sequence_words(self) -> int:
+        """Whole words of a sequence."""
+        return self.runs // self.sequences * (self.run[1] // WORD)
+
+    @property
+    def table_stride(self) -> int:
+        """Entries of a sequence in a panel's table: where each pairing ends, then the places of the words."""
+        return len(PAIRINGS) + self.sequence_words
+
+    @property
+    def table_words(self) -> int:
+        """Words of a panel's table, filled up to a cache line; 0 where there is none."""
+        nbytes = self.sequences * self.table_stride * WORD if self.is_ordered else 0
+        return -(-nbytes // ALIGNMENT) * ALIGNMENT // WORD
+
+    @property
     def panel_words(self) -> int:
         """Words of weights for each output channel."""
         if self.is_depthwise:
             return self.kernel[0] * self.kernel[1]
-        return self.kernel[0] * self.run[0] * self.run_words
+        return self.runs * self.run_words
 
 
 def is_depthwise(in_channels: int, out_channels: int, groups: int, kernel: tuple[int, int]) -> bool:
     """Return whether a convolution runs channel by channel; products of two bytes take 16 of float32's 24 bits."""
     return groups == in_channels == out_channels and groups > 1 and kernel[0] * kernel[1] <= 256
+
+
+def put_in_order(spec: IntegerConvolution, x_row: int | None, target: Target) -> IntegerConvolution:
+    """Return the convolution with bounded words first where that is faster; ``x_row`` is the row stride if known."""
+    if spec.is_depthwise or not has_bounded_products(target):
+        return spec
+    placed = replace(spec, x_row=x_row if spec.runs > 1 else None, is_ordered=True)
+    return placed if placed.sequence_words >= LEAST_ORDERED_WORDS else spec
 
 
 def tiling(spec: IntegerConvolution, target: Target) -> Tiling:
@@ -185,21 +227,47 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
     """Return int8 weights ``[out][in / groups][kernel height][kernel width]`` as the kernel reads them.
 
     Of a depthwise convolution that is float32 ``[panel][tap][channel of the panel]``, else
-    ``[group][panel][row][tap][word][channel of the panel][4 bytes]``, its words as ``packed_words`` has them; what
-    does not exist is 0. The memory starts on a cache line.
+    ``[group][panel][row][tap][word][channel of the panel][4 bytes]``, its words as ``packed_words`` has them; where
+    ``is_ordered`` it is ``[group][panel]`` of a table, the sequences' whole words and the runs' last ones; what does
+    not exist is 0. The memory starts on a cache line.
     """
     cut = panels(spec, target)
     if spec.is_depthwise:
         by_tap = np.zeros((spec.kernel[0] * spec.kernel[1], cut.count * cut.channels), np.float32)
         by_tap[:, : spec.out_channels] = weights.reshape(spec.out_channels, -1).T
         return aligned(by_tap.reshape(-1, cut.count, cut.channels).transpose(1, 0, 2))
-    (taps, run), words = spec.run, spec.run_words
+    run, words = spec.run[1], spec.run_words
     by_tap = weights.reshape(spec.groups, spec.group_outputs, spec.group_inputs, *spec.kernel).transpose(0, 1, 3, 4, 2)
-    shape = (spec.groups, cut.count * cut.channels, spec.kernel[0] * taps, words * WORD)
-    padded = np.zeros(shape, np.int8)
+    padded = np.zeros((spec.groups, cut.count * cut.channels, spec.runs, words * WORD), np.int8)
     padded[:, : spec.group_outputs, :, :run] = by_tap.reshape(spec.groups, spec.group_outputs, -1, run)
-    split = padded.reshape(spec.groups, cut.count, cut.channels, spec.kernel[0] * taps * words, WORD)
-    return aligned(packed_words(split.transpose(0, 1, 3, 2, 4), target))
+    split = padded.reshape(spec.groups, cut.count, cut.channels, spec.runs, words, WORD).transpose(0, 1, 3, 4, 2, 5)
+    return _ordered(spec, split, target) if spec.is_ordered else aligned(packed_words(split, target))
+
+
+def _ordered(spec: IntegerConvolution, words: np.ndarray, target: Target) -> np.ndarray:
+    """Return words ``[group][panel][run][word][channel of the panel][4 bytes]`` in order, each panel behind its table.
+
+    Each panel is int8 ``[4 * (table_words + panel_words * channels)]``.
+    """
+    groups, panels_, _, _, channels, _ = words.shape
+    whole = spec.run[1] // WORD
+    shape = (groups, panels_, spec.sequences, spec.sequence_words, channels, WORD)
+    ordered, entries = ordered_words(words[:, :, :, :whole].reshape(shape), _places(spec), target)
+    last = packed_words(words[:, :, :, whole:], target)
+    table = np.zeros((groups, panels_, spec.table_words), np.int32)
+    table[..., : spec.sequences * spec.table_stride] = entries.reshape(groups, panels_, -1)
+    parts = (table.view(np.int8), ordered, last)
+    return aligned(np.concatenate([part.reshape(groups, panels_, -1) for part in parts], axis=-1))
+
+
+def _places(spec: IntegerConvolution) -> np.ndarray:
+    """Return the place of each whole word of a sequence, in bytes from its start."""
+    words = np.arange(spec.run[1] // WORD) * WORD
+    if spec.x_row is None or spec.x_pixel is None:
+        return words
+    rows = np.arange(spec.kernel[0]) * (spec.dilations[0] * spec.x_row)
+    taps = np.arange(spec.run[0]) * (spec.dilations[1] * spec.x_pixel)
+    return (rows[:, None, None] + taps[:, None] + words).reshape(-1)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

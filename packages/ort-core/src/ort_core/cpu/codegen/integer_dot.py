@@ -1,8 +1,8 @@
 """Products of bytes, four at a time: ``sum[i] += a[4i] b[4i] + ... + a[4i+3] b[4i+3]``, exact in 32 bits.
 
 The bytes of ``a`` are unsigned, those of ``b`` signed, as the instruction of x86 (VPDPBUSD) wants them. Without it
-pairs of 16-bit products are summed (VPMADDWD); the older VPMADDUBSW saturates its sums at 16 bits and is never used.
-``b`` is stored for the one or the other, by ``packed_words``.
+pairs of 16-bit products are summed (VPMADDWD); the older VPMADDUBSW saturates its sums at 16 bits and is used only for
+words that ``bounded_words`` knows to stay below. ``b`` is stored for the one or the other, by ``packed_words``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def register_tile(target: Target) -> tuple[int, int]:
     """Return (vectors of columns, rows) of sums that fill the registers beside their operands."""
     if has_byte_products(target):
         return 2, (target.vector_registers - 4) // 2
-    if _pair_instruction(target) is None:
+    if pair_instruction(target) is None:
         return 2, 3  # the bytes of words take registers, too
     return 2, 10 if target.vector_registers >= 32 else 4
 
@@ -42,7 +42,7 @@ def packed_words(words: np.ndarray, target: Target) -> np.ndarray:
         words: int8 ``[..., columns, 4]``, with whole vectors of columns.
         target: what the code is for.
     """
-    if has_byte_products(target) or _pair_instruction(target) is None:
+    if has_byte_products(target) or pair_instruction(target) is None:
         return words
     *outer, columns, _ = words.shape
     halves = words.reshape(*outer, columns // target.lanes, target.lanes, 2, 2)  # byte 2 i + j at [i, j]
@@ -56,7 +56,7 @@ class ByteProducts:
         self._emitter, self._target = emitter, target
         self._lanes = target.lanes
         self._whole = has_byte_products(target)
-        self._pairs = _pair_instruction(target)
+        self._pairs = pair_instruction(target)
 
     def prepared(self, address: Operand) -> tuple[Operand, ...]:
         """Load a vector of words of signed bytes, stored by ``packed_words``, as ``add`` wants it."""
@@ -75,7 +75,7 @@ class ByteProducts:
         if self._pairs is None:
             return tuple(self._unsigned_byte(a, index) for index in range(WORD))
         halves = self._halves(a)
-        low = self._emitter.assign(halves.type, f"and {halves.typed}, {_splat(255, 16, self._lanes * 2)}")
+        low = self._emitter.assign(halves.type, f"and {halves.typed}, {splat_text(255, 16, self._lanes * 2)}")
         return low, self._shift("lshr", halves, 8)
 
     def add(self, total: Operand, a: tuple[Operand, ...], b: tuple[Operand, ...]) -> Operand:
@@ -101,23 +101,24 @@ class ByteProducts:
         return self._emitter.assign(type_, f"bitcast {words.typed} to {type_}")
 
     def _shift(self, opcode: str, halves: Operand, count: int) -> Operand:
-        return self._emitter.assign(halves.type, f"{opcode} {halves.typed}, {_splat(count, 16, self._lanes * 2)}")
+        return self._emitter.assign(halves.type, f"{opcode} {halves.typed}, {splat_text(count, 16, self._lanes * 2)}")
 
     def _signed_byte(self, words: Operand, index: int) -> Operand:
-        left = self._emitter.assign(words.type, f"shl {words.typed}, {_splat(24 - 8 * index, 32, self._lanes)}")
-        return self._emitter.assign(words.type, f"ashr {left.typed}, {_splat(24, 32, self._lanes)}")
+        left = self._emitter.assign(words.type, f"shl {words.typed}, {splat_text(24 - 8 * index, 32, self._lanes)}")
+        return self._emitter.assign(words.type, f"ashr {left.typed}, {splat_text(24, 32, self._lanes)}")
 
     def _unsigned_byte(self, words: Operand, index: int) -> Operand:
-        right = self._emitter.assign(words.type, f"lshr {words.typed}, {_splat(8 * index, 32, self._lanes)}")
-        return self._emitter.assign(words.type, f"and {right.typed}, {_splat(255, 32, self._lanes)}")
+        right = self._emitter.assign(words.type, f"lshr {words.typed}, {splat_text(8 * index, 32, self._lanes)}")
+        return self._emitter.assign(words.type, f"and {right.typed}, {splat_text(255, 32, self._lanes)}")
 
 
-def _pair_instruction(target: Target) -> str | None:
+def pair_instruction(target: Target) -> str | None:
     """Return the intrinsic that multiplies 16-bit numbers and sums pairs, ``None`` where the target has none."""
     if "x86_64" not in target.triple or (target.lanes == 16 and not target.has("avx512bw")):
         return None
     return _PAIRS[target.lanes]
 
 
-def _splat(value: int, bits: int, count: int) -> str:
+def splat_text(value: int, bits: int, count: int) -> str:
+    """Return a constant vector of one integer as LLVM writes it."""
     return f"<{', '.join([f'i{bits} {value}'] * count)}>"

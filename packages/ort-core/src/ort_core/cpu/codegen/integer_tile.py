@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from ort_core.cpu.codegen.bounded_words import PAIRINGS, BoundedProducts
 from ort_core.cpu.codegen.channels_last import divide
 from ort_core.cpu.codegen.convolution import prefetch
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
@@ -43,6 +45,7 @@ class IntegerTile:
         self.emitter = Emitter(name, parameters, linkage="internal")
         self.x_pixel = self.emitter.parameter("x_pixel") if spec.x_pixel is None else integer(spec.x_pixel)
         self.products = ByteProducts(self.emitter, target)
+        self.bounded = [BoundedProducts(self.emitter, target, pairing) for pairing in PAIRINGS]
 
     def emit(self) -> Emitter:
         """Return the function."""
@@ -55,27 +58,70 @@ class IntegerTile:
 
     def _accumulate(self, sums: list[list[Operand]]) -> None:
         emitter, spec = self.emitter, self.spec
-        taps, run = spec.run
-        x, x_row, weights = (emitter.parameter(n) for n in ("x", "x_row", "w"))
+        whole, rest = divmod(spec.run[1], WORD)
+        panel = emitter.parameter("w")
+        weights = emitter.element(panel, spec.table_words, "i32")
+        if spec.is_ordered and spec.sequences == 1:
+            self._in_order(sums, self._pixel_addresses(emitter.parameter("x")), panel, weights)
+            if not rest:
+                return
+        with self._runs() as (number, tap):
+            bases = self._pixel_addresses(tap)
+            if not spec.is_ordered:
+                weight = emitter.element(weights, emitter.mul(number, spec.run_words * self.panel), "i32")
+                self._in_sequence(sums, bases, weight, whole)
+                last = emitter.element(weight, whole * self.panel, "i32")
+            else:
+                if spec.sequences > 1:
+                    table = emitter.element(panel, emitter.mul(number, spec.table_stride), "i32")
+                    weight = emitter.element(weights, emitter.mul(number, whole * self.panel), "i32")
+                    self._in_order(sums, bases, table, weight)
+                last = emitter.element(weights, spec.runs * whole * self.panel, "i32")
+                last = emitter.element(last, emitter.mul(number, self.panel), "i32")
+            if rest:
+                words = [emitter.element(base, whole * WORD, "i8") for base in bases]
+                self._multiply(self.products, sums, words, last, rest)
+
+    @contextmanager
+    def _runs(self) -> Iterator[tuple[Operand, Operand]]:
+        """Loop over the runs of the window: the body gets the number of each and where its first pixel's bytes are."""
+        emitter, spec, (taps, _) = self.emitter, self.spec, self.spec.run
+        x, x_row = emitter.parameter("x"), emitter.parameter("x_row")
         with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as ky:
             line = emitter.element(x, emitter.mul(emitter.mul(ky, spec.dilations[0]), x_row), "i8")
             with emitter.loop(0, integer(taps), unroll=False, hint="kx") as kx:
                 tap = emitter.element(line, emitter.mul(emitter.mul(kx, spec.dilations[1]), self.x_pixel), "i8")
-                number = emitter.mul(emitter.add(emitter.mul(ky, taps), kx), spec.run_words * self.panel)
-                weight = emitter.element(weights, number, "i32")
-                bases = self._pixel_addresses(tap)
-                whole, rest = divmod(run, WORD)
-                most = 16 if self.has_spare_registers else 2  # more, and the compiler spills what it loads early
-                step = next((size for size in (4, 2) if whole % size == 0 and size * len(sums) <= most), 1)
-                with emitter.loop(0, integer(whole), step, unroll=False, hint="k") as k:
-                    for part in range(step):
-                        at = emitter.add(k, part)
-                        line = emitter.element(weight, emitter.mul(at, self.panel), "i32")
-                        self._prefetch(line)
-                        self._multiply(sums, bases, at, line, WORD)
-                if rest:
-                    last = emitter.element(weight, whole * self.panel, "i32")
-                    self._multiply(sums, bases, integer(whole), last, rest)
+                yield emitter.add(emitter.mul(ky, taps), kx), tap
+
+    def _in_sequence(self, sums: list[list[Operand]], bases: list[Operand], weight: Operand, whole: int) -> None:
+        """Append the products of a run's whole words."""
+        emitter = self.emitter
+        most = 16 if self.has_spare_registers else 2  # more, and the compiler spills what it loads early
+        step = next((size for size in (4, 2) if whole % size == 0 and size * len(sums) <= most), 1)
+        with emitter.loop(0, integer(whole), step, unroll=False, hint="k") as k:
+            for part in range(step):
+                at = emitter.add(k, part)
+                line = emitter.element(weight, emitter.mul(at, self.panel), "i32")
+                self._prefetch(line)
+                self._multiply(self.products, sums, [emitter.element(base, at, "i32") for base in bases], line, WORD)
+
+    def _in_order(self, sums: list[list[Operand]], bases: list[Operand], table: Operand, weight: Operand) -> None:
+        """Append the products of a sequence of words, bounded ones first, each at the place that the table says."""
+        emitter = self.emitter
+        begin = integer(0)
+        forms: list[ByteProducts | BoundedProducts] = [*self.bounded, self.products]
+        for number, products in enumerate(forms):
+            end = self._entry(table, number) if number < len(PAIRINGS) else integer(self.spec.sequence_words)
+            with emitter.loop(begin, end, unroll=False, hint="k") as k:
+                line = emitter.element(weight, emitter.mul(k, self.panel), "i32")
+                self._prefetch(line)
+                place = self._entry(table, emitter.add(k, len(PAIRINGS)))
+                self._multiply(products, sums, [emitter.element(base, place, "i8") for base in bases], line, WORD)
+            begin = end
+
+    def _entry(self, table: Operand, index: Operand | int) -> Operand:
+        found = self.emitter.load("i32", self.emitter.element(table, index, "i32"), WORD)
+        return self.emitter.assign("i64", f"zext {found.typed} to i64")
 
     def _prefetch(self, line: Operand) -> None:
         """Ask for the weights to come where they do not stay in the first-level cache."""
@@ -93,21 +139,24 @@ class IntegerTile:
         return found
 
     def _multiply(
-        self, sums: list[list[Operand]], bases: list[Operand], k: Operand, weight: Operand, nbytes: int
+        self,
+        products: ByteProducts | BoundedProducts,
+        sums: list[list[Operand]],
+        words: list[Operand],
+        weight: Operand,
+        nbytes: int,
     ) -> None:
         """Append the products of one word of each pixel with a row of the panel."""
         emitter = self.emitter
-        factors = [
-            self.products.prepared(emitter.element(weight, i * self.lanes, "i32")) for i in range(len(self.vectors))
-        ]
-        for base, slots in zip(bases, sums, strict=True):
-            word = self._word(emitter.element(base, k, "i32"), nbytes)
+        factors = [products.prepared(emitter.element(weight, i * self.lanes, "i32")) for i in range(len(self.vectors))]
+        for address, slots in zip(words, sums, strict=True):
+            word = self._word(address, nbytes)
             if self.spec.is_signed:  # of the word: LLVM 22 never ends when it selects code for a vector of these
                 word = emitter.binary("xor", word, _SIGN)
             number = emitter.splat(word, self.lanes)
-            spread = self.products.spread(number)
+            spread = products.spread(number)
             for factor, slot in zip(factors, slots, strict=True):
-                emitter.store(self.products.add(emitter.load(self.type, slot), spread, factor), slot)
+                emitter.store(products.add(emitter.load(self.type, slot), spread, factor), slot)
 
     def _word(self, address: Operand, nbytes: int) -> Operand:
         """Load four bytes, or the last one to three of a run: what lies behind them may not exist."""

@@ -25,6 +25,7 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
     aligned,
     is_depthwise,
     pack_weights,
+    put_in_order,
 )
 from ort_core.cpu.lowering.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -38,7 +39,7 @@ from ort_core.plugin.loops import Scalar, cast, element
 F32, I32 = DataType.FLOAT, DataType.INT32
 SUM = element(0, I32)  # stands for any expression where those are compared by structure
 RESULTS = frozenset({F32, I32, DataType.UINT8, DataType.INT8, DataType.INT16, DataType.UINT16})
-MAX_OPERANDS = 10
+MAX_OPERANDS = 12
 PIXEL_DIMS = 3  # that the kernel steps through: images, rows, pixels
 
 
@@ -190,13 +191,15 @@ class IntegerAnchor:
         """Write the step."""
         kinds = self._operands.kinds(pending)
         sizes, strides = self._pixels(pending, target)
-        width, x_pixel = (each if isinstance(each, int) else None for each in (sizes[2], strides[0][2]))
+        known = (sizes[2], strides[0][2], strides[0][1])
+        width, x_pixel, x_row = (each if isinstance(each, int) else None for each in known)
+        machine = lowering.target
         spec = IntegerConvolution(
             self.weights.shape[1] * self.groups, self.weights.shape[0], pending.expression,
             kinds, self.x.dtype is DataType.INT8,
             (self.weights.shape[2], self.weights.shape[3]), self.strides, self.dilations, self.groups, width, x_pixel,
         )  # fmt: skip
-        machine = lowering.target
+        spec = put_in_order(spec, x_row, machine)
         kernel = lowering.kernel(
             (replace(spec, expression=SUM), structure_of(spec.expression)),
             lambda: text_kernel("bytes", lambda name: module_text(integer_convolution_kernel(name, spec, machine))),
