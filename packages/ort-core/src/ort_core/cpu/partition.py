@@ -14,6 +14,7 @@ import numpy as np
 
 from ort_core.cpu.bodies import CompiledBody
 from ort_core.cpu.bounds import check_bound
+from ort_core.cpu.choice import find_choice, is_choice
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
@@ -135,18 +136,18 @@ class _LazyKernels:
     """The reference kernels of a group, bound when they are first needed."""
 
     def __init__(self, nodes: Sequence[Node], request: CompileRequest) -> None:
-        self._graph, self.border = extract(nodes)
+        self.graph, self.border = extract(nodes)
         self._request = request
         self._bound: BoundGraph | None = None
 
     def run(self, arguments: Sequence[RuntimeValue], run_state: RunState) -> tuple[RuntimeValue, ...]:
         if self._bound is None:
-            self._bound = BoundGraph(self._graph, self._request.context)
+            self._bound = BoundGraph(self.graph, self._request.context)
         return self._bound.run(arguments, {}, run_state.guard, run_state.observer)
 
     def bind(self) -> None:
         """Bind now, so that a missing kernel is an error at load."""
-        self._bound = BoundGraph(self._graph, self._request.context)
+        self._bound = BoundGraph(self.graph, self._request.context)
 
 
 class CpuPartition(CompiledPartition):
@@ -168,6 +169,7 @@ class CpuPartition(CompiledPartition):
         self._calls = native_calls(request.graph, target, pool)
         with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
             groups = self._native_groups(target, pool)
+            self._deciding = self._deciding_program(groups)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
 
@@ -186,10 +188,10 @@ class CpuPartition(CompiledPartition):
         return self._plan
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
-        """Offer direct calls where one native program is the whole partition."""
+        """Offer direct calls where one native program is the whole partition, or an If of such partitions."""
         step = self._steps[0] if len(self._steps) == 1 else None
         if step is None or step.program is None:
-            return Rejection("parts of the model run by numpy kernels")
+            return self._choice_calls(sources, order)
         given: list[str | np.ndarray] = []
         for slot in step.native_reads:
             source = sources[slot] if slot < len(sources) else self._template[slot]
@@ -198,6 +200,16 @@ class CpuPartition(CompiledPartition):
         if any(slot not in step.writes for slot in self._outputs):
             return Rejection("an output is an input of the partition")
         return build_direct_calls(step.program, given, [step.writes.index(self._outputs[i]) for i in order])
+
+    def _choice_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        graph = self._request.graph
+        if not is_choice(graph.nodes) or not self._steps:
+            return Rejection("parts of the model run by numpy kernels")
+        found = find_choice(self._steps[-1].kernels.graph, self._deciding, self.bodies)
+        if isinstance(found, Rejection):
+            return found
+        given = {value.name: source for value, source in zip(graph.inputs, sources, strict=True)}
+        return found.direct_calls(given, [graph.outputs[index].name for index in order])
 
     def serialize(self) -> bytes | Rejection:
         """Return the machine code of all programs; lowering the graph again finds it."""
@@ -350,6 +362,17 @@ class CpuPartition(CompiledPartition):
             self.refusals[blamed] = str(refusal)
             return None
         return build_program(lowering, pool)
+
+    def _deciding_program(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> NativeProgram | None:
+        """Return the program of a condition that decides the whole graph: too small to pay, but for direct calls."""
+        deciding = self._request.graph.nodes[:-1]
+        if not deciding or not is_choice(self._request.graph.nodes):
+            return None
+        if groups:
+            return groups[0][1] if len(groups) == 1 and set(groups[0][0]) == set(deciding) else None
+        if any(each in self.refusals for each in deciding):
+            return None
+        return self._lower(deciding, self._target, self._pool)
 
     def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
         group_of: dict[Node, tuple[tuple[Node, ...], NativeProgram | None]] = {}
