@@ -17,7 +17,8 @@ from ort_core.cpu.bounds import check_bound
 from ort_core.cpu.choice import find_choice, is_choice
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
-from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
+from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_step
+from ort_core.cpu.direct.finished_calls import Made, build_finished_calls, finished_outputs
 from ort_core.cpu.lowering.lowering import Lowering, computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
@@ -188,18 +189,27 @@ class CpuPartition(CompiledPartition):
         return self._plan
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
-        """Offer direct calls where one native program is the whole partition, or an If of such partitions."""
-        step = self._steps[0] if len(self._steps) == 1 else None
-        if step is None or step.program is None:
+        """Offer direct calls where one native program, or an If of such partitions, is all but maps and strings."""
+        step = self._steps[0] if self._steps else None
+        if step is None or step.program is None or is_choice(self._request.graph.nodes):
             return self._choice_calls(sources, order)
         given: list[str | np.ndarray] = []
         for slot in step.native_reads:
             source = sources[slot] if slot < len(sources) else self._template[slot]
             assert isinstance(source, (str, np.ndarray))
             given.append(source)
-        if any(slot not in step.writes for slot in self._outputs):
+        made: dict[int, Made] = {slot: (number, None) for number, slot in enumerate(step.writes)}
+        for last in self._steps[1:]:
+            if last.program is not None or last.call is not None:
+                return Rejection("the model runs by several native programs, parts of it by numpy kernels")
+            border = (last.reads, last.writes)
+            finished = finished_outputs(last.kernels.graph, border, made, self._request.context.opset_imports)
+            if isinstance(finished, Rejection):
+                return finished
+            made.update(finished)
+        if any(slot not in made for slot in self._outputs):
             return Rejection("an output is an input of the partition")
-        return build_direct_calls(step.program, given, [step.writes.index(self._outputs[i]) for i in order])
+        return build_finished_calls(step.program, given, [made[self._outputs[number]] for number in order])
 
     def _choice_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         graph = self._request.graph
