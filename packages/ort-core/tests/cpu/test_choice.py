@@ -39,12 +39,18 @@ g (float[N,M] x, float[N,M] z, int64 rate, bool deep) => (float[] y, float[] w)
             y1, w1 = If (deep) <
                 then_branch = d () => (float[N,M] y3, float[N,M] w3) { y3 = Mul(x, z) w3 = Exp(y3) },
                 else_branch = f () => (float[N,M] y4, float[N,M] w4) { w4 = Add(x, z) y4 = Tanh(w4) }> },
-        else_branch = e () => (float[N] y2, float[N,M] w2) {
-            w2 = Sigmoid(x) m = Mul(w2, z) n = If (deep) <
-                then_branch = h () => (float[N,M] n1) { n0 = Exp(m) n1 = Neg(n0) },
-                else_branch = i () => (float[N,M] n2) { n3 = Tanh(m) n2 = Neg(n3) }>
-            y2 = ReduceSum<keepdims=0>(n, last) }>
+        else_branch = e () => (float[] y2, float[] w2) {
+            y2, w2 = If (deep) <
+                then_branch = h () => (float[N] y5, float[N,M] w5) {
+                    w5 = Sub(x, z) m5 = Exp(w5) y5 = ReduceSum<keepdims=0>(m5, last) },
+                else_branch = i () => (float[N,M] y6, float[N,M] w6) { w6 = Sub(z, x) y6 = Tanh(w6) }> }>
 }"""
+AROUND = f"""
+g (float[N,M] x, float[N,M] z, bool c) => (float[] y) <int64[1] last = {{-1}}> {{
+    v = If (c) <{THEN}, {ELSE}>
+    e = Exp(v)
+    y = Tanh(e)
+}}"""
 
 
 def _sessions(text: str) -> tuple[ort.InferenceSession, ort.InferenceSession]:
@@ -102,9 +108,16 @@ def test_if_within_a_branch_is_decided_natively_where_it_is_the_whole_branch() -
         for rate in (16, 8):
             feeds = {**_xz((3, 4), turn), "rate": np.array(rate, np.int64), "deep": np.array(turn % 2 == 0)}
             _assert_equal(session.run(None, feeds), reference.run(None, feeds))
-    refusal = session._loaded.direct.refusal
-    assert refusal is not None
-    assert "parts of the model run by numpy kernels" in refusal.reason
+    for rate, deep in ((16, True), (16, False), (8, True), (8, False)):
+        assert _is_direct(session, {**_xz((3, 4)), "rate": np.array(rate, np.int64), "deep": np.array(deep)})
+
+
+def test_if_with_something_behind_it_runs_as_before_and_says_so() -> None:
+    session, reference = _sessions(AROUND)
+    for turn in range(6):
+        feeds = {**_xz((3, 4), turn), "c": np.array(turn % 2 == 0)}
+        _assert_equal(session.run(None, feeds), reference.run(None, feeds))
+    assert session._loaded.direct.refusal is not None
 
 
 @pytest.mark.parametrize(
