@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from test_groups import agrees, model_of
 
-from ort_core.cpu import partition
+from ort_core.cpu import partition, partition_steps
 
 N = helper.make_node
 FLOAT, DOUBLE, INT32, INT64, BOOL = (
@@ -30,10 +30,10 @@ def every_node_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile groups of one node, too; a node that is refused, or falls back, fails the test."""
     monkeypatch.setattr(partition, "_pays", lambda group, context: True)
 
-    def refuse(self: partition._LazyKernels, *arguments: object) -> None:
+    def refuse(self: partition_steps.LazyKernels, *arguments: object) -> None:
         raise AssertionError(f"{[node.op_type for node in self._graph.nodes]} ran by reference kernels")
 
-    monkeypatch.setattr(partition._LazyKernels, "run", refuse)
+    monkeypatch.setattr(partition_steps.LazyKernels, "run", refuse)
 
 
 def random(seed: int, shape: Sequence[int], dtype: type = np.float32) -> np.ndarray:

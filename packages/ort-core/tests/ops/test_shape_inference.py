@@ -332,3 +332,19 @@ def test_readers_inside_of_a_body_tell_nothing_of_values_around_it(infer):
         }"""
     )
     assert find(model, "z").shape is None
+
+
+def test_sizes_of_inputs_tell_more_than_names_that_no_input_has(infer):
+    model, report = infer(
+        """g (float[?, 4] x, float[batch, 4] b) => (float[shown, 4] y, float[batch, 4] z)
+            <float[rows, 4] r, float[k, 4] s> {
+            r = Relu(x)
+            y = Neg(r)
+            s = Relu(b)
+            z = Neg(s)
+        }"""
+    )
+    assert str(find(model, "r").shape[0]) == "?x_0"
+    assert str(find(model, "s").shape[0]) == "batch"
+    assert str(find(model, "y").shape[0]) == "shown", "outputs keep the names that their author gave"
+    assert report.notes == ()

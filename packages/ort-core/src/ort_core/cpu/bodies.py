@@ -50,9 +50,15 @@ class CompiledBody(Generic[Compiled]):
         slots = {value: index for index, value in enumerate(dict.fromkeys((*graph.inputs, *border.inputs, *passed)))}
         self._template = [_constant(value) if value.graph is graph else None for value in slots]
         self._captured = tuple((value, slot) for value, slot in slots.items() if value.graph is not graph)
+        self.reads = border.inputs
         self._reads = tuple(slots[value] for value in border.inputs)
         self._results = tuple((True, made[v]) if v in made else (False, slots[v]) for v in graph.outputs)
         self._output_count = len(border.outputs)
+
+    def made(self, index: int) -> int | None:
+        """Return which output of the partition an output of the body is, ``None`` for a value that passes through."""
+        is_made, number = self._results[index]
+        return number if is_made else None
 
     def run(
         self, inputs: Sequence[RuntimeValue], outer: Scope, guard: RunGuard, observe: Observer | None = None

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ort_core.cpu.bodies import CompiledBody
 from ort_core.cpu.bounds import check_bound
+from ort_core.cpu.choice import is_choice
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
-from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_calls, build_direct_step
+from ort_core.cpu.direct_offer import DirectOffer
 from ort_core.cpu.lowering.lowering import Lowering, computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import NotLowered, step_node
 from ort_core.cpu.lowering.weight_packing import WeightPacking
-from ort_core.cpu.native_calls import NativeCall, native_calls
+from ort_core.cpu.native_calls import native_calls
+from ort_core.cpu.partition_steps import LazyKernels, PartitionStep, direct_step_of, run_directly
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer, StepObserver
 from ort_core.cpu.program_building import build_program
 from ort_core.cpu.sizes import evaluate
@@ -32,7 +34,6 @@ from ort_core.cpu.stored_partition import encode_partition
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.units import joined, ordered
 from ort_core.plugin import (
-    AllocationLimitExceeded,
     CompiledPartition,
     CompileRequest,
     DirectCalls,
@@ -42,7 +43,7 @@ from ort_core.plugin import (
     RunState,
     convex_groups,
 )
-from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of, extract
+from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
 from ort_core.plugin.loops import SUPPORTED
 from ort_core.plugin.ops import known_contents
@@ -117,38 +118,6 @@ ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.B
 DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A native program (``program``) with kernels to fall back on, or kernels alone."""
-
-    kernels: _LazyKernels
-    program: NativeProgram | None
-    direct: DirectStep | None
-    call: NativeCall | None  # nodes that are native but no program
-    reads: tuple[int, ...]  # of the kernels
-    native_reads: tuple[int, ...]  # of the program or the call; -1: absent
-    writes: tuple[int, ...]
-    frees: tuple[int, ...]
-
-
-class _LazyKernels:
-    """The reference kernels of a group, bound when they are first needed."""
-
-    def __init__(self, nodes: Sequence[Node], request: CompileRequest) -> None:
-        self._graph, self.border = extract(nodes)
-        self._request = request
-        self._bound: BoundGraph | None = None
-
-    def run(self, arguments: Sequence[RuntimeValue], run_state: RunState) -> tuple[RuntimeValue, ...]:
-        if self._bound is None:
-            self._bound = BoundGraph(self._graph, self._request.context)
-        return self._bound.run(arguments, {}, run_state.guard, run_state.observer)
-
-    def bind(self) -> None:
-        """Bind now, so that a missing kernel is an error at load."""
-        self._bound = BoundGraph(self._graph, self._request.context)
-
-
 class CpuPartition(CompiledPartition):
     """A partition compiled for the CPU."""
 
@@ -168,6 +137,7 @@ class CpuPartition(CompiledPartition):
         self._calls = native_calls(request.graph, target, pool)
         with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
             groups = self._native_groups(target, pool)
+            self._deciding = self._deciding_program(groups)
         self._build(groups)
         self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
 
@@ -186,18 +156,11 @@ class CpuPartition(CompiledPartition):
         return self._plan
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
-        """Offer direct calls where one native program is the whole partition."""
-        step = self._steps[0] if len(self._steps) == 1 else None
-        if step is None or step.program is None:
-            return Rejection("parts of the model run by numpy kernels")
-        given: list[str | np.ndarray] = []
-        for slot in step.native_reads:
-            source = sources[slot] if slot < len(sources) else self._template[slot]
-            assert isinstance(source, (str, np.ndarray))
-            given.append(source)
-        if any(slot not in step.writes for slot in self._outputs):
-            return Rejection("an output is an input of the partition")
-        return build_direct_calls(step.program, given, [step.writes.index(self._outputs[i]) for i in order])
+        """Offer direct calls where everything between feeds and outputs is native, but for maps and strings."""
+        offer = DirectOffer(self._request.graph, self._steps, self._template, self._request.context.opset_imports)
+        if is_choice(self._request.graph.nodes):
+            return offer.of_choice(self._deciding, self.bodies, sources, order)
+        return offer.of_steps([self._outputs[number] for number in order], sources)
 
     def serialize(self) -> bytes | Rejection:
         """Return the machine code of all programs; lowering the graph again finds it."""
@@ -244,12 +207,12 @@ class CpuPartition(CompiledPartition):
                 outputs[index] = result
 
     def _run_step(
-        self, step: _Step, values: list[RuntimeValue], run_state: RunState, observed: bool
+        self, step: PartitionStep, values: list[RuntimeValue], run_state: RunState, observed: bool
     ) -> Sequence[RuntimeValue]:
         if step.program is not None:
             arrays = [values[slot] for slot in step.native_reads]
             direct = None if observed else step.direct
-            if direct is not None and (results := _run_directly(direct, arrays, run_state)) is not None:
+            if direct is not None and (results := run_directly(direct, arrays, run_state)) is not None:
                 return results
             observe = self._step_observer(step.program, run_state) if observed else None
             try:
@@ -351,6 +314,17 @@ class CpuPartition(CompiledPartition):
             return None
         return build_program(lowering, pool)
 
+    def _deciding_program(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> NativeProgram | None:
+        """Return the program of a condition that decides the whole graph: too small to pay, but for direct calls."""
+        deciding = self._request.graph.nodes[:-1]
+        if not deciding or not is_choice(self._request.graph.nodes):
+            return None
+        if groups:
+            return groups[0][1] if len(groups) == 1 and set(groups[0][0]) == set(deciding) else None
+        if any(each in self.refusals for each in deciding):
+            return None
+        return self._lower(deciding, self._target, self._pool)
+
     def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
         group_of: dict[Node, tuple[tuple[Node, ...], NativeProgram | None]] = {}
         group_of.update((node, (nodes, None)) for nodes in self._calls for node in nodes)
@@ -379,7 +353,7 @@ class CpuPartition(CompiledPartition):
 
         steps = []
         for nodes, program in units:
-            kernels = _LazyKernels(nodes, self._request)
+            kernels = LazyKernels(nodes, self._request)
             if program is None:
                 kernels.bind()
             call = self._calls.get(nodes)
@@ -404,10 +378,10 @@ class CpuPartition(CompiledPartition):
                 last[used] = number
         kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
         self._steps = [
-            _Step(
+            PartitionStep(
                 kernels,
                 program,
-                _direct_step(program),
+                direct_step_of(program),
                 call,
                 reads,
                 native,
@@ -416,22 +390,6 @@ class CpuPartition(CompiledPartition):
             )
             for number, (kernels, program, call, reads, native, writes) in enumerate(steps)
         ]
-
-
-def _direct_step(program: NativeProgram | None) -> DirectStep | None:
-    found = None if program is None else build_direct_step(program)
-    if isinstance(found, Rejection):
-        log.debug("no direct calls: %s", found)
-        return None
-    return found
-
-
-def _run_directly(direct: DirectStep, arrays: Sequence[RuntimeValue], run_state: RunState) -> list[np.ndarray] | None:
-    try:
-        run_state.guard.check_allocation(direct.nbytes, "a native program")
-    except AllocationLimitExceeded:
-        return None  # the ordinary run asks for what this very signature takes
-    return direct.call(*arrays)
 
 
 def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:

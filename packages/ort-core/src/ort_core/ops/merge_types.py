@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import (
     DataType,
@@ -25,20 +27,29 @@ def knowledge(dim: Dim) -> int:
     return 1 if is_unknown(dim) else 2
 
 
-def merge_dims(first: Dim, second: Dim) -> Dim:
-    """Return the dimension that tells more; ``first`` if both tell as much."""
+def merge_dims(first: Dim, second: Dim, given: Collection[str] = ()) -> Dim:
+    """Return the dimension that tells more; ``first`` if both tell as much.
+
+    Symbols in ``given`` are sizes of inputs: a ``first`` of these alone tells more than a name that no input has.
+    """
     if first is second or first == second:
         return first
-    return second if knowledge(second) > knowledge(first) else first
+    if knowledge(second) <= knowledge(first):
+        return first
+    return first if _is_of(first, given) and not _is_of(second, given) else second
 
 
-def merge_shapes(first: Shape | None, second: Shape | None) -> Shape | None:
-    """Return what both shapes say; where they contradict each other, ``first``."""
+def _is_of(dim: Dim, given: Collection[str]) -> bool:
+    return isinstance(dim, SymbolicDim) and dim.symbols() <= set(given)
+
+
+def merge_shapes(first: Shape | None, second: Shape | None, given: Collection[str] = ()) -> Shape | None:
+    """Return what both shapes say; where they contradict each other, ``first``. ``given`` as for ``merge_dims``."""
     if first is None or second is None:
         return second if first is None else first
     if first == second or len(first) != len(second):
         return first
-    return tuple(map(merge_dims, first, second))
+    return tuple([merge_dims(one, other, given) for one, other in zip(first, second, strict=True)])
 
 
 def shapes_agree(first: Shape | None, second: Shape | None) -> bool:
@@ -50,13 +61,13 @@ def shapes_agree(first: Shape | None, second: Shape | None) -> bool:
     )
 
 
-def merge_types(first: ValueType, second: ValueType) -> ValueType:
-    """Return what both types say; where they contradict each other, ``first``."""
+def merge_types(first: ValueType, second: ValueType, given: Collection[str] = ()) -> ValueType:
+    """Return what both types say; where they contradict each other, ``first``. ``given`` as for ``merge_dims``."""
     if isinstance(first, TensorType) and isinstance(second, TensorType):
         if first.dtype != second.dtype and DataType.UNDEFINED not in (first.dtype, second.dtype):
             return first
         dtype = first.dtype if first.dtype is not DataType.UNDEFINED else second.dtype
-        shape = merge_shapes(first.shape, second.shape)
+        shape = merge_shapes(first.shape, second.shape, given)
         return first if shape is first.shape and dtype is first.dtype else TensorType(dtype, shape)
     if isinstance(first, SparseTensorType) and isinstance(second, SparseTensorType):
         if first.dtype != second.dtype:

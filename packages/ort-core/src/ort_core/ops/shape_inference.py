@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,6 +99,8 @@ class Inference:
         self._notes: list[InferenceNote] = []
         self._learned: dict[Value, TensorType] = {}
         self._sizes: dict[str, KnownDim] = {}
+        self._given: set[str] = set()  # the sizes of what graphs take
+        self._shown = frozenset(model.graph.outputs)
         self._steps = 0
         self._temporary: set[Value] = set()  # values of function bodies, whose types are not kept
 
@@ -135,6 +137,7 @@ class Inference:
             if value.constant is not None and not fixed_inputs:
                 self._overridable.add(value)
             self._settle(value, self._types.get(value), scope, None)
+            self._given.update(_symbols(self._types.get(value)))
         for value in graph.initializers:
             if value not in self._overridable and value.constant is not None:
                 self._types[value] = TensorType(value.constant.dtype, value.constant.shape)
@@ -371,7 +374,8 @@ class Inference:
                 node,
             )
             return found
-        return merge_types(found, declared)
+        is_shown = node is not None and value in self._shown  # by the name that the model's author gave
+        return merge_types(found, declared, () if is_shown else self._given)
 
     # ---- what contexts ask
 
@@ -457,6 +461,12 @@ def _with_unknown(declared: ValueType) -> ValueType:
     if _MEANINGLESS not in declared.shape:
         return declared
     return TensorType(declared.dtype, tuple(None if dim == _MEANINGLESS else dim for dim in declared.shape))
+
+
+def _symbols(value_type: ValueType | None) -> Iterator[str]:
+    for dim in (value_type.shape or ()) if isinstance(value_type, TensorType) else ():
+        if isinstance(dim, SymbolicDim):
+            yield from dim.symbols()
 
 
 def _shape_text(value_type: ValueType) -> str:

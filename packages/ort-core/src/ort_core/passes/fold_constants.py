@@ -41,6 +41,7 @@ class ConstantFolding(Pass):
                 if branch is not None:
                     _inline_branch(context, graph, node, branch)
                     record.changed("decided If")
+                    context.values = None  # behind it more may be known than both branches agreed on: infer again
         if context.evaluate_node is None:
             return
         for graph in context.graphs():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ort_core.errors import InvalidArgument, did_you_mean
 from ort_core.passes.base import Level, Pass, RulePass
+from ort_core.passes.decide_branches import BranchesByRank
 from ort_core.passes.eliminate_casts import CastThereAndBack, SameTypeCast, WideningCastChain
 from ort_core.passes.eliminate_common_subexpressions import CommonSubexpressionElimination
 from ort_core.passes.eliminate_double_quantization import DoubleQDQPairsRemover
@@ -54,6 +55,7 @@ def build_basic_passes() -> list[Pass]:
         RulePass("CastChainElimination", [CastThereAndBack()], is_opt_in=True),
         RulePass("PreShapeNodeElimination", [PreShapeNodeElimination()]),
         ShapeFolding(),
+        BranchesByRank(),
         ConstantFolding(),
         ConstantSharing(),
         CommonSubexpressionElimination(),

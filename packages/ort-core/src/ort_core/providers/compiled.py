@@ -78,7 +78,7 @@ class RunState(Protocol):
         """Return the stream to enqueue on, ``None`` for devices without streams."""
 
 
-DirectFunction = Callable[[object, object], list[np.ndarray] | None]
+DirectFunction = Callable[[object, object], list[Any] | None]  # Any: RuntimeValues, nearly always arrays
 """``call(feeds, outputs)`` of ``DirectCalls``."""
 
 
@@ -87,7 +87,8 @@ class DirectCalls(Protocol):
 
     ``call(feeds, outputs)`` returns a list of outputs when ``feeds`` is a dict of exactly the expected names and plain
     arrays whose element types and shapes it knows, and ``None`` for everything else: then the ordinary run follows. It
-    never raises for what it is given, and never returns memory of a feed. ``outputs`` is ``None`` for new arrays, or a
+    never raises for what it is given, and never returns memory of a feed. Outputs that are maps or strings may be among
+    the list. ``outputs`` is ``None`` for new arrays, or a
     tuple with an array to write to, or ``None``, for each output; their contents are undefined when the call answers
     ``None``. Safe from many threads.
     """

@@ -84,7 +84,7 @@ class SessionRuns(SessionFacts):
         if output_names is None or (type(output_names) is list and output_names == direct.output_names):
             results = direct.call(input_feed, None)
             if results is not None:
-                return results  # type: ignore[return-value]  # a list of arrays, which the caller owns
+                return results  # the caller owns them
         names, feeds = _checked_names(output_names), self._feeds(input_feed, None)
         outputs = _shown(self._run(names, feeds, None))
         self._loaded.learn(feeds)

@@ -57,6 +57,22 @@ def test_decisions_are_transformed_as_by_the_reference(check: Check, transform: 
     check(model, [{"x": numbers(count, count, COLUMNS)} for count in ROWS])
 
 
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize("counts", [(4, 3), (5, 2, 9), (3,) * 11, (1,) * 20], ids=["two", "three", "eleven", "twenty"])
+def test_probabilities_are_the_references(check: Check, transform: str, counts: tuple[int, ...]) -> None:
+    pairs = len(counts) * (len(counts) - 1) // 2
+    scales = {"prob_a": (-np.abs(numbers(8, pairs)) - 0.5).tolist(), "prob_b": numbers(9, pairs).tolist()}
+    model = classifier("RBF", counts, post_transform=transform, **scales)
+    check(model, [{"x": numbers(count, count, COLUMNS)} for count in ROWS])
+
+
+def test_certain_pairs_are_clipped_and_rows_with_nan_have_equal_probabilities(check: Check) -> None:
+    scales = {"prob_a": [-300.0, 300.0, -0.5], "prob_b": [5.0, -90.0, 0.0]}
+    x = numbers(2, 40, COLUMNS)
+    x[::7, 2] = np.nan
+    check(classifier("RBF", (4, 5, 6), **scales), [{"x": x}])
+
+
 def test_distance_of_features_far_from_zero_keeps_its_digits(check: Check) -> None:
     """Squares of 1000 are 10^6: their difference in float32 would be wrong by a tenth."""
     check(classifier("RBF", (9, 8), offset=1000.0), [{"x": numbers(1, 50, COLUMNS, offset=1000.0)}])

@@ -118,6 +118,11 @@ class TextCounts:
         self._forms = [_Form(chain, ASCII, *_kernel(1, mode, target))]
         self._wide = _kernel(4, mode, target)
 
+    @property
+    def width(self) -> int:
+        """The columns of the counts."""
+        return self._chain.tables.width
+
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
         """Return the counts [rows, columns] as float32, or ``None`` where the reference must run.
 

@@ -1,5 +1,7 @@
 """SVMClassifier and SVMRegressor: a product with the support vectors, the kernel function, a product of decisions.
 
+Probabilities are made of the decisions row by row (``codegen.coupling``).
+
 RBF takes |x - s|^2 as |x|^2 + |s|^2 - 2 x s with both moved by the mean of the support vectors: the distance stays, and
 the sums that cancel are no larger than the spread of the data.
 """
@@ -13,19 +15,21 @@ from functools import reduce
 import numpy as np
 
 from ort_core.cpu.codegen.class_scores import TRANSFORMS, ClassScores
+from ort_core.cpu.codegen.coupling import MAX_CLASSES, coupling_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.reducing import combined, reduce_operand
 from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.rules.linear_models import feature_matrix, float_list, stored_product
 from ort_core.cpu.lowering.rules.products import constant_product
-from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, binary, element, exp, minimum, select, tanh
 
 F32 = DataType.FLOAT
 MAX_DEGREE = 16  # of a polynomial kernel that is multiplied out
+SWEEPS = 30  # of a row until its probabilities are close, for the estimate of its work: 3 classes take 5, 10 take 50
 
 
 def svm_regressor(lowering: Lowering, node: Node) -> None:
@@ -49,8 +53,8 @@ def svm_classifier(lowering: Lowering, node: Node) -> None:
     labels = labels_of(node, "classlabels_ints")
     counts = node.ints_attribute("vectors_per_class") or ()
     transform = node.string_attribute("post_transform", "NONE")
-    if transform not in TRANSFORMS or float_list(node, "prob_a"):
-        raise NotLowered("probabilities by coupling of pairs, or a transform that is not generated")
+    if transform not in TRANSFORMS:
+        raise NotLowered(f"the transform {transform}")
     if len(labels) < 2 or len(counts) != len(labels) or min(counts) < 0:
         raise NotLowered(f"{len(labels)} labels for vectors of {len(counts)} classes")
     kernels = _kernels(lowering, node, features, width, sum(counts))
@@ -63,7 +67,9 @@ def svm_classifier(lowering: Lowering, node: Node) -> None:
     if node.outputs[1:] and node.outputs[1] is not None:
         results = lowering.result_view(node.outputs[1])
         spec = ClassScores(transform)
-        if len(labels) == 2:
+        if float_list(node, "prob_a"):
+            scores = _probabilities(lowering, node, scores, len(labels))
+        elif len(labels) == 2:
             spec = paired(transform, ClassScores(""), mirrors=transform == "NONE")
         emit_class_scores(lowering, node, spec, scores, results, None)
         lowering.set(node.outputs[1], results)
@@ -149,3 +155,23 @@ def _votes(lowering: Lowering, node: Node, scores: View, classes: int) -> View:
     score = element(0, F32)
     won = select(binary("gt", score, 0.0), 1.0, select(binary("le", score, 0.0), -1.0, 0.0))
     return _product(lowering, node, lowering.computed(won, (scores,)), signs, element(0, F32))
+
+
+# probabilities --------------------------------------------------------------------------------------------------------
+
+
+def _probabilities(lowering: Lowering, node: Node, scores: View, classes: int) -> View:
+    """Return the probability of each class by the decisions of all pairs."""
+    pairs = classes * (classes - 1) // 2
+    tables = [float_list(node, name)[:pairs] for name in ("prob_a", "prob_b")]
+    if min(map(len, tables)) < pairs:
+        raise NotLowered(f"prob_a and prob_b for fewer than {pairs} pairs")
+    if classes > MAX_CLASSES:
+        raise NotLowered(f"probabilities of {classes} classes, more than {MAX_CLASSES}")
+    views = [lowering.constant_view(np.array(table, np.float32), F32) for table in tables]
+    chances = lowering.new_view(F32, (scores.shape[0], classes))
+    name, function = coupling_kernel(classes)
+    arguments = [pointer(chances), pointer(scores), *map(pointer, views), scores.shape[0]]
+    work = scores.shape[0] * (SWEEPS * classes * classes)
+    lowering.emit(KernelText(name, function), arguments, [scores.buffer], [chances.buffer], work, (node,))
+    return chances

@@ -1,0 +1,140 @@
+"""FinishedCalls: direct calls of a model that ends in maps or strings, made in Python of what its program returns.
+
+    number, scores = <native program>(x);  label = LabelEncoder(number);  maps = ZipMap(scores)
+
+Classifiers that are exported with their labels end so. Native code makes arrays of numbers only; what is left is one
+line of Python for each such output. Arrays of the caller, and lists that would be empty, are the ordinary run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ort_core.cpu.direct.direct_calls import build_direct_calls
+from ort_core.plugin import DirectCalls, Rejection
+from ort_core.plugin.ir import DataType, TensorType
+
+if TYPE_CHECKING:
+    from ort_core.cpu.program import NativeProgram
+    from ort_core.plugin import DirectFunction
+    from ort_core.plugin.ir import Graph, Node
+    from ort_core.plugin.kernels import RuntimeValue
+
+ML_DOMAIN = "ai.onnx.ml"
+Finish = Callable[[np.ndarray], "RuntimeValue"]
+Made = tuple[int, Finish | None]  # of which result of the program, and how
+
+
+class FinishedCalls:
+    """The direct calls of a program, and how its results become outputs: ``plugin.DirectCalls``.
+
+    Args:
+        program: the direct calls of the program.
+        outputs: for each output which of the program's results it is, and what makes it of that (``None``: itself).
+    """
+
+    def __init__(self, program: DirectCalls, outputs: Sequence[Made]) -> None:
+        self._program, self._outputs = program, tuple(outputs)
+
+    @property
+    def call(self) -> DirectFunction:
+        """The one function; what the program knows changes beneath it."""
+        return self._call
+
+    def learn(self, feeds: Mapping[str, object]) -> None:
+        """Let the program know the feeds."""
+        self._program.learn(feeds)
+
+    def _call(self, feeds: object, outputs: object) -> list[RuntimeValue] | None:
+        results = None if outputs is not None else self._program.call(feeds, None)
+        if results is None or not results[0].size:
+            return None
+        return [results[n] if finish is None else finish(results[n]) for n, finish in self._outputs]
+
+
+def build_finished_calls(
+    program: NativeProgram, sources: Sequence[str | np.ndarray], outputs: Sequence[Made]
+) -> DirectCalls | Rejection:
+    """Return the direct calls of a program whose results are finished, or why it has none.
+
+    Args:
+        program: what runs.
+        sources: for each of its inputs the name of its feed, or the constant that it always is.
+        outputs: for each output of which result it is made, and how.
+    """
+    if all(finish is None for _, finish in outputs):
+        return build_direct_calls(program, sources, [number for number, _ in outputs])
+    needed = list(dict.fromkeys(number for number, _ in outputs))
+    calls = build_direct_calls(program, sources, needed)
+    if isinstance(calls, Rejection):
+        return calls
+    return FinishedCalls(calls, [(needed.index(number), finish) for number, finish in outputs])
+
+
+def finished_outputs(
+    graph: Graph, border: tuple[Sequence[int], Sequence[int]], made: Mapping[int, Made], imports: Mapping[str, int]
+) -> dict[int, Made] | Rejection:
+    """Return how the outputs of nodes behind a program are made of its results, or why they are left to kernels.
+
+    Args:
+        graph: the nodes.
+        border: the slots of its inputs and of its outputs.
+        made: how the values in slots are made that there are already.
+        imports: the versions of operators.
+    """
+    read = dict(zip(graph.inputs, border[0], strict=False))
+    written = dict(zip(graph.outputs, border[1], strict=False))
+    found: dict[int, Made] = {}
+    for node in graph:
+        finish = find_finish(node, node.opset or imports.get(ML_DOMAIN, 1))
+        if isinstance(finish, Rejection):
+            return finish
+        given = None if node.inputs[0] is None else made.get(read.get(node.inputs[0], -1))
+        if given is None or given[1] is not None or node.output not in written:
+            return Rejection(f"what {node.op_type} reads is no result of the program", node)
+        found[written[node.output]] = (given[0], finish)
+    return found
+
+
+def find_finish(node: Node, opset: int) -> Finish | Rejection:
+    """Return what a ZipMap or a LabelEncoder of numbers to strings does, or why it is left to kernels.
+
+    Args:
+        node: any node.
+        opset: the version of its operators.
+    """
+    if node.domain != ML_DOMAIN or node.op_type not in ("ZipMap", "LabelEncoder"):
+        return Rejection(f"{node.op_type} runs by a numpy kernel", node)
+    given = node.inputs[0]
+    if given is None or not isinstance(given.type, TensorType) or given.type.shape is None:
+        return Rejection(f"what {node.op_type} reads is no tensor of known rank", node)
+    return _zip_map(node, given.type) if node.op_type == "ZipMap" else _label_encoder(node, given.type, opset)
+
+
+def _zip_map(node: Node, given: TensorType) -> Finish | Rejection:
+    names = node.attribute("classlabels_strings") or node.attribute("classlabels_int64s")
+    assert given.shape is not None
+    if not isinstance(names, tuple) or len(given.shape) != 2 or given.shape[1] != len(names):
+        return Rejection("the scores are no rows of one for each label", node)
+    return lambda scores: [
+        dict(zip(names, row)) for row in scores.tolist()
+    ]  # strict costs a tenth, and sizes are known
+
+
+def _label_encoder(node: Node, given: TensorType, opset: int) -> Finish | Rejection:
+    strings = node.attribute("classes_strings" if opset < 2 else "values_strings")
+    if given.dtype is not DataType.INT64 or not isinstance(strings, tuple):
+        return Rejection("LabelEncoder runs by a numpy kernel where it does not make strings of int64", node)
+    keys = tuple(range(len(strings))) if opset < 2 else node.attribute("keys_int64s")
+    if keys != tuple(range(len(strings))):
+        return Rejection("LabelEncoder runs by a numpy kernel where its keys are not 0, 1, 2, …", node)
+    other = node.string_attribute("default_string", "_Unused")
+    table = np.array([other, *strings, other], object)
+
+    def strings_of(numbers: np.ndarray) -> np.ndarray:
+        return np.asarray(table.take(numbers + 1, mode="clip"), object)
+
+    return strings_of
