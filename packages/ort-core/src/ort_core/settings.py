@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import functools
 import os
-from dataclasses import dataclass
 
 from ort_core.errors import InvalidArgument, UnknownOption, did_you_mean
+from ort_core.frozen import frozen
 
 SettingValue = bool | int | float | str
 MAX_KEY_LENGTH, MAX_VALUE_LENGTH = 1024, 8192  # onnxruntime's limits: what fits here fits there
@@ -25,7 +25,7 @@ class Scope(enum.Enum):
     ENVIRONMENT = "environment variable"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """One setting. ``default`` fixes the type; ``choices`` limits a string; ``no_effect`` gives a reason, if any.
 

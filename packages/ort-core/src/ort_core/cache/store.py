@@ -11,15 +11,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ort_core.cache.key import CacheKey
+from ort_core.frozen import frozen
 from ort_core.settings import environment_value
 from ort_core.tensors.mapped_files import map_file
 from ort_core.tensors.mapped_pages import release_pages
@@ -44,7 +42,7 @@ def cache_directory() -> Path:
     return Path(platformdirs.user_cache_dir("ort-core"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheEntry:
     """One file of the cache; ``used_at`` is in seconds since the epoch."""
 
@@ -95,6 +93,8 @@ class ArtefactCache:
 
         A full or read-only disk is no error, the cache is then unused.
         """
+        import tempfile  # here and below: not for those who find what they look for, as most do
+
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,6 +206,8 @@ def _checked(stored: memoryview) -> memoryview | None:
     if len(chunks) == 1:
         digests = [hashlib.sha256(content).digest()]
     else:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
             digests = list(pool.map(_digest_and_release, chunks))
     fits = len(stored) >= _HEADER_NBYTES and stored[:_HEADER_NBYTES] == _header(len(content), digests)

@@ -13,12 +13,11 @@ import importlib
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.cpu.direct.call_layout import ArrayLayout, Head
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 
 METH_FASTCALL = 0x80
 _SWAPPED = np.dtype(np.float64).newbyteorder()
@@ -31,7 +30,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonLayout:
     """What direct calls need to know of the interpreter and of numpy: offsets, and words of every head."""
 
