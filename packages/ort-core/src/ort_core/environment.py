@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ort_core.errors import NotFound, OrtError, did_you_mean
-from ort_core.providers.discovery import PluginRegistry, PluginSource, check_provider, discover, entry_point_sources
-from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+from ort_core.providers.provider import Available, ExecutionProvider, Unavailable, check_provider
+from ort_core.providers.remembered_plugins import RememberedPlugins, find_remembered, remember
 from ort_core.tensors.device import DeviceApi, DeviceDirectory
 from ort_core.tensors.weight_store import WeightStore
 
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from ort_core.ops.infer_rule import InferenceRules
     from ort_core.ops.registry import SchemaRegistry
     from ort_core.passes.base import Pass
+    from ort_core.providers.discovery import PluginRegistry, PluginSource
 
 log = logging.getLogger(__name__)
-FindSources = Callable[[], Sequence[PluginSource]]
 
 
 class Environment:
     """Everything that sessions share. Thread-safe; discovers plugins at the first question about them.
 
     Args:
-        find_sources: gives the plugins; by default those of installed distributions.
+        find_sources: gives the plugins; those of installed distributions without one.
 
     ``seed`` and the two numbers of threads (0 chooses) are for sessions that state none; they may be set at any time.
     ``clock`` gives the nanoseconds that placement is measured in.
     """
 
-    def __init__(self, find_sources: FindSources = entry_point_sources) -> None:
+    def __init__(self, find_sources: Callable[[], Sequence[PluginSource]] | None = None) -> None:
         self._find_sources = find_sources
         self._lock = threading.RLock()
         self._checks: dict[str, Available | Unavailable] = {}
@@ -57,8 +57,23 @@ class Environment:
     @cached_property
     def plugins(self) -> PluginRegistry:
         """All plugins, discovered once."""
+        from ort_core.providers.discovery import discover, entry_point_sources  # imports pluggy, and much for metadata
+
         with self._lock:
-            return discover(self._find_sources())
+            if self._find_sources is not None:
+                return discover(self._find_sources())
+            found = discover(entry_point_sources())
+            remember(found)
+            return found
+
+    @cached_property
+    def _remembered(self) -> RememberedPlugins | None:
+        return find_remembered() if self._find_sources is None else None
+
+    @property
+    def _foreseen(self) -> RememberedPlugins | None:
+        """What an earlier process discovered, as long as this one has not."""
+        return None if "plugins" in self.__dict__ else self._remembered
 
     @cached_property
     def operators(self) -> Operators:
@@ -137,6 +152,8 @@ class Environment:
     @property
     def has_own_passes_or_operators(self) -> bool:
         """Whether plugins or libraries bring passes or operators."""
+        if self._foreseen is not None and "operators" not in self.__dict__:
+            return self._foreseen.has_own_passes_or_operators
         if "operators" in self.__dict__:
             return bool(self.passes or self.operators.libraries)
         return bool(self.passes or self.plugins.call("ort_custom_ops"))  # not asked what they are: that takes longer
@@ -155,7 +172,11 @@ class Environment:
 
     def available_providers(self) -> list[str]:
         """Return the names of listed providers that can run here, highest priority first."""
-        return [name for name, cls in self.provider_classes().items() if cls.is_listed and self.check(name)]
+        if self._foreseen is not None:
+            listed = [name for name, each in self._foreseen.providers.items() if each.is_listed]
+        else:
+            listed = [name for name, cls in self.provider_classes().items() if cls.is_listed]
+        return [name for name in listed if self.check(name)]
 
     def get_provider(self, name: str) -> type[ExecutionProvider]:
         """Return a provider class.
@@ -163,17 +184,23 @@ class Environment:
         Raises:
             NotFound: no installed plugin has a provider of that name; the message says what is installed.
         """
+        found = self._find_class(name)
+        if found is not None:
+            return found
         classes = self.provider_classes()
-        if name in classes:
-            return classes[name]
         known = list(classes)
         raise NotFound(
             f"Unknown Provider Type: {name}.{did_you_mean(name, known)} Installed providers: {', '.join(known)}. "
             f"Providers come from packages: {PACKAGES.get(name, 'pip install ort-ep-…')}."
         )
 
+    def _find_class(self, name: str) -> type[ExecutionProvider] | None:
+        remembered = self._foreseen.providers.get(name) if self._foreseen is not None else None
+        found = remembered.load() if remembered is not None else None
+        return self.plugins.providers.get(name) if found is None else found
+
     def _check(self, name: str) -> Available | Unavailable:
-        cls = self.plugins.providers.get(name)
+        cls = self._find_class(name)
         if cls is not None:
             return check_provider(cls)
         if name in self.plugins.unusable:

@@ -11,12 +11,12 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 from ort_core.errors import InvalidArgument, InvalidType, NoSuchFile, NotImplemented, UnknownOption, did_you_mean
+from ort_core.frozen import frozen
 from ort_core.settings import (
     MAX_KEY_LENGTH,
     MAX_VALUE_LENGTH,
@@ -94,7 +94,7 @@ class OrtDeviceEpIncompatibilityReason(enum.IntFlag):
     UNKNOWN = -2147483648
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextReader:
     """A caller's function that supplies EPContext data, and the largest number of bytes that it may give."""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import enum
 import functools
 import os
-from dataclasses import dataclass
 
 from ort_core.errors import InvalidArgument, UnknownOption, did_you_mean
+from ort_core.frozen import frozen
 
 SettingValue = bool | int | float | str
 MAX_KEY_LENGTH, MAX_VALUE_LENGTH = 1024, 8192  # onnxruntime's limits: what fits here fits there
@@ -25,7 +25,7 @@ class Scope(enum.Enum):
     ENVIRONMENT = "environment variable"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """One setting. ``default`` fixes the type; ``choices`` limits a string; ``no_effect`` gives a reason, if any.
 
@@ -291,6 +291,7 @@ def _variables() -> tuple[Setting, ...]:
     attention = "attention has one implementation for each provider"
     return (
         _variable("ORT_CACHE_DIR", "", "Folder of compiled artefacts; empty: the platform's cache folder."),
+        _variable("ORT_CACHE_MAX_NBYTES", 4 << 30, "How large it grows; the least recently used goes. 0: keeps none."),
         _variable("ORT_OPTIMIZED_MODEL_CACHE", True, "Optimised models and sessions are kept in the artefact cache."),
         _variable("ORT_TEST_DATA", "", "Folder of test data outside the repository."),
         _variable("ORT_LOAD_CONFIG_FROM_MODEL", False, "Read session options from the model's metadata `ort_config`."),

@@ -98,15 +98,15 @@ def test_a_model_compiled_for_the_cpu_loads_without_compiling(model_path, tmp_pa
     gc.collect()  # programs of the compiler's own session are gone, and an empty cache knows none
     monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path / "empty"))
     made: list[str] = []
-    from ort_core.cpu.codegen import code_cache
+    from ort_core.cpu.codegen import jit
 
-    original = code_cache.compile_module
+    original = jit.compile_module
 
     def compile_and_note(text, *rest, **named):
         made.append(text)
         return original(text, *rest, **named)
 
-    monkeypatch.setattr(code_cache, "compile_module", compile_and_note)
+    monkeypatch.setattr(jit, "compile_module", compile_and_note)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         session = InferenceSession(out, trusting())

@@ -79,6 +79,50 @@ def test_least_recently_used_entries_go_first(tmp_path: Path) -> None:
     assert [cache.get(key) is not None for key in keys] == [True, False, True, True]
 
 
+@pytest.mark.parametrize("version", [b"2", b"1", b"17"])
+def test_entries_of_other_versions_are_made_anew_without_a_warning(
+    tmp_path: Path, version: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = ArtefactCache(tmp_path)
+    cache.put(KEY, bytes(1000))
+    (entry,) = cache.entries()
+    entry.path.write_bytes(entry.path.read_bytes().replace(b"artefact-3", b"artefact-" + version, 1))
+    with caplog.at_level("INFO"):
+        assert cache.get(KEY) is None
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "another version of ort-core" in caplog.text
+    assert not entry.path.exists()
+    entry.path.write_bytes(b"ort-core-artefact-3 but broken")
+    assert cache.get(KEY) is None
+    assert "corrupt" in caplog.text
+
+
+def test_what_nobody_reads_any_more_goes_first(tmp_path: Path) -> None:
+    cache = ArtefactCache(tmp_path, max_nbytes=10_000)
+    keys = [CacheKey("test", bytes([i])) for i in range(3)]
+    for key in keys:
+        cache.put(key, bytes(1000))
+    newest = cache._path(keys[2])
+    newest.write_bytes(newest.read_bytes().replace(b"artefact-3", b"artefact-2", 1))
+    half, fresh = (tmp_path / "test" / f".writing-{name}" for name in ("half", "fresh"))
+    for path in (half, fresh):
+        path.write_bytes(b"unfinished")
+    os.utime(half, (1e9, 1e9))
+    assert cache.trim() == 1
+    assert [cache.get(key) is not None for key in keys] == [True, True, False]
+    assert (half.exists(), fresh.exists()) == (False, True)
+
+
+def test_the_environment_says_how_large_a_cache_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ArtefactCache(tmp_path).max_nbytes == 4 << 30
+    monkeypatch.setenv("ORT_CACHE_MAX_NBYTES", "2500")
+    for number in range(4):
+        assert ArtefactCache(tmp_path).put(CacheKey("test", bytes([number])), bytes(1000))
+    assert ArtefactCache(tmp_path).nbytes() <= 2500
+    monkeypatch.setenv("ORT_CACHE_MAX_NBYTES", "0")
+    assert not ArtefactCache(tmp_path).put(CacheKey("test", b"more"), b"content")
+
+
 def test_cache_in_a_place_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")

@@ -66,7 +66,7 @@ def test_load_with_all_objects_in_the_cache_compiles_nothing(
 
     expected = run()
     monkeypatch.setattr(code_cache, "_loaded", {})
-    monkeypatch.setattr(code_cache, "compile_module", refuse)
+    monkeypatch.setattr(jit, "compile_module", refuse)
     np.testing.assert_array_equal(run(), expected)
 
 
@@ -89,7 +89,7 @@ def test_broken_objects_are_compiled_anew_to_the_same_bits(
         compiled.append(text)
         return make(text, *arguments, **keywords)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr(code_cache, "compile_module", noted)
+    monkeypatch.setattr(jit, "compile_module", noted)
     np.testing.assert_array_equal(run(), expected)
     assert compiled, "damaged machine code was loaded"
 
@@ -136,7 +136,7 @@ def test_load_takes_what_is_there_and_compiles_what_is_missing(
         entry.unlink()
     monkeypatch.setattr(code_cache, "_loaded", {})
     compiled: list[int] = []
-    original = code_cache.compile_module
-    monkeypatch.setattr(code_cache, "compile_module", lambda *a, **k: compiled.append(1) or original(*a, **k))
+    original = jit.compile_module
+    monkeypatch.setattr(jit, "compile_module", lambda *a, **k: compiled.append(1) or original(*a, **k))
     np.testing.assert_array_equal(run(), expected)
     assert len(compiled) == len(objects[::2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sysconfig
+import sys
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_an_array_whose_field_lies_elsewhere_is_noticed(layout: PythonLayout, fi
 
 
 def test_an_interpreter_without_its_lock_has_no_direct_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1 if name == "Py_GIL_DISABLED" else None)
+    monkeypatch.setattr(sys, "abiflags", "t", raising=False)
     found = find_python_layout.__wrapped__()
     assert isinstance(found, Rejection)
     assert "interpreter lock" in found.reason

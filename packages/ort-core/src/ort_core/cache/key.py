@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+
+from ort_core.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheKey:
     """What an artefact depends on.
 

@@ -2,7 +2,8 @@
 
 An entry is a header line (format, length, digest of the content, padded to a fixed length) and the content. The digest
 is the SHA-256 of the SHA-256 of each 16 MiB, so that several threads check a large entry. Anything that does not fit is
-removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else.
+removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else; one in another version's
+format is no fault, and is replaced without a warning.
 Several processes may share a cache: a writer renames a finished file into place, a reader never sees half of one.
 """
 
@@ -11,26 +12,28 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ort_core.cache.key import CacheKey
+from ort_core.frozen import frozen
 from ort_core.settings import environment_value
 from ort_core.tensors.mapped_files import map_file
 from ort_core.tensors.mapped_pages import release_pages
 
 log = logging.getLogger(__name__)
 
-_MAGIC = b"ort-core-artefact-3"
+_FAMILY, _VERSION = b"ort-core-artefact-", 3  # of this format
+_MAGIC = b"%s%d" % (_FAMILY, _VERSION)
+_START_NBYTES = 32
 _HEADER_NBYTES = 128  # fixed, so that what is aligned within the content is aligned in the mapped file
-DEFAULT_MAX_NBYTES = 4 << 30
 _SUFFIX = ".artefact"
 _CHUNK_NBYTES = 1 << 24  # digested at once; its pages are given back behind it, for most readers use few of them
+_PARTIAL = ".writing-"
+_ABANDONED_S = 86_400  # a writer takes seconds: whoever began a file a day ago has ended without finishing it
 _TRIM_FRACTION = 16  # the part of the limit by which a cache may grow beyond it
 
 
@@ -44,7 +47,7 @@ def cache_directory() -> Path:
     return Path(platformdirs.user_cache_dir("ort-core"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheEntry:
     """One file of the cache; ``used_at`` is in seconds since the epoch."""
 
@@ -60,12 +63,13 @@ class ArtefactCache:
 
     Args:
         folder: where they lie; made when the first is written.
-        max_nbytes: when all entries together grow above this by a sixteenth, the least recently used ones go.
+        max_nbytes: when all entries together grow above this by a sixteenth, the least recently used ones go; 0 keeps
+            none; without one ``ORT_CACHE_MAX_NBYTES`` says.
     """
 
-    def __init__(self, folder: Path | None = None, max_nbytes: int = DEFAULT_MAX_NBYTES) -> None:
+    def __init__(self, folder: Path | None = None, max_nbytes: int | None = None) -> None:
         self.folder = folder if folder is not None else cache_directory()
-        self.max_nbytes = max_nbytes
+        self.max_nbytes = _limit() if max_nbytes is None else max_nbytes
 
     def get(self, key: CacheKey) -> bytes | None:
         """Return the content of an entry, or ``None`` when it is absent, corrupt (it is removed) or not readable."""
@@ -83,7 +87,10 @@ class ArtefactCache:
             return None
         content = _checked(stored)
         if content is None:
-            log.warning("cache entry %s is corrupt and will be rebuilt", path)
+            if _version_of(stored[:_START_NBYTES].tobytes()) not in (None, _VERSION):
+                log.info("cache entry %s was written by another version of ort-core and is made anew", path)
+            else:
+                log.warning("cache entry %s is corrupt and is made anew", path)
             stored.release()
             _unlink(path)
             return None
@@ -95,10 +102,14 @@ class ArtefactCache:
 
         A full or read-only disk is no error, the cache is then unused.
         """
+        if self.max_nbytes <= 0:
+            return False
+        import tempfile  # here and below: not for those who find what they look for, as most do
+
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, partial = tempfile.mkstemp(prefix=".writing-", dir=path.parent)
+            handle, partial = tempfile.mkstemp(prefix=_PARTIAL, dir=path.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(_header(sum(map(len, parts)), _chunk_digests(parts)))
@@ -132,12 +143,18 @@ class ArtefactCache:
         return sum(entry.nbytes for entry in self.entries())
 
     def trim(self, max_nbytes: int | None = None) -> int:
-        """Remove the least recently used entries until the rest fits; returns how many went."""
+        """Remove what no version reads any more, and the least recently used entries until the rest fits.
+
+        Returns:
+            How many entries went.
+        """
         limit = self.max_nbytes if max_nbytes is None else max_nbytes
+        self._remove_abandoned()
         entries = sorted(self.entries(), key=lambda entry: entry.used_at)
+        stale = {entry for entry in entries if (_version_of(_start_of(entry.path)) or _VERSION) < _VERSION}
         total, removed = sum(entry.nbytes for entry in entries), 0
-        for entry in entries:
-            if total <= limit:
+        for entry in (*stale, *(each for each in entries if each not in stale)):
+            if total <= limit and entry not in stale:
                 break
             if not _unlink(entry.path):
                 continue
@@ -168,8 +185,37 @@ class ArtefactCache:
             log.debug("cannot count in %s: %s", count, error)
         return True
 
+    def _remove_abandoned(self) -> None:
+        """Remove files that a process did not live to finish."""
+        for path in self.folder.glob(f"*/{_PARTIAL}*"):
+            try:
+                if path.stat().st_mtime < time.time() - _ABANDONED_S:
+                    path.unlink()
+            except OSError as error:  # finished, or removed, by another process meanwhile
+                log.debug("%s cannot be removed: %s", path, error)
+
     def _path(self, key: CacheKey) -> Path:
         return self.folder / key.kind / f"{key.digest()}{_SUFFIX}"
+
+
+def _limit() -> int:
+    given = environment_value("ORT_CACHE_MAX_NBYTES")
+    assert isinstance(given, int)
+    return given
+
+
+def _version_of(start: bytes) -> int | None:
+    """Return the version of the format that a file starts with, ``None`` if that is no such file."""
+    number = start.removeprefix(_FAMILY).partition(b" ")[0]
+    return int(number) if start.startswith(_FAMILY) and number.isdigit() else None
+
+
+def _start_of(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_START_NBYTES)
+    except OSError:  # it vanished
+        return b""
 
 
 def _mapped(path: Path) -> memoryview | None:
@@ -206,6 +252,8 @@ def _checked(stored: memoryview) -> memoryview | None:
     if len(chunks) == 1:
         digests = [hashlib.sha256(content).digest()]
     else:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
             digests = list(pool.map(_digest_and_release, chunks))
     fits = len(stored) >= _HEADER_NBYTES and stored[:_HEADER_NBYTES] == _header(len(content), digests)

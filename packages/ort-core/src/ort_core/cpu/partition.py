@@ -178,7 +178,7 @@ class CpuPartition(CompiledPartition):
         if any(slot not in step.writes for slot in self._outputs):
             return Rejection("an output is an input of the partition")
         writes = [step.writes.index(slot) for slot in self._outputs]
-        return encode_partition(step.program, step.native_reads, writes, self._target)
+        return encode_partition(step.program, step.native_reads, writes)
 
     def run(
         self,

@@ -6,17 +6,17 @@ It is the same for all signatures, so that a new one costs a few operations on a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ort_core.cpu.lowering.views import Buffer, Place
+from ort_core.plugin import frozen
 
 Words = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placement:
     """Positions of words by their base.
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from ort_core.cpu.output_memory import OutputMemory
 from ort_core.cpu.sizes import Types, evaluate
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
+from ort_core.plugin import frozen
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class SizesDiffer(Exception):
     """The inputs' sizes are not as the model declares them."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundState:
     """A run state taken out of a plan, for a caller who runs its steps without Python.
 

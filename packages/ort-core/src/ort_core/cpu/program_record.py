@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+from ort_core.plugin import frozen
 
 if TYPE_CHECKING:
     from ort_core.cpu.order import StepOrder
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ort_core.plugin.ir import KnownDim
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProgramRecord:
     """What every signature of a program is planned from.
 

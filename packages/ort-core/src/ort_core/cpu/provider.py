@@ -55,11 +55,13 @@ class CpuExecutionProvider(KernelProvider):
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
         """Lower the graph again and take the machine code for it out of the bytes instead of compiling."""
         try:
-            from ort_core.cpu.codegen.jit import host_target
+            from ort_core.cpu.codegen.host_key import host_key
             from ort_core.cpu.stored_code import adopted
+
+            host_key()  # what is not among the modules is compiled
         except ImportError as error:
             return Rejection(f"the CPU compiler is not available: {error}")
-        modules = adopted(blob, host_target())
+        modules = adopted(blob)
         if isinstance(modules, Rejection):
             return modules
         compiled = self.compile(request)
@@ -79,10 +81,11 @@ class CpuExecutionProvider(KernelProvider):
     def cache_key(self) -> str:
         """Return the options, and the processor and the compiler that machine code depends on."""
         try:
-            from ort_core.cpu.codegen.jit import host_target
+            from ort_core.cpu.codegen.host_key import host_key
+
+            return f"{super().cache_key()}|{host_key()}"
         except ImportError:
             return f"{super().cache_key()}|no compiler"
-        return f"{super().cache_key()}|{host_target().key}"
 
     def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
         """Measure this processor with that many threads; ``None`` without llvmlite."""

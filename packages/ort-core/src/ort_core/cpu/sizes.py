@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import Call, DataType, KnownDim, Symbol, SymbolicDim
 
 Types = Sequence[tuple[DataType, tuple[KnownDim, ...]]]
@@ -28,7 +28,7 @@ _FUNCTIONS: Mapping[str, Callable[..., int]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Binding:
     """An atom, by its text, that is read off an axis of an input: that size is ``sign * atom + rest``."""
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 
 from ort_core.cpu.codegen.code_cache import adopt, names_of
-from ort_core.cpu.codegen.jit import CompiledModule, Target
+from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.plugin import Rejection
 
 _MAGIC = b"ort-core-cpu-code-1\n"
@@ -27,7 +27,7 @@ def encode_modules(modules: Sequence[CompiledModule]) -> bytes:
     return _MAGIC + hashlib.sha256(content).digest() + content
 
 
-def adopted(blob: bytes, target: Target) -> list[CompiledModule] | Rejection:
+def adopted(blob: bytes) -> list[CompiledModule] | Rejection:
     """Make stored modules known to the compiler for as long as the list is held, or say why the bytes are wrong."""
     start = len(_MAGIC) + _DIGEST_NBYTES
     content = blob[start:]
@@ -42,6 +42,6 @@ def adopted(blob: bytes, target: Target) -> list[CompiledModule] | Rejection:
         at += _ENTRY.size
         if at + nbytes > len(content):
             return Rejection("an object file is cut")
-        modules.append(adopt(name, content[at : at + nbytes], target))
+        modules.append(adopt(name, content[at : at + nbytes]))
         at += nbytes
     return modules

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.jit import Target, host_target
 from ort_core.cpu.recalled import RecalledPartition
 from ort_core.cpu.stored_program import ALIGNMENT, decode_program, encode_program
 from ort_core.cpu.threads.pool import shared_pool
@@ -18,12 +17,10 @@ if TYPE_CHECKING:
 _COUNTS = struct.Struct("<QQ")
 
 
-def encode_partition(
-    program: NativeProgram, reads: Sequence[int], writes: Sequence[int], target: Target
-) -> list[bytes | memoryview]:
+def encode_partition(program: NativeProgram, reads: Sequence[int], writes: Sequence[int]) -> list[bytes | memoryview]:
     """Return the bytes: how many reads and writes, their numbers, and, aligned, the program."""
     start = _COUNTS.pack(len(reads), len(writes)) + struct.pack(f"<{len(reads) + len(writes)}q", *reads, *writes)
-    return [start + bytes(-len(start) % ALIGNMENT), *encode_program(program, target)]
+    return [start + bytes(-len(start) % ALIGNMENT), *encode_program(program)]
 
 
 def decode_partition(
@@ -34,7 +31,7 @@ def decode_partition(
         read_count, write_count = _COUNTS.unpack_from(content)
         numbers = struct.unpack_from(f"<{read_count + write_count}q", content, _COUNTS.size)
         at = -(-(_COUNTS.size + 8 * len(numbers)) // ALIGNMENT) * ALIGNMENT
-        program = decode_program(content[at:], host_target(), shared_pool(threads))
+        program = decode_program(content[at:], shared_pool(threads))
     except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
         return Rejection(f"the bytes are no remembered partition: {error}")
     if program is None:

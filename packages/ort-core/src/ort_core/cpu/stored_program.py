@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ort_core.cpu.codegen.code_cache import adopt, names_of
 from ort_core.cpu.codegen.code_table import CodeTable, code_table
+from ort_core.cpu.codegen.host_key import host_key
 from ort_core.cpu.order import StepOrder
 from ort_core.cpu.placement import Placement
 from ort_core.cpu.program import NativeProgram
@@ -24,7 +25,7 @@ from ort_core.cpu.sizes import Binding, SizeProgram, Types
 from ort_core.plugin.ir import DataType, KnownDim, dim_from_data, dim_to_data
 
 if TYPE_CHECKING:
-    from ort_core.cpu.codegen.jit import CompiledModule, Target
+    from ort_core.cpu.codegen.compiled_module import CompiledModule
     from ort_core.cpu.threads.pool import ThreadPool
 
 ALIGNMENT = 64
@@ -32,7 +33,7 @@ _LENGTH = struct.Struct("<Q")
 PlainData = Any  # Any: nested lists and dicts, as JSON has them
 
 
-def encode_program(program: NativeProgram, target: Target) -> tuple[bytes | memoryview, ...]:
+def encode_program(program: NativeProgram) -> tuple[bytes | memoryview, ...]:
     """Return a program as bytes, in parts to be joined; constants are not copied."""
     record, blob = program.record, _Blob()
     placement = record.placement
@@ -40,7 +41,7 @@ def encode_program(program: NativeProgram, target: Target) -> tuple[bytes | memo
     named = names_of([*program.modules, *(table.module for table in tables)])
     numbers = {id(module): number for number, module in enumerate(named.values())}
     head = {
-        "target": target.key,
+        "host": host_key(),
         "inputs": [record.inputs, _types_to_data(record.input_types)],
         "outputs": [record.outputs, _types_to_data(record.output_types)],
         "bindings": [[b.atom, b.index, b.axis, b.sign, dim_to_data(b.rest)] for b in record.bindings],
@@ -73,18 +74,18 @@ def encode_program(program: NativeProgram, target: Target) -> tuple[bytes | memo
     return (start + bytes(-len(start) % ALIGNMENT), *blob.parts)
 
 
-def decode_program(content: memoryview, target: Target, pool: ThreadPool) -> NativeProgram | None:
-    """Return the program in bytes that lie aligned; ``None`` when it was compiled for another target.
+def decode_program(content: memoryview, pool: ThreadPool) -> NativeProgram | None:
+    """Return the program in bytes that lie aligned; ``None`` when it was compiled for another host.
 
     Raises:
         ValueError, KeyError, TypeError, IndexError: the content is not what ``encode_program`` gave.
     """
     (length,) = _LENGTH.unpack_from(content)
     head = json.loads(bytes(content[_LENGTH.size : _LENGTH.size + length]))
-    if head["target"] != target.key:
+    if head["host"] != host_key():
         return None
     blob = content[-(-(_LENGTH.size + length) // ALIGNMENT) * ALIGNMENT :]
-    modules = [adopt(bytes.fromhex(name), bytes(_bytes_at(blob, where)), target) for name, where in head["modules"]]
+    modules = [adopt(bytes.fromhex(name), bytes(_bytes_at(blob, where))) for name, where in head["modules"]]
     return NativeProgram(
         _record(head, blob, modules), pool, modules, [(int(m), str(name)) for m, name in head["kernels"]]
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.constants import Constant
 from ort_core.ir.types import DataType, ValueType
 
@@ -35,7 +35,7 @@ class AttributeKind(enum.IntEnum):
     TYPE_PROTOS = 14
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparseConstant:
     """Sparse tensor data: values [nnz], indices [nnz] or [nnz, rank], and the dense shape."""
 
@@ -53,7 +53,7 @@ AttributeScalar = "float | int | str | Constant | Graph | SparseConstant | Value
 AttributeValue = object  # one of AttributeScalar, or a tuple of them; narrowed by Attribute.kind
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attribute:
     """One attribute.
 

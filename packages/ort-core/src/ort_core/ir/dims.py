@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Union
 
+from ort_core.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Symbol:
     """A named size, at least 0."""
 
@@ -24,7 +25,7 @@ class Symbol:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A function of dimensions that is no polynomial: ``floordiv``, ``mod``, ``max``, ``min`` or ``broadcast``."""
 

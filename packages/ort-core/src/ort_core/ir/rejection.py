@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ort_core.frozen import frozen
 
 if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rejection:
     """Why something was not done, and for which node (``None`` when it concerns no single node).
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.dims import Dim
 
 
@@ -159,7 +159,7 @@ def _from_numpy(dtype: np.dtype) -> DataType | None:
 Shape = tuple[Dim, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """A dense tensor: element type and shape (``None``: rank unknown)."""
 
@@ -170,7 +170,7 @@ class TensorType:
         return f"tensor({self.dtype.text})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparseTensorType:
     """A sparse tensor: element type and dense shape."""
 
@@ -181,7 +181,7 @@ class SparseTensorType:
         return f"sparse_tensor({self.dtype.text})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SequenceType:
     """A sequence of values of one type."""
 
@@ -191,7 +191,7 @@ class SequenceType:
         return f"seq({self.element})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OptionalType:
     """A value or its absence."""
 
@@ -201,7 +201,7 @@ class OptionalType:
         return f"optional({self.element})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MapType:
     """A map from integer or string keys to values of one type."""
 
@@ -212,7 +212,7 @@ class MapType:
         return f"map({self.key.text},{self.value})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpaqueType:
     """A type that only the operators of ``domain`` understand."""
 

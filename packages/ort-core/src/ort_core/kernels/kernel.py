@@ -16,10 +16,11 @@ The calling convention, which the registry checks when a kernel is collected:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
+
+from ort_core.frozen import frozen
 
 if TYPE_CHECKING:
     from ort_core.ir.types import ValueType
@@ -29,7 +30,7 @@ KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, and a resul
 _F = TypeVar("_F", bound=KernelFunction)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelSpec:
     """One kernel: the operator and the range of operator versions that it computes, and the function.
 
@@ -100,7 +101,7 @@ class Unguarded:
         """Do nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelContext:
     """What a kernel may know of its node beyond inputs and attributes.
 

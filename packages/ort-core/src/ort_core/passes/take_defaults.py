@@ -8,16 +8,16 @@ runs the model with its defaults as constants, and prepares it a second time, as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ort_core.frozen import frozen
 from ort_core.ir.values import Value
 
 if TYPE_CHECKING:
     from ort_core.ir.model import Model
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShownValues:
     """What callers see of a model: values of no graph, with types that hold whatever a caller overrides."""
 

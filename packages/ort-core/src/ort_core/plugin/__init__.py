@@ -13,6 +13,7 @@ from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
     from ort_core.errors import AllocationLimitExceeded, EPFail, InvalidArgument, NotImplemented, OrtError
+    from ort_core.frozen import frozen
     from ort_core.ir.rejection import Rejection
     from ort_core.passes.base import Pass
     from ort_core.providers.capability import Capability, Claim, GraphView
@@ -60,6 +61,7 @@ __all__ = [
     "ThreadOptions",
     "Unavailable",
     "convex_groups",
+    "frozen",
     "hookimpl",
 ]
 
@@ -73,6 +75,7 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
             "NotImplemented",
             "OrtError",
         ),
+        "ort_core.frozen": ("frozen",),
         "ort_core.ir.rejection": ("Rejection",),
         "ort_core.passes.base": ("Pass",),
         "ort_core.providers.capability": (

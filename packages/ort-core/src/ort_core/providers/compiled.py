@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
 from ort_core.providers.thread_options import ThreadOptions
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ort_core.tensors.device import Device
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompileRequest:
     """A partition to compile.
 
@@ -42,7 +43,7 @@ class CompileRequest:
         return self.threads.num_threads
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputPlan:
     """What is known of one output before the run, and the dead input whose buffer it may take."""
 
@@ -52,7 +53,7 @@ class OutputPlan:
     reuses_input: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionPlan:
     """The decisions for one signature of input shapes; immutable, kept and shared by threads."""
 

@@ -15,7 +15,7 @@ from types import ModuleType
 import pluggy
 
 from ort_core.providers import hookspecs
-from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+from ort_core.providers.provider import ExecutionProvider, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -153,11 +153,3 @@ def _providers_of(plugin: DiscoveredPlugin) -> Sequence[type[ExecutionProvider]]
         if not isinstance(getattr(cls, "name", None), str):
             return Unavailable(f"provider class {cls.__qualname__} of plugin {plugin.name!r} has no name")
     return classes
-
-
-def check_provider(cls: type[ExecutionProvider]) -> Available | Unavailable:
-    """Call ``check`` of a provider; an exception, which the contract forbids, becomes ``Unavailable``."""
-    try:
-        return cls.check()
-    except Exception as error:  # noqa: BLE001 - the border to plugins
-        return Unavailable(f"{cls.name}.check raised {type(error).__name__}: {error} (a bug of that provider)")

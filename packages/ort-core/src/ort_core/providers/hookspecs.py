@@ -40,7 +40,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def ort_providers() -> Sequence[type[ExecutionProvider]]:
     """Return the execution provider classes of this plugin.
 
-    Called once per environment, when the first session or command needs it. Must not load the vendor's SDK: that
+    Called once per environment at most, when the first session or command needs it; what it returned in an earlier
+    process is remembered as long as the installed distributions are the same. Must not load the vendor's SDK: that
     belongs in ``ExecutionProvider.check``. Two plugins with one provider name make both unavailable, each
     with the reason.
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
 from ort_core.providers.options import NoOptions, parse_options
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ort_core.providers.thread_options import ThreadOptions
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Available:
     """The provider can run here; ``detail`` says on what, for ``ort doctor``."""
 
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unavailable:
     """The provider cannot run here, why, and what would change that (``remedy``: a pip line, a driver). Falsy."""
 
@@ -156,3 +156,11 @@ class ExecutionProvider(ABC):
     def cache_key(self) -> str:
         """Return what compiled artefacts depend on beyond the graph: SDK, driver and device versions, options."""
         return f"{self.name}|{self.options!r}"
+
+
+def check_provider(cls: type[ExecutionProvider]) -> Available | Unavailable:
+    """Call ``check`` of a provider; an exception, which the contract forbids, becomes ``Unavailable``."""
+    try:
+        return cls.check()
+    except Exception as error:  # noqa: BLE001 - the border to plugins
+        return Unavailable(f"{cls.name}.check raised {type(error).__name__}: {error} (a bug of that provider)")

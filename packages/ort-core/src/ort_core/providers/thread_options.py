@@ -6,14 +6,13 @@ Affinities are written as onnxruntime writes them: one group for each thread but
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ort_core.errors import InvalidArgument
+from ort_core.frozen import frozen
 
 MOST_PROCESSORS = 1024  # of one affinity mask: glibc's cpu_set_t has as many
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThreadOptions:
     """What a session asks of the threads within its operators.
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ort_core.errors import AllocationLimitExceeded, RunTerminated, RunTimeout
+from ort_core.frozen import frozen
 
 if TYPE_CHECKING:
     from ort_core.kernels.evaluator import Observer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunSettings:
     """What the caller asks of one run.
 

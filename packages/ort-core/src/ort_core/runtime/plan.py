@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ort_core.errors import EPFail, InvalidArgument, OrtError, did_you_mean
+from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
 from ort_core.runtime.device_values import (
     NO_TARGETS,
@@ -113,7 +113,7 @@ class PartitionStep:
         return plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedStep:
     """A step with the slots that it reads, writes and frees."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ort_core.errors import Fail
-from ort_core.session_api.devices import OrtEpAssignedSubgraph, OrtEpDevice, assigned_subgraphs, ep_devices
 from ort_core.tensors.device import OrtMemoryInfo
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
     from ort_core.options import SessionOptions
     from ort_core.partitioning.report import PlacementReport
+    from ort_core.session_api.devices import OrtEpAssignedSubgraph, OrtEpDevice
     from ort_core.session_api.loaded_model import LoadedModel
     from ort_core.session_api.node_arg import ModelMetadata, NodeArg
 
@@ -62,6 +62,8 @@ class SessionFacts:
                 "Session configuration entry 'session.record_ep_graph_assignment_info' must be set to \"1\" to "
                 "retrieve EP graph assignment information. session.explain() needs no setting."
             )
+        from ort_core.session_api.devices import assigned_subgraphs  # as below: few ask, and all would pay
+
         return assigned_subgraphs(self._loaded.prepared.report)
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
@@ -74,5 +76,7 @@ class SessionFacts:
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:
         """Return the provider and device that each input goes to first."""
+        from ort_core.session_api.devices import ep_devices
+
         devices = [device for device in ep_devices(self._environment) if device.ep_name == self._loaded.providers[0]]
         return devices[:1] * len(self._loaded.inputs)

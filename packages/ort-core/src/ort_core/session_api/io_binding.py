@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
 from ort_core.errors import InvalidValue, did_you_mean
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.tensors.device import Device, OrtDevice, directory_in_use, find_device
 from ort_core.tensors.device_array import BorrowedBuffer, DeviceArray
@@ -78,7 +78,7 @@ class _Memory:
         return OrtValue.of(self.read())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _DirectBinding:
     """Bindings as a direct call takes them: arrays that stay the same from run to run."""
 

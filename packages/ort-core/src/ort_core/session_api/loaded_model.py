@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
 from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.feeds import FeedChecker
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ort_core.stages import PreparedModel
 
 
-@dataclass(frozen=True)
+@frozen
 class LoadedModel:
     """What runs and what the API shows of it. ``closing`` gives back what the plan holds.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ort_core.frozen import frozen
 from ort_core.ir.types import OptionalType, Shape, SparseTensorType, TensorType, ValueType
 from ort_core.runtime.feeds import shown_dim
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 NO_VERSION = (1 << 63) - 1  # what onnxruntime shows for a model without a version
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeArg:
     """An input or output: its name, its type such as ``tensor(float)``, and its shape (sizes, names, ``None``)."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 from ort_core.errors import InvalidArgument, InvalidType
 from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
-from ort_core.session_api.devices import OrtEpDevice, ep_devices
 from ort_core.tensors.device import OrtHardwareDeviceType
 
 if TYPE_CHECKING:
@@ -96,6 +95,8 @@ def _entry(item: object) -> tuple[str, Mapping[str, object]]:
 
 
 def _by_policy(options: SessionOptions, environment: Environment, metadata: Mapping[str, str]) -> Request:
+    from ort_core.session_api.devices import OrtEpDevice, ep_devices  # only for requests by policy
+
     devices = ep_devices(environment)
     policy = options.provider_policy
     if callable(policy):

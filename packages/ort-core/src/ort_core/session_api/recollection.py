@@ -17,7 +17,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ort_core import __version__
@@ -25,6 +25,7 @@ from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 from ort_core.cache.versions import package_facts
 from ort_core.errors import EPFail, OrtError
+from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.type_data import type_from_data, type_to_data
@@ -53,7 +54,7 @@ _CACHE_SHARE = 4  # an entry may take this part of the cache: its weights are a 
 PlainData = Any  # Any: nested lists and dicts, as JSON has them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecalledSession:
     """What an entry gives: the plan, and what the API shows. ``prepare`` prepares the model the ordinary way, once."""
 

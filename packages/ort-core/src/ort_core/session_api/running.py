@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ort_core.errors import OrtError
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 Callback = Callable[[list, object, str], None]
@@ -54,6 +56,8 @@ class BackgroundRunsState:
                 self._pool = None
 
     def _executor(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor  # few sessions run in the background
+
         with self._lock:
             if self._pool is None or self._process_id != os.getpid():
                 self._pool = ThreadPoolExecutor(_MAX_WORKERS, thread_name_prefix="ort-run")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING
 
 from ort_core.errors import InvalidType
+from ort_core.frozen import frozen
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.providers.thread_options import ThreadOptions, parse_affinities
 from ort_core.settings import environment_value
@@ -35,7 +36,7 @@ def thread_options(options: SessionOptions, num_threads: int) -> ThreadOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrepareSettings:
     """What decides how a model is prepared.
 

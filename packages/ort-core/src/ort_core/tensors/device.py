@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
+from ort_core.frozen import frozen
 
 
 class OrtDeviceVendorId(enum.IntEnum):
@@ -78,7 +78,7 @@ class ArenaExtendStrategy(enum.IntEnum):
     kSameAsRequested = 1  # noqa: N815 - onnxruntime's name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Device:
     """A place for data: its kind in lower case (``cpu``, ``cuda``, ``dml``, ...) and its number."""
 
@@ -192,7 +192,7 @@ def _known_kinds() -> str:
     return ", ".join(sorted(_KINDS))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OrtMemoryInfo:
     """Facts about the memory where a value lies or is wanted."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.errors import InvalidValue
+from ort_core.frozen import frozen
 from ort_core.tensors.device import Device, DeviceApi, DeviceBuffer, directory_in_use
 
 
@@ -29,7 +29,7 @@ class DeviceArray:
         self.api.copy_from_host(np.ascontiguousarray(source), self.buffer)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BorrowedBuffer:
     """Memory of a device that somebody else owns and keeps."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from ort_core.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class SparseArray:
     """Non-zero values and where they stand.
 

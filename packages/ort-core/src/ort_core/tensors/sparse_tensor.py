@@ -6,11 +6,11 @@ Computation uses coordinates only (SparseArray); the two other forms are kept as
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.errors import InvalidValue
+from ort_core.frozen import frozen
 from ort_core.ir.types import DataType
 from ort_core.tensors.device import CPU, Device, OrtDevice
 from ort_core.tensors.sparse import SparseArray
@@ -25,7 +25,7 @@ class OrtSparseFormat(enum.IntEnum):
     ORT_SPARSE_BLOCK_SPARSE = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparseCooView:
     """Coordinates: ``indices()`` is int64 [nnz] (flat positions) or [nnz, 2] (row, column)."""
 
@@ -36,7 +36,7 @@ class SparseCooView:
         return self._indices
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparseCsrView:
     """Compressed rows: ``inner()`` are columns, ``outer()`` is where each row begins."""
 
@@ -52,7 +52,7 @@ class SparseCsrView:
         return self._outer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SparseBlockSparseView:
     """Blocks: ``indices()`` is int32 [2, blocks], row and column of each block in blocks."""
 

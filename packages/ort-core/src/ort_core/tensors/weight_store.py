@@ -11,12 +11,13 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class WeightKey:
     """What makes two packed weights the same: memory, shape, strides and element type of the source, and the packing.
 

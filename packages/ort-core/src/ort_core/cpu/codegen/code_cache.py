@@ -1,17 +1,23 @@
-"""Compiled modules by content: in this process by reference, between processes in the artefact cache."""
+"""Compiled modules by content: in this process by reference, between processes in the artefact cache.
+
+LLVM is imported by whoever has to compile something.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, digest, load_object
-from ort_core.plugin.cache import ArtefactCache, CacheKey
+from ort_core.cpu.codegen.compiled_module import CompiledModule, load_object
+from ort_core.cpu.codegen.host_key import host_key
+from ort_core.plugin.cache import ArtefactCache, CacheKey, package_facts
 
 if TYPE_CHECKING:
+    from ort_core.cpu.codegen.emitter import Emitter
+    from ort_core.cpu.codegen.jit import Target
     from ort_core.cpu.codegen.late_text import LateText
 
 _loaded: weakref.WeakValueDictionary[bytes, CompiledModule] = weakref.WeakValueDictionary()
@@ -20,31 +26,42 @@ _lock = threading.RLock()
 
 def compiled(text: str, target: Target) -> CompiledModule:
     """Return the machine code of a module: from this process, from the cache, or compiled now."""
-    return _found_or_made(digest(text, target), target, lambda: compile_module(text, target))
+    return _found_or_made(_digest(text, target.key), target, lambda: _compiled(text, target))
+
+
+def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
+    """Return the machine code of a module for this host; ``facts`` and this package's files determine its text."""
+
+    def make() -> CompiledModule:
+        from ort_core.cpu.codegen.jit import host_target  # here and below: only what is compiled needs LLVM
+
+        return _compiled(write(), host_target())
+
+    return _found_or_made(_digest(f"{package_facts()}|{facts}", host_key()), None, make)
 
 
 def compiled_late(late: LateText, target: Target) -> CompiledModule:
     """Return the machine code of a module that is written only if neither this process nor the cache has it."""
 
     def write() -> CompiledModule:
-        return compile_module(module_text(late.generate(late.name)), target, is_vectorised=late.is_vectorised)
+        return _compiled(_text(late.generate(late.name)), target, is_vectorised=late.is_vectorised)
 
-    return _found_or_made(digest(late.name, target), target, write)
+    return _found_or_made(_digest(late.name, target.key), target, write)
 
 
 def names_of(modules: Iterable[CompiledModule]) -> dict[bytes, CompiledModule]:
-    """Return modules by what identifies their text and target; those that did not come from here are left out."""
-    wanted = {id(module) for module in modules}
+    """Return modules by what identifies their text and target; one that did not come from here by its object code."""
     with _lock:
-        return {name: module for name, module in _loaded.items() if id(module) in wanted}
+        names = {id(module): name for name, module in _loaded.items()}
+    return {names.get(id(each)) or hashlib.sha256(each.object_code).digest(): each for each in modules}
 
 
-def adopt(name: bytes, object_code: bytes, target: Target) -> CompiledModule:
-    """Make object code from elsewhere what ``compiled`` finds under a name, for as long as the caller holds it."""
+def adopt(name: bytes, object_code: bytes) -> CompiledModule:
+    """Make object code for this host what ``compiled`` finds under a name, for as long as the caller holds it."""
     with _lock:
         found = _loaded.get(name)
         if found is None:
-            found = _loaded[name] = load_object(object_code, target)
+            found = _loaded[name] = load_object(object_code)
         return found
 
 
@@ -52,13 +69,30 @@ def compiled_joined(kernels: Sequence[LateText], target: Target) -> CompiledModu
     """Return the machine code of several kernels in one module, written only if it is nowhere to be found."""
 
     def write() -> CompiledModule:
-        return compile_module(module_text([f for late in kernels for f in late.generate(late.name)]), target)
+        return _compiled(_text([f for late in kernels for f in late.generate(late.name)]), target)
 
     names = "\n".join(late.name for late in kernels)
-    return _found_or_made(digest(f"joined\n{names}", target), target, write)
+    return _found_or_made(_digest(f"joined\n{names}", target.key), target, write)
 
 
-def _found_or_made(name: bytes, target: Target, make: Callable[[], CompiledModule]) -> CompiledModule:
+def _compiled(text: str, target: Target, *, is_vectorised: bool = False) -> CompiledModule:
+    from ort_core.cpu.codegen import jit
+
+    return jit.compile_module(text, target, is_vectorised=is_vectorised)
+
+
+def _text(functions: Sequence[Emitter]) -> str:
+    from ort_core.cpu.codegen.emitter import module_text
+
+    return module_text(functions)
+
+
+def _digest(text: str, key: str) -> bytes:
+    """Return what identifies the compiled form of a module."""
+    return hashlib.sha256(f"{key}\n{text}".encode()).digest()
+
+
+def _found_or_made(name: bytes, target: Target | None, make: Callable[[], CompiledModule]) -> CompiledModule:
     with _lock:
         found = _loaded.get(name)
         if found is not None:

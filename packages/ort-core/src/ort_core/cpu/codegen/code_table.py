@@ -6,11 +6,12 @@ A program that is taken to another process (``stored_program``) takes the names 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ort_core.cpu.codegen.jit import CompiledModule
+if TYPE_CHECKING:
+    from ort_core.cpu.codegen.compiled_module import CompiledModule
 
 
 class CodeTable(np.ndarray[Any, Any]):  # Any: numpy's own parameters

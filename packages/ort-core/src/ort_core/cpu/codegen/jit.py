@@ -1,17 +1,16 @@
-"""Compilation: LLVM IR text to machine code in this process, kept in the artefact cache as object files.
-
-One ``CompiledModule`` owns its code; functions found in it are addresses that live as long as it does.
-"""
+"""Compilation: LLVM IR text to object files and machine code in this process, for this host or any other target."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import threading
 from dataclasses import dataclass
 
 import llvmlite
 import llvmlite.binding as llvm
+
+from ort_core.cpu.codegen.compiled_module import CompiledModule as CompiledModule
+from ort_core.cpu.codegen.compiled_module import load_object
 
 SCALAR_CHAINS = "; scalar chains\n"
 """First line of a module whose parallel scalar chains are to stay so: LLVM would join their loads into gathers."""
@@ -91,26 +90,6 @@ def restricted_target(*without: str) -> Target:
     return target_of(host.triple, "x86-64" if "x86_64" in host.triple else host.cpu, ",".join(kept))
 
 
-class CompiledModule:
-    """Machine code in this process."""
-
-    def __init__(self, engine: llvm.ExecutionEngine, object_code: bytes) -> None:
-        self._engine = engine
-        self.object_code = object_code
-
-    def address(self, function: str) -> int:
-        """Return the address of a function.
-
-        Raises:
-            KeyError: the module has no such function.
-        """
-        with _lock:
-            found = self._engine.get_function_address(function)
-        if not found:
-            raise KeyError(function)
-        return int(found)
-
-
 def compile_module(text: str, target: Target | None = None, *, is_vectorised: bool = False) -> CompiledModule:
     """Optimise and compile a module for the host (or a restriction of it), ready to be called.
 
@@ -127,13 +106,25 @@ def compile_module(text: str, target: Target | None = None, *, is_vectorised: bo
         machine = _machine(target)
         module = _optimized(text, machine, target, is_vectorised)
         object_code = machine.emit_object(module)
-        return _loaded(object_code, target)
+    return load_object(object_code, target)
 
 
-def load_object(object_code: bytes, target: Target | None = None) -> CompiledModule:
-    """Make object code from an earlier ``compile_module`` callable."""
+def load_by_llvm(object_code: bytes, target: Target | None = None) -> CompiledModule:
+    """Make object code callable by LLVM's loader, which knows every format of object files."""
+    target = target or host_target()
     with _lock:
-        return _loaded(object_code, target or host_target())
+        # An engine for each: of several in one, MCJIT finds constants by the offset table of the first (x86-64).
+        module = llvm.parse_assembly("")
+        module.triple = target.triple
+        engine = llvm.create_mcjit_compiler(module, _machine(target))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
+        engine.finalize_object()
+
+    def find(function: str) -> int:
+        with _lock:
+            return int(engine.get_function_address(function))
+
+    return CompiledModule(object_code, find, engine)
 
 
 def assembly(text: str, target: Target, *, is_vectorised: bool = False) -> str:
@@ -141,21 +132,6 @@ def assembly(text: str, target: Target, *, is_vectorised: bool = False) -> str:
     with _lock:
         machine = _machine(target)
         return str(machine.emit_assembly(_optimized(text, machine, target, is_vectorised)))
-
-
-def digest(text: str, target: Target) -> bytes:
-    """Return what identifies the compiled form of a module."""
-    return hashlib.sha256(f"{target.key}\n{text}".encode()).digest()
-
-
-def _loaded(object_code: bytes, target: Target) -> CompiledModule:
-    # An engine for each object: of several in one, MCJIT finds constants by the offset table of the first (x86-64).
-    module = llvm.parse_assembly("")
-    module.triple = target.triple
-    engine = llvm.create_mcjit_compiler(module, _machine(target))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
-    engine.finalize_object()
-    return CompiledModule(engine, object_code)
 
 
 def _machine(target: Target) -> llvm.TargetMachine:

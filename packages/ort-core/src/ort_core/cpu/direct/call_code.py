@@ -31,7 +31,7 @@ from ort_core.cpu.direct.signature_code import SIGNATURE_CODE
 def call_text(layout: ArrayLayout) -> str:
     """Return the module of both functions."""
     words = {f"@@{name}.{word.name}@": str(int(word)) for name, words in (("H", Head), ("E", Entry)) for word in words}
-    words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__slots__}
+    words |= {f"@@A.{field}@": str(getattr(layout, field)) for field in layout.__match_args__}
     words["@@OUTPUT_WORDS@"] = str(OUTPUT_WORDS)
     text = "\n".join((OBJECT_CODE, SIGNATURE_CODE, OUTPUT_CODE, _CALLS))
     for name, value in words.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from ort_core.plugin import frozen
 
 
 class Head(enum.IntEnum):
@@ -56,7 +57,7 @@ OUTPUT_WORDS = 6  # numpy's type number, its dtype, rank, address of sizes, byte
 MAX_ARRAYS = 160  # inputs and outputs of one call
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrayLayout:
     """Offsets in bytes into objects: the type in every object, fields of numpy's arrays, the last two of its dtypes."""
 

@@ -11,14 +11,12 @@ import ctypes
 import functools
 import importlib
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ort_core.cpu.direct.call_layout import ArrayLayout, Head
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 
 METH_FASTCALL = 0x80
 _SWAPPED = np.dtype(np.float64).newbyteorder()
@@ -31,7 +29,7 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PythonLayout:
     """What direct calls need to know of the interpreter and of numpy: offsets, and words of every head."""
 
@@ -52,7 +50,7 @@ def find_python_layout() -> PythonLayout | Rejection:
     """Return the layout of this interpreter and numpy, or why direct calls cannot be made here."""
     if sys.implementation.name != "cpython":
         return Rejection(f"direct calls are made for CPython, this is {sys.implementation.name}")
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if _is_free_threaded():
         return Rejection("direct calls rely on the interpreter lock, which this build of Python does not have")
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return Rejection("direct calls are made for 64-bit processes")
@@ -71,6 +69,15 @@ def find_python_layout() -> PythonLayout | Rejection:
         return Rejection(f"numpy {np.__version__} has no table of functions as expected")
     words[Head.NEW_ARRAY] = table[_ARRAY_NEW]
     return PythonLayout(arrays, words)
+
+
+def _is_free_threaded() -> bool:
+    flags: str | None = getattr(sys, "abiflags", None)
+    if flags is not None:
+        return "t" in flags
+    import sysconfig  # takes 2 ms; where the interpreter does not say it itself: on Windows
+
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def build_function(definition: MethodDefinition, owner: object) -> object:

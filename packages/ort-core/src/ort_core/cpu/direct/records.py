@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ort_core.cpu.codegen.code_cache import compiled
-from ort_core.cpu.codegen.jit import CompiledModule, host_target
-from ort_core.cpu.direct.call_code import call_text
+from ort_core.cpu.codegen.code_cache import compiled_for_host
 from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.threads.pool_code import ALONE
 
 if TYPE_CHECKING:
+    from ort_core.cpu.codegen.compiled_module import CompiledModule
     from ort_core.cpu.program import BoundState
     from ort_core.cpu.threads.pool import ThreadPool
 
@@ -96,9 +95,15 @@ def _definition(arrays: ArrayLayout, name: str) -> MethodDefinition:
     The collector may take a head apart before the function whose ``self`` it is, and a function looks into its
     definition when it goes: nothing that can be collected may own one.
     """
-    module = compiled(call_text(arrays), host_target())
+    module = compiled_for_host(f"direct calls {arrays}", functools.partial(_written, arrays))
     _kept_modules.append(module)
     return MethodDefinition(b"direct_run", module.address(name), METH_FASTCALL, None)
+
+
+def _written(arrays: ArrayLayout) -> str:
+    from ort_core.cpu.direct.call_code import call_text  # when it was not compiled before
+
+    return call_text(arrays)
 
 
 def _output_rows(

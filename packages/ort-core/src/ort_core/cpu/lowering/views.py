@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.plugin import frozen
 from ort_core.plugin.ir import DataType, KnownDim, minimum
 
 
@@ -41,7 +42,7 @@ class Buffer:
         return max(1, self.dtype.bits // 8)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """Elements of a buffer by index: element ``i`` lies at ``offset + sum(i * strides)``, in elements.
 

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.code_cache import compiled
-from ort_core.cpu.codegen.jit import CompiledModule, host_target
+from ort_core.cpu.codegen.code_cache import compiled_for_host
+from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.cpu.threads.pool_code import (
     ALIVE,
     ALL,
@@ -133,9 +133,15 @@ _code: list[CompiledModule] = []  # one entry, never freed: sleeping workers sta
 
 def _pool_code() -> CompiledModule:
     if not _code:
-        target = host_target()
-        _code.append(compiled(pool_text(target.triple, primitives_for(target.triple)), target))
+        _code.append(compiled_for_host("thread pool", _written))
     return _code[0]
+
+
+def _written() -> str:
+    from ort_core.cpu.codegen.jit import host_target  # imports llvmlite, which code out of the cache can do without
+
+    triple = host_target().triple
+    return pool_text(triple, primitives_for(triple))
 
 
 def _after_fork() -> None:

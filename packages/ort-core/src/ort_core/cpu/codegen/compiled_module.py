@@ -1,0 +1,69 @@
+"""CompiledModule: machine code in this process, and how object files become that.
+
+On Linux they are linked here (``linked_objects_linux``); elsewhere, and where that does not suffice, by LLVM.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ort_core.plugin import Rejection
+
+if TYPE_CHECKING:
+    from ort_core.cpu.codegen.jit import Target
+
+log = logging.getLogger(__name__)
+
+
+class CompiledModule:
+    """Machine code in this process; functions found in it are addresses that live as long as it does.
+
+    Args:
+        object_code: the object file that it was made of.
+        find: returns the address of a function, 0 where there is none.
+        owner: what holds the memory.
+    """
+
+    def __init__(self, object_code: bytes, find: Callable[[str], int], owner: object) -> None:
+        self.object_code = object_code
+        self._find, self._owner = find, owner
+
+    def address(self, function: str) -> int:
+        """Return the address of a function.
+
+        Raises:
+            KeyError: the module has no such function.
+        """
+        found = self._find(function)
+        if not found:
+            raise KeyError(function)
+        return found
+
+
+def load_object(object_code: bytes, target: Target | None = None) -> CompiledModule:
+    """Make object code from an earlier ``jit.compile_module`` callable; without a target it is this machine's."""
+    linked = _linked(object_code)
+    if not isinstance(linked, Rejection):
+        return linked
+    log.debug("an object file is loaded by LLVM: %s", linked)
+    from ort_core.cpu.codegen.jit import load_by_llvm  # imports llvmlite, which a load out of the cache can do without
+
+    return load_by_llvm(object_code, target)
+
+
+def _linked(object_code: bytes) -> CompiledModule | Rejection:
+    if sys.platform != "linux":
+        return Rejection("object files are linked here on Linux only")
+    from ort_core.cpu.codegen.linked_objects_linux import link  # of this system
+
+    try:
+        found = link(object_code)
+    except (struct.error, LookupError, ValueError) as error:
+        return Rejection(f"it is no object file as LLVM writes it: {error}")
+    if isinstance(found, Rejection):
+        return found
+    return CompiledModule(object_code, lambda function: found.functions.get(function, 0), found)

@@ -1,0 +1,142 @@
+"""``frozen`` makes what the plain decorator makes: each case runs on both and asks the same of them."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+
+from ort_core.frozen import frozen
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSize:
+    """A size."""
+
+    unit: ClassVar[str] = "m"
+    width: int
+    height: int = 1
+    names: list[str] = field(default_factory=list)
+
+    def area(self) -> int:
+        """Return the area."""
+        return self.width * self.height
+
+
+@frozen
+class FrozenSize:
+    """A size."""
+
+    unit: ClassVar[str] = "m"
+    width: int
+    height: int = 1
+    names: list[str] = field(default_factory=list)
+
+    def area(self) -> int:
+        """Return the area."""
+        return self.width * self.height
+
+
+@dataclass(frozen=True, slots=True)
+class PlainChecked:
+    value: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", self.value + 1)
+
+    def __hash__(self) -> int:
+        return 7
+
+
+@frozen
+class FrozenChecked:
+    value: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", self.value + 1)
+
+    def __hash__(self) -> int:
+        return 7
+
+
+@frozen
+class Volume(FrozenSize):
+    """A size with a depth."""
+
+    depth: int = 2
+
+
+PAIRS = [PlainSize, FrozenSize]
+
+
+@pytest.mark.parametrize("of", PAIRS)
+def test_fields_defaults_and_values_are_as_declared(of: Any) -> None:
+    size = of(3)
+    assert (size.width, size.height, size.names, size.area(), of.unit) == (3, 1, [], 3, "m")
+    assert of(3).names is not size.names
+    assert repr(size) == f"{of.__name__}(width=3, height=1, names=[])"
+    assert of.__match_args__ == ("width", "height", "names")
+    assert (of.__doc__, of.__module__, of.__qualname__) == ("A size.", __name__, of.__name__)
+    for wrong in ((), (1, 2, [], 4)):
+        with pytest.raises(TypeError):
+            of(*wrong)
+    with pytest.raises(TypeError, match="depth"):
+        of(1, depth=2)
+
+
+@pytest.mark.parametrize("of", PAIRS)
+def test_equal_values_are_equal_and_other_classes_are_not(of: Any) -> None:
+    assert of(3) == of(3, 1)
+    assert of(3) != of(4)
+    assert of(3).__eq__((3, 1, [])) is NotImplemented
+    assert hash(of(3, 1, ())) == hash(of(3, names=()))
+    assert len({of(3, 1, ()), of(3, 1, ()), of(3, 2, ())}) == 2
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(of(3))
+
+
+@pytest.mark.parametrize("of", PAIRS)
+def test_nothing_can_be_assigned_deleted_or_added(of: Any) -> None:
+    size = of(3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        size.width = 4
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        del size.width
+    with pytest.raises((AttributeError, TypeError)):
+        size.depth = 4
+    assert not hasattr(size, "__dict__")
+
+
+@pytest.mark.parametrize("of", PAIRS)
+def test_copies_pickles_and_replacements_keep_the_fields(of: Any) -> None:
+    size = of(3, 5, ["a"])
+    assert pickle.loads(pickle.dumps(size)) == copy.copy(size) == copy.deepcopy(size) == size
+    assert dataclasses.replace(size, height=6) == of(3, 6, ["a"])
+    assert dataclasses.asdict(size) == {"width": 3, "height": 5, "names": ["a"]}
+    assert [f.name for f in dataclasses.fields(of)] == ["width", "height", "names"]
+    assert dataclasses.is_dataclass(of)
+
+
+@pytest.mark.parametrize("of", [PlainChecked, FrozenChecked])
+def test_what_the_class_defines_is_called(of: Any) -> None:
+    assert (of(1).value, hash(of(1)), of(1) == of(1)) == (2, 7, True)
+
+
+def test_fields_of_a_base_come_first() -> None:
+    volume = Volume(3, depth=4)
+    assert (volume.width, volume.height, volume.depth, volume.area()) == (3, 1, 4, 3)
+    assert volume == Volume(3, 1, [], 4)
+    assert repr(volume) == "Volume(width=3, height=1, names=[], depth=4)"
+    assert [f.name for f in dataclasses.fields(Volume)] == ["width", "height", "names", "depth"]
+
+
+def test_a_field_that_asks_for_more_is_refused() -> None:
+    with pytest.raises(TypeError, match="only a default_factory"):
+
+        @frozen
+        class Hidden:
+            value: int = field(default=1, repr=False)
