@@ -13,11 +13,11 @@ from ort_core.plugin.ir import Node
 from ort_ep_directml.grouping import planned_groups
 from ort_ep_directml.index_limits import unproven
 from ort_ep_directml.lowering.asked import element_type
+from ort_ep_directml.lowering.shape_numbers import SHAPE_READERS
 from ort_ep_directml.lowering.table import refusal
 
 _VIEWS = frozenset({"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"})
 """Alone they are not worth the way to a device and back."""
-_SHAPE_READERS = frozenset({"Shape", "Size"})
 
 
 def find_capability(
@@ -52,7 +52,7 @@ def _derived(view: GraphView) -> set[Node]:
     found: set[Node] = set()
     for node in view.graph:
         inputs = [value for value in node.present_inputs() if view.constant(value) is None]
-        if node.op_type in _SHAPE_READERS or all(v.producer is not None and v.producer in found for v in inputs):
+        if node.op_type in SHAPE_READERS or all(v.producer is not None and v.producer in found for v in inputs):
             found.add(node)
     return found
 

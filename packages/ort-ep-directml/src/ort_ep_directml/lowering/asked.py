@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,18 +23,25 @@ class Asked:
         view: the graph.
         level: the feature level of the device.
         members: nodes that are lowered together, where not all of the graph are.
+        numbers: what follows from the shapes that a plan is made for; filled node by node.
     """
 
     view: GraphView
     level: int
     members: Set[Node] | None = None
+    numbers: dict[Value, np.ndarray] = field(default_factory=dict, compare=False)
 
     def opset(self, node: Node) -> int:
         """Return the version of the node's operator set."""
         return self.view.opset(node)
 
     def constant(self, value: Value | None) -> np.ndarray | None:
-        """Return the array of an initializer that nobody overrides, or of a Constant node that goes along."""
+        """Return the array of an initializer that nobody overrides, of a Constant node, or of what follows from shapes.
+
+        Nodes count that go along.
+        """
+        if value is not None and value in self.numbers:
+            return self.numbers[value]
         found = self._held(value)
         return None if found is None else found.array()
 

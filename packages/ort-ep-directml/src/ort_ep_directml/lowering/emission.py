@@ -70,10 +70,12 @@ class EmissionState:
         """Return what a value is in the plan.
 
         Raises:
-            Refused: it is absent, or of a type that DirectML has not.
+            Refused: it is absent, empty, or of a type that DirectML has not.
         """
         if value is None:
             raise Refused("an input that it needs is absent")
+        if 0 in self._shapes.get(value, ()):
+            raise Refused(f"{value.name!r} holds no element; DirectML has no empty tensors")
         if value not in self._operands:
             self._operands[value] = self._described(value) or self._read(value)
         return self._operands[value]

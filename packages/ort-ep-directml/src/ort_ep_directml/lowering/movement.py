@@ -65,7 +65,7 @@ def _expand(to: EmissionState, node: Node) -> Operand:
 
 
 def _concat(to: EmissionState, node: Node) -> Operand:
-    parts = [each for each in to.operands(node) if 0 not in each.sizes]
+    parts = [to.operand(value) for value in node.present_inputs() if 0 not in to.sizes(value)]
     axis = axis_of(node, parts[0].rank, 1)
     sizes = list(parts[0].sizes)
     sizes[axis] = sum(part.sizes[axis] for part in parts)

@@ -13,6 +13,7 @@ from ort_ep_directml.lowering.elementwise import ELEMENTWISE
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.generation import GENERATION
 from ort_ep_directml.lowering.indexing import INDEXING
+from ort_ep_directml.lowering.losses import LOSSES
 from ort_ep_directml.lowering.movement import MOVEMENT
 from ort_ep_directml.lowering.normalization import NORMALIZATION
 from ort_ep_directml.lowering.operand import packed
@@ -25,6 +26,8 @@ from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.regions import REGIONS
 from ort_ep_directml.lowering.resampling import RESAMPLING
 from ort_ep_directml.lowering.rule import Rule
+from ort_ep_directml.lowering.sampling import SAMPLING
+from ort_ep_directml.lowering.shape_numbers import is_number_of_shapes, learn_behind, learn_numbers
 from ort_ep_directml.lowering.sizes import sample_sizes
 from ort_ep_directml.lowering.windows import WINDOWS
 from ort_ep_directml.schema.operators import level_text
@@ -45,6 +48,8 @@ RULES: Mapping[str, Rule] = {
     **RESAMPLING,
     **REGIONS,
     **ATTENTION,
+    **LOSSES,
+    **SAMPLING,
 }
 """Rules by operator of ``ai.onnx``."""
 
@@ -71,7 +76,7 @@ def refusal(view: GraphView, node: Node, level: int) -> str | None:
         return f"DirectML has feature level {level_text(level)} here, and {level_text(MINIMUM_LEVEL)} is needed"
     if node.domain not in ("", "ai.onnx"):
         return f"{node.domain} is no domain that this provider lowers"
-    if node.op_type not in RULES:
+    if node.op_type not in RULES and not is_number_of_shapes(node):
         return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to DirectML")
     if node.op_type not in _OF_CONSTANTS and all(view.constant(value) is not None for value in node.present_inputs()):
         return "there is nothing to compute at run time: every input is constant"
@@ -89,6 +94,7 @@ def _try(asked: Asked, node: Node) -> None:
         Refused: it cannot be lowered.
     """
     shapes = {value: sampled(value) for value in (*node.present_inputs(), *node.present_outputs())}
+    learn_behind(asked, node, lambda value: shapes.get(value) or _sizes(value))
     is_sample = any(value.shape != sizes for value, sizes in shapes.items())
     to = EmissionState(asked, shapes, is_sample=is_sample, is_trial=True)
     for place, value in enumerate(node.present_inputs()):
@@ -98,28 +104,36 @@ def _try(asked: Asked, node: Node) -> None:
     lower_node(to, node)
 
 
+def _sizes(value: Value) -> Sizes | None:
+    return None if value.shape is None else sample_sizes(value.shape, _SAMPLE)
+
+
 def sampled(value: Value) -> Sizes:
     """Return the sizes of a value, with a sample for those that are open.
 
     Raises:
         Refused: a size has no name.
     """
-    sizes = None if value.shape is None else sample_sizes(value.shape, _SAMPLE)
+    sizes = _sizes(value)
     if sizes is None:
         raise Refused(f"the sizes of {value.name!r} have no names, and DirectML compiles for fixed sizes")
     return sizes
 
 
 def lower_node(to: EmissionState, node: Node) -> None:
-    """Append a node's operators, and say what its outputs are.
+    """Append a node's operators, and say what its outputs are. Where they are numbers of shapes, nothing is appended.
 
     Raises:
         Refused: it cannot be lowered, or would not give what shape inference says.
     """
-    read = [value for value in node.present_inputs() if to.asked.constant(value) is None]
-    for value in (*read, *node.present_outputs()):
+    for value in node.present_outputs():
         if 0 in to.sizes(value):
             raise Refused(f"{value.name!r} holds no element; DirectML has no empty tensors")
+    if learn_numbers(to.asked, node, to.sizes):
+        _check_numbers(to, node)
+        return
+    if node.op_type not in RULES:
+        raise Refused(f"{node.op_type} is not among the operators that are lowered to DirectML")
     operands = RULES[node.op_type].apply(to, node)
     given = [(value, operand) for value, operand in zip(node.outputs, operands, strict=False) if value is not None]
     for value, operand in given:
@@ -128,3 +142,17 @@ def lower_node(to: EmissionState, node: Node) -> None:
             expected = f"{value.type} {list(to.sizes(value))}"
             raise Refused(f"{value.name!r} would become {made}, and shape inference says {expected}")
         to.bind(value, operand)
+
+
+def _check_numbers(to: EmissionState, node: Node) -> None:
+    """Compare numbers with what shape inference says of them.
+
+    Raises:
+        Refused: they are of other sizes.
+    """
+    for value in node.present_outputs():
+        found = to.asked.numbers[value].shape
+        if found != to.sizes(value):
+            raise Refused(
+                f"{value.name!r} would become {list(found)}, and shape inference says {list(to.sizes(value))}"
+            )
