@@ -4,7 +4,8 @@
 
 Profiles come from the conformance tests of the repository. A provider that cannot run here is shown with the reason and
 with what it would run, where its package can say so. With ``--provider`` only these are run, and the others are taken
-from the reports of earlier runs, as those always are that only another environment has. Exits with 1 when a provider breaks a promise that nobody expected it to break.
+from the reports of earlier runs; so are always those that only another environment has. Exits with 1 when a provider
+breaks a promise that nobody expected it to break.
 
 A run takes long: every result is kept in the folder of reports as it comes, and ``--resume`` goes on where an
 interrupted run of the same code was.
