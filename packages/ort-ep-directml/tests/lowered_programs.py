@@ -186,6 +186,8 @@ QUANTIZED = {
 RECURRED = {
     "GRU": "g (float[5,2,3] x, float[1,12,3] w, float[1,12,4] r) => (float[5,1,2,4] y) "
     '{ y = GRU<hidden_size=4, linear_before_reset=1, direction="reverse">(x, w, r) }',
+    "GRU of one step": "g (float[1,1,3] x) => (float[1,1,1,1] y, float[1,1,1] h) "
+    "<float[1,3,3] w = {1,2,3,4,5,6,7,8,9}, float[1,3,1] r = {1,2,3}> { y, h = GRU<hidden_size=1>(x, w, r) }",
     "LSTM": "g (float[5,2,3] x, float[2,16,3] w, float[2,16,4] r, float[2,32] b, int32[2] l) "
     "=> (float[5,2,2,4] y, float[2,2,4] h, float[2,2,4] c) "
     '{ y, h, c = LSTM<hidden_size=4, clip=3.0, direction="bidirectional">(x, w, r, b, l) }',

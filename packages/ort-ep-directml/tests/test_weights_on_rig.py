@@ -41,6 +41,13 @@ CASES = {
     "RNN": (floats(6, 3, 20), [floats(1, 16, 20), floats(1, 16, 16), floats(1, 32)], RECURRENT),
     "GRU": (floats(6, 3, 20), [floats(1, 48, 20), floats(1, 48, 16), floats(1, 96)], RECURRENT),
     "LSTM": (floats(6, 3, 20), [floats(1, 64, 20), floats(1, 64, 16), floats(1, 128)], RECURRENT),
+    "RNN of one step": (floats(1, 3, 20), [floats(1, 16, 20), floats(1, 16, 16), floats(1, 32)], RECURRENT),
+    "GRU of one step": (floats(1, 3, 20), [floats(1, 48, 20), floats(1, 48, 16), floats(1, 96)], RECURRENT),
+    "LSTM of one step both ways": (
+        floats(1, 3, 20),
+        [floats(2, 64, 20), floats(2, 64, 16), floats(2, 128)],
+        RECURRENT | {"direction": "bidirectional"},
+    ),
     "LSTM both ways": (
         floats(6, 3, 20),
         [floats(2, 64, 20), floats(2, 64, 16), floats(2, 128)],

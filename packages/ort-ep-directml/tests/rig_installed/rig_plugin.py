@@ -13,6 +13,6 @@ ORT_PLUGIN_API = (1, 0)
 @hookimpl
 def ort_providers() -> list[type[ExecutionProvider]]:
     """Return the provider on the real DirectML for Linux."""
-    from rig_provider import RigDmlProvider
+    from rig_dml import RigDmlProvider
 
     return [RigDmlProvider]
