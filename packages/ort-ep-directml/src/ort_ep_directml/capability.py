@@ -6,13 +6,14 @@ are claimed where only the claim needs them, and left to the processor where som
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from ort_core.plugin import Capability, Claim, GraphView, Rejection
 from ort_core.plugin.ir import Node
 from ort_ep_directml.grouping import planned_groups
 from ort_ep_directml.index_limits import unproven
-from ort_ep_directml.lowering.asked import element_type
+from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.plan import PlanNode
 from ort_ep_directml.lowering.shape_numbers import SHAPE_READERS
 from ort_ep_directml.lowering.table import refusal
 
@@ -21,7 +22,12 @@ _VIEWS = frozenset({"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "F
 
 
 def find_capability(
-    view: GraphView, level: int, lacking: Set[str] = frozenset(), *, is_fused: bool = True
+    view: GraphView,
+    level: int,
+    lacking: Set[str] = frozenset(),
+    *,
+    is_fused: bool = True,
+    device_refusal: Callable[[PlanNode], str | None] | None = None,
 ) -> Capability:
     """Claim convex groups of nodes whose rules hold at a feature level; refuse every other node with its reason.
 
@@ -30,8 +36,14 @@ def find_capability(
         level: the feature level of the device.
         lacking: element types that the device has no tensors of, by numpy's names.
         is_fused: whether a claim may hold more than one node.
+        device_refusal: returns why the device does not take an operator, or ``None``; asked of levels that the tables
+            do not speak for.
     """
-    reasons = {n: why for n in view.nodes if (why := _lacking(n, lacking) or refusal(view, n, level)) is not None}
+    reasons: dict[Node, str] = {}
+    for node in view.nodes:
+        asked = Asked(view, level, device_refusal=device_refusal)
+        if (why := _lacking(node, lacking) or refusal(asked, node)) is not None:
+            reasons[node] = why
     for node in view.nodes:
         if node not in reasons and (why := unproven(view, node, set(view.nodes) - reasons.keys())) is not None:
             reasons[node] = why

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.lowering.activations import ACTIVATIONS
 from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.attention import ATTENTION
 from ort_ep_directml.lowering.elementwise import ELEMENTWISE
-from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.emission import EmissionState, is_beyond_reach
 from ort_ep_directml.lowering.generation import GENERATION
 from ort_ep_directml.lowering.indexing import INDEXING
 from ort_ep_directml.lowering.losses import LOSSES
 from ort_ep_directml.lowering.movement import MOVEMENT
 from ort_ep_directml.lowering.normalization import NORMALIZATION
 from ort_ep_directml.lowering.operand import packed
-from ort_ep_directml.lowering.plan import Sizes, Source
+from ort_ep_directml.lowering.plan import PlanNode, Sizes, Source
 from ort_ep_directml.lowering.products import PRODUCTS
 from ort_ep_directml.lowering.quantization import QUANTIZATION
 from ort_ep_directml.lowering.recurrent import RECURRENT
@@ -31,7 +30,7 @@ from ort_ep_directml.lowering.shape_numbers import is_number_of_shapes, learn_be
 from ort_ep_directml.lowering.sizes import sample_sizes
 from ort_ep_directml.lowering.windows import WINDOWS
 from ort_ep_directml.schema.operators import level_text
-from ort_ep_directml.schema.tensor_types import MINIMUM_LEVEL
+from ort_ep_directml.schema.tensor_types import TABLE_LEVEL
 
 RULES: Mapping[str, Rule] = {
     **ELEMENTWISE,
@@ -67,13 +66,15 @@ _OF_CONSTANTS = frozenset({"Constant", "DequantizeLinear", "Range"})
 _SAMPLE = 240  # stands for every open size: divided by most numbers, beyond most windows
 
 
-def refusal(view: GraphView, node: Node, level: int) -> str | None:
-    """Return why a node is not lowered at a feature level, or ``None``.
+def refusal(asked: Asked, node: Node) -> str | None:
+    """Return why a node is not lowered, or ``None``.
 
     It is lowered on its own for the answer, with a sample for sizes that are open.
     """
-    if level < MINIMUM_LEVEL:
-        return f"DirectML has feature level {level_text(level)} here, and {level_text(MINIMUM_LEVEL)} is needed"
+    view = asked.view
+    if asked.level < TABLE_LEVEL and asked.device_refusal is None:
+        here, known = level_text(asked.level), level_text(TABLE_LEVEL)
+        return f"what DirectML takes at feature level {here}, before {known}, only a device tells, and there is none"
     if node.domain not in ("", "ai.onnx"):
         return f"{node.domain} is no domain that this provider lowers"
     if node.op_type not in RULES and not is_number_of_shapes(node):
@@ -81,7 +82,7 @@ def refusal(view: GraphView, node: Node, level: int) -> str | None:
     if node.op_type not in _OF_CONSTANTS and all(view.constant(value) is not None for value in node.present_inputs()):
         return "there is nothing to compute at run time: every input is constant"
     try:
-        _try(Asked(view, level), node)
+        _try(asked, node)
     except Refused as refused:
         return refused.reason
     return None
@@ -102,6 +103,21 @@ def _try(asked: Asked, node: Node) -> None:
         if asked.constant(value) is None and dtype is not None:
             to.bind(value, packed(Source("input", place), dtype, shapes[value]))
     lower_node(to, node)
+    _ask_device(asked, to.nodes)
+
+
+def _ask_device(asked: Asked, nodes: Sequence[PlanNode]) -> None:
+    """Ask the device about operators, where it must be asked; those of sample sizes that none could hold are taken.
+
+    Raises:
+        Refused: it does not take one.
+    """
+    if asked.level >= TABLE_LEVEL or asked.device_refusal is None:
+        return
+    for node in nodes:
+        reason = None if is_beyond_reach(node) else asked.device_refusal(node)
+        if reason is not None:
+            raise Refused(reason)
 
 
 def _sizes(value: Value) -> Sizes | None:
