@@ -126,6 +126,8 @@ MOVED = {
     "Flatten": "g (float[2,3,4] x) => (float[2,12] y) { a = Flatten(x)  y = Neg(a) }",
     "Identity": "g (float[4] x) => (float[4] y) { a = Identity(x)  y = Neg(a) }",
     "Pad": "g (float[2,3] x) => (float[3,3] y) <int64[4] p = {0,1,1,-1}, float v = {7}> { y = Pad(x, p, v) }",
+    "Pad by a number like the input": "g (float16[4] x) => (float16[6] y) <int64[2] p = {1,1}, float v = {7}> "
+    "{ l = CastLike(v, x)  y = Pad(x, p, l) }",
     "Pad by reflection": 'g (float[4] x) => (float[7] y) <int64[2] p = {2,1}> { y = Pad<mode="reflect">(x, p) }',
     "Reshape": "g (float[n,6] x) => (float[n,2,3] y) <int64[3] s = {0,2,3}> { a = Reshape(x, s)  y = Neg(a) }",
     "ReverseSequence": "g (float[4,2] x, int64[2] l) => (float[4,2] y) { y = ReverseSequence(x, l) }",
@@ -140,6 +142,7 @@ MOVED = {
     "Tile": "g (float[2,3] x) => (float[4,3] y) <int64[2] r = {2,1}> { y = Tile(x, r) }",
     "Transpose": "g (float[2,3] x) => (float[3,2] y) { y = Transpose(x)  z = Neg(x) }",
     "Trilu": "g (float[3,3] x) => (float[3,3] y) { y = Trilu<upper=0>(x) }",
+    "Trilu from a diagonal that is given": "g (float[2,3,4] x, int64 k) => (float[2,3,4] y) { y = Trilu(x, k) }",
     "Unsqueeze": "g (float[2,3] x) => (float[2,1,3] y) <int64[1] a = {1}> { s = Unsqueeze(x, a)  y = Neg(s) }",
 }
 INDEXED = {

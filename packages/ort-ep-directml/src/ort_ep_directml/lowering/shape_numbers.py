@@ -13,7 +13,7 @@ import numpy as np
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.kernels import evaluate_node
-from ort_ep_directml.lowering.asked import SMALL_NBYTES, Asked
+from ort_ep_directml.lowering.asked import SMALL_NBYTES, Asked, onnx_type
 from ort_ep_directml.lowering.plan import Sizes
 
 SHAPE_READERS = frozenset({"Shape", "Size"})
@@ -71,6 +71,9 @@ def learn_behind(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | None
 
 
 def _content(asked: Asked, node: Node, value: Value, sizes: Callable[[Value], Sizes | None]) -> np.ndarray | None:
+    if node.op_type == "CastLike" and value is node.inputs[1]:
+        dtype = onnx_type(value)
+        return None if dtype is None else np.zeros(1, dtype.numpy)  # only its type is read
     found = asked.numbers.get(value)
     if found is not None:
         return found
