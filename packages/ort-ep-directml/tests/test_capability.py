@@ -69,9 +69,9 @@ def test_at_a_level_that_is_older_than_the_table_the_device_is_asked_about_every
         "Relu": "no halves",
         "Softmax": "DirectML's ACTIVATION_SOFTMAX1 needs feature level 5.1; this device has 5.0",
     }
-    assert seen == [
+    assert set(seen) == {
         "ELEMENT_WISE_NEGATE", "ACTIVATION_SOFTPLUS", "ACTIVATION_TANH", "ELEMENT_WISE_MULTIPLY", "ACTIVATION_RELU",
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def test_a_type_that_came_with_a_level_is_refused_before_it():

@@ -7,6 +7,7 @@ are claimed where only the claim needs them, and left to the processor where som
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from dataclasses import replace
 
 from ort_core.plugin import Capability, Claim, GraphView, Rejection
 from ort_core.plugin.ir import Node
@@ -40,9 +41,10 @@ def find_capability(
             do not speak for.
     """
     reasons: dict[Node, str] = {}
+    asked = Asked(view, level, device_refusal=device_refusal)
     for node in view.nodes:
-        asked = Asked(view, level, device_refusal=device_refusal)
-        if (why := _lacking(node, lacking) or refusal(asked, node)) is not None:
+        why = _lacking(node, lacking) or refusal(replace(asked, numbers={}), node)
+        if why is not None:
             reasons[node] = why
     for node in view.nodes:
         if node not in reasons and (why := unproven(view, node, set(view.nodes) - reasons.keys())) is not None:
@@ -51,7 +53,7 @@ def find_capability(
     for node in reversed(view.nodes):
         if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):
             reasons[node] = "it follows from shapes alone, and others than DirectML read it"
-    groups = planned_groups(view, offered, reasons, level, is_fused=is_fused)
+    groups = planned_groups(asked, offered, reasons, is_fused=is_fused)
     claims = [group for group in groups if any(n not in derived and n.op_type not in _VIEWS for n in group)]
     for group in groups:
         if group not in claims:

@@ -103,10 +103,10 @@ def _try(asked: Asked, node: Node) -> None:
         if asked.constant(value) is None and dtype is not None:
             to.bind(value, packed(Source("input", place), dtype, shapes[value]))
     lower_node(to, node)
-    _ask_device(asked, to.nodes)
+    ask_device(asked, to.nodes)
 
 
-def _ask_device(asked: Asked, nodes: Sequence[PlanNode]) -> None:
+def ask_device(asked: Asked, nodes: Sequence[PlanNode]) -> None:
     """Ask the device about operators, where it must be asked; those of sample sizes that none could hold are taken.
 
     Raises:
