@@ -174,6 +174,20 @@ def test_indices_from_outside_are_looked_at_before_each_run(prepare, caplog):
     assert caplog.text.count("outside of axes of [4]") == 2
 
 
+def test_indices_that_follow_from_shapes_are_looked_at_when_a_plan_is_made(prepare, caplog):
+    text = """g (float[N,3] x, float[4,3] p) => (float[N,3] y) <int64 o = {0}, int64 t = {1}> {
+        s = Shape<start=0, end=1>(x)  l = Squeeze(s)  r = Range(o, l, t)  e = Gather(p, r)  y = Add(x, e) }"""
+    prepared = prepare(text)
+    x, p = GENERATOR.standard_normal((5, 3), np.float32), GENERATOR.standard_normal((4, 3), np.float32)
+    for rows in (2, 4):
+        found = prepared.plan.run({"x": x[:rows], "p": p})[0]
+        np.testing.assert_array_equal(found, x[:rows] + p[:rows])
+    assert not caplog.records
+    with pytest.raises(OrtError, match="must be within"):
+        prepared.plan.run({"x": x, "p": p})
+    assert "outside of axes of [4]" in caplog.text
+
+
 def test_indices_of_several_axes_have_a_limit_each(prepare):
     prepared = prepare("g (float[2,5] x, int64[K,2] i) => (float[K] y) { a = Relu(x)  y = GatherND(a, i) }")
     x = GENERATOR.standard_normal((2, 5), np.float32)

@@ -6,7 +6,7 @@ kernels, which also have the words for it. Indices that are computed inside of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -16,6 +16,8 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.lowering.asked import Asked
 from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.lowering.shape_numbers import learn_behind
+from ort_ep_directml.lowering.sizes import sampled_sizes
 
 Sizes = tuple[int, ...]
 _PLACES: Mapping[str, int] = {
@@ -72,6 +74,10 @@ def unproven(view: GraphView, node: Node, claimed: AbstractSet[Node]) -> str | N
         return None
     given = node.input(0) if node.op_type != "RotaryEmbedding" else node.input(1)
     sizes = [size for size in given.shape or () if isinstance(size, int)] if given is not None else []
+    asked = Asked(view, 0)
+    learn_behind(asked, node, sampled_sizes)
+    if indices in asked.numbers:
+        return None  # they are looked at when a plan is made
     bounds = Asked(view, 0).interval(root) or Asked(view, 0).interval(indices)
     if bounds is not None and given is not None and given.shape is not None and len(sizes) == len(given.shape):
         ends = _axes(node, tuple(sizes), indices)
@@ -113,6 +119,23 @@ def index_limits(
         if root in places and constant is None:
             found.append(limit)
     return tuple(dict.fromkeys(found))
+
+
+def check_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes]) -> None:
+    """Look at indices of a node that are numbers of shapes.
+
+    Raises:
+        Refused: they go beyond.
+    """
+    indices = _indices(node)
+    given = node.input(1 if node.op_type == "RotaryEmbedding" else 0)
+    if indices is None or given is None or indices not in asked.numbers:
+        return
+    ends = _axes(node, sizes(given), indices)
+    limit = IndexLimit(-1, indices.name, ends, _is_counted_back(node), _ignored(node))
+    why = limit.broken_by(asked.numbers[indices])
+    if why is not None:
+        raise Refused(why)
 
 
 def _indices(node: Node) -> Value | None:

@@ -42,7 +42,7 @@ class EmissionState:
         self.constants: list[PlanConstant] = []
         self._shapes = shapes
         self._limit = None if is_sample else _MAX_NBYTES
-        self._is_trial = is_trial
+        self.is_trial = is_trial
         self._operands: dict[Value, Operand] = {}
         self._constants: dict[tuple[str, Sizes, bytes], Operand] = {}
         self._origin = ""
@@ -83,7 +83,7 @@ class EmissionState:
     def _described(self, value: Value) -> Operand | None:
         """Return a weight without its elements, for a trial; ``None`` for what is to be read."""
         dtype, nbytes = element_type(value), self.asked.nbytes(value)
-        if not self._is_trial or dtype is None or nbytes <= SMALL_NBYTES:
+        if not self.is_trial or dtype is None or nbytes <= SMALL_NBYTES:
             return None
         return packed(Source("constant", 0), dtype, self.sizes(value))
 

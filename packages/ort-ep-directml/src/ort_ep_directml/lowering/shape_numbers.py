@@ -6,6 +6,7 @@ Expand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.kernels import evaluate_node
-from ort_ep_directml.lowering.asked import SMALL_NBYTES, Asked, onnx_type
+from ort_ep_directml.lowering.asked import SMALL_NBYTES, Asked, element_type, onnx_type
 from ort_ep_directml.lowering.plan import Sizes
 
 SHAPE_READERS = frozenset({"Shape", "Size"})
@@ -23,7 +24,7 @@ _OF_NUMBERS = frozenset(
      "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Split", "Sqrt",
      "Squeeze", "Sub", "Unsqueeze", "Where"}
 )  # fmt: skip
-"""Operators whose results are about as small as what they read."""
+"""Operators that compute sizes, positions and masks of positions. Of their results the small ones are numbers."""
 
 
 def is_number_of_shapes(node: Node) -> bool:
@@ -39,7 +40,7 @@ def learn_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | Non
         node: any node; what it reads was asked for before it.
         sizes: those of a value, ``None`` where they are open.
     """
-    if not is_number_of_shapes(node):
+    if not is_number_of_shapes(node) or not all(_is_small(value, sizes(value)) for value in node.present_outputs()):
         return False
     inputs = [None if value is None else _content(asked, node, value, sizes) for value in node.inputs]
     if any(array is None for array, value in zip(inputs, node.inputs, strict=True) if value is not None):
@@ -48,8 +49,6 @@ def learn_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | Non
     if isinstance(results, Rejection):
         return False
     arrays = [np.asarray(result) for result in results]
-    if any(array.nbytes > SMALL_NBYTES or not array.size for array in arrays):
-        return False
     pairs = [(value, array) for value, array in zip(node.outputs, arrays, strict=False) if value is not None]
     asked.numbers.update(pairs)
     return True
@@ -68,6 +67,11 @@ def learn_behind(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | None
     for producer in asked.view.graph:
         if producer in behind:
             learn_numbers(asked, producer, sizes)
+
+
+def _is_small(value: Value, sizes: Sizes | None) -> bool:
+    dtype = element_type(value)
+    return sizes is not None and dtype is not None and 0 < math.prod(sizes) * dtype.bits // 8 <= SMALL_NBYTES
 
 
 def _content(asked: Asked, node: Node, value: Value, sizes: Callable[[Value], Sizes | None]) -> np.ndarray | None:

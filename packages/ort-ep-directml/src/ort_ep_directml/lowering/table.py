@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ort_core.plugin.ir import Node, Value
+from ort_ep_directml.index_limits import check_numbers
 from ort_ep_directml.lowering.activations import ACTIVATIONS
 from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.attention import ATTENTION
@@ -27,7 +28,7 @@ from ort_ep_directml.lowering.resampling import RESAMPLING
 from ort_ep_directml.lowering.rule import Rule
 from ort_ep_directml.lowering.sampling import SAMPLING
 from ort_ep_directml.lowering.shape_numbers import is_number_of_shapes, learn_behind, learn_numbers
-from ort_ep_directml.lowering.sizes import sample_sizes
+from ort_ep_directml.lowering.sizes import sampled_sizes
 from ort_ep_directml.lowering.windows import WINDOWS
 from ort_ep_directml.schema.operators import level_text
 from ort_ep_directml.schema.tensor_types import TABLE_LEVEL
@@ -63,7 +64,6 @@ _WHY_NOT = {
 }
 _OF_CONSTANTS = frozenset({"Constant", "DequantizeLinear", "Range"})
 """What goes along with the nodes that read it: ort-core leaves these as they are, so that weights stay small."""
-_SAMPLE = 240  # stands for every open size: divided by most numbers, beyond most windows
 
 
 def refusal(asked: Asked, node: Node) -> str | None:
@@ -95,7 +95,7 @@ def _try(asked: Asked, node: Node) -> None:
         Refused: it cannot be lowered.
     """
     shapes = {value: sampled(value) for value in (*node.present_inputs(), *node.present_outputs())}
-    learn_behind(asked, node, lambda value: shapes.get(value) or _sizes(value))
+    learn_behind(asked, node, sampled_sizes)
     is_sample = any(value.shape != sizes for value, sizes in shapes.items())
     to = EmissionState(asked, shapes, is_sample=is_sample, is_trial=True)
     for place, value in enumerate(node.present_inputs()):
@@ -120,17 +120,13 @@ def ask_device(asked: Asked, nodes: Sequence[PlanNode]) -> None:
             raise Refused(reason)
 
 
-def _sizes(value: Value) -> Sizes | None:
-    return None if value.shape is None else sample_sizes(value.shape, _SAMPLE)
-
-
 def sampled(value: Value) -> Sizes:
     """Return the sizes of a value, with a sample for those that are open.
 
     Raises:
         Refused: a size has no name.
     """
-    sizes = _sizes(value)
+    sizes = sampled_sizes(value)
     if sizes is None:
         raise Refused(f"the sizes of {value.name!r} have no names, and DirectML compiles for fixed sizes")
     return sizes
@@ -146,10 +142,12 @@ def lower_node(to: EmissionState, node: Node) -> None:
         if 0 in to.sizes(value):
             raise Refused(f"{value.name!r} holds no element; DirectML has no empty tensors")
     if learn_numbers(to.asked, node, to.sizes):
-        _check_numbers(to, node)
+        _check_sizes(to, node)
         return
     if node.op_type not in RULES:
         raise Refused(f"{node.op_type} is not among the operators that are lowered to DirectML")
+    if not to.is_trial:
+        check_numbers(to.asked, node, to.sizes)
     operands = RULES[node.op_type].apply(to, node)
     given = [(value, operand) for value, operand in zip(node.outputs, operands, strict=False) if value is not None]
     for value, operand in given:
@@ -160,7 +158,7 @@ def lower_node(to: EmissionState, node: Node) -> None:
         to.bind(value, operand)
 
 
-def _check_numbers(to: EmissionState, node: Node) -> None:
+def _check_sizes(to: EmissionState, node: Node) -> None:
     """Compare numbers with what shape inference says of them.
 
     Raises:
