@@ -62,10 +62,11 @@ class DmlExecutionProvider(ExecutionProvider):
         """Return claims, and a reason for every node that is left; without a device, for the newest DirectML."""
         from ort_ep_directml.capability import find_capability
         from ort_ep_directml.graph import refusal_of
+        from ort_ep_directml.schema.tensor_types import TABLE_LEVEL
 
         facts, is_fused = self.facts, not self._options.disable_graph_fusion
         lacking = NEWEST.dtypes - facts.dtypes
-        if facts is NEWEST:
+        if facts.level >= TABLE_LEVEL:
             return find_capability(view, facts.level, lacking, is_fused=is_fused)
         with self.holder.use() as device:
             asks = functools.partial(refusal_of, device.dml)
