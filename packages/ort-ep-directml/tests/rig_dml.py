@@ -31,7 +31,7 @@ class RigDmlProvider(DmlExecutionProvider):
             rig = the_rig()
         except RigUnavailableError as error:
             return Unavailable(str(error))
-        return _libraries(rig, path or str(rig.library))
+        return _libraries(rig, path or rig.library.name)
 
 
 @functools.cache  # the process's, as on Windows
