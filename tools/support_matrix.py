@@ -4,7 +4,8 @@
 
 Profiles come from the conformance tests of the repository. A provider that cannot run here is shown with the reason and
 with what it would run, where its package can say so. With ``--provider`` only these are run, and the others are taken
-from the reports of earlier runs. Exits with 1 when a provider breaks a promise that nobody expected it to break.
+from the reports of earlier runs; so are always those that only another environment has. Exits with 1 when a provider
+breaks a promise that nobody expected it to break.
 
 A run takes long: every result is kept in the folder of reports as it comes, and ``--resume`` goes on where an
 interrupted run of the same code was.
@@ -49,10 +50,11 @@ def main() -> int:
     if unknown:
         parser.error(f"no provider is called {unknown[0]!r}; known are {', '.join(names)}")
     console, code = Console(), digest_of_code()
+    elsewhere = [each.stem for each in sorted(arguments.reports.glob("*.json")) if each.stem not in names]
     reports = []
-    for name in names:
+    for name in [*names, *elsewhere]:
         stored = arguments.reports / f"{name}.json"
-        if arguments.provider and name not in arguments.provider:
+        if name in elsewhere or (arguments.provider and name not in arguments.provider):
             reports += [ConformanceReport.read(stored)] if stored.is_file() else []
             continue
         report = report_on(profile_of(name), arguments, code, console)

@@ -34,6 +34,7 @@ ELEMENTWISE = {
     "BitwiseNot": "g (int32[4] x) => (int32[4] y) { y = BitwiseNot(x) }",
     "Cast": _of_one("y = Cast<to=7>(x)", right="int64[2,3]"),
     "Cast to bool": _of_one("y = Cast<to=9>(x)", right="bool[2,3]"),
+    "CastLike of nothing": "g (float[4] x, int32[0] l) => (int32[4] y) { y = CastLike(x, l) }",
     "CastLike": "g (float[4] x, int32[1] l) => (int32[4] y) { y = CastLike(x, l) }",
     "Clip": "g (float[4] x) => (float[4] y) <float l = {0}, float h = {6}> { y = Clip(x, l, h) }",
     "Clip by inputs": "g (float[4] x, float l, float h) => (float[4] y) { y = Clip(x, l, h) }",
@@ -94,6 +95,7 @@ REDUCED = {
     "LogSoftmax": _of_one("y = LogSoftmax<axis=0>(x)"),
     "ReduceSum over axes that its result tells": "g (float[2,3,1] x, int64[1] a) => (float[2,1,1] y) "
     "{ y = ReduceSum(x, a) }",
+    "ReduceSum over no axes given": "g (float[2,3] x, int64[0] a) => (float[1,1] y) { y = ReduceSum(x, a) }",
     "ReduceSum of everything": _of_one("y = ReduceSum<keepdims=0>(x)", right="float"),
     "Softmax": _of_one("y = Softmax(x)"),
 }
@@ -115,6 +117,8 @@ NORMALIZED = {
 }
 MOVED = {
     "BitCast": "g (float[4] x) => (int32[4] y) { a = Neg(x)  y = BitCast<to=6>(a) }",
+    "Concat with nothing": "g (float[2,3] a, float[2,0] b, float[2,1] c) => (float[2,4] y) "
+    "{ y = Concat<axis=1>(a, b, c) }",
     "Concat": "g (float[2,3] a, float[2,1] b) => (float[2,4] y) { y = Concat<axis=1>(a, b) }",
     "DepthToSpace": _of_one('y = DepthToSpace<blocksize=2, mode="CRD">(x)', "float[1,4,1,1]", "float[1,1,2,2]"),
     "Dropout": "g (float[4] x) => (float[4] y, bool[4] m) { a, m = Dropout(x)  y = Neg(a) }",
@@ -122,6 +126,8 @@ MOVED = {
     "Flatten": "g (float[2,3,4] x) => (float[2,12] y) { a = Flatten(x)  y = Neg(a) }",
     "Identity": "g (float[4] x) => (float[4] y) { a = Identity(x)  y = Neg(a) }",
     "Pad": "g (float[2,3] x) => (float[3,3] y) <int64[4] p = {0,1,1,-1}, float v = {7}> { y = Pad(x, p, v) }",
+    "Pad by a number like the input": "g (float16[4] x) => (float16[6] y) <int64[2] p = {1,1}, float v = {7}> "
+    "{ l = CastLike(v, x)  y = Pad(x, p, l) }",
     "Pad by reflection": 'g (float[4] x) => (float[7] y) <int64[2] p = {2,1}> { y = Pad<mode="reflect">(x, p) }',
     "Reshape": "g (float[n,6] x) => (float[n,2,3] y) <int64[3] s = {0,2,3}> { a = Reshape(x, s)  y = Neg(a) }",
     "ReverseSequence": "g (float[4,2] x, int64[2] l) => (float[4,2] y) { y = ReverseSequence(x, l) }",
@@ -136,6 +142,7 @@ MOVED = {
     "Tile": "g (float[2,3] x) => (float[4,3] y) <int64[2] r = {2,1}> { y = Tile(x, r) }",
     "Transpose": "g (float[2,3] x) => (float[3,2] y) { y = Transpose(x)  z = Neg(x) }",
     "Trilu": "g (float[3,3] x) => (float[3,3] y) { y = Trilu<upper=0>(x) }",
+    "Trilu from a diagonal that is given": "g (float[2,3,4] x, int64 k) => (float[2,3,4] y) { y = Trilu(x, k) }",
     "Unsqueeze": "g (float[2,3] x) => (float[2,1,3] y) <int64[1] a = {1}> { s = Unsqueeze(x, a)  y = Neg(s) }",
 }
 INDEXED = {
@@ -157,6 +164,11 @@ GENERATED = {
     "Range": "g (float[n,3] x) => (float[n,3] y) <int64 o = {0}, int64 t = {1}, int64[1] a = {1}> "
     "{ s = Shape<start=0, end=1>(x)  l = Squeeze(s)  r = Range(o, l, t)  f = Cast<to=1>(r)  u = Unsqueeze(f, a)  "
     "y = Add(x, u) }",
+    "Range that is long": "g (int64[n] x) => (int64[m] y) <int64 o = {2}, int64 t = {1}, int64 k = {30000}> "
+    "{ s = Shape(x)  l = Squeeze(s)  e = Mul(l, k)  r = Range(o, e, t)  a = ReduceMax<keepdims=1>(x)  y = Add(r, a) }",
+    "Range that starts where a shape ends": "g (float[n,3] x, float[p] q) => (float[n,3] y) "
+    "<int64 t = {1}, int64[1] a = {1}> { s = Shape<start=0, end=1>(x)  l = Squeeze(s)  b = Size(q)  e = Add(b, l)  "
+    "r = Range(b, e, t)  f = Cast<to=1>(r)  u = Unsqueeze(f, a)  y = Add(x, u) }",
     "Shape and Size": "g (int64[n,3] x) => (int64[n,3] y) "
     "{ s = Shape<start=0, end=1>(x)  c = Size(x)  a = Add(x, s)  y = Add(a, c) }",
 }
@@ -177,6 +189,8 @@ QUANTIZED = {
 RECURRED = {
     "GRU": "g (float[5,2,3] x, float[1,12,3] w, float[1,12,4] r) => (float[5,1,2,4] y) "
     '{ y = GRU<hidden_size=4, linear_before_reset=1, direction="reverse">(x, w, r) }',
+    "GRU of one step": "g (float[1,1,3] x) => (float[1,1,1,1] y, float[1,1,1] h) "
+    "<float[1,3,3] w = {1,2,3,4,5,6,7,8,9}, float[1,3,1] r = {1,2,3}> { y, h = GRU<hidden_size=1>(x, w, r) }",
     "LSTM": "g (float[5,2,3] x, float[2,16,3] w, float[2,16,4] r, float[2,32] b, int32[2] l) "
     "=> (float[5,2,2,4] y, float[2,2,4] h, float[2,2,4] c) "
     '{ y, h, c = LSTM<hidden_size=4, clip=3.0, direction="bidirectional">(x, w, r, b, l) }',
@@ -197,10 +211,26 @@ ATTENDED = {
     "RotaryEmbedding": "g (float[1,2,8] x, float[6,2] c, float[6,2] s, int64[1,2] p) => (float[1,2,8] y) "
     "{ y = RotaryEmbedding<num_heads=2, interleaved=1>(x, c, s, p) }",
 }
+LOST = {
+    "NegativeLogLikelihoodLoss": "g (float[2,3,4] x, int64[2,4] t, float[3] w) => (float y) "
+    "{ y = NegativeLogLikelihoodLoss<ignore_index=1>(x, t, w) }",
+    "NegativeLogLikelihoodLoss that ignores a number": "g (float[2,3] x, int32[2] t) => (float y) "
+    "{ y = NegativeLogLikelihoodLoss<ignore_index=-100>(x, t) }",
+    "SoftmaxCrossEntropyLoss": "g (float16[2,3] x, int64[2] t) => (float16[2] y, float16[2,3] p) "
+    '{ y, p = SoftmaxCrossEntropyLoss<reduction="none">(x, t) }',
+}
+SAMPLED = {
+    "GridSample": "g (float[2,3,4,5] x, float[2,6,7,2] g) => (float[2,3,6,7] y) { y = GridSample(x, g) }",
+    "GridSample of bytes": "g (uint8[1,1,4,5,6] x, float16[1,2,2,2,3] g) => (uint8[1,1,2,2,2] y) "
+    '{ y = GridSample<mode="nearest", padding_mode="reflection">(x, g) }',
+    "GridSample by a cubic": "g (float16[1,1,4] x, float[1,3,1] g) => (float16[1,1,3] y) "
+    '{ y = GridSample<mode="cubic", padding_mode="border", align_corners=1>(x, g) }',
+}
 FAMILIES = {
     "elementwise": ELEMENTWISE, "products": PRODUCTS, "windows": WINDOWS, "reductions": REDUCED,
     "normalizations": NORMALIZED, "movement": MOVED, "indexing": INDEXED, "generation": GENERATED,
     "quantization": QUANTIZED, "recurrence": RECURRED, "resampling": RESAMPLED, "attention": ATTENDED,
+    "losses": LOST, "sampling": SAMPLED,
 }  # fmt: skip
 OPSET = 24
 NEWER = {"BitCast": 26, "CumProd": 26}

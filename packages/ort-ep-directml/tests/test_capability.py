@@ -13,10 +13,10 @@ from ort_ep_directml.schema.operators import parse_level
 LEVEL = parse_level("6.4")
 
 
-def asked(text: str, level: int = LEVEL, opset: int = 21, lacking: frozenset[str] = frozenset()):
+def asked(text: str, level: int = LEVEL, opset: int = 21, lacking: frozenset[str] = frozenset(), **others):
     """What is claimed of a graph in ONNX text, as operators of each claim, and the reasons for the rest by operator."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')
-    found = find_capability(view_of(typed_model(model)), level, lacking)
+    found = find_capability(view_of(typed_model(model)), level, lacking, **others)
     claims = [[node.op_type for node in each.nodes] for each in found if isinstance(each, Claim)]
     return claims, {each.node.op_type: each.reason for each in found if isinstance(each, Rejection) and each.node}
 
@@ -46,9 +46,32 @@ def test_a_node_is_refused_with_a_reason(text, words):
     assert words in reason
 
 
-def test_nothing_is_claimed_at_a_level_that_is_older_than_the_table():
+def test_of_a_level_that_is_older_than_the_table_only_a_device_tells():
     claims, reasons = asked("g (float[4] x) => (float[4] y) { y = Neg(x) }", parse_level("5.1"))
-    assert (claims, reasons) == ([], {"Neg": "DirectML has feature level 5.1 here, and 5.2 is needed"})
+    assert not claims
+    assert reasons == {
+        "Neg": "what DirectML takes at feature level 5.1, before 5.2, only a device tells, and there is none"
+    }
+
+
+def test_at_a_level_that_is_older_than_the_table_the_device_is_asked_about_every_operator():
+    seen: list[str] = []
+
+    def refuse_halves(node) -> str | None:
+        seen.append(node.kind)
+        return "no halves" if "float16" in node.text() else None
+
+    text = "g (float[4] x, float16[4] h) => (float[4] y, float16[4] z, float[4] w) "
+    body = "{ a = Neg(x)  y = Mish(a)  z = Relu(h)  w = Softmax(y) }"
+    claims, reasons = asked(text + body, parse_level("5.0"), device_refusal=refuse_halves)
+    assert claims == [["Neg", "Mish"]]
+    assert reasons == {
+        "Relu": "no halves",
+        "Softmax": "DirectML's ACTIVATION_SOFTMAX1 needs feature level 5.1; this device has 5.0",
+    }
+    assert set(seen) == {
+        "ELEMENT_WISE_NEGATE", "ACTIVATION_SOFTPLUS", "ACTIVATION_TANH", "ELEMENT_WISE_MULTIPLY", "ACTIVATION_RELU",
+    }  # fmt: skip
 
 
 def test_a_type_that_came_with_a_level_is_refused_before_it():

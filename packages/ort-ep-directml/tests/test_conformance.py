@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 from directml_rig.errors import RigUnavailableError
 from directml_rig.rig import the_rig
-from rig_provider import RigDmlProvider, rig_plugin
+from rig_provider import rig_plugin
 
 from ort_conformance import EpProfile, Feature, conformance_tests
 from ort_core.testing.environments import installed
 
 SHARE = 0.02  # of the operator cases; count_on_rig.py runs all
 PROFILE = EpProfile(
-    RigDmlProvider.name,
+    "DmlRigExecutionProvider",
+    tolerances={"operators/test_attention_*fp16*": "approximate"},  # sums of products are rounded at other places
     features=frozenset({Feature.BITWISE_REPEATABLE, Feature.FILLS_BUFFERS, Feature.CONCURRENT_RUNS}),
     means="the real DirectML for WSL, its shaders run on the processor; no GPU and no driver",
     expected_failures=Path(__file__).with_name("expected_failures.toml"),

@@ -10,6 +10,7 @@ import pytest
 from rig_provider import RigDmlProvider
 
 from ort_core import stages
+from ort_core.kernels.reference.grid_sample import grid_sample
 from ort_core.options import SessionOptions
 from ort_core.plugin import EPFail, OrtError
 from ort_core.testing.fake_providers import environment_of, plugin_of
@@ -173,6 +174,20 @@ def test_indices_from_outside_are_looked_at_before_each_run(prepare, caplog):
     assert caplog.text.count("outside of axes of [4]") == 2
 
 
+def test_indices_that_follow_from_shapes_are_looked_at_when_a_plan_is_made(prepare, caplog):
+    text = """g (float[N,3] x, float[4,3] p) => (float[N,3] y) <int64 o = {0}, int64 t = {1}> {
+        s = Shape<start=0, end=1>(x)  l = Squeeze(s)  r = Range(o, l, t)  e = Gather(p, r)  y = Add(x, e) }"""
+    prepared = prepare(text)
+    x, p = GENERATOR.standard_normal((5, 3), np.float32), GENERATOR.standard_normal((4, 3), np.float32)
+    for rows in (2, 4):
+        found = prepared.plan.run({"x": x[:rows], "p": p})[0]
+        np.testing.assert_array_equal(found, x[:rows] + p[:rows])
+    assert not caplog.records
+    with pytest.raises(OrtError, match="must be within"):
+        prepared.plan.run({"x": x, "p": p})
+    assert "outside of axes of [4]" in caplog.text
+
+
 def test_indices_of_several_axes_have_a_limit_each(prepare):
     prepared = prepare("g (float[2,5] x, int64[K,2] i) => (float[K] y) { a = Relu(x)  y = GatherND(a, i) }")
     x = GENERATOR.standard_normal((2, 5), np.float32)
@@ -180,3 +195,43 @@ def test_indices_of_several_axes_have_a_limit_each(prepare):
     np.testing.assert_array_equal(found, np.maximum(x, 0)[[1, 0], [4, 0]])
     with pytest.raises(OrtError, match="must be within"):
         prepared.plan.run({"x": x, "i": np.array([[4, 1], [0, 0]])})
+
+
+def test_labels_beyond_the_classes_are_no_silent_zero(prepare, caplog):
+    text = (
+        "g (float[N,3] x, int64[N] t) => (float y) { a = Relu(x)  y = SoftmaxCrossEntropyLoss<ignore_index=-1>(a, t) }"
+    )
+    prepared = prepare(text)
+    x = GENERATOR.standard_normal((4, 3), np.float32)
+    scores = np.maximum(x, 0).astype(np.float64)
+    losses = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(4), [0, 2, 1, 2]]
+    found = prepared.plan.run({"x": x, "t": np.array([0, 2, -1, 2])})[0]
+    np.testing.assert_allclose(found, losses[[0, 1, 3]].mean(), rtol=1e-6)
+    for labels in ([0, 3, 0, 0], [-2, 0, 0, 0]):
+        with pytest.raises(OrtError, match="outside"):
+            prepared.plan.run({"x": x, "t": np.array(labels)})
+    assert caplog.text.count("outside of axes of [3]") == 2
+
+
+def test_what_follows_from_shapes_is_anew_for_each_signature(prepare, caplog):
+    text = """g (float[N,3] x, float[P] q) => (float[N,3] y) <int64 t = {1}, int64[1] a = {1}> {
+        s = Shape<start=0, end=1>(x)  l = Squeeze(s)  b = Size(q)  e = Add(b, l)
+        r = Range(b, e, t)  f = Cast<to=1>(r)  u = Unsqueeze(f, a)  y = Add(x, u) }"""
+    prepared = prepare(text)
+    for rows, past in ((2, 5), (4, 1), (2, 7)):
+        x = GENERATOR.standard_normal((rows, 3), np.float32)
+        found = prepared.plan.run({"x": x, "q": np.zeros(past, np.float32)})[0]
+        np.testing.assert_array_equal(found, x + np.arange(past, past + rows, dtype=np.float32)[:, None])
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+def test_points_far_out_and_points_that_are_no_numbers_are_sampled_as_the_numpy_kernel_does(prepare, mode, padding):
+    text = f'g (float[1,2,3,4] x, float[1,5,1,2] p) => (float[1,2,5,1] y) {{ y = GridSample<mode="{mode}", '
+    prepared = prepare(text + f'padding_mode="{padding}">(x, p) }}')
+    x = GENERATOR.standard_normal((1, 2, 3, 4), np.float32)
+    points = np.array([[np.nan, 0.1], [-7.3, 4.6], [1e30, -np.inf], [1.4, -1.2], [0.3, 0.9]], np.float32)
+    points = points.reshape(1, 5, 1, 2)
+    found = prepared.plan.run({"x": x, "p": points})[0]
+    np.testing.assert_allclose(found, grid_sample(x, points, mode=mode, padding_mode=padding), rtol=1e-5, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import struct
 
@@ -9,6 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from directml_rig import fetch
+from directml_rig.dxil import program
 from directml_rig.dxil.module import ResourceKind
 from directml_rig.dxil.program import BoundView, Shader
 from directml_rig.dxil.views import View
@@ -292,3 +294,13 @@ def test_doubles_become_halves_in_one_rounding(shader):
     found = run(shader(body), x, np.zeros(4, np.float32), (FLOATS, FLOATS))
 
     np.testing.assert_array_equal(found, (x.astype(np.float64) * (1 + 2**-52)).astype(np.float16).astype(np.float32))
+
+
+def test_a_program_that_goes_takes_nothing_from_those_that_are_made_later(shader, monkeypatch):
+    monkeypatch.setattr(program, "_program", program._program.__wrapped__)  # kept by nobody
+    x = np.array([-2.5, -0.75, 0.5, 1.5], np.float32)
+
+    for opcode, formula in ((6, np.abs), (27, np.floor), (28, np.ceil)):
+        found = run(shader(*unary(opcode)), x, np.zeros(4, np.float32), (FLOATS, FLOATS))
+        gc.collect()
+        np.testing.assert_array_equal(found, formula(x))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rig_provider import run
+
+from ort_ep_directml import graph as graph_module
+from ort_ep_directml.graph import refusal_of
+from ort_ep_directml.runtime import device as device_module
 
 GENERATOR = np.random.default_rng(21)
 X = (2, 8, 12, 12)
@@ -41,6 +47,13 @@ CASES = {
     "RNN": (floats(6, 3, 20), [floats(1, 16, 20), floats(1, 16, 16), floats(1, 32)], RECURRENT),
     "GRU": (floats(6, 3, 20), [floats(1, 48, 20), floats(1, 48, 16), floats(1, 96)], RECURRENT),
     "LSTM": (floats(6, 3, 20), [floats(1, 64, 20), floats(1, 64, 16), floats(1, 128)], RECURRENT),
+    "RNN of one step": (floats(1, 3, 20), [floats(1, 16, 20), floats(1, 16, 16), floats(1, 32)], RECURRENT),
+    "GRU of one step": (floats(1, 3, 20), [floats(1, 48, 20), floats(1, 48, 16), floats(1, 96)], RECURRENT),
+    "LSTM of one step both ways": (
+        floats(1, 3, 20),
+        [floats(2, 64, 20), floats(2, 64, 16), floats(2, 128)],
+        RECURRENT | {"direction": "bidirectional"},
+    ),
     "LSTM both ways": (
         floats(6, 3, 20),
         [floats(2, 64, 20), floats(2, 64, 16), floats(2, 128)],
@@ -97,3 +110,40 @@ def test_a_table_of_rows_is_looked_up(rig):
     (found,) = run(model, {"x": rows})
 
     np.testing.assert_allclose(found, np.exp(table[rows]), rtol=1e-6)
+
+
+def test_a_network_is_computed_at_a_level_before_constant_nodes_and_the_library_is_asked(rig, monkeypatch):
+    gc.collect()  # a device of earlier tests would keep its level
+    asked: list[str] = []
+
+    def refusal(device, node) -> str | None:
+        asked.append(node.kind)
+        return refusal_of(device, node)
+
+    monkeypatch.setattr(device_module, "_level", lambda device: 0x5000)
+    monkeypatch.setattr(graph_module, "refusal_of", refusal)
+    x, w, m = floats(2, 8, 12, 12), floats(40, 8, 3, 3), floats(40, 10)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("HardSwish", ["a"], ["b"]),
+        helper.make_node("GlobalAveragePool", ["b"], ["c"]),
+        helper.make_node("Flatten", ["c"], ["d"]),
+        helper.make_node("MatMul", ["d", "m"], ["e"]),
+        helper.make_node("Clip", ["e", "low", "high"], ["y"]),
+    ]
+    constants = {"w": w, "m": m, "low": scale(-0.5), "high": scale(0.5)}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})[0]
+
+    (found,) = run(model, {"x": x})
+
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert {"CONVOLUTION", "ACTIVATION_HARD_SIGMOID", "ELEMENT_WISE_MULTIPLY", "GEMM"} <= set(asked)
+    assert "ACTIVATION_HARD_SWISH" not in asked

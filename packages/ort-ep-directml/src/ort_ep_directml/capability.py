@@ -6,22 +6,29 @@ are claimed where only the claim needs them, and left to the processor where som
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
+from dataclasses import replace
 
 from ort_core.plugin import Capability, Claim, GraphView, Rejection
 from ort_core.plugin.ir import Node
 from ort_ep_directml.grouping import planned_groups
 from ort_ep_directml.index_limits import unproven
-from ort_ep_directml.lowering.asked import element_type
+from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.plan import PlanNode
+from ort_ep_directml.lowering.shape_numbers import SHAPE_READERS
 from ort_ep_directml.lowering.table import refusal
 
 _VIEWS = frozenset({"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"})
 """Alone they are not worth the way to a device and back."""
-_SHAPE_READERS = frozenset({"Shape", "Size"})
 
 
 def find_capability(
-    view: GraphView, level: int, lacking: Set[str] = frozenset(), *, is_fused: bool = True
+    view: GraphView,
+    level: int,
+    lacking: Set[str] = frozenset(),
+    *,
+    is_fused: bool = True,
+    device_refusal: Callable[[PlanNode], str | None] | None = None,
 ) -> Capability:
     """Claim convex groups of nodes whose rules hold at a feature level; refuse every other node with its reason.
 
@@ -30,8 +37,15 @@ def find_capability(
         level: the feature level of the device.
         lacking: element types that the device has no tensors of, by numpy's names.
         is_fused: whether a claim may hold more than one node.
+        device_refusal: returns why the device does not take an operator, or ``None``; asked of levels that the tables
+            do not speak for.
     """
-    reasons = {n: why for n in view.nodes if (why := _lacking(n, lacking) or refusal(view, n, level)) is not None}
+    reasons: dict[Node, str] = {}
+    asked = Asked(view, level, device_refusal=device_refusal)
+    for node in view.nodes:
+        why = _lacking(node, lacking) or refusal(replace(asked, numbers={}), node)
+        if why is not None:
+            reasons[node] = why
     for node in view.nodes:
         if node not in reasons and (why := unproven(view, node, set(view.nodes) - reasons.keys())) is not None:
             reasons[node] = why
@@ -39,7 +53,7 @@ def find_capability(
     for node in reversed(view.nodes):
         if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):
             reasons[node] = "it follows from shapes alone, and others than DirectML read it"
-    groups = planned_groups(view, offered, reasons, level, is_fused=is_fused)
+    groups = planned_groups(asked, offered, reasons, is_fused=is_fused)
     claims = [group for group in groups if any(n not in derived and n.op_type not in _VIEWS for n in group)]
     for group in groups:
         if group not in claims:
@@ -52,7 +66,7 @@ def _derived(view: GraphView) -> set[Node]:
     found: set[Node] = set()
     for node in view.graph:
         inputs = [value for value in node.present_inputs() if view.constant(value) is None]
-        if node.op_type in _SHAPE_READERS or all(v.producer is not None and v.producer in found for v in inputs):
+        if node.op_type in SHAPE_READERS or all(v.producer is not None and v.producer in found for v in inputs):
             found.add(node)
     return found
 

@@ -96,6 +96,23 @@ def create_operator(
         raise EPFail(f"DirectML does not take an operator of {whose}: {node.text()}: {error}") from error
 
 
+def refusal_of(device: ComObject, node: PlanNode) -> str | None:
+    """Return why a device does not take an operator, or ``None``.
+
+    Args:
+        device: an ``IDMLDevice``.
+        node: the operator.
+
+    Raises:
+        HResultError: it was lost.
+    """
+    try:
+        create_operator(device, node, []).release()
+    except EPFail as error:
+        return f"this DirectML, of an older feature level, does not take it: {error}"
+    return None
+
+
 def _nested_constants(plan: GraphPlan) -> frozenset[int]:
     """Return the constants that become nodes."""
     if plan.level < CONSTANT_NODE_LEVEL:

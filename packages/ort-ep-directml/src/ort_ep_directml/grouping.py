@@ -7,8 +7,9 @@ node's inputs tell. Where such a node has come into another group, that group's 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
-from ort_core.plugin import GraphView, convex_groups
+from ort_core.plugin import convex_groups
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.emission import EmissionState
@@ -16,32 +17,29 @@ from ort_ep_directml.lowering.lowered import known_sizes
 from ort_ep_directml.lowering.operand import packed
 from ort_ep_directml.lowering.plan import Source
 from ort_ep_directml.lowering.refused import Refused
-from ort_ep_directml.lowering.table import lower_node, sampled
+from ort_ep_directml.lowering.table import ask_device, lower_node, sampled
 
 Group = tuple[Node, ...]
 
 
-def planned_groups(
-    view: GraphView, offered: Set[Node], reasons: dict[Node, str], level: int, *, is_fused: bool
-) -> list[Group]:
+def planned_groups(asked: Asked, offered: Set[Node], reasons: dict[Node, str], *, is_fused: bool) -> list[Group]:
     """Return groups of what is not refused; ``reasons`` takes the nodes that are refused while they are formed.
 
     Args:
-        view: the graph.
+        asked: the graph, and the device's facts.
         offered: nodes that may be taken.
         reasons: nodes that are refused, with reasons.
-        level: the feature level of the device.
         is_fused: whether a group may hold more than one node.
     """
     taken: set[Group] = set()
     while True:
-        groups = list(convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons))
+        groups = list(convex_groups(asked.view.graph.nodes, lambda node: node in offered and node not in reasons))
         if not is_fused:
             groups = [(node,) for group in groups for node in group]
         found: dict[Node, str] = {}
         for group in groups:
             if group not in taken:
-                refused = _failing(view, group, level)
+                refused = _failing(asked, group)
                 found |= refused
                 if not refused:
                     taken.add(group)
@@ -50,12 +48,12 @@ def planned_groups(
         reasons.update(found)
 
 
-def _failing(view: GraphView, group: Group, level: int) -> dict[Node, str]:
+def _failing(known: Asked, group: Group) -> dict[Node, str]:
     """Return the nodes that keep a group from being planned, with reasons; empty when it can be."""
     members = frozenset(group)
-    asked = Asked(view, level, members)
+    asked = replace(known, members=members, numbers={})
     read = dict.fromkeys(value for node in group for value in node.present_inputs())
-    inputs = [value for value in read if value.producer not in members and view.constant(value) is None]
+    inputs = [value for value in read if value.producer not in members and known.view.constant(value) is None]
     shapes = [sampled(value) for value in inputs]
     sizes = known_sizes(group, inputs, shapes)
     unsized = {
@@ -77,8 +75,10 @@ def _failing_rule(
         if dtype is not None:
             to.bind(value, packed(Source("input", place), dtype, sizes[value]))
     for node in group:
+        before = len(to.nodes)
         try:
             lower_node(to, node)
+            ask_device(asked, to.nodes[before:])
         except Refused as refused:
             return {node: refused.reason}
     return {}

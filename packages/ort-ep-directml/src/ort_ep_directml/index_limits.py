@@ -6,7 +6,7 @@ kernels, which also have the words for it. Indices that are computed inside of a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -16,13 +16,17 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.lowering.asked import Asked
 from ort_ep_directml.lowering.refused import Refused
+from ort_ep_directml.lowering.shape_numbers import learn_behind
+from ort_ep_directml.lowering.sizes import sampled_sizes
 
 Sizes = tuple[int, ...]
 _PLACES: Mapping[str, int] = {
     "Gather": 1, "GatherElements": 1, "GatherND": 1, "Scatter": 1, "ScatterElements": 1, "ScatterND": 1, "RoiAlign": 2,
-    "RotaryEmbedding": 3,
+    "RotaryEmbedding": 3, "NegativeLogLikelihoodLoss": 1, "SoftmaxCrossEntropyLoss": 1,
 }  # fmt: skip
 """Which input holds indices."""
+_FROM_THE_FRONT = frozenset({"RoiAlign", "RotaryEmbedding", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
+"""Operators whose indices do not count from the end where they are negative."""
 _HANDED_ON = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Cast"})
 """Operators whose results hold the elements of their first input, and no others."""
 
@@ -36,18 +40,20 @@ class IndexLimit:
         name: its name.
         sizes: of the axes that they count along: one, or one for each element of the last dimension.
         is_counted_back: whether negative ones count from the end.
+        ignored: a number that means no place at all, where there is one.
     """
 
     index: int
     name: str
     sizes: Sizes
     is_counted_back: bool
+    ignored: int | None = None
 
     def broken_by(self, array: np.ndarray) -> str | None:
         """Return how an array goes beyond, or ``None``."""
         ends = np.array(self.sizes, np.int64)
         lowest = -ends if self.is_counted_back else np.zeros_like(ends)
-        if np.all((array >= lowest) & (array < ends)):
+        if np.all((array >= lowest) & (array < ends) | (False if self.ignored is None else array == self.ignored)):
             return None
         return f"indices {self.name!r} lie outside of axes of {list(self.sizes)}, and DirectML does not look"
 
@@ -68,6 +74,10 @@ def unproven(view: GraphView, node: Node, claimed: AbstractSet[Node]) -> str | N
         return None
     given = node.input(0) if node.op_type != "RotaryEmbedding" else node.input(1)
     sizes = [size for size in given.shape or () if isinstance(size, int)] if given is not None else []
+    asked = Asked(view, 0)
+    learn_behind(asked, node, sampled_sizes)
+    if indices in asked.numbers:
+        return None  # they are looked at when a plan is made
     bounds = Asked(view, 0).interval(root) or Asked(view, 0).interval(indices)
     if bounds is not None and given is not None and given.shape is not None and len(sizes) == len(given.shape):
         ends = _axes(node, tuple(sizes), indices)
@@ -102,13 +112,30 @@ def index_limits(
         root = _root(indices)
         ends = _axes(node, known[given], indices)
         ends = ends if root is indices else (min(ends),)  # a view may have moved the last dimension
-        limit = IndexLimit(places.get(root, -1), root.name, ends, _is_counted_back(node))
+        limit = IndexLimit(places.get(root, -1), root.name, ends, _is_counted_back(node), _ignored(node))
         constant = view.constant(root)
         if constant is not None and (why := limit.broken_by(constant.array())) is not None:
             raise Refused(f"{node.describe()}: {why}")
         if root in places and constant is None:
             found.append(limit)
     return tuple(dict.fromkeys(found))
+
+
+def check_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes]) -> None:
+    """Look at indices of a node that are numbers of shapes.
+
+    Raises:
+        Refused: they go beyond.
+    """
+    indices = _indices(node)
+    given = node.input(1 if node.op_type == "RotaryEmbedding" else 0)
+    if indices is None or given is None or indices not in asked.numbers:
+        return
+    ends = _axes(node, sizes(given), indices)
+    limit = IndexLimit(-1, indices.name, ends, _is_counted_back(node), _ignored(node))
+    why = limit.broken_by(asked.numbers[indices])
+    if why is not None:
+        raise Refused(why)
 
 
 def _indices(node: Node) -> Value | None:
@@ -127,13 +154,20 @@ def _root(value: Value) -> Value:
 
 
 def _is_counted_back(node: Node) -> bool:
-    return node.op_type not in ("RoiAlign", "RotaryEmbedding")
+    return node.op_type not in _FROM_THE_FRONT
+
+
+def _ignored(node: Node) -> int | None:
+    value = node.attribute("ignore_index")
+    return value if isinstance(value, int) else None
 
 
 def _axes(node: Node, sizes: Sizes, indices: Value) -> Sizes:
     """Return the sizes of the axes that a node's indices count along."""
     if node.op_type in ("RoiAlign", "RotaryEmbedding"):
         return sizes[:1]
+    if node.op_type in _FROM_THE_FRONT:
+        return sizes[1:2]  # the classes
     if node.op_type in ("GatherND", "ScatterND"):
         batch = node.int_attribute("batch_dims", 0)
         count = indices.shape[-1] if indices.shape else None

@@ -137,9 +137,6 @@ class DmlPartition(CompiledPartition):
         Raises:
             Refused: DirectML cannot compute them.
         """
-        for value, shape in zip(self._request.graph.inputs, shapes, strict=True):
-            if 0 in shape:
-                raise Refused(f"input {value.name!r} has the shape {list(shape)}; DirectML has no empty tensors")
         level = self._attempt(lambda device: device.facts.level, "planned")
         return lower(self._request, shapes, level)
 

@@ -61,10 +61,16 @@ class DmlExecutionProvider(ExecutionProvider):
     def get_capability(self, view: GraphView) -> Capability:
         """Return claims, and a reason for every node that is left; without a device, for the newest DirectML."""
         from ort_ep_directml.capability import find_capability
+        from ort_ep_directml.graph import refusal_of
+        from ort_ep_directml.schema.tensor_types import TABLE_LEVEL
 
-        facts = self.facts
-        is_fused = not self._options.disable_graph_fusion
-        return find_capability(view, facts.level, NEWEST.dtypes - facts.dtypes, is_fused=is_fused)
+        facts, is_fused = self.facts, not self._options.disable_graph_fusion
+        lacking = NEWEST.dtypes - facts.dtypes
+        if facts.level >= TABLE_LEVEL:
+            return find_capability(view, facts.level, lacking, is_fused=is_fused)
+        with self.holder.use() as device:
+            asks = functools.partial(refusal_of, device.dml)
+            return find_capability(view, facts.level, lacking, is_fused=is_fused, device_refusal=asks)
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Return a partition; with fixed shapes its graph is compiled at once, else when the first shapes come.

@@ -120,6 +120,6 @@ class CommandQueue(DeviceChild):
 
     def destroyed(self) -> None:
         self.device.queues.remove(self)
-        if self.work:
+        if self.work and not self.device.removed:  # a lost device does nothing more
             self.ledger.faults.append(RuleBrokenError("a command queue is released with work that nobody waited for"))
         super().destroyed()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Callable, Set
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
 from ort_core.plugin.ops import constant_of_node
+from ort_ep_directml.lowering.plan import PlanNode
 from ort_ep_directml.schema.element_types import FROM_ONNX, ElementType
 
 SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
@@ -23,18 +24,28 @@ class Asked:
         view: the graph.
         level: the feature level of the device.
         members: nodes that are lowered together, where not all of the graph are.
+        numbers: what follows from the shapes that a plan is made for; filled node by node.
+        device_refusal: returns why the device does not take an operator, or ``None``; for feature levels that the table
+            of element types does not speak for.
     """
 
     view: GraphView
     level: int
     members: Set[Node] | None = None
+    numbers: dict[Value, np.ndarray] = field(default_factory=dict, compare=False)
+    device_refusal: Callable[[PlanNode], str | None] | None = None
 
     def opset(self, node: Node) -> int:
         """Return the version of the node's operator set."""
         return self.view.opset(node)
 
     def constant(self, value: Value | None) -> np.ndarray | None:
-        """Return the array of an initializer that nobody overrides, or of a Constant node that goes along."""
+        """Return the array of an initializer that nobody overrides, of a Constant node, or of what follows from shapes.
+
+        Nodes count that go along.
+        """
+        if value is not None and value in self.numbers:
+            return self.numbers[value]
         found = self._held(value)
         return None if found is None else found.array()
 

@@ -42,7 +42,7 @@ class EmissionState:
         self.constants: list[PlanConstant] = []
         self._shapes = shapes
         self._limit = None if is_sample else _MAX_NBYTES
-        self._is_trial = is_trial
+        self.is_trial = is_trial
         self._operands: dict[Value, Operand] = {}
         self._constants: dict[tuple[str, Sizes, bytes], Operand] = {}
         self._origin = ""
@@ -70,10 +70,12 @@ class EmissionState:
         """Return what a value is in the plan.
 
         Raises:
-            Refused: it is absent, or of a type that DirectML has not.
+            Refused: it is absent, empty, or of a type that DirectML has not.
         """
         if value is None:
             raise Refused("an input that it needs is absent")
+        if 0 in self._shapes.get(value, ()):
+            raise Refused(f"{value.name!r} holds no element; DirectML has no empty tensors")
         if value not in self._operands:
             self._operands[value] = self._described(value) or self._read(value)
         return self._operands[value]
@@ -81,7 +83,7 @@ class EmissionState:
     def _described(self, value: Value) -> Operand | None:
         """Return a weight without its elements, for a trial; ``None`` for what is to be read."""
         dtype, nbytes = element_type(value), self.asked.nbytes(value)
-        if not self._is_trial or dtype is None or nbytes <= SMALL_NBYTES:
+        if not self.is_trial or dtype is None or nbytes <= SMALL_NBYTES:
             return None
         return packed(Source("constant", 0), dtype, self.sizes(value))
 
@@ -234,6 +236,11 @@ def check_node(node: PlanNode, level: int, limit: int | None = _MAX_NBYTES) -> N
             raise Refused("a tensor holds no element; DirectML has no empty tensors")
         if limit is not None and tensor.nbytes >= limit:
             raise Refused(f"a tensor of {tensor.nbytes} bytes is beyond what DirectML's indices reach (4 GiB)")
+
+
+def is_beyond_reach(node: PlanNode) -> bool:
+    """Return whether a tensor of an operator has more bytes than DirectML's indices reach."""
+    return any(tensor.nbytes >= _MAX_NBYTES for value in node.fields.values() for tensor in _tensors(value))
 
 
 def _tensors(value: object) -> Iterator[Tensor]:

@@ -65,7 +65,7 @@ def _expand(to: EmissionState, node: Node) -> Operand:
 
 
 def _concat(to: EmissionState, node: Node) -> Operand:
-    parts = [each for each in to.operands(node) if 0 not in each.sizes]
+    parts = [to.operand(value) for value in node.present_inputs() if 0 not in to.sizes(value)]
     axis = axis_of(node, parts[0].rank, 1)
     sizes = list(parts[0].sizes)
     sizes[axis] = sum(part.sizes[axis] for part in parts)
@@ -208,15 +208,17 @@ def _space_to_depth(to: EmissionState, node: Node) -> Operand:
 
 
 def _trilu(to: EmissionState, node: Node) -> Operand:
-    x, place = to.operand(node.input(0)), 0
-    if node.input(1) is not None:
-        array = to.asked.constant(node.input(1))
-        if array is None:
-            raise Refused("the diagonal of Trilu is no constant")
+    x, is_upper = to.operand(node.input(0)), bool(node.int_attribute("upper", 1))
+    diagonals = np.arange(x.sizes[-1], dtype=np.int64) - np.arange(x.sizes[-2], dtype=np.int64)[:, None]
+    array = np.zeros((), np.int64) if node.input(1) is None else to.asked.constant(node.input(1))
+    if array is not None:
         place = int(array.reshape(()))
-    rows, columns = x.sizes[-2:]
-    keeps = np.tri(rows, columns, place - 1 if node.int_attribute("upper", 1) else place, dtype=np.uint8)
-    mask = to.constant(1 - keeps if node.int_attribute("upper", 1) else keeps)
+        mask = to.constant((diagonals >= place if is_upper else diagonals <= place).astype(np.uint8))
+    else:
+        sizes, place_given = diagonals.shape, to.reshape(to.operand(node.input(1)), ())
+        kind = "GREATER_THAN_OR_EQUAL" if is_upper else "LESS_THAN_OR_EQUAL"
+        parts = {"A": to.constant(diagonals), "B": expanded(place_given, sizes)}
+        mask = to.emit(f"ELEMENT_WISE_LOGICAL_{kind}", (ElementType.UINT8, sizes), **parts)
     zero = expanded(to.scalar(x.dtype, 0), x.sizes)
     return to.emit("ELEMENT_WISE_IF", (x.dtype, x.sizes), Condition=expanded(mask, x.sizes), A=x, B=zero)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from ort_core.plugin.ir import Node
 from ort_ep_directml.lowering.elementwise import unary
 from ort_ep_directml.lowering.emission import EmissionState, Made
+from ort_ep_directml.lowering.movement import padded, sliced
 from ort_ep_directml.lowering.operand import Operand, transposed
 from ort_ep_directml.lowering.plan import Fused
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.rule import Lower, Rule
 from ort_ep_directml.schema.element_types import ElementType
-from ort_ep_directml.schema.enumerators import RecurrentDirection
+from ort_ep_directml.schema.enumerators import PaddingMode, RecurrentDirection
 
 _DIRECTIONS = {
     "forward": RecurrentDirection.FORWARD,
@@ -77,9 +80,11 @@ def _recurrent(kind: str) -> Lower:
         is_batch_first = node.int_attribute("layout", 0) == 1
         x = to.operand(node.input(0))
         x = transposed(x, (1, 0, 2)) if is_batch_first else x
-        steps, batch = x.sizes[:2]
+        length, batch = x.sizes[:2]
+        x = _lengthened(to, node, x)
+        steps = x.sizes[0]
         directions, _, hidden = to.operand(node.input(2)).sizes
-        fields = _common_fields(to, node, x, is_batch_first=is_batch_first)
+        fields = _common_fields(to, node, x, length, is_batch_first=is_batch_first)
         fields |= _own_fields(to, node, directions, is_batch_first=is_batch_first)
         sequence: Made = (x.dtype, (steps, directions, batch, hidden))
         last: Made = (x.dtype, (1, directions, batch, hidden))
@@ -87,9 +92,33 @@ def _recurrent(kind: str) -> Lower:
         wanted = [len(node.outputs) > place and node.outputs[place] is not None for place in range(len(names))]
         made = {n: sequence if n == names[0] else last for n, is_wanted in zip(names, wanted, strict=True) if is_wanted}
         found = dict(zip(made, to.emit_many(kind, made, **fields), strict=True))
+        if length < steps and names[0] in found:
+            whole = found[names[0]]
+            found[names[0]] = sliced(to, whole, (0,) * 4, (length, *whole.sizes[1:]), (1,) * 4)
         return [_result(to, found.get(name), name, is_batch_first=is_batch_first, like=x) for name in names]
 
     return lower
+
+
+def _lengthened(to: EmissionState, node: Node, x: Operand) -> Operand:
+    """Return a sequence of one step with another behind it, which its length leaves out, unless weights are inputs.
+
+    DirectML gives up on its device when it initialises a graph with a recurrent operator of one step and weights that
+    it owns, or computes of what it owns (seen with feature level 6.2).
+    """
+    if x.sizes[0] != 1 or all(to.operand(node.input(place)).source.kind == "input" for place in (1, 2)):
+        return x
+    return padded(to, x, (0, 0, 0), (1, 0, 0), 0.0, PaddingMode.CONSTANT)
+
+
+def _lengths(to: EmissionState, node: Node, x: Operand, length: int) -> Operand | None:
+    """Return the length of each sequence; ``None`` where all have every step."""
+    given = _optional(to, node, 4)
+    if given is not None:
+        return to.cast(given, ElementType.UINT32)
+    if length == x.sizes[0]:
+        return None
+    return to.constant(np.full(x.sizes[1], length, np.uint32))
 
 
 def _result(to: EmissionState, found: Operand | None, name: str, *, is_batch_first: bool, like: Operand) -> Operand:
@@ -101,9 +130,11 @@ def _result(to: EmissionState, found: Operand | None, name: str, *, is_batch_fir
     return transposed(single, (1, 0, 2)) if is_batch_first else single
 
 
-def _common_fields(to: EmissionState, node: Node, x: Operand, *, is_batch_first: bool) -> dict[str, object]:
+def _common_fields(
+    to: EmissionState, node: Node, x: Operand, length: int, *, is_batch_first: bool
+) -> dict[str, object]:
     initial = _optional(to, node, 5)
-    lengths = _optional(to, node, 4)
+    lengths = _lengths(to, node, x, length)
     bias = _optional(to, node, 3)
     return {
         "Input": _with_front(to, x),
@@ -111,7 +142,7 @@ def _common_fields(to: EmissionState, node: Node, x: Operand, *, is_batch_first:
         "Recurrence": _with_front(to, to.operand(node.input(2))),
         "Bias": _with_front(to, bias, 2),
         "HiddenInit": _with_front(to, _state(initial, is_batch_first=is_batch_first)),
-        "SequenceLengths": None if lengths is None else _with_front(to, to.cast(lengths, ElementType.UINT32), 3),
+        "SequenceLengths": _with_front(to, lengths, 3),
         "Direction": int(_DIRECTIONS[node.string_attribute("direction", "forward")]),
     }
 

@@ -34,7 +34,8 @@ def _told_axes(to: EmissionState, node: Node, x: Operand) -> Sizes | None:
 def _reduction(function: ReduceFunction) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
         x = to.operand(node.input(0))
-        axes = _told_axes(to, node, x) or constant_ints(to, node, 1, "axes")
+        is_over_none = node.input(1) is not None and 0 in to.sizes(node.input(1))
+        axes = () if is_over_none else _told_axes(to, node, x) or constant_ints(to, node, 1, "axes")
         if not axes:
             if node.int_attribute("noop_with_empty_axes", 0):
                 if node.op_type not in _UNCHANGED_WITHOUT_AXES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
-from ort_core.plugin.ir import Call, Dim, Shape, Symbol, SymbolicDim
+from ort_core.plugin.ir import Call, Dim, Shape, Symbol, SymbolicDim, Value
 
 
 def _broadcast(*sizes: int) -> int:
@@ -19,6 +19,10 @@ def _broadcast(*sizes: int) -> int:
 _FUNCTIONS: Mapping[str, Callable[..., int]] = {
     "floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min, "broadcast": _broadcast,
 }  # fmt: skip
+
+
+SAMPLE = 240
+"""Stands for every open size: divided by most numbers, beyond most windows."""
 
 
 class SizeState:
@@ -80,6 +84,11 @@ class SizeState:
             return _FUNCTIONS[atom.function](*arguments)
         except ZeroDivisionError:
             return None
+
+
+def sampled_sizes(value: Value) -> tuple[int, ...] | None:
+    """Return the sizes of a value, with a sample for those that are open; ``None`` when one has no name."""
+    return None if value.shape is None else sample_sizes(value.shape, SAMPLE)
 
 
 def sample_sizes(shape: Sequence[Dim], sample: int) -> tuple[int, ...] | None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node, Value
+from ort_ep_directml.index_limits import check_numbers
 from ort_ep_directml.lowering.activations import ACTIVATIONS
 from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.attention import ATTENTION
 from ort_ep_directml.lowering.elementwise import ELEMENTWISE
-from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.emission import EmissionState, is_beyond_reach
 from ort_ep_directml.lowering.generation import GENERATION
 from ort_ep_directml.lowering.indexing import INDEXING
+from ort_ep_directml.lowering.losses import LOSSES
 from ort_ep_directml.lowering.movement import MOVEMENT
 from ort_ep_directml.lowering.normalization import NORMALIZATION
 from ort_ep_directml.lowering.operand import packed
-from ort_ep_directml.lowering.plan import Sizes, Source
+from ort_ep_directml.lowering.plan import PlanNode, Sizes, Source
 from ort_ep_directml.lowering.products import PRODUCTS
 from ort_ep_directml.lowering.quantization import QUANTIZATION
 from ort_ep_directml.lowering.recurrent import RECURRENT
@@ -25,10 +26,12 @@ from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.regions import REGIONS
 from ort_ep_directml.lowering.resampling import RESAMPLING
 from ort_ep_directml.lowering.rule import Rule
-from ort_ep_directml.lowering.sizes import sample_sizes
+from ort_ep_directml.lowering.sampling import SAMPLING
+from ort_ep_directml.lowering.shape_numbers import is_number_of_shapes, learn_behind, learn_numbers
+from ort_ep_directml.lowering.sizes import sampled_sizes
 from ort_ep_directml.lowering.windows import WINDOWS
 from ort_ep_directml.schema.operators import level_text
-from ort_ep_directml.schema.tensor_types import MINIMUM_LEVEL
+from ort_ep_directml.schema.tensor_types import TABLE_LEVEL
 
 RULES: Mapping[str, Rule] = {
     **ELEMENTWISE,
@@ -45,6 +48,8 @@ RULES: Mapping[str, Rule] = {
     **RESAMPLING,
     **REGIONS,
     **ATTENTION,
+    **LOSSES,
+    **SAMPLING,
 }
 """Rules by operator of ``ai.onnx``."""
 
@@ -59,24 +64,25 @@ _WHY_NOT = {
 }
 _OF_CONSTANTS = frozenset({"Constant", "DequantizeLinear", "Range"})
 """What goes along with the nodes that read it: ort-core leaves these as they are, so that weights stay small."""
-_SAMPLE = 240  # stands for every open size: divided by most numbers, beyond most windows
 
 
-def refusal(view: GraphView, node: Node, level: int) -> str | None:
-    """Return why a node is not lowered at a feature level, or ``None``.
+def refusal(asked: Asked, node: Node) -> str | None:
+    """Return why a node is not lowered, or ``None``.
 
     It is lowered on its own for the answer, with a sample for sizes that are open.
     """
-    if level < MINIMUM_LEVEL:
-        return f"DirectML has feature level {level_text(level)} here, and {level_text(MINIMUM_LEVEL)} is needed"
+    view = asked.view
+    if asked.level < TABLE_LEVEL and asked.device_refusal is None:
+        here, known = level_text(asked.level), level_text(TABLE_LEVEL)
+        return f"what DirectML takes at feature level {here}, before {known}, only a device tells, and there is none"
     if node.domain not in ("", "ai.onnx"):
         return f"{node.domain} is no domain that this provider lowers"
-    if node.op_type not in RULES:
+    if node.op_type not in RULES and not is_number_of_shapes(node):
         return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to DirectML")
     if node.op_type not in _OF_CONSTANTS and all(view.constant(value) is not None for value in node.present_inputs()):
         return "there is nothing to compute at run time: every input is constant"
     try:
-        _try(Asked(view, level), node)
+        _try(asked, node)
     except Refused as refused:
         return refused.reason
     return None
@@ -89,6 +95,7 @@ def _try(asked: Asked, node: Node) -> None:
         Refused: it cannot be lowered.
     """
     shapes = {value: sampled(value) for value in (*node.present_inputs(), *node.present_outputs())}
+    learn_behind(asked, node, sampled_sizes)
     is_sample = any(value.shape != sizes for value, sizes in shapes.items())
     to = EmissionState(asked, shapes, is_sample=is_sample, is_trial=True)
     for place, value in enumerate(node.present_inputs()):
@@ -96,6 +103,21 @@ def _try(asked: Asked, node: Node) -> None:
         if asked.constant(value) is None and dtype is not None:
             to.bind(value, packed(Source("input", place), dtype, shapes[value]))
     lower_node(to, node)
+    ask_device(asked, to.nodes)
+
+
+def ask_device(asked: Asked, nodes: Sequence[PlanNode]) -> None:
+    """Ask the device about operators, where it must be asked; those of sample sizes that none could hold are taken.
+
+    Raises:
+        Refused: it does not take one.
+    """
+    if asked.level >= TABLE_LEVEL or asked.device_refusal is None:
+        return
+    for node in nodes:
+        reason = None if is_beyond_reach(node) else asked.device_refusal(node)
+        if reason is not None:
+            raise Refused(reason)
 
 
 def sampled(value: Value) -> Sizes:
@@ -104,22 +126,28 @@ def sampled(value: Value) -> Sizes:
     Raises:
         Refused: a size has no name.
     """
-    sizes = None if value.shape is None else sample_sizes(value.shape, _SAMPLE)
+    sizes = sampled_sizes(value)
     if sizes is None:
         raise Refused(f"the sizes of {value.name!r} have no names, and DirectML compiles for fixed sizes")
     return sizes
 
 
 def lower_node(to: EmissionState, node: Node) -> None:
-    """Append a node's operators, and say what its outputs are.
+    """Append a node's operators, and say what its outputs are. Where they are numbers of shapes, nothing is appended.
 
     Raises:
         Refused: it cannot be lowered, or would not give what shape inference says.
     """
-    read = [value for value in node.present_inputs() if to.asked.constant(value) is None]
-    for value in (*read, *node.present_outputs()):
+    for value in node.present_outputs():
         if 0 in to.sizes(value):
             raise Refused(f"{value.name!r} holds no element; DirectML has no empty tensors")
+    if learn_numbers(to.asked, node, to.sizes):
+        _check_sizes(to, node)
+        return
+    if node.op_type not in RULES:
+        raise Refused(f"{node.op_type} is not among the operators that are lowered to DirectML")
+    if not to.is_trial:
+        check_numbers(to.asked, node, to.sizes)
     operands = RULES[node.op_type].apply(to, node)
     given = [(value, operand) for value, operand in zip(node.outputs, operands, strict=False) if value is not None]
     for value, operand in given:
@@ -128,3 +156,17 @@ def lower_node(to: EmissionState, node: Node) -> None:
             expected = f"{value.type} {list(to.sizes(value))}"
             raise Refused(f"{value.name!r} would become {made}, and shape inference says {expected}")
         to.bind(value, operand)
+
+
+def _check_sizes(to: EmissionState, node: Node) -> None:
+    """Compare numbers with what shape inference says of them.
+
+    Raises:
+        Refused: they are of other sizes.
+    """
+    for value in node.present_outputs():
+        found = to.asked.numbers[value].shape
+        if found != to.sizes(value):
+            raise Refused(
+                f"{value.name!r} would become {list(found)}, and shape inference says {list(to.sizes(value))}"
+            )

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from ort_ep_directml.schema.element_types import ElementType
 from ort_ep_directml.schema.operators import level_text, parse_level
 
-MINIMUM_LEVEL = 0x5200
-"""The oldest feature level that the table speaks for: DirectML 1.10."""
+TABLE_LEVEL = 0x5200
+"""The oldest feature level that the table speaks for: DirectML 1.10. Devices of older ones are asked, too."""
 
 MAX_RANK = 8
 
@@ -215,7 +215,7 @@ def _types(text: str) -> dict[ElementType, int]:
     found: dict[ElementType, int] = {}
     for word in text.split("|"):
         name, _, level = word.partition("@")
-        found[_NAMES[name]] = parse_level(level) if level else MINIMUM_LEVEL
+        found[_NAMES[name]] = parse_level(level) if level else 0
     return found
 
 

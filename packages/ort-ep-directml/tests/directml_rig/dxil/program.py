@@ -19,7 +19,7 @@ from directml_rig.dxil.translation import translated
 from directml_rig.dxil.views import View
 from directml_rig.errors import UnsupportedShaderError
 
-_LOCK = threading.Lock()  # groupshared memory and the sink are global variables of a program
+_LOCK = threading.Lock()  # groupshared memory and the sink are global variables of a program; it is made once
 
 
 class BoundView(ctypes.Structure):
@@ -48,9 +48,9 @@ class Shader:
         """
         if 0 in groups:
             return
-        program = _program(self.container, tuple(views))
         memory = (BoundView * max(1, len(bound)))(*bound)
         with _LOCK:
+            program = _program(self.container, tuple(views))  # two threads would make it twice, and one be freed
             program.dispatch(ctypes.addressof(memory), *groups)
 
 
@@ -60,12 +60,16 @@ def _module(container: bytes) -> ShaderModule:
 
 
 @functools.cache
-def _machine() -> llvm.TargetMachine:
+def _features() -> str:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
+    return llvm.get_host_cpu_features().flatten()
+
+
+def _machine() -> llvm.TargetMachine:
+    """Return a description of this processor; an engine takes its own, and frees it when it goes."""
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True
+        cpu=llvm.get_host_cpu_name(), features=_features(), opt=2, jit=True
     )
 
 
@@ -85,8 +89,7 @@ class _Program:
 
 
 def _kept_object(text: str) -> Path:
-    machine = _machine()
-    facts = [text, machine.triple, llvm.get_host_cpu_name(), str(llvm.llvm_version_info)]
+    facts = [text, llvm.get_default_triple(), llvm.get_host_cpu_name(), _features(), str(llvm.llvm_version_info)]
     return fetch.folder() / "objects" / f"{hashlib.sha256(chr(10).join(facts).encode()).hexdigest()}.o"
 
 
