@@ -85,6 +85,8 @@ builds: list[dict] = []
 """What was built, oldest first: flags, profile and settings."""
 compiled: list[RuntimeConfig] = []
 """For which contexts kernels were compiled on the GPU, of TensorRT-RTX."""
+loaded: list[bool] = []
+"""Of each engine that was loaded, whether it may bring code of its own."""
 plugins: list[str] = []
 """Libraries of plugins that were loaded."""
 
@@ -213,6 +215,7 @@ class Config:
     def __init__(self) -> None:
         self.flags, self.profile, self.limits, self.timings = {BuilderFlag.TF32}, {}, {}, None
         self.builder_optimization_level = 3
+        self.ignores_mismatch = None
         self.sources, self.previews = (1 << 3) | (1 << 4), set()
 
     def clear_flag(self, flag: BuilderFlag) -> None:
@@ -242,7 +245,7 @@ class Config:
         return TimingCache(content)
 
     def set_timing_cache(self, cache: TimingCache, ignore_mismatch: bool) -> bool:
-        self.timings = cache
+        self.timings, self.ignores_mismatch = cache, ignore_mismatch
         return True
 
 
@@ -291,6 +294,7 @@ class Runtime:
         if not content.startswith(MAGIC):
             self._logger.log(ILogger.Severity.ERROR, "Serialization assertion magicTag failed")
             return None
+        loaded.append(self.engine_host_code_allowed)
         profile, _, model = content[len(MAGIC) :].partition(b"\n")
         return Engine(json.loads(profile), onnx.load_from_string(model), self._logger)
 

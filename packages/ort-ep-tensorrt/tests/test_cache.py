@@ -68,6 +68,29 @@ def test_measurements_of_kernels_are_handed_to_the_next_build(session, builds):
     assert [each["timings"] for each in builds] == [b"", b"+"]
 
 
+@pytest.mark.parametrize(("is_forced", "expected"), [("0", [b"", b""]), ("1", [b"", b"+"])])
+def test_measurements_of_another_gpu_count_where_the_user_says_so(session, builds, monkeypatch, is_forced, expected):
+    for hardware, text in (("one GPU", FIXED), ("another GPU", FIXED.replace("Exp", "Neg"))):
+        monkeypatch.setattr(fake_cuda.FakeCudaApi, "hardware", hardware)
+        with session(text, trt_force_timing_cache=is_forced):
+            pass
+    assert [each["timings"] for each in builds] == expected
+    assert {each["ignores_mismatch"] for each in builds} == {is_forced == "1"}
+
+
+def test_no_measurements_are_kept_when_the_user_says_so(session, builds):
+    open_twice(session, FIXED, FIXED.replace("Exp", "Neg"), trt_timing_cache_enable="0")
+    assert [each["timings"] for each in builds] == [None, None]
+
+
+def test_measurements_have_a_folder_of_their_own(session, builds, tmp_path):
+    for text in (FIXED, FIXED.replace("Exp", "Neg")):
+        with session(text, trt_timing_cache_path=str(tmp_path / "timings")):
+            pass
+    assert [each["timings"] for each in builds] == [b"", b"+"]
+    assert any((tmp_path / "timings").rglob("*"))
+
+
 def weighted(scale):
     """A store of a claim with a large weight."""
     weight = onnx.numpy_helper.from_array(np.full((32, 32), scale, np.float32), "w")
