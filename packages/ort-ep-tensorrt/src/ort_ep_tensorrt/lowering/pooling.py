@@ -26,9 +26,9 @@ _WITH_DILATIONS = 22  # the opset of AveragePool as it is asked, whatever the mo
 
 def average_pool(editor: Editor) -> Results | Rejection:
     """AveragePool over all there is is GlobalAveragePool, whose window may have any size; others are sums."""
-    x = editor.input(0)
-    if _is_global(editor.node, x):
-        return {0: editor.add("GlobalAveragePool", [x], like=x)}
+    x, matrices = editor.input(0), _matrices(editor)
+    if not isinstance(matrices, Rejection) and all(_is_mean(each) for each in matrices):
+        return {0: editor.add("GlobalAveragePool", [x], like=editor.node.output)}
     return _folded(editor, x, lambda found, axis, matrix: _sum(editor, found, axis, matrix))
 
 
@@ -67,19 +67,40 @@ def max_unpool(editor: Editor) -> Results | Rejection:
 
 def _folded(editor: Editor, x: Value, fold: Fold) -> Results | Rejection:
     """Fold windows along one spatial axis after the other."""
-    sizes = fixed_shape(editor.input(0))
-    if sizes is None or len(sizes) < 3:
-        return Rejection(f"the sizes of {x.name!r} are open", editor.node)
+    matrices = _matrices(editor)
+    if isinstance(matrices, Rejection):
+        return matrices
     found = x
-    for axis, size in enumerate(sizes[2:]):
-        if size * size > MAX_ELEMENTS:
-            return Rejection(f"{size} elements along an axis of {x.name!r} are too many to be written out", editor.node)
-        matrix = editor.computed("AveragePool", [np.eye(size)[:, None]], _along(editor.node, axis), _WITH_DILATIONS)
-        folded = matrix if isinstance(matrix, Rejection) else fold(found, axis + 2, matrix[:, 0])
+    for axis, matrix in enumerate(matrices, 2):
+        folded = fold(found, axis, matrix)
         if isinstance(folded, Rejection):
             return Rejection(folded.reason, editor.node)
         found = folded
     return {0: found}
+
+
+def _matrices(editor: Editor) -> list[np.ndarray] | Rejection:
+    """Return for each spatial axis the weights of a mean, ``[places, results]``: zero where a window does not read."""
+    x = editor.input(0)
+    sizes = [size for size in (x.shape or ())[2:] if isinstance(size, int)]
+    if not sizes or len(sizes) + 2 != x.rank:
+        return Rejection(f"the sizes of {x.name!r} are open", editor.node)
+    if max(sizes) ** 2 > MAX_ELEMENTS:
+        return Rejection(
+            f"{max(sizes)} elements along an axis of {x.name!r} are too many to be written out", editor.node
+        )
+    found: list[np.ndarray] = []
+    for axis, size in enumerate(sizes):
+        matrix = editor.computed("AveragePool", [np.eye(size)[:, None]], _along(editor.node, axis), _WITH_DILATIONS)
+        if isinstance(matrix, Rejection):
+            return matrix
+        found.append(matrix[:, 0])
+    return found
+
+
+def _is_mean(matrix: np.ndarray) -> bool:
+    """Return whether there is one window over all places."""
+    return matrix.shape[1] == 1 and bool(np.all(matrix == 1 / len(matrix)))
 
 
 def _along(node: Node, axis: int) -> dict[str, object]:
@@ -101,12 +122,3 @@ def _sum(editor: Editor, x: Value, axis: int, matrix: np.ndarray) -> Value | Rej
 def _largest(editor: Editor, x: Value, axis: int, matrix: np.ndarray) -> Value | Rejection:
     taps = taps_of(matrix)
     return taps if isinstance(taps, Rejection) else largest(editor, x, axis, taps)
-
-
-def _is_global(node: Node, x: Value) -> bool:
-    is_padded = any(node.ints_attribute("pads") or ()) or node.string_attribute("auto_pad", "NOTSET") not in (
-        "NOTSET", "VALID",
-    )  # fmt: skip
-    is_dilated = any(step != 1 for step in node.ints_attribute("dilations") or ())
-    is_whole = x.shape is not None and tuple(x.shape[2:]) == node.ints_attribute("kernel_shape")
-    return is_whole and not is_padded and not is_dilated
