@@ -10,12 +10,13 @@ from onnx.backend.test.loader import load_model_tests
 
 import ort_core as ort
 from ort_core.plugin import Claim
+from ort_core.plugin.ir import Node
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.tolerances import compare
 from ort_ep_tensorrt.capability import find_capability
 from ort_ep_tensorrt.lowering.editing import LoweringRefusal
 from ort_ep_tensorrt.lowering.legalisation import Changes
-from ort_ep_tensorrt.lowering.wordings import _OF_ONNX
+from ort_ep_tensorrt.lowering.wordings import _OF_ONNX, writer_of
 from ort_ep_tensorrt.program import program_of
 from ort_ep_tensorrt.settings import BuildSettings
 
@@ -98,3 +99,8 @@ def test_tensorrt_rtx_takes_the_other_words(rtx, operator):
 
 
 TAKEN_BY_RTX = {"CumProd": 2}  # the others are in float64
+
+
+def test_operators_of_other_domains_are_not_taken_for_those_of_onnx():
+    for domain, is_written in (("", True), ("ai.onnx", True), ("com.microsoft.nchwc", False), ("mine", False)):
+        assert (writer_of(Node("MaxPool", [], 1, {}, domain=domain)) is not None) is is_written

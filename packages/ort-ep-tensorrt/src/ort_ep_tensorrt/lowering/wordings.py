@@ -29,8 +29,8 @@ DOMAIN = "com.microsoft"
 
 def writer_of(node: Node) -> Writer | None:
     """Return what says a node in ONNX's words, ``None`` for operators that are not in the table."""
-    table = _WRITERS if node.domain == DOMAIN else _OF_ONNX
-    return table.get(node.op_type)
+    tables: Mapping[str, Mapping[str, Writer]] = {DOMAIN: _WRITERS, "": _OF_ONNX, "ai.onnx": _OF_ONNX}
+    return tables.get(node.domain, {}).get(node.op_type)
 
 
 def _bias_gelu(editor: Editor) -> Results | Rejection:
