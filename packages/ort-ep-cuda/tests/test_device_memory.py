@@ -155,6 +155,20 @@ def test_streams_of_the_device_api_record_work_and_replay_it() -> None:
     assert native.calls == ["begin_capture", "end_capture", ("launch", native)]
 
 
+def test_a_stream_of_the_callers_is_a_queue_of_the_device() -> None:
+    made: list[tuple[int, int]] = []
+
+    def external(handle: int, device: int) -> object:
+        made.append((handle, device))
+        return types.SimpleNamespace(ptr=handle)
+
+    api = CudaDeviceApi.__new__(CudaDeviceApi)  # its own constructor asks for a GPU
+    api.device, api._native = Device("cuda", 2), contextlib.nullcontext()
+    api._library = types.SimpleNamespace(cuda=types.SimpleNamespace(ExternalStream=external))
+    stream = api.adopt_stream(77)
+    assert (made, stream.native_handle, stream.device) == ([(77, 2)], 77, Device("cuda", 2))
+
+
 @pytest.mark.parametrize(("refuses", "words"), [("begin_capture", "cannot begin"), ("end_capture", "be captured")])
 def test_a_capture_that_cuda_refuses_is_an_error_in_words(refuses: str, words: str) -> None:
     stream = CudaStream(Device("cuda", 0), RecordingStream(refuses))

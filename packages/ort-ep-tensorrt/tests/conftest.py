@@ -73,12 +73,12 @@ def view():
 
 
 @contextmanager
-def _opened(text: str, *, has_device: bool = True, **options: object):
+def _opened(text: str, *, has_device: bool = True, is_strict: bool = True, **options: object):
     sources = [plugin_of(FakeTensorrtProvider, name="fake_tensorrt")]
     sources += [PluginSource("fake_cuda", "ort-fake-cuda", fake_cuda)] if has_device else []
     settings = ort.SessionOptions()
     settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    settings.strict_placement = True  # what the provider refuses or fails to build is an error, not another's work
+    settings.strict_placement = is_strict  # what the provider refuses or fails to build is an error, not another's work
     with installed(*sources):
         model = onnx.parser.parse_model(HEADER + text).SerializeToString()
         providers = [(FakeTensorrtProvider.name, options)]

@@ -44,6 +44,7 @@ class FakeStream:
         self.device, self.native_handle = device, next(self._numbers)
         self.queue: list[Callable[[], None]] = []
         self.recorded: list[Callable[[], None]] | None = None
+        self.done = 0
         self._known[self.native_handle] = self
 
     @classmethod
@@ -78,6 +79,7 @@ class FakeStream:
         queue, self.queue = self.queue, []
         for work in queue:
             work()
+            self.done += 1
 
 
 class FakeCudaApi:
@@ -98,6 +100,9 @@ class FakeCudaApi:
 
     def create_stream(self) -> FakeStream:
         return FakeStream(self.device)
+
+    def adopt_stream(self, native_handle: int) -> FakeStream:
+        return FakeStream.of(native_handle)
 
     def copy_from_host(self, source, target, stream=None) -> None:
         assert target.nbytes >= source.nbytes

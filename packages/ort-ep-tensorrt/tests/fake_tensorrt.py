@@ -69,6 +69,10 @@ class ProfilingVerbosity(enum.Enum):
     LAYER_NAMES_ONLY, DETAILED = range(2)
 
 
+class CudaGraphStrategy(enum.Enum):
+    DISABLED, WHOLE_GRAPH_CAPTURE = range(2)
+
+
 class NetworkDefinitionCreationFlag(enum.IntEnum):
     STRONGLY_TYPED = 0
 
@@ -79,6 +83,10 @@ _SHAPE_PLACES = {"Reshape": 1, "Expand": 1, "Tile": 1, "TopK": 1}
 UNSUPPORTED = {"Det", "MatMulInteger"}
 builds: list[dict] = []
 """What was built, oldest first: flags, profile and settings."""
+compiled: list[RuntimeConfig] = []
+"""For which contexts kernels were compiled on the GPU, of TensorRT-RTX."""
+loaded: list[bool] = []
+"""Of each engine that was loaded, whether it may bring code of its own."""
 plugins: list[str] = []
 """Libraries of plugins that were loaded."""
 
@@ -207,6 +215,7 @@ class Config:
     def __init__(self) -> None:
         self.flags, self.profile, self.limits, self.timings = {BuilderFlag.TF32}, {}, {}, None
         self.builder_optimization_level = 3
+        self.ignores_mismatch = None
         self.sources, self.previews = (1 << 3) | (1 << 4), set()
 
     def clear_flag(self, flag: BuilderFlag) -> None:
@@ -236,7 +245,7 @@ class Config:
         return TimingCache(content)
 
     def set_timing_cache(self, cache: TimingCache, ignore_mismatch: bool) -> bool:
-        self.timings = cache
+        self.timings, self.ignores_mismatch = cache, ignore_mismatch
         return True
 
 
@@ -285,8 +294,33 @@ class Runtime:
         if not content.startswith(MAGIC):
             self._logger.log(ILogger.Severity.ERROR, "Serialization assertion magicTag failed")
             return None
+        loaded.append(self.engine_host_code_allowed)
         profile, _, model = content[len(MAGIC) :].partition(b"\n")
         return Engine(json.loads(profile), onnx.load_from_string(model), self._logger)
+
+
+class RuntimeCache:
+    content = ""
+
+    def deserialize(self, content: bytes) -> bool:
+        is_fitting = content.decode().startswith("kernels")
+        self.content = content.decode() if is_fitting else ""
+        return is_fitting
+
+    def serialize(self) -> bytes:
+        return self.content.encode()
+
+
+class RuntimeConfig:
+    def __init__(self) -> None:
+        self.cuda_graph_strategy, self.cache = CudaGraphStrategy.DISABLED, None
+
+    def create_runtime_cache(self) -> RuntimeCache:
+        return RuntimeCache()
+
+    def set_runtime_cache(self, cache: RuntimeCache) -> bool:
+        self.cache = cache
+        return True
 
 
 class SerializationConfig:
@@ -357,8 +391,14 @@ class Engine:
     def get_tensor_location(self, name: str) -> TensorLocation:
         return TensorLocation.HOST if self.tensors[name].is_shape_tensor else TensorLocation.DEVICE
 
-    def create_execution_context(self) -> Context:
+    def create_execution_context(self, config: RuntimeConfig | None = None) -> Context:
+        if config is not None and config.cache is not None and "kernels" not in config.cache.content:
+            config.cache.content += "kernels"  # as TensorRT-RTX, which compiles them now
+            compiled.append(config)
         return Context(self)
+
+    def create_runtime_config(self) -> RuntimeConfig:
+        return RuntimeConfig()
 
     def create_serialization_config(self) -> SerializationConfig:
         return SerializationConfig()

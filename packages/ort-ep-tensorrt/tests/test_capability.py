@@ -91,12 +91,14 @@ def test_values_from_outside_that_decide_shapes_are_claimed_where_their_number_i
     assert reasons["Reshape"], "its shape may have any number of elements"
 
 
-def test_axes_from_outside_are_claimed_where_their_number_is_known(view, rtx):
+def test_axes_from_outside_are_claimed_and_other_values_where_their_number_is_known(view, rtx):
     text = "g (float[3,4] x, int64[1] k) => (float[3,1] y) { y = ReduceSum(x, k) }"
     assert claimed(view(text), rtx) == ([["ReduceSum"]], {})
-    claims, reasons = claimed(view(text.replace("int64[1] k", "int64[j] k").replace("[3,1] y", "[a,b] y")), rtx)
+    assert claimed(view(text.replace("int64[1] k", "int64[j] k")), rtx) == ([["ReduceSum"]], {})
+    text = "g (float[2,2,3] t, int64[j] s) => (float[a,b,c,d] y) { y = AffineGrid(t, s) }"
+    claims, reasons = claimed(view(text), rtx)
     assert not claims
-    assert "must know the values of 'k' when it builds" in reasons["ReduceSum"]
+    assert "must know the values of 's' when it builds" in reasons["AffineGrid"]
 
 
 def test_what_the_parser_lacks_is_handed_over_in_its_parts(view, rtx):

@@ -34,6 +34,15 @@ def test_axes_from_outside_are_constants_of_an_engine_of_their_own(session, buil
     assert len(builds) == 2, "one for each axis"
 
 
+def test_axes_may_be_any_number_of_them(session, builds):
+    x = random.standard_normal((3, 4)).astype(np.float32)
+    with session(SUM.replace("int64[1] k", "int64[j] k")) as opened:
+        for axes in ([0], [1], [0, 1], []):
+            found = opened.run(None, {"x": x, "k": np.array(axes, np.int64)})[0]
+            np.testing.assert_allclose(found, x.sum(tuple(axes) or None, keepdims=True), rtol=1e-6)
+    assert len(builds) == 4
+
+
 def test_old_engines_of_many_values_are_forgotten_and_built_again(session, builds, monkeypatch):
     monkeypatch.setattr("ort_ep_tensorrt.compiled.MAXIMUM_PROGRAMS", 1)
     x = random.standard_normal((3, 4)).astype(np.float32)

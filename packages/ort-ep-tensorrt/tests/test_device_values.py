@@ -50,3 +50,14 @@ def test_an_output_in_new_memory_of_the_device_is_not_fetched(session, copies):
         opened.run_with_iobinding(binding)
         assert copies.count("copy_to_host") == 0
         np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), -x)
+
+
+def test_what_one_partition_makes_for_the_next_stays_on_the_device(session, copies):
+    text = "g (float[4,4] x) => (float[4,4] y) { a = Relu(x)  d = Det(a)  b = Neg(a)  y = Mul(b, d) }"
+    x = np.diag(np.arange(1, 5, dtype=np.float32))
+    with session(text, is_strict=False) as opened:
+        claimed = [[node.op_type for node in nodes] for nodes in opened.explain().partitions().values()]
+        assert claimed == [["Relu", "Neg"], ["Det"], ["Mul"]]
+        copies.clear()
+        np.testing.assert_allclose(opened.run(None, {"x": x})[0], -x * 24, rtol=1e-6)
+    assert sorted(copies) == ["copy_from_host"] * 2 + ["copy_to_host"] * 2, "x, a, d and y: b is bound where it lies"

@@ -6,6 +6,7 @@ import fake_tensorrt
 import pytest
 
 from ort_core.plugin import InvalidArgument, OrtError
+from ort_ep_tensorrt.environment_options import VARIABLES
 from ort_ep_tensorrt.options import _REFUSED as REFUSED
 from ort_ep_tensorrt.options_rtx import _REFUSED as REFUSED_RTX
 from ort_ep_tensorrt.provider import NvTensorRtRtxExecutionProvider, TensorrtExecutionProvider
@@ -90,6 +91,64 @@ def test_switches_become_settings():
 def test_options_that_make_no_sense_are_refused(options, words):
     with pytest.raises(InvalidArgument, match=words):
         settings(**options)
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "setting", "expected"),
+    [
+        ("ORT_TENSORRT_FP16_ENABLE", "1", "precision", "float16"),
+        ("ORT_TENSORRT_MAX_WORKSPACE_SIZE", "1073741824", "workspace_nbytes", 1 << 30),
+        ("ORT_TENSORRT_MIN_SUBGRAPH_SIZE", "5", "min_subgraph_size", 5),
+        ("ORT_TENSORRT_CACHE_PATH", "engines", "engine_folder", "engines"),
+        ("ORT_TENSORRT_ENGINE_CACHE_PATH", "engines", "engine_folder", "engines"),
+        ("ORT_TENSORRT_GLOBAL_CACHE_PATH", "timings", "timing_folder", "timings"),
+        ("ORT_TENSORRT_FORCE_TIMING_CACHE_ENABLE", "1", "accepts_foreign_timings", True),
+        ("ORT_TENSORRT_DETAILED_BUILD_LOG_ENABLE", "1", "is_detailed", True),
+        ("ORT_TENSORRT_CUDA_GRAPH_ENABLE", "1", "captures_graphs", True),
+        ("ORT_TENSORRT_TACTIC_SOURCES", "-JIT_CONVOLUTIONS", "tactic_sources", (("JIT_CONVOLUTIONS", False),)),
+    ],
+)
+def test_the_environment_sets_what_the_session_leaves_out(monkeypatch, caplog, variable, text, setting, expected):
+    caplog.set_level("INFO", "ort_ep_tensorrt.provider")
+    monkeypatch.setenv(variable, text)
+    assert getattr(settings(), setting) == expected
+    assert f"the environment sets {variable}" in caplog.text
+
+
+def test_a_session_overrides_the_environment(monkeypatch):
+    monkeypatch.setenv("ORT_TENSORRT_MIN_SUBGRAPH_SIZE", "5")
+    assert settings(trt_min_subgraph_size="2").min_subgraph_size == 2
+    monkeypatch.setenv("ORT_TENSORRT_CACHE_PATH", "newer")
+    monkeypatch.setenv("ORT_TENSORRT_ENGINE_CACHE_PATH", "older")
+    assert settings().engine_folder == "newer"
+    monkeypatch.setenv("ORT_TENSORRT_CACHE_PATH", "")
+    assert settings().engine_folder == "older", "an empty variable says nothing"
+
+
+def test_every_variable_sets_an_option_that_is_there():
+    known = {field.name for field in dataclasses.fields(TensorrtExecutionProvider.options_type)}
+    assert set(VARIABLES.values()) <= known
+
+
+def test_a_variable_without_effect_is_refused_by_its_name(monkeypatch):
+    monkeypatch.setenv("ORT_TENSORRT_DLA_ENABLE", "1")
+    with pytest.raises(InvalidArgument, match=r"'trt_dla_enable' is not supported: .*; the environment sets ORT_TENSO"):
+        settings()
+    monkeypatch.setenv("ORT_TENSORRT_DLA_ENABLE", "perhaps")
+    with pytest.raises(InvalidArgument, match="the environment sets ORT_TENSORRT_DLA_ENABLE=perhaps"):
+        settings()
+
+
+def test_a_variable_that_nobody_knows_is_said_with_a_like_one(monkeypatch, caplog):
+    monkeypatch.setenv("ORT_TENSORRT_FP16_ENABLED", "1")
+    assert settings() == settings()
+    assert "did you mean ORT_TENSORRT_FP16_ENABLE?" in caplog.text
+
+
+def test_the_environment_says_nothing_to_tensorrt_rtx(monkeypatch):
+    before = NvTensorRtRtxExecutionProvider({}).settings
+    monkeypatch.setenv("ORT_TENSORRT_FP16_ENABLE", "1")
+    assert NvTensorRtRtxExecutionProvider({}).settings == before
 
 
 CHAIN = "g (float[2,4] x) => (float[2,4] y) { a = Relu(x)  y = Neg(a) }"

@@ -164,6 +164,13 @@ def test_version_compatible_engines_are_found_by_later_versions(fake, monkeypatc
     assert len(fake_tensorrt.builds) == 2
 
 
+@pytest.mark.parametrize("is_compatible", [False, True])
+def test_only_version_compatible_engines_may_bring_a_runtime_of_their_own(fake, monkeypatch, is_compatible):
+    monkeypatch.setattr(fake_tensorrt, "loaded", [])
+    compile_partition(request_of(product(2)), fake, BuildSettings(is_version_compatible=is_compatible))
+    assert fake_tensorrt.loaded == [is_compatible]
+
+
 @pytest.mark.parametrize(
     "text",
     [

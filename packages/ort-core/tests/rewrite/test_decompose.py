@@ -74,3 +74,21 @@ def test_an_operator_without_a_body_is_left_with_the_reason() -> None:
     assert isinstance(answer, Rejection)
     assert "ai.onnx::Exp has no function body" in answer.reason
     assert [node.op_type for node in graph] == ["Exp"]
+
+
+def test_a_body_makes_what_is_wanted_where_an_output_before_it_is_absent() -> None:
+    header = '<ir_version: 11, opset_import: ["" : 23]> '
+    text = "g (float[1,2,3,4] q, float[1,2,5,4] k, float[1,2,5,4] v) => (float[1,2,3,4] y) { y = Attention(q, k, v) }"
+    model = onnx.parser.parse_model(header + text)
+    model.graph.node[0].output.extend(["", "", "products"])
+    model.graph.output.append(onnx.helper.make_tensor_value_info("products", 1, [1, 2, 3, 5]))
+    view = view_of(typed_model(model))
+    graph, _ = extract(view.nodes)
+    made = decompose(graph, graph.nodes[0], view.context)
+    assert not isinstance(made, Rejection), made
+    random = np.random.default_rng(2)
+    feeds = [random.standard_normal((1, 2, size, 4)).astype(np.float32) for size in (3, 5, 5)]
+    whole = extract(view.nodes)[0]
+    expected, found = (BoundGraph(g, view.context).run(feeds, {}, Unguarded()) for g in (whole, graph))
+    for left, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)

@@ -132,6 +132,11 @@ class CudaDeviceApi:
         with self._native:
             return CudaStream(self.device, self._library.cuda.Stream(non_blocking=True))
 
+    def adopt_stream(self, native_handle: int) -> Stream:
+        """Return the caller's ``cudaStream_t`` as a queue; the caller keeps it alive."""
+        with self._native:
+            return CudaStream(self.device, self._library.cuda.ExternalStream(native_handle, self.device.index))
+
     def copy_from_host(self, source: np.ndarray, target: DeviceBuffer, stream: Stream | None = None) -> None:
         """Copy an array's bytes to the device."""
         self._copy(target.address, source.ctypes.data, source.nbytes, _TO_DEVICE, stream)

@@ -10,7 +10,7 @@ from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.network import Network, ParseRefusal, parse
 from ort_ep_tensorrt.program import Program
 from ort_ep_tensorrt.ranges import Bounds, Ranges, ShapeRange
-from ort_ep_tensorrt.recording import SdkError
+from ort_ep_tensorrt.recording import RecordState, SdkError
 from ort_ep_tensorrt.settings import BuildSettings
 
 DEFAULT_LEVEL = 3  # TensorRT's own
@@ -48,14 +48,15 @@ def build_engine(
     if isinstance(parsed, ParseRefusal):
         raise SdkError("parse a claim", parsed.text)
     config = parsed.record.expect(parsed.builder.create_builder_config(), "make a configuration")
-    _configure(sdk, config, settings)
+    _configure(sdk, config, settings, parsed.record)
     _add_profile(parsed, config, bounds)
     cache = _timing_cache(parsed, config, settings, timings) if settings.caches_timings else None
     plan = parsed.record.expect(parsed.builder.build_serialized_network(parsed.network, config), "build an engine")
-    return BuiltEngine(bytes(plan), None if cache is None else bytes(cache.serialize()))
+    timed = None if cache is None else parsed.record.expect(cache.serialize(), "write measurements of kernels")
+    return BuiltEngine(bytes(plan), None if timed is None else bytes(timed))
 
 
-def _configure(sdk: Sdk, config: Any, settings: BuildSettings) -> None:
+def _configure(sdk: Sdk, config: Any, settings: BuildSettings, record: RecordState) -> None:
     trt = sdk.module
     config.clear_flag(trt.BuilderFlag.TF32)  # on by default: float32 products would keep ten bits of their factors
     if settings.workspace_nbytes:
@@ -78,7 +79,8 @@ def _configure(sdk: Sdk, config: Any, settings: BuildSettings) -> None:
         if is_set:
             config.set_flag(getattr(trt.BuilderFlag, flag))
     if settings.tactic_sources:
-        config.set_tactic_sources(_sources(trt, config.get_tactic_sources(), settings))
+        sources = _sources(trt, config.get_tactic_sources(), settings)
+        record.expect(config.set_tactic_sources(sources), "take the sources of kernels")
     for name in settings.preview_features:
         config.set_preview_feature(_member(trt.PreviewFeature, name, "trt_preview_features"), True)
     if settings.is_detailed:

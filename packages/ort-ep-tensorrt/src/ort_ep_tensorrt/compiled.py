@@ -19,7 +19,7 @@ from ort_core.plugin import (
     Rejection,
     RunState,
 )
-from ort_core.plugin.devices import DeviceApi, DeviceArray
+from ort_core.plugin.devices import AdoptingApi, DeviceApi, DeviceArray, Stream
 from ort_core.plugin.ir import DataType, TensorType, Value
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_tensorrt.blob import StoredEngine, sealed
@@ -73,6 +73,7 @@ class TensorRtPartition(CompiledPartition):
         names = [value.name for value in request.graph.inputs]
         self.value_inputs = tuple(i for i, name in enumerate(names) if name in self._settled | self._deciding)
         self.device = api.device
+        self.runs_at_once = 1 if settings.stream else None  # a stream does one thing after the other
         self._dtypes = tuple(_dtype(value) for value in request.graph.outputs)
         self._programs: OrderedDict[bytes, EnginesState] = OrderedDict()
         self._lock = threading.Lock()
@@ -184,7 +185,15 @@ class TensorRtPartition(CompiledPartition):
             if loaded.idle:
                 return loaded.idle.pop()
         captures = self._settings.captures_graphs and not loaded.engine.sdk.is_rtx  # which captures by itself
-        return RunSlotState(loaded.engine, self._api, captures=captures)
+        return RunSlotState(loaded.engine, self._api, self._stream(), captures=captures)
+
+    def _stream(self) -> Stream:
+        handle = self._settings.stream
+        if not handle:
+            return self._api.create_stream()
+        if not isinstance(self._api, AdoptingApi):
+            raise EPFail(f"option 'user_compute_stream': the plugin of {self.device} takes no streams of others")
+        return self._api.adopt_stream(handle)
 
     def _give_back(self, loaded: LoadedEngine, slot: RunSlotState) -> None:
         with self._lock:

@@ -40,7 +40,7 @@ class Engine:
         self.sdk, self.record = sdk, RecordState()
         self._settings, self._lock = settings, threading.Lock()
         self._logger = sdk.logger(self.record)
-        self._runtime = self.record.expect(sdk.module.Runtime(self._logger), "make a runtime")
+        self._runtime = self.record.attempt("make a runtime", lambda: sdk.module.Runtime(self._logger))
         if settings.is_version_compatible:
             self._runtime.engine_host_code_allowed = True  # such an engine holds a runtime of its own version
         self._engine = self.record.expect(self._runtime.deserialize_cuda_engine(content), "load an engine")
@@ -69,8 +69,8 @@ class Engine:
         """
         trt = self.sdk.module
         self.sdk.listen(self.record)
-        refitter = self.record.expect(trt.Refitter(self._engine, self._logger), "make a refitter")
-        reader = self.record.expect(trt.OnnxParserRefitter(refitter, self._logger), "make a reader of weights")
+        refitter = self.record.attempt("make a refitter", lambda: trt.Refitter(self._engine, self._logger))
+        reader = self.record.attempt("make a reader of weights", lambda: trt.OnnxParserRefitter(refitter, self._logger))
         self.record.expect(reader.load_model_proto(program.content), "read a model")
         for name, array in program.weights.items():
             self.record.expect(

@@ -101,7 +101,10 @@ def _attempt(
             named = {**unsupported(sdk, question_of(view, nodes, changes)), **parsed.nodes}
             found = {program.places[place]: words for place, words in named.items() if place < len(program.places)}
             text = f"TensorRT's parser: {parsed.text}"
-            words_of = {place: _words(nodes[place], words, is_known) for place, words in found.items()}
+            words_of = {
+                place: _words(nodes[place], words, is_known, parts=has_parts(nodes[place], view.context))
+                for place, words in found.items()
+            }
         except LoweringRefusal as refusal:
             words_of, text = {refusal.place: refusal.reason}, refusal.reason
         fresh = {place for place in words_of if place not in in_parts and has_parts(nodes[place], view.context)}
@@ -111,10 +114,11 @@ def _attempt(
         in_parts |= _alike(nodes, fresh)
 
 
-def _words(node: Node, words: str, is_known: Callable[[str], bool]) -> str:
+def _words(node: Node, words: str, is_known: Callable[[str], bool], *, parts: bool) -> str:
     if is_known(node.op_type):
         return f"TensorRT's parser: {words}"
-    return f"TensorRT's parser has no importer for {node.op_type}, and no plugin of that name"
+    lacks = f"TensorRT's parser has no importer for {node.op_type}, and no plugin of that name"
+    return f"{lacks}; and of its parts it says: {words}" if parts else lacks
 
 
 def _alike(nodes: Group, places: Iterable[int]) -> set[int]:

@@ -117,13 +117,11 @@ def knows(sdk: Sdk) -> Callable[[str], bool]:
 def _opened(sdk: Sdk) -> tuple[RecordState, Any, Any, Any, Any]:
     trt, record = sdk.module, RecordState()
     logger = sdk.logger(record)
-    try:
-        builder = trt.Builder(logger)
-    except (RuntimeError, TypeError) as error:  # pybind11's answer to a constructor that failed
-        raise SdkError("make a builder", f"{error}; {record.take()}") from error
+    builder = record.attempt("make a builder", lambda: trt.Builder(logger))
     flags = 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
     network = record.expect(builder.create_network(flags), "make a network")
-    return record, logger, builder, network, trt.OnnxParser(network, logger)
+    parser = record.attempt("make a parser", lambda: trt.OnnxParser(network, logger))
+    return record, logger, builder, network, parser
 
 
 def _errors(parser: Any) -> dict[int, str]:

@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ort_ep_tensorrt.ranges import parse_ranges
-from ort_ep_tensorrt.refused import refuse_changed
+from ort_ep_tensorrt.refused import check_stream, refuse_changed
 from ort_ep_tensorrt.settings import BuildSettings
 
 _CALIBRATION = "TensorRT 11 calibrates no more; quantise the model (QuantizeLinear and DequantizeLinear are built)"
 _DLA = "nothing here was ever run on a deep learning accelerator"
 _CONTEXT = "compiled models are written by ort.ModelCompiler and `ort` alone"
-_STREAM = "runs use streams of the CUDA device that all providers share"
 _BYTES = "weights are those of the session's model, which are read where they lie"
 _REFUSED = {
-    "has_user_compute_stream": _STREAM,
-    "user_compute_stream": _STREAM,
     "trt_max_partition_iterations": "claims are formed until TensorRT takes all of them",
     "trt_int8_calibration_table_name": _CALIBRATION,
     "trt_int8_use_native_calibration_table": _CALIBRATION,
@@ -48,6 +45,8 @@ class TensorrtOptions:
 
     Attributes:
         device_id: which GPU.
+        has_user_compute_stream: whether ``user_compute_stream`` is given.
+        user_compute_stream: the handle of a CUDA stream on which engines run, as an integer; one run at a time.
         trt_min_subgraph_size: claims with fewer nodes run elsewhere.
         trt_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
         trt_fp16_enable: compute float32 in float16, but for nodes whose numbers need more; inputs and outputs stay.
@@ -81,7 +80,7 @@ class TensorrtOptions:
 
     device_id: int = 0
     has_user_compute_stream: bool = False
-    user_compute_stream: str = ""
+    user_compute_stream: int = 0
     trt_max_partition_iterations: int = 1000
     trt_min_subgraph_size: int = 1
     trt_max_workspace_size: int = 0
@@ -134,6 +133,7 @@ class TensorrtOptions:
     def __post_init__(self) -> None:
         """Refuse what has no effect here, and what does not parse (``ValueError``)."""
         refuse_changed(self, _REFUSED)
+        check_stream(self.has_user_compute_stream, self.user_compute_stream)
         if not 0 <= self.trt_builder_optimization_level <= 5:
             level = self.trt_builder_optimization_level
             raise ValueError(f"option 'trt_builder_optimization_level' is {level}, expected 0 to 5")
@@ -149,6 +149,7 @@ class TensorrtOptions:
         """Return what they mean."""
         return BuildSettings(
             device_id=self.device_id,
+            stream=self.user_compute_stream,
             min_subgraph_size=self.trt_min_subgraph_size,
             excluded=frozenset(name.strip() for name in self.trt_op_types_to_exclude.split(",") if name.strip()),
             workspace_nbytes=self.trt_max_workspace_size,

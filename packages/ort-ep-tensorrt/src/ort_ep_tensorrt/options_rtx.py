@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ort_ep_tensorrt.ranges import parse_ranges
-from ort_ep_tensorrt.refused import refuse_changed
+from ort_ep_tensorrt.refused import check_stream, refuse_changed
 from ort_ep_tensorrt.settings import BuildSettings
 
-_STREAM = "runs use streams of the CUDA device that all providers share"
+_STREAM = "TensorRT-RTX chooses the streams beside the caller's"
 _REFUSED = {
-    "has_user_compute_stream": _STREAM,
-    "user_compute_stream": _STREAM,
     "user_aux_stream_array": _STREAM,
     "nv_length_aux_stream_array": _STREAM,
     "nv_dump_subgraphs": "`ort extract` writes any part of a model",
@@ -26,6 +24,8 @@ class RtxOptions:
 
     Attributes:
         device_id: which GPU.
+        has_user_compute_stream: whether ``user_compute_stream`` is given.
+        user_compute_stream: the handle of a CUDA stream on which engines run, as an integer; one run at a time.
         nv_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
         nv_max_shared_mem_size: shared memory of a kernel in bytes; 0: no limit.
         nv_detailed_build_log: engines keep the names of their layers.
@@ -39,7 +39,7 @@ class RtxOptions:
 
     device_id: int = 0
     has_user_compute_stream: bool = False
-    user_compute_stream: str = ""
+    user_compute_stream: int = 0
     user_aux_stream_array: str = ""
     nv_length_aux_stream_array: int = 0
     nv_max_workspace_size: int = 0
@@ -57,12 +57,14 @@ class RtxOptions:
     def __post_init__(self) -> None:
         """Refuse what has no effect here, and what does not parse (``ValueError``)."""
         refuse_changed(self, _REFUSED)
+        check_stream(self.has_user_compute_stream, self.user_compute_stream)
         self.settings()
 
     def settings(self) -> BuildSettings:
         """Return what they mean."""
         return BuildSettings(
             device_id=self.device_id,
+            stream=self.user_compute_stream,
             workspace_nbytes=self.nv_max_workspace_size,
             shared_memory_nbytes=self.nv_max_shared_mem_size,
             is_detailed=self.nv_detailed_build_log,

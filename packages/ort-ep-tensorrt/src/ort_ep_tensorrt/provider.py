@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
+from collections.abc import Mapping
 from typing import ClassVar, Protocol, cast
 
 from ort_core.plugin import (
@@ -13,11 +15,13 @@ from ort_core.plugin import (
     CompileRequest,
     ExecutionProvider,
     GraphView,
+    InvalidArgument,
     NotImplemented,
     Rejection,
     Unavailable,
 )
 from ort_ep_tensorrt import _sdk
+from ort_ep_tensorrt.environment_options import variables_for
 from ort_ep_tensorrt.options import TensorrtOptions
 from ort_ep_tensorrt.options_rtx import RtxOptions
 from ort_ep_tensorrt.settings import BuildSettings
@@ -132,6 +136,25 @@ class TensorrtExecutionProvider(EngineProvider):
     kind: ClassVar[_sdk.Kind] = "tensorrt"
     options_type: ClassVar[type] = TensorrtOptions
     priority: ClassVar[int] = 300
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        """Take the session's options, and those of the environment for what these leave out.
+
+        Raises:
+            InvalidArgument: one does not parse, or has no effect here; the message says where it comes from.
+        """
+        given = options or {}
+        variables = variables_for(given, os.environ)
+        found = {option: os.environ[name] for option, name in variables.items()}
+        try:
+            super().__init__({**found, **given})
+        except InvalidArgument as error:
+            if not variables:
+                raise
+            set_by = ", ".join(f"{name}={os.environ[name]}" for name in variables.values())
+            raise InvalidArgument(f"{error}; the environment sets {set_by}") from error
+        for option, name in variables.items():
+            log.info("option %s is %r: the environment sets %s", option, os.environ[name], name)
 
 
 class NvTensorRtRtxExecutionProvider(EngineProvider):

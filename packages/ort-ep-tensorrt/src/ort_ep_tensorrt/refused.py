@@ -1,4 +1,4 @@
-"""Refusal of options that would have no effect: an option that is set and ignored is a wrong answer."""
+"""Refusal of options that would have no effect, or make no sense: one that is set and ignored is a wrong answer."""
 
 from __future__ import annotations
 
@@ -17,3 +17,15 @@ def refuse_changed(options: Any, reasons: Mapping[str, str]) -> None:  # Any: da
     for name, reason in reasons.items():
         if getattr(options, name) != defaults[name]:
             raise ValueError(f"option {name!r} is not supported: {reason}")
+
+
+def check_stream(is_given: bool, handle: int) -> None:
+    """Raise when a stream is announced and missing, or given without being announced.
+
+    Raises:
+        ValueError: saying which of the two options to set.
+    """
+    if is_given and not handle:
+        raise ValueError("option 'has_user_compute_stream' is set, and 'user_compute_stream' gives no handle")
+    if handle and not is_given:
+        raise ValueError("option 'user_compute_stream' gives a stream; set 'has_user_compute_stream', too")

@@ -25,7 +25,9 @@ _NOT_BUILT_BY_RTX = {
     "NonMaxSuppression": "TensorRT-RTX parses it, and has no kernel for it when it builds",
 }  # found by building every node case that is claimed
 _IN_PARTS_FOR_RTX = frozenset({"Attention"})  # TensorRT-RTX parses it, and mostly finds no kernel when it builds
-_PARTS_TAKE_8_BITS = frozenset({"DynamicQuantizeLinear"})
+_PARTS_TAKE_8_BITS = frozenset(
+    {"ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
+)
 _CONVERTING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 

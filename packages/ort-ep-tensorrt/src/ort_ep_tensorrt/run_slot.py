@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ort_core.plugin import AllocationLimitExceeded, RunState
-from ort_core.plugin.devices import DeviceApi, DeviceArray, DeviceBuffer
+from ort_core.plugin.devices import DeviceApi, DeviceArray, DeviceBuffer, Stream
 from ort_ep_tensorrt.captured import CapturesState
 from ort_ep_tensorrt.engine import Engine
 from ort_ep_tensorrt.ranges import Shape
@@ -26,13 +26,13 @@ class RunSlotState:
     Args:
         engine: what runs.
         api: the device that all providers share.
+        stream: where it runs.
         captures: the work of a signature is captured as a CUDA graph and replayed.
     """
 
-    def __init__(self, engine: Engine, api: DeviceApi, *, captures: bool = False) -> None:
-        self._engine, self._api = engine, api
+    def __init__(self, engine: Engine, api: DeviceApi, stream: Stream, *, captures: bool = False) -> None:
+        self._engine, self._api, self._stream = engine, api, stream
         self._context = engine.create_context()
-        self._stream = api.create_stream()
         self._buffers: dict[str, DeviceBuffer] = {}
         self._growing: dict[str, Any] = {}  # allocators, which the context does not keep alive
         self._on_host: dict[str, np.ndarray] = {}

@@ -90,10 +90,16 @@ def _body_builder(schema: onnx.defs.OpSchema) -> BodyBuilder:
 
 
 def _drop_absent_outputs(proto: onnx.FunctionProto, node: Node) -> None:
-    """Let a body return no more than the node does: for absent trailing outputs the specification makes none."""
+    """Let a body return what the node does: for absent outputs the specification makes none.
+
+    Absent ones at the end are dropped. One before a present one returns the first output once more, which nobody reads.
+    """
     made = {name for each in proto.node for name in each.output} | set(proto.input)
     while len(proto.output) > len(node.outputs) and proto.output[-1] not in made:
         proto.output.pop()
+    for index, value in enumerate(node.outputs[: len(proto.output)]):
+        if value is None and proto.output[index] not in made:
+            proto.output[index] = proto.output[0]
 
 
 def _function_proto(

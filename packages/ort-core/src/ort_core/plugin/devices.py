@@ -8,6 +8,7 @@ from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
     from ort_core.tensors.device import (
+        AdoptingApi,
         CapturingStream,
         Device,
         DeviceApi,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ort_core.tensors.device_array import DeviceArray
 
 __all__ = [
+    "AdoptingApi",
     "CapturingStream",
     "Device",
     "DeviceApi",
@@ -35,6 +37,7 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.tensors.device": (
+            "AdoptingApi",
             "CapturingStream",
             "Device",
             "DeviceApi",

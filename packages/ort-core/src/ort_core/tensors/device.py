@@ -338,6 +338,14 @@ class DeviceApi(Protocol):
         """Copy bytes between two buffers of the device."""
 
 
+@runtime_checkable
+class AdoptingApi(DeviceApi, Protocol):
+    """A device whose work can be put on a queue of the caller's own."""
+
+    def adopt_stream(self, native_handle: int) -> Stream:
+        """Return a queue that somebody else made and keeps alive, by its vendor's handle."""
+
+
 class DeviceDirectory:
     """The DeviceApis of an environment: one instance for each device, made when it is first asked for.
 

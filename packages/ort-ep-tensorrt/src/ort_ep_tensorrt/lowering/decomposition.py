@@ -13,8 +13,8 @@ from ort_core.plugin.ir import Constant, DataType, Graph, Node, walk
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.rewrite import decompose
 from ort_ep_tensorrt.lowering.branches import unequal_branches
-from ort_ep_tensorrt.lowering.editing import Editor, LoweringRefusal, mark_parts, place_of
-from ort_ep_tensorrt.lowering.wordings import DOMAIN, Writer, writer_of
+from ort_ep_tensorrt.lowering.editing import Editor, LoweringRefusal, Writer, mark_parts, place_of
+from ort_ep_tensorrt.lowering.wordings import DOMAIN, writer_of
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
@@ -68,7 +68,7 @@ def decompose_nodes(
             continue  # the parser says what it lacks
         writer = writer_of(node)
         if writer is not None:
-            _write(Editor(graph, node), writer, place)
+            _write(Editor(graph, node, context), writer, place)
             continue
         parts = decompose(graph, node, context)
         if isinstance(parts, Rejection) or depth >= MAX_DEPTH:

@@ -5,11 +5,13 @@ The parser names nodes by their place in what it read. A mark on each node leads
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, TensorType, Value
+from ort_core.plugin.kernels import EvaluationContext, evaluate_node
 
 _MARK = "ort.place"
 
@@ -55,10 +57,11 @@ class Editor:
     Args:
         graph: the copy of a claim.
         node: the node that is rewritten.
+        context: of the model; ``None`` where nothing is computed.
     """
 
-    def __init__(self, graph: Graph, node: Node) -> None:
-        self.graph, self.node = graph, node
+    def __init__(self, graph: Graph, node: Node, context: EvaluationContext | None = None) -> None:
+        self.graph, self.node, self._context = graph, node, context
 
     def add(
         self,
@@ -74,15 +77,55 @@ class Editor:
         made.output.type = None if like is None else like.type
         return made.output
 
+    def input(self, index: int) -> Value:
+        """Return an input of the node that its operator demands."""
+        value = self.node.input(index)
+        assert value is not None, "the schema demands it"
+        return value
+
     def constant(self, array: np.ndarray | Constant) -> Value:
         """Return a new constant."""
         return self.graph.new_constant(array)
+
+    def number(self, number: float, like: Value) -> Value:
+        """Return a scalar constant in the element type of a value."""
+        dtype = dtype_of_value(like) or DataType.FLOAT
+        return self.constant(Constant.of(np.array(number, dtype.numpy), dtype))
+
+    def fixed(self, index: int) -> np.ndarray | None:
+        """Return the values of an input that is a constant, ``None`` for any other or none."""
+        value = self.node.input(index)
+        found = None if value is None else self.graph.fixed_constant(value)
+        return None if found is None else found.array()
 
     def cast(self, value: Value, dtype: DataType) -> Value:
         """Return a value in another element type."""
         found = self.add("Cast", [value], {"to": int(dtype)})
         found.type = TensorType(dtype, value.shape)
         return found
+
+    @property
+    def opset(self) -> int:
+        """The version of the node's domain that applies to it."""
+        assert self._context is not None, "writers of decomposed nodes have a context"
+        return self._context.opset_of(self.node)
+
+    def computed(
+        self,
+        op_type: str,
+        inputs: Sequence[np.ndarray | None],
+        attributes: Mapping[str, object],
+        opset: int,
+    ) -> np.ndarray | Rejection:
+        """Return what an operator makes of some arrays by the reference kernels; an attribute of None is absent."""
+        assert self._context is not None, "writers of decomposed nodes have a context"
+        formal = [None if array is None else Value(f"input {index}") for index, array in enumerate(inputs)]
+        present = {name: value for name, value in attributes.items() if value is not None}
+        answer = evaluate_node(Node(op_type, formal, 1, present, opset=opset), list(inputs), self._context)
+        if isinstance(answer, Rejection):
+            return Rejection(answer.reason, self.node)
+        assert isinstance(answer[0], np.ndarray), "these operators make tensors"
+        return answer[0]
 
     def finish(self, results: Mapping[int, Value], casts: Mapping[int, DataType] | None = None) -> None:
         """Let the node's outputs be these values, under the names that they had, and remove the node.
@@ -98,6 +141,20 @@ class Editor:
             last.metadata[_MARK] = self.node.metadata[_MARK]
             last.adopt_outputs([self.node.detach_output(index)])
         self.graph.remove(self.node)
+
+
+Results = dict[int, Value]
+"""What a node's outputs are, by index."""
+Writer = Callable[[Editor], Results | Rejection]
+"""Writes a node in other words, or says why it cannot."""
+
+
+def fixed_shape(value: Value | None) -> tuple[int, ...] | None:
+    """Return a shape of numbers alone, ``None`` where one is open."""
+    if value is None or value.shape is None:
+        return None
+    sizes = tuple(size for size in value.shape if isinstance(size, int))
+    return sizes if len(sizes) == len(value.shape) else None
 
 
 def dtype_of_value(value: Value | None) -> DataType | None:

@@ -8,14 +8,15 @@ before there is a run, values are taken that fit what is known of the shapes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ort_core.plugin.ir import DataType, Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.ops import known_contents
-from ort_ep_tensorrt.lowering.editing import dtype_of_value
+from ort_ep_tensorrt.lowering.editing import dtype_of_value, fixed_shape
 
 MAX_ELEMENTS = 64  # of an input whose values decide; more are data, not axes or sizes
 _REDUCTIONS = (
@@ -25,7 +26,9 @@ _REDUCTIONS = (
 _AXES = frozenset({*_REDUCTIONS, "Squeeze", "Unsqueeze"})
 _PLACES: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(_AXES, (1,)), "Resize": (1, 2), "Upsample": (1,), "OneHot": (1,), "CumSum": (1,), "Trilu": (1,),
+    "AffineGrid": (1,), "Col2Im": (1, 2), "CumProd": (1,), "DFT": (1, 2),
 }  # fmt: skip
+_SIZES = 3  # the place of sizes among the inputs of Resize, which TensorRT else reads on the host
 
 
 def settled_inputs(inputs: Iterable[Value], nodes: Iterable[Node]) -> dict[Value, Node]:
@@ -33,11 +36,18 @@ def settled_inputs(inputs: Iterable[Value], nodes: Iterable[Node]) -> dict[Value
     outside = set(inputs)
     found: dict[Value, Node] = {}
     for node in nodes:
-        for index in _PLACES.get(node.op_type, ()):
+        for index in _places(node):
             value = node.input(index)
             if value in outside and value is not None:
                 found.setdefault(value, node)
     return found
+
+
+def _places(node: Node) -> tuple[int, ...]:
+    """Return which inputs of a node must be constants."""
+    places = _PLACES.get(node.op_type, ())
+    is_rewritten = node.op_type == "Resize" and node.int_attribute("antialias", 0)
+    return (*places, _SIZES) if is_rewritten else places
 
 
 def element_count(value: Value) -> int | None:
@@ -52,14 +62,20 @@ def element_count(value: Value) -> int | None:
 def sample_of(value: Value, node: Node) -> np.ndarray | None:
     """Return values that an input may have where ``node`` reads it, ``None`` where its length is not known."""
     count, dtype = element_count(value), dtype_of_value(value)
-    if count is None or dtype is None or value.shape is None:
+    if dtype is None or value.shape is None:
+        return None
+    if node.op_type in _AXES:
+        axes = _sample_axes(node, count) if len(value.shape) == 1 or count else None
+        fixed = tuple(size for size in value.shape if isinstance(size, int))
+        shape = fixed if len(fixed) == len(value.shape) else (-1,)
+        return None if axes is None else np.array(axes, dtype.numpy).reshape(shape)
+    if count is None:
         return None
     shape = tuple(size for size in value.shape if isinstance(size, int))
-    if node.op_type in _AXES:
-        axes = _sample_axes(node, count)
-        return None if axes is None else np.array(axes, dtype.numpy).reshape(shape)
-    if node.op_type in ("Resize", "Upsample"):
-        return np.ones(shape, dtype.numpy)
+    likely = _LIKELY.get(node.op_type)
+    if likely is not None:
+        found = likely(value, node)
+        return None if found is None or len(found) != count else np.array(found, dtype.numpy).reshape(shape)
     return np.full(shape, 4 if node.op_type == "OneHot" else 0, dtype.numpy)
 
 
@@ -85,7 +101,7 @@ def settle(graph: Graph, values: Mapping[str, np.ndarray]) -> None:
 
 def settle_known(graph: Graph, context: EvaluationContext) -> None:
     """Make constants of what is computed in a graph and must be one, where sizes alone decide it."""
-    places = [(n, i) for n in graph for i in _PLACES.get(n.op_type, ()) if _is_computed(n.input(i))]
+    places = [(n, i) for n in graph for i in _places(n) if _is_computed(n.input(i))]
     if not places:
         return
     known = known_contents(graph, context.schemas, context.opset_imports)
@@ -103,14 +119,18 @@ def _is_computed(value: Value | None) -> bool:
     return value is not None and value.producer is not None
 
 
-def _sample_axes(node: Node, count: int) -> tuple[int, ...] | None:
+def _sample_axes(node: Node, count: int | None) -> tuple[int, ...] | None:
+    """Return axes that fit the shapes: so many, or where that is open the fewest that do."""
     source, result = node.input(0), node.output
     rank = None if source is None else source.rank
     if rank is None or source is None:
         return None
-    total = rank + count if node.op_type == "Unsqueeze" else rank
-    choices = itertools.islice(itertools.combinations(range(total), count), 1000)
-    return next((axes for axes in choices if _fits(node, axes, source, result)), None)
+    if count == 0:
+        return ()  # all axes, or none
+    counts = range(1, rank + 1) if count is None else [count]
+    total = {each: rank + each if node.op_type == "Unsqueeze" else rank for each in counts}
+    every = (axes for each in counts for axes in itertools.combinations(range(total[each]), each))
+    return next((axes for axes in itertools.islice(every, 1000) if _fits(node, axes, source, result)), None)
 
 
 def _fits(node: Node, axes: tuple[int, ...], source: Value, result: Value) -> bool:
@@ -134,3 +154,57 @@ def _agrees(found: Iterable[object], expected: Iterable[object] | None) -> bool:
     found, expected = tuple(found), tuple(expected)
     pairs = zip(found, expected, strict=False)
     return len(found) == len(expected) and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
+
+
+def _grid_size(value: Value, node: Node) -> Sequence[int] | None:
+    """Return the size of images that a grid is for: its own, with one channel."""
+    sizes = fixed_shape(node.output)
+    return None if sizes is None else (sizes[0], 1, *sizes[1:-1])
+
+
+def _transform(value: Value, node: Node) -> Sequence[int] | None:
+    """Return the axis that changes its length, or that length."""
+    source, result = fixed_shape(node.input(0)), fixed_shape(node.output)
+    if source is None or result is None:
+        return None
+    changed = [axis for axis in range(len(source) - 1) if source[axis] != result[axis]] or [1]
+    return (changed[0],) if value is node.input(2) else (source[changed[0]],)
+
+
+def _columns(value: Value, node: Node) -> Sequence[int] | None:
+    """Return the sizes of the image that columns make, or of a block that fits their number."""
+    columns, image = fixed_shape(node.input(0)), fixed_shape(node.output)
+    if columns is None or image is None or columns[1] % max(1, image[1]):
+        return None
+    taken = columns[1] // image[1]
+    if value is node.input(1):
+        return image[2:]
+    blocks = (b for b in itertools.product(*(range(1, size + 1) for size in image[2:])) if math.prod(b) == taken)
+    return next((block for block in blocks if _slides(node, image[2:], block) == columns[2]), None)
+
+
+def _slides(node: Node, image: Sequence[int], block: Sequence[int]) -> int:
+    """Return how many places of an image a block has."""
+    rank = len(image)
+    steps, gaps = (node.ints_attribute(name) or (1,) * rank for name in ("strides", "dilations"))
+    pads = node.ints_attribute("pads") or (0,) * (2 * rank)
+    counts = ((image[i] + pads[i] + pads[i + rank] - gaps[i] * (block[i] - 1) - 1) // steps[i] + 1 for i in range(rank))
+    return math.prod(max(0, count) for count in counts)
+
+
+def _image(value: Value, node: Node) -> Sequence[int] | None:
+    """Return scales that change nothing, or the sizes that Resize makes."""
+    if value is not node.input(_SIZES):
+        return (1,) * (element_count(value) or 0)
+    sizes = fixed_shape(node.output)
+    axes = node.ints_attribute("axes") or range(len(sizes or ()))
+    return None if sizes is None else tuple(sizes[axis] for axis in axes)
+
+
+_LIKELY: Mapping[str, Callable[[Value, Node], Sequence[int] | None]] = {
+    "AffineGrid": _grid_size,
+    "Col2Im": _columns,
+    "DFT": _transform,
+    "Resize": _image,
+    "Upsample": _image,
+}

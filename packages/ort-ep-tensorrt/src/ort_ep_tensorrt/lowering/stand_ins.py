@@ -1,7 +1,7 @@
 """Stand-ins: integers of 8 bits as float32 within a claim, because TensorRT computes in none of them.
 
     y = DequantizeLinear(QuantizeLinear(x, s, z), s, z)    with uint8 z
-    ->  q = Clip(Round(x / s) + z, 0, 255)   y = (q - z) * s                     all in float32
+    ->  q = Min(Max(Round(x / s) + z, 0), 255)   y = (q - z) * s                     all in float32
 
 float32 holds every integer of 8 bits, so that nothing is lost: what QuantizeLinear rounds is what is rounded here. At a
 claim's border Cast makes the stand-in and takes it back. QuantizeLinear and DequantizeLinear of int8 whose zero points
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from ort_core.plugin.ir import Constant, DataType, Graph, Node, TensorType, Value
+from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
 from ort_ep_tensorrt.lowering.editing import Editor, LoweringRefusal, dtype_of_value, place_of
 
 BOUNDS: Mapping[DataType, tuple[int, int]] = {DataType.UINT8: (0, 255), DataType.INT8: (-128, 127)}
@@ -28,9 +28,7 @@ _MOVING = frozenset(
 )  # fmt: skip
 _CHOOSING = frozenset({"Clip", "Max", "Min", "Relu", "Where"})
 _COMPARING = frozenset({"ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-_LARGEST = 255  # of a difference of two integers of 8 bits, in size
-_WHOLE_IN_FLOAT32 = 1 << 24  # up to here float32 holds every integer
-OPERATORS = _CONVERTING | _MOVING | _CHOOSING | _COMPARING | {"Cast", "MatMulInteger"}
+OPERATORS = _CONVERTING | _MOVING | _CHOOSING | _COMPARING | {"Cast"}
 """What may read or make integers of 8 bits."""
 
 
@@ -153,7 +151,7 @@ def _cast(state: _StandIns, editor: Editor) -> Held:
 
 
 def _quantize(state: _StandIns, editor: Editor) -> Held:
-    """QuantizeLinear -> Clip(Round(x / s) + z, lowest, highest)."""
+    """QuantizeLinear -> Min(Max(Round(x / s) + z, lowest), highest): Clip has its bounds elsewhere before opset 11."""
     node = editor.node
     target = _target_of(state, node)
     if target is None or target not in BOUNDS:
@@ -169,7 +167,7 @@ def _quantize(state: _StandIns, editor: Editor) -> Held:
     if zero is not None:
         steps = editor.add("Add", [steps, _along_axis(editor, state.held(editor, zero), source)])
     low, high = (editor.constant(np.array(bound, np.float32)) for bound in BOUNDS[target])
-    return {0: (editor.add("Clip", [steps, low, high]), target)}
+    return {0: (editor.add("Min", [editor.add("Max", [steps, low]), high]), target)}
 
 
 def _dequantize(state: _StandIns, editor: Editor) -> Held:
@@ -195,37 +193,6 @@ def _dequantize(state: _StandIns, editor: Editor) -> Held:
         factor = editor.cast(scale, DataType.FLOAT)
     found = editor.add("Mul", [held, _along_axis(editor, factor, source)])
     return {0: (found if target in (DataType.FLOAT, None) else editor.cast(found, target), None)}
-
-
-def _mat_mul_integer(state: _StandIns, editor: Editor) -> Held:
-    """MatMulInteger(a, B, z, y) -> the sum in int32 of MatMul(a - z, B - y) over pieces of the inner axis.
-
-    A piece is so short that no sum of its products leaves the integers that float32 holds: every sum is exact.
-    """
-    node = editor.node
-    a, b = node.input(0), node.input(1)
-    assert a is not None
-    constants = [None if v is None else editor.graph.fixed_constant(v) for v in (b, node.input(3))]
-    if constants[0] is None or (node.input(3) is not None and constants[1] is None) or len(constants[0].shape) != 2:
-        raise LoweringRefusal(place_of(node), "TensorRT multiplies no integers, unless one matrix is a constant")
-    zero = 0 if constants[1] is None else constants[1].array().astype(np.int32).reshape(1, -1)
-    weights = (constants[0].array().astype(np.int32) - zero).astype(np.float32)
-    left, offset = state.held(editor, a), node.input(2)
-    if offset is not None:
-        if offset.rank not in (0, None) and offset.shape != (1,):
-            raise LoweringRefusal(place_of(node), "MatMulInteger with a zero point for each row is not rewritten")
-        left = editor.add("Sub", [left, state.held(editor, offset)])
-    left.type = TensorType(DataType.FLOAT, a.shape)
-    step = max(1, int(_WHOLE_IN_FLOAT32 // (_LARGEST * max(1.0, float(np.abs(weights).max(initial=0))))))
-    sums: Value | None = None
-    for start in range(0, weights.shape[0], step):
-        rows = np.ascontiguousarray(weights[start : start + step])
-        ends = [editor.constant(np.array([number], np.int64)) for number in (start, start + len(rows), -1)]
-        piece = left if len(rows) == len(weights) else editor.add("Slice", [left, *ends])
-        product = editor.cast(editor.add("MatMul", [piece, editor.constant(rows)]), DataType.INT32)
-        sums = product if sums is None else editor.add("Add", [sums, product])
-    assert sums is not None, "no matrix has an empty inner axis here"
-    return {0: (sums, None)}
 
 
 def _dequantized(node: Node, constants: list[Constant | None]) -> np.ndarray:
@@ -287,7 +254,6 @@ def _has_native_neighbours(node: Node, native: set[Node]) -> bool:
 
 _WRITERS: Mapping[str, Callable[[_StandIns, Editor], Held]] = {
     "Cast": _cast,
-    "MatMulInteger": _mat_mul_integer,
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
 }

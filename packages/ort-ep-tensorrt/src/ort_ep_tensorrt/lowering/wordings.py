@@ -1,38 +1,45 @@
-"""Wordings: operators in other words of ONNX, where their specification gives no parts: onnxruntime's own ones mostly.
+"""Wordings: operators in other words, where their specification gives no parts: the table, and onnxruntime's own.
 
-y = com.microsoft.BiasGelu(x, b)                    ->   s = Add(x, b)   y = 0.5 * s * (1 + Erf(s / sqrt(2)))
-y = AveragePool<kernel_shape=[7, 7]>(x[n,c,7,7])    ->   y = GlobalAveragePool(x)
+y = com.microsoft.BiasGelu(x, b)   ->   s = Add(x, b)   y = 0.5 * s * (1 + Erf(s / sqrt(2)))
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
-from ort_ep_tensorrt.lowering.editing import Editor, dtype_of_value
+from ort_ep_tensorrt.lowering.editing import Editor, Results, Writer, dtype_of_value
+from ort_ep_tensorrt.lowering.integers import bit_shift, bitwise_not, mod, reduce_of_bool
+from ort_ep_tensorrt.lowering.linear_maps import affine_grid, col2im, dft, resize
+from ort_ep_tensorrt.lowering.pooling import average_pool, lp_pool, max_pool, max_unpool
+from ort_ep_tensorrt.lowering.quantized_products import (
+    conv_integer,
+    mat_mul_integer,
+    q_linear_conv,
+    q_linear_mat_mul,
+)
+from ort_ep_tensorrt.lowering.selection import compress, cum_prod
 
 DOMAIN = "com.microsoft"
-Results = dict[int, Value]
-Writer = Callable[[Editor], "Results | Rejection"]
 
 
 def writer_of(node: Node) -> Writer | None:
     """Return what says a node in ONNX's words, ``None`` for operators that are not in the table."""
-    table = _WRITERS if node.domain == DOMAIN else _OF_ONNX
-    return table.get(node.op_type)
+    tables: Mapping[str, Mapping[str, Writer]] = {DOMAIN: _WRITERS, "": _OF_ONNX, "ai.onnx": _OF_ONNX}
+    return tables.get(node.domain, {}).get(node.op_type)
 
 
 def _bias_gelu(editor: Editor) -> Results | Rejection:
-    x, bias = _present(editor, 0), _present(editor, 1)
+    x, bias = editor.input(0), editor.input(1)
     return {0: _erf_gelu(editor, editor.add("Add", [x, bias], like=x))}
 
 
 def _gelu(editor: Editor) -> Results | Rejection:
-    return {0: _erf_gelu(editor, _present(editor, 0))}
+    return {0: _erf_gelu(editor, editor.input(0))}
 
 
 def _erf_gelu(editor: Editor, x: Value) -> Value:
@@ -42,7 +49,7 @@ def _erf_gelu(editor: Editor, x: Value) -> Value:
 
 def _fast_gelu(editor: Editor) -> Results | Rejection:
     """FastGelu(x, b) -> 0.5 s (1 + Tanh(0.7978845608 (s + 0.044715 s^3))) with s = x + b."""
-    x, bias = _present(editor, 0), editor.node.input(1)
+    x, bias = editor.input(0), editor.node.input(1)
     s = x if bias is None else editor.add("Add", [x, bias], like=x)
     square = editor.add("Mul", [s, s], like=x)
     factor = _shifted(editor, _scaled(editor, square, 0.044715), 1.0)
@@ -52,7 +59,7 @@ def _fast_gelu(editor: Editor) -> Results | Rejection:
 
 
 def _quick_gelu(editor: Editor) -> Results | Rejection:
-    x = _present(editor, 0)
+    x = editor.input(0)
     gate = editor.add("Sigmoid", [_scaled(editor, x, editor.node.float_attribute("alpha", 1.702))], like=x)
     return {0: editor.add("Mul", [x, gate], like=x)}
 
@@ -62,7 +69,7 @@ def _skip_layer_normalization(editor: Editor) -> Results | Rejection:
     node = editor.node
     if any(index < len(node.outputs) and node.outputs[index] is not None for index in (1, 2)):
         return Rejection("means and deviations of SkipLayerNormalization are not made by TensorRT", node)
-    x, skip, scale = (_present(editor, index) for index in range(3))
+    x, skip, scale = (editor.input(index) for index in range(3))
     total = editor.add("Add", [x, skip], like=x)
     bias = node.input(4)
     total = total if bias is None else editor.add("Add", [total, bias], like=x)
@@ -79,13 +86,13 @@ def _fused_mat_mul(editor: Editor) -> Results | Rejection:
         return Rejection("FusedMatMul with transposed batches is not written in parts", node)
     sides: list[Value] = []
     for index, name in enumerate(("transA", "transB")):
-        side = _present(editor, index)
+        side = editor.input(index)
         if node.int_attribute(name, 0):
             if side.rank is None or side.rank < 2:
                 return Rejection(f"the rank of {side.name!r} is not known", node)
             order = (*range(side.rank - 2), side.rank - 1, side.rank - 2)
             side = editor.add("Transpose", [side], {"perm": order})
-            side.type = TensorType(dtype_of_value(_present(editor, index)) or DataType.FLOAT, (None,) * len(order))
+            side.type = TensorType(dtype_of_value(editor.input(index)) or DataType.FLOAT, (None,) * len(order))
         sides.append(side)
     product = editor.add("MatMul", sides, like=node.output)
     alpha = node.float_attribute("alpha", 1.0)
@@ -104,7 +111,7 @@ def _mat_mul_n_bits(editor: Editor) -> Results | Rejection:
         return Rejection("TensorRT needs the weights of MatMulNBits when it builds", node)
     if any(other is not None for other in others):
         return Rejection("int4 weights of TensorRT have neither zero points nor another order", node)
-    x, bias = _present(editor, 0), node.input(5)
+    x, bias = editor.input(0), node.input(5)
     packed = weights.array().reshape(n, k // 2)
     numbers = np.empty((n, k), np.int8)
     numbers[:, 0::2], numbers[:, 1::2] = packed & 15, packed >> 4
@@ -117,37 +124,12 @@ def _mat_mul_n_bits(editor: Editor) -> Results | Rejection:
     return {0: product if bias is None else editor.add("Add", [product, bias], like=node.output)}
 
 
-def _average_pool(editor: Editor) -> Results | Rejection:
-    """AveragePool over all there is -> GlobalAveragePool, whose window may have any size."""
-    node = editor.node
-    x = _present(editor, 0)
-    is_padded = any(node.ints_attribute("pads") or ()) or node.string_attribute("auto_pad", "NOTSET") not in (
-        "NOTSET", "VALID",
-    )  # fmt: skip
-    if is_padded or any(step != 1 for step in node.ints_attribute("dilations") or ()):
-        return Rejection("only a window without borders is a global one", node)
-    if x.shape is None or tuple(x.shape[2:]) != node.ints_attribute("kernel_shape"):
-        return Rejection(f"the window is not all of {x.name!r}", node)
-    return {0: editor.add("GlobalAveragePool", [x], like=node.output)}
-
-
-def _present(editor: Editor, index: int) -> Value:
-    value = editor.node.input(index)
-    assert value is not None, "the schema demands it"
-    return value
-
-
 def _scaled(editor: Editor, x: Value, factor: float) -> Value:
-    return editor.add("Mul", [x, _number(editor, x, factor)], like=x)
+    return editor.add("Mul", [x, editor.number(factor, x)], like=x)
 
 
 def _shifted(editor: Editor, x: Value, summand: float) -> Value:
-    return editor.add("Add", [x, _number(editor, x, summand)], like=x)
-
-
-def _number(editor: Editor, like: Value, number: float) -> Value:
-    dtype = dtype_of_value(like) or DataType.FLOAT
-    return editor.constant(Constant.of(np.array(number, dtype.numpy), dtype))
+    return editor.add("Add", [x, editor.number(summand, x)], like=x)
 
 
 _WRITERS: Mapping[str, Writer] = {
@@ -159,4 +141,24 @@ _WRITERS: Mapping[str, Writer] = {
     "QuickGelu": _quick_gelu,
     "SkipLayerNormalization": _skip_layer_normalization,
 }
-_OF_ONNX: Mapping[str, Writer] = {"AveragePool": _average_pool}
+_OF_ONNX: Mapping[str, Writer] = {
+    "AffineGrid": affine_grid,
+    "AveragePool": average_pool,
+    "BitShift": bit_shift,
+    "BitwiseNot": bitwise_not,
+    "Col2Im": col2im,
+    "Compress": compress,
+    "ConvInteger": conv_integer,
+    "CumProd": cum_prod,
+    "DFT": dft,
+    "LpPool": lp_pool,
+    "MatMulInteger": mat_mul_integer,
+    "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
+    "Mod": mod,
+    "QLinearConv": q_linear_conv,
+    "QLinearMatMul": q_linear_mat_mul,
+    "ReduceMax": reduce_of_bool,
+    "ReduceMin": reduce_of_bool,
+    "Resize": resize,
+}
