@@ -161,3 +161,40 @@ CASES = (
     _case("scalar", "g (float x) => (float y) { y = Sqrt(x) }", "rounding", x=np.float32(2).reshape(()), truth=np.sqrt),
     _case("input_that_is_an_output", "g (float[3] x) => (float[3] y, float[3] z) { y = Identity(x) z = Neg(y) }", "exact", x=_normal(3)),
 )  # fmt: skip
+
+RECURRENT = (
+    _case("memory_layer", "g (float[5,3,4] x, float[2,24,4] w, float[2,24,6] r, float[2,48] b, int32[3] n, float[2,3,6] h, float[2,3,6] c, float[2,18] p) => (float[5,2,3,6] y, float[2,3,6] yh, float[2,3,6] yc) { y, yh, yc = LSTM<hidden_size = 6, direction = \"bidirectional\", clip = 1.5>(x, w, r, b, n, h, c, p) }", x=_normal(5, 3, 4), w=_normal(2, 24, 4), r=_normal(2, 24, 6), b=_normal(2, 48), n=np.array([5, 0, 3], "i4"), h=_normal(2, 3, 6), c=_normal(2, 3, 6), p=_normal(2, 18)),
+    _case("memory_layer_batch_first_in_half", "g (float16[3,5,4] x, float16[1,24,4] w, float16[1,24,6] r) => (float16[3,5,1,6] y, float16[3,1,6] yh) { y, yh = LSTM<hidden_size = 6, layout = 1, input_forget = 1>(x, w, r) }", x=_normal(3, 5, 4, dtype="f2"), w=_normal(1, 24, 4, dtype="f2"), r=_normal(1, 24, 6, dtype="f2")),
+    _case("gated_layer", "g (float[5,3,4] x, float[1,18,4] w, float[1,18,6] r, float[1,36] b) => (float[5,1,3,6] y, float[1,3,6] yh) { y, yh = GRU<hidden_size = 6, direction = \"reverse\">(x, w, r, b) }", x=_normal(5, 3, 4), w=_normal(1, 18, 4), r=_normal(1, 18, 6), b=_normal(1, 36)),
+    _case("gated_layer_reset_last", "g (double[5,3,4] x, double[2,18,4] w, double[2,18,6] r, double[2,36] b, int32[3] n) => (double[5,2,3,6] y, double[2,3,6] yh) { y, yh = GRU<hidden_size = 6, direction = \"bidirectional\", linear_before_reset = 1, activations = [\"HardSigmoid\", \"Softsign\", \"Sigmoid\", \"Tanh\"], activation_alpha = [0.3], activation_beta = [0.4]>(x, w, r, b, n) }", x=_normal(5, 3, 4, dtype="f8"), w=_normal(2, 18, 4, dtype="f8"), r=_normal(2, 18, 6, dtype="f8"), b=_normal(2, 36, dtype="f8"), n=np.array([2, 5, 4], "i4")),
+    _case("plain_layer_last_state_only", "g (float[5,3,4] x, float[1,6,4] w, float[1,6,6] r) => (float[1,3,6] yh) { y, yh = RNN<hidden_size = 6, activations = [\"LeakyRelu\"], activation_alpha = [0.2]>(x, w, r) }", x=_normal(5, 3, 4), w=_normal(1, 6, 4), r=_normal(1, 6, 6)),
+    _case("gated_layer_of_many_units", "g (float[3,2,4] x, float[1,630,4] w, float[1,630,210] r, float[1,1260] b, int32[2] n) => (float[3,1,2,210] y, float[1,2,210] yh) { y, yh = GRU<hidden_size = 210>(x, w, r, b, n) }", x=_normal(3, 2, 4), w=_normal(1, 630, 4), r=_normal(1, 630, 210) / np.float32(14), b=_normal(1, 1260), n=np.array([2, 3], "i4")),
+    _case("memory_layer_of_many_units", "g (float[3,2,4] x, float[1,744,4] w, float[1,744,186] r, float[1,2,186] h) => (float[3,1,2,186] y, float[1,2,186] yc) { y, yh, yc = LSTM<hidden_size = 186>(x, w, r, , , h) }", x=_normal(3, 2, 4), w=_normal(1, 744, 4), r=_normal(1, 744, 186) / np.float32(14), h=_normal(1, 2, 186)),
+)  # fmt: skip
+
+SAMPLED = (
+    *(
+        _case(f"sampled_{mode}_{padding}_{corners}", f"g (float[2,3,5,6] x, float[2,4,7,2] z) => (float[2,3,4,7] y) {{ y = GridSample<mode = \"{mode}\", padding_mode = \"{padding}\", align_corners = {corners}>(x, z) }}", opset=22, x=_normal(2, 3, 5, 6), z=_normal(2, 4, 7, 2))
+        for mode in ("linear", "nearest", "cubic") for padding in ("zeros", "border", "reflection") for corners in (0, 1)
+    ),
+    _case("sampled_volume", "g (float16[2,3,4,5,6] x, float[2,2,3,4,3] z) => (float16[2,3,2,3,4] y) { y = GridSample<mode = \"linear\", padding_mode = \"border\">(x, z) }", opset=22, x=_normal(2, 3, 4, 5, 6, dtype="f2"), z=_normal(2, 2, 3, 4, 3)),
+    _case("sampled_bytes", "g (uint8[2,3,5,6] x, double[2,4,7,2] z) => (uint8[2,3,4,7] y) { y = GridSample<mode = \"nearest\">(x, z) }", "exact", 22, x=_bytes("u1", 2, 3, 5, 6), z=_normal(2, 4, 7, 2, dtype="f8")),
+    *(
+        _case(f"regions_{mode}_{coordinates}", f"g (float[2,3,8,9] x, float[4,4] r, int64[4] b) => (float[4,3,3,2] y) {{ y = RoiAlign<mode = \"{mode}\", coordinate_transformation_mode = \"{coordinates}\", output_height = 3, output_width = 2, sampling_ratio = {ratio}, spatial_scale = 0.5>(x, r, b) }}", x=_normal(2, 3, 8, 9), r=np.array([[0, 0, 9, 9], [2, 3, 20, 14], [-3, -3, 4, 5], [5, 5, 5.5, 5.5]], "f4"), b=np.array([0, 1, 1, 0]))
+        for mode, coordinates, ratio in (("avg", "half_pixel", 0), ("max", "output_half_pixel", 2))
+    ),
+)  # fmt: skip
+
+PARTS = (
+    _case("quotients_by_data", "g (int32[6] a, int32[6] b) => (int32[6] y, int32[6] z, int32[6] w) { y = Div(a, b) z = Mod(a, b) w = Mod<fmod = 1>(a, b) }", "exact", a=np.array([7, -7, -(2**31), 8, -8, 0], "i4"), b=np.array([2, 2, -1, -3, -3, 5], "i4")),
+    _case("quotients_of_bytes", "g (uint8[2,3] a, uint8[3] b) => (uint8[2,3] y, uint8[2,3] z) { y = Div(a, b) z = Mod(a, b) }", "exact", a=_bytes("u1", 2, 3), b=np.array([3, 255, 1], "u1")),
+    _case("remainders_of_floats", "g (float[5] a, float[5] b) => (float[5] y, float[5] z) { y = Mod<fmod = 1>(a, b) z = Mod(a, b) }", "exact", 28, a=np.array([7, -7, 7.5, -7.5, 0], "f4"), b=np.array([2, 2, -2, -2, 5], "f4")),
+    _case("shifts_of_signed_integers", "g (int32[5] a, int32[5] b) => (int32[5] y, int32[5] z) { y = BitShift<direction = \"RIGHT\">(a, b) z = BitShift<direction = \"LEFT\">(a, b) }", "exact", 28, a=np.array([7, -7, -(2**31), 8, -8], "i4"), b=np.array([1, 1, 31, 32, -1], "i4")),
+    _case("bits_of_another_type", "g (float[3,4] x, int64[3] i) => (int32[4,3] y, double[3] z) { t = Transpose(x) y = BitCast<to = 6>(t) z = BitCast<to = 11>(i) }", "exact", 26, x=_normal(3, 4), i=np.arange(3) * 2**52),
+    _case("turned_positions", "g (float[2,4,3,8] x, float[50,4] c, float[50,4] s, int64[2,3] p) => (float[2,4,3,8] y) { y = RotaryEmbedding(x, c, s, p) }", opset=23, x=_normal(2, 4, 3, 8), c=_normal(50, 4), s=_normal(50, 4), p=np.array([[0, 7, 49], [3, 2, 1]])),
+    _case("loss", "g (float[3,5,4] x, int64[3,4] t, float[5] w) => (float l, float[3,5,4] p) { l, p = SoftmaxCrossEntropyLoss<ignore_index = 2>(x, t, w) }", x=_normal(3, 5, 4), t=np.array([[0, 1, 2, 3], [4, 2, 1, 0], [1, 1, 4, 3]]), w=np.abs(_normal(5))),
+    _case("attention_in_parts", "g (float[2,4,5,8] q, float[2,4,6,8] k, float[2,4,6,8] v, float[2,4,3,8] pk, float[2,4,3,8] pv) => (float[2,4,5,8] y, float[2,4,9,8] nk, float[2,4,9,8] nv) { y, nk, nv = Attention<is_causal = 1>(q, k, v, , pk, pv) }", opset=23, q=_normal(2, 4, 5, 8), k=_normal(2, 4, 6, 8), v=_normal(2, 4, 6, 8), pk=_normal(2, 4, 3, 8), pv=_normal(2, 4, 3, 8)),
+    _case("constants_that_are_nodes", "g (float[2,3] x) => (float[3,2] y, float[2] z) { s = Constant<value_ints = [3, 2]>() r = Reshape(x, s) c = Constant<value_float = 2.5>() y = Mul(r, c) z = Constant<value_floats = [1.0, 2.0]>() }", "exact", x=_normal(2, 3)),
+    _case("parts_of_a_stack", "g (float[3,2,6,32] x) => (float[2,6,32] y, float[2,2,12,8] d, int64[2,1,32] i) { a, b, c = Split<axis = 0, num_outputs = 3>(x) n = Constant<value_ints = [0]>() q = Squeeze(a, n) k = Squeeze(b, n) v = Squeeze(c, n) y = Attention<q_num_heads = 4, kv_num_heads = 4>(q, k, v) e = Constant<value_ints = [2, 6, 8, 4]>() w = Reshape(v, e) f = Constant<value_ints = [2, 8, 6, 4]>() r = Reshape(k, f) d = DepthToSpace<blocksize = 2>(r) i = ArgMax<axis = 1>(v) }", opset=23, x=_normal(3, 2, 6, 32)),
+)  # fmt: skip
+CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS)

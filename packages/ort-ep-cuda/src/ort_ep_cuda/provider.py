@@ -13,6 +13,7 @@ from ort_core.plugin import (
     ExecutionProvider,
     GraphView,
     Pass,
+    Rejection,
     Unavailable,
 )
 from ort_ep_cuda._sdk import CONVOLUTIONS, find_device, find_library
@@ -55,6 +56,16 @@ class CudaExecutionProvider(ExecutionProvider):
         from ort_ep_cuda.compiled import CudaPartition
 
         return CudaPartition(request, self.gpu(), cast(CudaOptions, self.options))
+
+    def build(self, request: CompileRequest) -> Rejection | None:
+        """Compile the claim's kernels for a GPU that is not here; sizes that are not known are 2.
+
+        Returns:
+            Why nothing was built: NVRTC is not installed, or contents of inputs decide sizes.
+        """
+        from ort_ep_cuda.building import build_claim
+
+        return build_claim(request)
 
     def missing_library(self, op_type: str) -> str | None:
         """Return why the library that runs an operator cannot be used here, ``None`` where it can or none is needed."""

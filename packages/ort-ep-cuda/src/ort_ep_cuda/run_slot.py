@@ -77,7 +77,7 @@ class RunSlotState:
             guard: what users' functions ask whether the run must stop.
 
         Raises:
-            InvalidArgument: an index in the data was out of range; the message names the node.
+            InvalidArgument: an index in the data was out of range, a divisor zero; the message names the node.
         """
         self._guard = guard
         status = np.zeros(1, np.int32)
@@ -98,8 +98,7 @@ class RunSlotState:
                 self.stream.download(self._addresses[number], status.view(np.uint8))
         self.stream.synchronize()
         if status[0]:
-            where = self._program.checks[int(status[0])]
-            raise InvalidArgument(f"{where}: an index is out of range for the axis that it addresses")
+            raise InvalidArgument(self._program.checks[int(status[0])])
         for number, target in places.items():
             if isinstance(target, np.ndarray):
                 _bytes_of(target)[:] = self._staging[number]

@@ -157,7 +157,7 @@ def split_heads(facts: LoweredNode, index: int, heads: int) -> TensorView:
         raise InvalidArgument(f"{facts.node.describe()}: {view.shape[2]} channels cannot be split into {heads} heads")
     dense = facts.builder.dense(facts.value(index))
     batch, rows, channels = dense.shape
-    return TensorView.dense(dense.buffer, dense.dtype, (batch, rows, heads, channels // heads)).permuted((0, 2, 1, 3))
+    return dense.regrouped((batch, rows, heads, channels // heads)).permuted((0, 2, 1, 3))
 
 
 def _grouped(facts: LoweredNode, view: TensorView, shared: int) -> TensorView:
@@ -170,7 +170,7 @@ def _grouped(facts: LoweredNode, view: TensorView, shared: int) -> TensorView:
     if found is not None:
         return found
     stored = facts.builder.stored(LazyTensor.of(view))
-    return TensorView.dense(stored.buffer, stored.dtype, shape)
+    return stored.regrouped(shape)
 
 
 def _scores(facts: LoweredNode, form: AttentionForm) -> TensorView:

@@ -279,7 +279,7 @@ def lower_group_norm(facts: LoweredNode) -> None:
     split = (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     affine = [along_axis(facts.tensor(k), x.shape, 1) for k in (1, 2)]
     affine = [t.moved(lambda view: _split_channels(view, split), split) for t in affine]
-    grouped = LazyTensor.of(TensorView.dense(x.buffer, x.dtype, split))
+    grouped = LazyTensor.of(x.regrouped(split))
     out = facts.builder.result(facts.output, x.shape)
     roots, operands = join([grouped, *affine])
     dtype = roots[0].dtype

@@ -96,6 +96,12 @@ class TensorView:
             return replace(self, shape=shape, strides=tuple(0 if size == 1 else next(left)[1] for size in shape))
         return replace(self, shape=shape, strides=dense_strides(shape))
 
+    def regrouped(self, shape: Shape) -> TensorView:
+        """Return a view without gaps in another shape of as many elements."""
+        found = self.reshaped(shape)
+        assert found is not None, f"{self} has gaps"
+        return found
+
 
 def inverse(order: Sequence[int]) -> Shape:
     """Return the permutation that undoes another."""
