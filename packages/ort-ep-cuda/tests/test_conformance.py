@@ -14,7 +14,7 @@ from ort_core.testing.fake_providers import plugin_of
 SHARE = 0.04  # of the operator cases: the compiler that emulates takes most of the time; --conformance-full runs all
 ON_THE_DEVICE = EpProfile(
     "CUDAExecutionProvider",
-    means="claims lowered, their kernels compiled by NVRTC for sm_90; what they compute is held to numpy by emulation",
+    means="kernels compiled by NVRTC for sm_90; the same text is held to numpy by emulation on the processor",
 )
 PROFILE = EpProfile(
     "EmulatedCudaExecutionProvider",
