@@ -211,6 +211,22 @@ def test_an_index_out_of_range_is_an_error_that_names_the_node(gpu) -> None:
     np.testing.assert_array_equal(found, X[[-1, 0]])
 
 
+@pytest.mark.parametrize("op_type", ["Div", "Mod"])
+def test_an_integer_divided_by_zero_is_an_error_that_names_the_node(op_type, gpu) -> None:
+    session = session_of(f"g (int32[3] x, int32[3] z) => (int32[3] y) {{ y = {op_type}(x, z) }}")
+    x = np.array([7, 8, 9], np.int32)
+    with pytest.raises(InvalidArgument, match=f"{op_type}.*a divisor is zero"):
+        session.run(None, {"x": x, "z": np.array([1, 0, 2], np.int32)})
+    found = session.run(None, {"x": x, "z": np.array([2, 3, -4], np.int32)})[0]
+    np.testing.assert_array_equal(found, [3, 2, -2] if op_type == "Div" else [1, 2, -3])
+
+
+def test_an_operator_in_parts_is_left_whole_with_the_reason_of_the_part(gpu) -> None:
+    body = "g (float[2,3,4] theta, int64[4] size) => (float[a,b,c,2] y) { y = AffineGrid(theta, size) }"
+    report = str(session_of(body, strict=False).explain())
+    assert "AffineGrid has no lowering to CUDA; in parts: its part If: If has no lowering to CUDA" in report
+
+
 def test_too_little_memory_is_an_error_that_says_how_much() -> None:
     EmulatedCudaProvider.device = EmulatedGpu(limit=1000)
     session = session_of("g (float[N,4] x) => (float[N,4] y) { y = Neg(x) }")

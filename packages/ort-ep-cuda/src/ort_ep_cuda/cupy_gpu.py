@@ -68,10 +68,12 @@ class CupyStream:
         with self._gpu.device, self._stream:
             function(grid, block, tuple(arguments))
 
-    def run_library(self, step: AnyLibraryStep, addresses: Sequence[int]) -> None:
-        """Call cuBLASLt, cuBLAS or cuDNN."""
+    def run_library(
+        self, step: AnyLibraryStep, addresses: Sequence[int], own: Callable[[], None] | None = None
+    ) -> None:
+        """Call cuBLASLt, cuBLAS or cuDNN, or what does the same where that is faster."""
         with self._gpu.device, self._stream:
-            self._gpu.libraries.run(step, addresses, self)
+            self._gpu.libraries.run(step, addresses, self, own)
 
     @property
     def handle(self) -> int:

@@ -15,7 +15,7 @@ from ort_core.plugin import EPFail, InvalidArgument, OrtError
 from ort_core.plugin.devices import DeviceArray
 from ort_core.plugin.kernels import RunGuard, Unguarded
 from ort_ep_cuda.gpu import Function, Gpu, Graph
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
 from ort_ep_cuda.lowering.program import (
     BufferKind,
     FunctionCall,
@@ -154,7 +154,8 @@ class RunSlotState:
             return lambda: stream.launch(function, step.grid, step.block, arguments)
         if isinstance(step, AnyLibraryStep):
             addresses = tuple(self._address(view) for view in step.operands)
-            return lambda: stream.run_library(step, addresses)
+            own = self._call(step.own) if isinstance(step, Normalization) and step.own is not None else None
+            return lambda: stream.run_library(step, addresses, own)
         if isinstance(step, FunctionCall):
             sources = [None if view is None else self._address(view) for view in step.inputs]
             targets = [None if view is None else self._address(view) for view in step.outs]
