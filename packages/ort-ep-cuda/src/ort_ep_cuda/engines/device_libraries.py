@@ -66,7 +66,7 @@ class DeviceLibraries:
     def refuse(self, step: AnyLibraryStep) -> str | None:
         """Return why a step is not fused; the library itself is asked."""
         with self._current:
-            if not _is_for_cudnn(step):
+            if isinstance(step, MatrixProduct) and not _is_for_cudnn(step):
                 return self._lt.refuse(step) if self._lt is not None else "cuBLASLt is not there"
             return self._cudnn.refuse(step) if self._cudnn is not None else "cuDNN is not there"
 

@@ -1,4 +1,4 @@
-"""Normalisations as calls of the library: where nothing is fused in front, it is a candidate beside the generated kernel.
+"""Normalisations as calls of the library: where nothing is fused in front, a candidate beside the generated kernel.
 
 Rows are normalised behind the last axes, images by channel; whatever the library does not take stays with the kernel.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from ort_core.plugin.ir import DataType
-from ort_ep_cuda.lowering.library_steps import Normalization
+from ort_ep_cuda.lowering.library_steps import Normalization, NormalizationKind
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.program import Launch
 from ort_ep_cuda.lowering.tensors import LazyTensor
@@ -47,7 +47,7 @@ def as_library_step(
     scale, bias = factors[0], factors[1] if len(factors) > 1 else None
     if scale is None or (len(factors) > 1 and bias is None) or not (view.is_dense and out.is_dense):
         return None
-    kind = "instance" if is_instance else "layer" if is_centred else "rms"
+    kind: NormalizationKind = "instance" if is_instance else "layer" if is_centred else "rms"
     if not is_instance:
         rows = (math.prod(x.shape[: axes[0]]), math.prod(x.shape[axes[0] :]))
         view, out = view.regrouped(rows), out.regrouped(rows)
@@ -63,12 +63,8 @@ def _vector(
     if view is None or view.dtype is not dtype:
         return None
     wanted = (1,) if is_instance else tuple(axes)
-    kept = (
-        view.shape[-len(shape) :]
-        if len(view.shape) == len(shape)
-        else (1,) * (len(shape) - len(view.shape)) + view.shape
-    )
-    strides = (0,) * (len(shape) - len(view.shape)) + view.strides
+    added = len(shape) - len(view.shape)
+    kept, strides = (1,) * added + view.shape, (0,) * added + view.strides
     if any(kept[a] != 1 and strides[a] != 0 for a in range(len(shape)) if a not in wanted):
         return None
     if any(kept[a] != shape[a] for a in wanted):
