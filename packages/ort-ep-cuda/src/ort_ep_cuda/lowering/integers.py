@@ -97,13 +97,13 @@ def lower_shift(facts: LoweredNode) -> None:
     is_left = facts.node.string_attribute("direction", "") == "LEFT"
 
     def shifted(x: Scalar, amount: Scalar) -> Scalar:
-        bits, is_signed = x.dtype.bits, x.dtype not in _UNSIGNED
+        bits = x.dtype.bits
         is_outside = binary("or", binary("lt", amount, 0), binary("ge", amount, bits))
         by = select(is_outside, lift(0, amount.dtype), amount)
         if is_left:
             return select(is_outside, lift(0, x.dtype), binary("shl", x, by))
-        if not is_signed:
-            return select(is_outside, lift(0, x.dtype), binary("lshr", x, by))
+        if x.dtype in _UNSIGNED:  # as int, which it is promoted to, it has no sign
+            return select(is_outside, lift(0, x.dtype), binary("ashr", x, by))
         return binary("ashr", x, select(is_outside, lift(bits - 1, x.dtype), by))
 
     _define(facts, shifted)
