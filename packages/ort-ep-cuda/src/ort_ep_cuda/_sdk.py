@@ -84,9 +84,10 @@ def find_device() -> Available | Unavailable:
     compiler = find_compiler()
     if isinstance(compiler, Unavailable):
         return compiler
-    name = runtime.getDeviceProperties(0)["name"].decode()
+    properties = runtime.getDeviceProperties(0)
+    name, memory = properties["name"].decode(), properties["totalGlobalMem"] / 2**30
     return Available(
-        f"{name}; driver for CUDA {_version(runtime.driverGetVersion())}, "
+        f"{name}, {memory:.1f} GiB of memory; driver for CUDA {_version(runtime.driverGetVersion())}, "
         f"runtime {_version(runtime.runtimeGetVersion())}, {compiler.detail}, "
         f"CuPy {library.__version__}, {_fusions()}; {count} device(s)"
     )

@@ -188,7 +188,8 @@ class CupyGpu:
                 limit = self._options.gpu_mem_limit or "none"
                 raise AllocationLimitExceeded(
                     f"the GPU has no {nbytes} bytes left: this session holds {self._pool.used_bytes()}, its limit "
-                    f"(gpu_mem_limit) is {limit}, the device has {free} of {total} free"
+                    f"(gpu_mem_limit) is {limit}, the device has {free} of {total} free; smaller batches "
+                    "need less, other sessions and processes hold the rest"
                 ) from error
 
     def array(self, view: TensorView, address: int) -> Any:  # Any: CuPy's array

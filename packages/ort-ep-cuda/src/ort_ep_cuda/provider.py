@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
 from ort_core.plugin import (
@@ -20,6 +20,8 @@ from ort_ep_cuda._sdk import CONVOLUTIONS, find_device, find_library
 from ort_ep_cuda.gpu import Gpu
 from ort_ep_cuda.options import CudaOptions
 
+PLUGIN_PREFIX = "ep.cuda."  # before options as onnxruntime's plugin takes them
+
 
 class CudaExecutionProvider(ExecutionProvider):
     """Runs on NVIDIA GPUs through CuPy, NVRTC, cuBLAS and cuDNN."""
@@ -27,6 +29,9 @@ class CudaExecutionProvider(ExecutionProvider):
     name: ClassVar[str] = "CUDAExecutionProvider"
     options_type: ClassVar[type] = CudaOptions
     priority: ClassVar[int] = 200
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        super().__init__({name.removeprefix(PLUGIN_PREFIX): value for name, value in (options or {}).items()})
 
     @classmethod
     def check(cls) -> Available | Unavailable:

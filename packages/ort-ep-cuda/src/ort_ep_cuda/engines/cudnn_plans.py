@@ -161,7 +161,7 @@ class CudnnPlans:
         found: list[Candidate] = []
         reasons: list[str] = []
         for name in names:
-            if len(found) == CANDIDATES[self._options.cudnn_conv_algo_search]:
+            if len(found) == CANDIDATES[self._options.search]:
                 break
             reason = self._build(plan, names, name)
             if reason is None:
@@ -205,7 +205,7 @@ def tuning_key(step: AnyLibraryStep, options: CudaOptions) -> str:
     shapes = " ".join(f"{list(view.shape)}:{list(view.strides[1:])}" for view in views)
     is_rounded = int(options.use_tf32 and step.out.dtype is DataType.FLOAT)
     limits = f"tf32={is_rounded} scratch={int(options.cudnn_conv_use_max_workspace)}"
-    return f"{step_kind(layout)} {step.out.dtype.text} {limits} {options.cudnn_conv_algo_search} {shapes}"
+    return f"{step_kind(layout)} {step.out.dtype.text} {limits} {options.search} {shapes}"
 
 
 def step_kind(step: AnyLibraryStep) -> str:

@@ -61,7 +61,7 @@ class DeviceLibraries:
     def prefers_channels_last(self, dtype: DataType) -> bool:
         """Return whether tensor cores compute convolutions of an element type: they read channels side by side."""
         uses_tensor_cores = dtype is not DataType.FLOAT or self._options.use_tf32
-        return self._cudnn is not None and (uses_tensor_cores or self._options.prefer_nhwc)
+        return self._cudnn is not None and (uses_tensor_cores or self._options.puts_channels_last)
 
     def refuse(self, step: AnyLibraryStep) -> str | None:
         """Return why a step is not fused; the library itself is asked."""
