@@ -46,10 +46,6 @@ class Operator:
     oldest_opset: int = 7  # of the standard; other domains count for themselves
 
 
-def _refuse_dropout(node: Node) -> str | None:
-    return "Dropout in training is not generated" if len(node.inputs) > 2 or len(node.outputs) > 1 else None
-
-
 _REAL = rows.refuse_real
 _INTEGER = integer_products.refuse_integer_product
 _RANDOM = random_numbers.refuse_random
@@ -67,7 +63,7 @@ _PLAIN: Mapping[str, Operator] = {
     "DequantizeLinear": Operator(elementwise.lower_dequantize, elementwise.refuse_quantization),
     **{name: Operator(movement.lower_reshape, host_inputs=(1,)) for name in ("Reshape", "Squeeze", "Unsqueeze")},
     "Flatten": Operator(movement.lower_reshape), "Identity": Operator(movement.lower_reshape),
-    "Dropout": Operator(lambda facts: facts.builder.define(facts.output, facts.tensor(0)), _refuse_dropout),
+    "Dropout": Operator(rearrangement.lower_dropout, rearrangement.refuse_dropout),
     "Transpose": Operator(movement.lower_transpose), "Expand": Operator(movement.lower_expand, host_inputs=(1,)),
     "Slice": Operator(movement.lower_slice, host_inputs=(1, 2, 3, 4)),
     "Split": Operator(movement.lower_split, host_inputs=(1,)), "Concat": Operator(movement.lower_concat),

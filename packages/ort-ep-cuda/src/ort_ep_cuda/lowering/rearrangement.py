@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ort_core.plugin import InvalidArgument
-from ort_core.plugin.ir import Constant, DataType, Node
+from ort_core.plugin.ir import Constant, DataType, Node, Value
 from ort_core.plugin.loops import lift
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode
@@ -62,6 +62,29 @@ def lower_constant(facts: LoweredNode) -> None:
     (name, value) = next(iter(facts.attributes.items()))
     content = value.array() if isinstance(value, Constant) else np.array(value, _CONSTANT_TYPES[name])
     facts.builder.define_constant(facts.output, content)
+
+
+def refuse_dropout(node: Node) -> str | None:
+    """Return why a Dropout is not generated: one that drops, or may."""
+    mode, ratio = (node.input(index) for index in (2, 1))
+    if mode is None or _is_zero(mode) or (ratio is not None and _is_zero(ratio)):
+        return None
+    return "Dropout in training is not generated"
+
+
+def _is_zero(value: Value) -> bool:
+    return value.constant is not None and value.constant.size == 1 and not value.constant.array().any()
+
+
+def lower_dropout(facts: LoweredNode) -> None:
+    """Give the input; the mask says that all of it was kept, in versions before 12 that nothing is said."""
+    x = facts.tensor(0)
+    facts.builder.define(facts.output, x)
+    mask = facts.node.outputs[1] if len(facts.node.outputs) > 1 else None
+    if mask is not None:
+        dtype = element_type(mask)
+        kept = lift(facts.opset >= 12, DataType.BOOL) if dtype is DataType.BOOL else lift(0.0, compute_type(dtype))
+        facts.builder.define(mask, LazyTensor(kept, (), x.shape, dtype))
 
 
 def lower_range(facts: LoweredNode) -> None:
