@@ -10,7 +10,7 @@ from ort_core.plugin import NotImplemented
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
 from ort_core.plugin.loops import lift
 from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
-from ort_ep_cuda.lowering.map_kernel import launch_map
+from ort_ep_cuda.lowering.map_kernel import PrintedKernels, launch_map
 from ort_ep_cuda.lowering.preamble import compute_type
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Pointer, Program, Step, plan_arena
 from ort_ep_cuda.lowering.tensors import LazyTensor
@@ -46,6 +46,7 @@ class ProgramBuilder:
         self.libraries = libraries
         self._ordered: dict[tuple[str, Shape], TensorView] = {}
         self.known = dict(known)
+        self._printed: PrintedKernels = {}
         self._states = {} if states is None else states
         self._buffers: list[Buffer] = []
         self._steps: list[Step] = []
@@ -100,7 +101,7 @@ class ProgramBuilder:
         """Compute a tensor into memory: a new row-major temporary, or a given view."""
         out = out or self.temporary(tensor.dtype, tensor.shape)
         if out.size:
-            self.add(launch_map(tensor.root, tensor.operands, out))
+            self.add(launch_map(tensor.root, tensor.operands, out, self._printed))
         return out
 
     def temporary(self, dtype: DataType, shape: Shape, order: Shape = ()) -> TensorView:

@@ -77,6 +77,11 @@ class TensorView:
             offset=self.offset + start * self.strides[axis] if size else self.offset,
         )
 
+    def at(self, index: int) -> TensorView:
+        """Return one place of the first axis, without the axis."""
+        found = self.sliced(0, index, 1, 1)
+        return replace(found, shape=found.shape[1:], strides=found.strides[1:])
+
     def broadcast_to(self, shape: Shape) -> TensorView:
         """Return the view repeated to a larger shape, by numpy's rule."""
         added = len(shape) - len(self.shape)
