@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import abc
 import importlib.util
-import math
+import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -18,10 +19,24 @@ import ort_core
 COPIED_NBYTES = 1 << 30
 PRODUCT_SIZE = 8192
 TIMED_RUNS = 10
+LAUNCHED_KERNELS = 100  # of the graph whose launch is timed
 
 
 class EngineError(Exception):
     """An engine cannot run a model here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A loaded model.
+
+    ``call`` runs it once and waits for it; its work goes through ``stream``, a ``cudaStream_t``. ``owner`` keeps the
+    stream.
+    """
+
+    call: Callable[[], None]
+    stream: int
+    owner: object = None
 
 
 class Card(Protocol):
@@ -35,6 +50,12 @@ class Card(Protocol):
 
     def product_rate(self, precision: str) -> float:
         """Return float operations in a second of a large product."""
+
+    def launch_seconds(self) -> tuple[float, float]:
+        """Return what the host takes to launch a captured graph, and what the graph takes for each of its kernels."""
+
+    def seconds(self, run: Run) -> float:
+        """Run a model once; return what passes on its stream between the events before and behind it."""
 
 
 class CupyCard:
@@ -72,6 +93,37 @@ class CupyCard:
         finally:
             cublas.setMathMode(handle, cublas.CUBLAS_DEFAULT_MATH)
 
+    def launch_seconds(self) -> tuple[float, float]:
+        """Capture kernels of one block, and replay them."""
+        cupy = self._cupy
+        stream, data = cupy.cuda.Stream(non_blocking=True), cupy.zeros(32, cupy.float32)
+        with stream:
+            cupy.add(data, 1, out=data)  # compiled before it is captured
+            stream.synchronize()
+            stream.begin_capture()
+            for _ in range(LAUNCHED_KERNELS):
+                cupy.add(data, 1, out=data)
+            graph = stream.end_capture()
+            graph.launch(stream)
+            stream.synchronize()
+            start = time.perf_counter()
+            for _ in range(TIMED_RUNS):
+                graph.launch(stream)
+            enqueued = time.perf_counter() - start
+            stream.synchronize()
+            whole = time.perf_counter() - start
+        return enqueued / TIMED_RUNS, whole / TIMED_RUNS / LAUNCHED_KERNELS
+
+    def seconds(self, run: Run) -> float:
+        """Time by events on the model's own stream."""
+        stream = self._cupy.cuda.ExternalStream(run.stream)
+        first, last = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+        first.record(stream)
+        run.call()
+        last.record(stream)
+        last.synchronize()
+        return float(self._cupy.cuda.get_elapsed_time(first, last)) / 1e3
+
     def _seconds(self, work: Callable[[], object]) -> float:
         work()
         first, last = self._cupy.cuda.Event(), self._cupy.cuda.Event()
@@ -84,13 +136,13 @@ class CupyCard:
 
 
 class Engine(abc.ABC):
-    """One engine; ``load`` gives a call that runs the model once and waits for it."""
+    """One engine."""
 
     name: ClassVar[str]
 
     @classmethod
     @abc.abstractmethod
-    def load(cls, workload: Workload, batch: int, precision: str) -> Callable[[], None]:
+    def load(cls, workload: Workload, batch: int, precision: str) -> Run:
         """Load a model; ``EngineError`` when this engine cannot run it."""
 
 
@@ -108,15 +160,10 @@ def feeds_of(workload: Workload, batch: int) -> dict[str, np.ndarray]:
     return feeds
 
 
-def weights_nbytes(workload: Workload) -> int:
-    """Return how many bytes of weights a run must read."""
-    weights = onnx.load(workload.path, load_external_data=False).graph.initializer
-    kinds = [onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type) for tensor in weights]
-    return sum(math.prod(tensor.dims) * kind.itemsize for tensor, kind in zip(weights, kinds, strict=True))
-
-
-def _bound_call(module: Any, workload: Workload, batch: int, options: dict[str, str]) -> Callable[[], None]:
+def _bound_run(module: Any, workload: Workload, batch: int, options: dict[str, str]) -> Run:
     """Return a run with bindings on the device, by ort-core or onnxruntime: they have one API."""
+    stream = _new_stream()
+    options = {**options, "has_user_compute_stream": "1", "user_compute_stream": str(int(stream.ptr))}
     try:
         providers = [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
         with warnings.catch_warnings():
@@ -136,7 +183,18 @@ def _bound_call(module: Any, workload: Workload, batch: int, options: dict[str, 
         session.run_with_iobinding(bound)
         bound.synchronize_outputs()
 
-    return call
+    return Run(call, int(stream.ptr), stream)
+
+
+def _new_stream() -> Any:  # Any: of CuPy
+    """Return a stream that does not wait for the default one."""
+    if importlib.util.find_spec("cupy") is None:
+        raise EngineError("cupy is not installed")
+    import cupy
+
+    if not cupy.cuda.is_available():
+        raise EngineError("CuPy sees no GPU")
+    return cupy.cuda.Stream(non_blocking=True)
 
 
 class OrtCore(Engine):
@@ -145,9 +203,9 @@ class OrtCore(Engine):
     name = "ort-core"
 
     @classmethod
-    def load(cls, workload: Workload, batch: int, precision: str) -> Callable[[], None]:
+    def load(cls, workload: Workload, batch: int, precision: str) -> Run:
         """Load with captured graphs, as by default."""
-        return _bound_call(ort_core, workload, batch, {"use_tf32": str(int(precision == "tf32"))})
+        return _bound_run(ort_core, workload, batch, {"use_tf32": str(int(precision == "tf32"))})
 
 
 class Onnxruntime(Engine):
@@ -156,7 +214,7 @@ class Onnxruntime(Engine):
     name = "onnxruntime"
 
     @classmethod
-    def load(cls, workload: Workload, batch: int, precision: str) -> Callable[[], None]:
+    def load(cls, workload: Workload, batch: int, precision: str) -> Run:
         """Load with captured graphs where the model allows them."""
         if importlib.util.find_spec("onnxruntime") is None:
             raise EngineError("onnxruntime is not installed")
@@ -164,7 +222,7 @@ class Onnxruntime(Engine):
 
         if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
             raise EngineError("this build of onnxruntime has no CUDA provider; pip install onnxruntime-gpu")
-        return _bound_call(onnxruntime, workload, batch, {"use_tf32": str(int(precision == "tf32"))})
+        return _bound_run(onnxruntime, workload, batch, {"use_tf32": str(int(precision == "tf32"))})
 
 
 class Eager(Engine):
@@ -174,7 +232,7 @@ class Eager(Engine):
     is_compiled: ClassVar[bool] = False
 
     @classmethod
-    def load(cls, workload: Workload, batch: int, precision: str) -> Callable[[], None]:
+    def load(cls, workload: Workload, batch: int, precision: str) -> Run:
         """Convert the model to a module, and hold its inputs on the device."""
         for package in ("torch", "onnx2torch"):
             if importlib.util.find_spec(package) is None:
@@ -197,7 +255,7 @@ class Eager(Engine):
                 module(*inputs)
             torch.cuda.synchronize()
 
-        return call
+        return Run(call, torch.cuda.current_stream().cuda_stream)
 
 
 class CompiledTorch(Eager):

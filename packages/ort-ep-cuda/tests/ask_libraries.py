@@ -26,6 +26,7 @@ from ort_ep_cuda.lowering.library_steps import (
     Convolution,
     Epilogue,
     MatrixProduct,
+    Normalization,
     ScaledAttention,
     Window,
 )
@@ -69,6 +70,24 @@ def attention(dtype: DataType, *, size: int = 64, shared: int = 12, has_bias: bo
     return ScaledAttention(q, q, k, v, size**-0.5, bias, is_causal)
 
 
+def normalizations(dtype: DataType) -> Iterator[tuple[str, Normalization]]:
+    """Yield the normalisations of transformers, and one of images."""
+    rows, factors = TensorView.dense(0, dtype, (4096, 768)), TensorView.dense(0, dtype, (768,))
+    yield "layer", Normalization(rows, rows, factors, factors, 1e-5, "layer")
+    yield "unbiased layer", Normalization(rows, rows, factors, None, 1e-5, "layer")
+    yield "rms", Normalization(rows, rows, factors, None, 1e-6, "rms")
+    image, channels = TensorView.dense(0, dtype, (2, 64, 32, 32)), TensorView.dense(0, dtype, (64,))
+    yield "instance", Normalization(image, image, channels, channels, 1e-5, "instance")
+    line = TensorView.dense(0, dtype, (2, 64, 1024))
+    yield "instance of one axis", Normalization(line, line, channels, channels, 1e-5, "instance")
+
+
+def product(dtype: DataType, kind: str) -> MatrixProduct:
+    """Return the first product of a transformer's network, with a bias and an activation."""
+    a, b, out = (TensorView.dense(0, dtype, shape) for shape in ((1, 128, 768), (1, 768, 3072), (1, 128, 3072)))
+    return MatrixProduct(out, a, b, 1.0, Epilogue(TensorView.dense(0, dtype, (3072,)), None, 1.0, Activation(kind)))
+
+
 def cudnn_cases() -> Iterator[tuple[str, Any, dict[str, object]]]:
     """Yield steps with options."""
     for name, dtype in TYPES.items():
@@ -92,6 +111,13 @@ def cudnn_cases() -> Iterator[tuple[str, Any, dict[str, object]]]:
         yield f"convolution {name} of three axes", cube, {}
         for size in (64, 128):
             yield f"attention {name} {size}", attention(dtype, size=size), {}
+        for kind, step in normalizations(dtype):
+            yield f"{kind} normalization {name}", step, {}
+        for kind in ("gelu", "sigmoid", "tanh"):
+            yield f"product {name} {kind}", product(dtype, kind), {}
+            yield f"product {name} {kind} tf32", product(dtype, kind), {"use_tf32": True}
+        yield f"attention {name} tf32", attention(dtype), {"use_tf32": True}
+        yield f"attention {name} bias tf32", attention(dtype, has_bias=True), {"use_tf32": True}
         yield f"attention {name} causal", attention(dtype, is_causal=True), {}
         yield f"attention {name} bias", attention(dtype, has_bias=True), {}
         yield f"attention {name} shared heads", attention(dtype, shared=4), {}

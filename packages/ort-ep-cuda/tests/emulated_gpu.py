@@ -21,7 +21,7 @@ from ort_core.testing.cuda_emulation import emulate
 from ort_ep_cuda.gpu import GpuFacts
 from ort_ep_cuda.lowering.function_calls import run_call
 from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
 from ort_ep_cuda.lowering.preamble import PREAMBLE
 from ort_ep_cuda.lowering.program import FunctionCall, Kernel
 
@@ -86,7 +86,9 @@ class EmulatedStream:
         assert block[0] * block[1] * block[2] <= 1024
         self._enqueue(lambda: _launched(function, grid, block, list(arguments)))
 
-    def run_library(self, step: AnyLibraryStep, addresses: Sequence[int]) -> None:
+    def run_library(self, step: AnyLibraryStep, addresses: Sequence[int], own=None) -> None:
+        assert (own is not None) == isinstance(step, Normalization)
+
         def work() -> None:
             *inputs, result = [array_at(view, address) for view, address in zip(step.operands, addresses, strict=True)]
             assert not any(np.shares_memory(result, read) for read in inputs)

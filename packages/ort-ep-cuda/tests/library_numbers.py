@@ -16,6 +16,7 @@ from ort_ep_cuda.lowering.library_steps import (
     Convolution,
     Epilogue,
     MatrixProduct,
+    Normalization,
     ScaledAttention,
 )
 from ort_ep_cuda.lowering.views import TensorView
@@ -55,6 +56,8 @@ def computed(step: AnyLibraryStep, inputs: Sequence[np.ndarray]) -> np.ndarray:
     """Return the result of a library call."""
     if isinstance(step, ScaledAttention):
         return attended(step, *inputs)
+    if isinstance(step, Normalization):
+        return normalized(step, *inputs)
     if isinstance(step, MatrixProduct):
         plain = step.alpha * (_wide(inputs[0]) @ _wide(inputs[1]))
         return finished(plain, step.epilogue, inputs[2:], axis=2)
@@ -94,6 +97,16 @@ def attended(
         scores = np.where(np.tril(np.ones(scores.shape[2:], bool)), scores, -np.inf)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True) @ v
+
+
+def normalized(step: Normalization, x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    """Return a normalisation by its definition, in float64."""
+    axes = tuple(range(2, x.ndim)) if step.kind == "instance" else (1,)
+    wide = x.astype(np.float64)
+    centred = wide if step.kind == "rms" else wide - wide.mean(axes, keepdims=True)
+    shape = [1, -1, *[1] * (x.ndim - 2)]
+    result = centred / np.sqrt((centred**2).mean(axes, keepdims=True) + step.epsilon) * scale.reshape(shape)
+    return result if bias is None else result + bias.reshape(shape)
 
 
 def convolved(x: np.ndarray, weights: np.ndarray, convolution: Convolution) -> np.ndarray:

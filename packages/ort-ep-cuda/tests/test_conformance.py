@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from emulated_provider import EmulatedCudaProvider
 
 from ort_conformance import EpProfile, Feature, conformance_tests
 from ort_conformance.catalogue import catalogue, sample
@@ -13,8 +12,12 @@ from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import plugin_of
 
 SHARE = 0.04  # of the operator cases: the compiler that emulates takes most of the time; --conformance-full runs all
+ON_THE_DEVICE = EpProfile(
+    "CUDAExecutionProvider",
+    means="kernels compiled by NVRTC for sm_90; the same text is held to numpy by emulation on the processor",
+)
 PROFILE = EpProfile(
-    EmulatedCudaProvider.name,
+    "EmulatedCudaExecutionProvider",
     features=frozenset(
         {Feature.BITWISE_REPEATABLE, Feature.DYNAMIC_SHAPES, Feature.FILLS_BUFFERS, Feature.CONCURRENT_RUNS}
     ),
@@ -28,6 +31,7 @@ def _installed_provider(request: pytest.FixtureRequest):
     if find_compiler() is None:
         pytest.skip("CUDA is emulated by a C++ compiler; none is here")
     from emulated_gpu import EmulatedGpu, compile_together
+    from emulated_provider import EmulatedCudaProvider
 
     with installed(plugin_of(EmulatedCudaProvider, name="emulated_cuda")):
         share = 1.0 if request.config.getoption("--conformance-full") else SHARE

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 
 import pytest
 from test_lt_products import FakeStream
@@ -22,6 +23,7 @@ from ort_ep_cuda.lowering.library_steps import (
     Convolution,
     Epilogue,
     MatrixProduct,
+    Normalization,
     ScaledAttention,
     Window,
 )
@@ -58,7 +60,9 @@ class FakeGraph:
             shown = {key: value.name if isinstance(value, FakeTensor) else value for key, value in named.items()}
             self._library.calls.append((called, {**shown, "": values}))
             result = FakeTensor(self._library, named.get("name", called) if called == "tensor" else called)
-            return (result, None) if called == "sdpa" else result
+            several = {"sdpa": (result, None), "rmsnorm": (result, None)}
+            several |= dict.fromkeys(("layernorm", "instancenorm"), (result, None, None))
+            return several.get(called, result)
 
         return note
 
@@ -91,6 +95,8 @@ class FakeCudnn:
     """The library."""
 
     data_type = types.SimpleNamespace(FLOAT="f32", HALF="f16", BFLOAT16="bf16")
+    scalar_type = types.SimpleNamespace(RUNTIME_PARAM="runtime")
+    norm_forward_phase = types.SimpleNamespace(INFERENCE="inference")
     heur_mode = types.SimpleNamespace(A="A", FALLBACK="F")
     numerical_note = types.SimpleNamespace(
         TENSOR_CORE="tc", DOWN_CONVERT_INPUTS="down", REDUCED_PRECISION_REDUCTION="reduced"
@@ -143,6 +149,11 @@ def attention(dtype: DataType = DataType.FLOAT16, *, bias: bool = False, is_caus
     k, v = (TensorView.dense(buffer, dtype, (2, 2, 7, 8)) for buffer in (1, 2))
     mask = TensorView.dense(3, dtype, (1, 1, 5, 7)) if bias else None
     return ScaledAttention(q, q, k, v, 0.25, mask, is_causal)
+
+
+def rows_of(dtype: DataType = DataType.FLOAT16, kind: str = "layer") -> Normalization:
+    x, factors = TensorView.dense(0, dtype, (6, 40)), TensorView.dense(1, dtype, (40,))
+    return Normalization(x, x, factors, None if kind == "rms" else factors, 0.25, kind)
 
 
 def plans(tmp_path, **options: object) -> CudnnPlans:
@@ -222,10 +233,10 @@ def test_attention_is_one_operation_over_strided_heads(cudnn, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (attention(DataType.FLOAT), "16-bit floats only"),
         (convolution(epilogue=Epilogue(activation=Activation("clip", -1.0, 1.0))), "clips from zero"),
         (convolution(epilogue=Epilogue(addend=convolution().out, beta=0.5)), "as they are"),
-        (MatrixProduct(*[TensorView.dense(0, DataType.FLOAT, (1, 2, 2))] * 3), "not run by cuDNN"),
+        (MatrixProduct(*[TensorView.dense(0, DataType.FLOAT, (1, 2, 2))] * 3, alpha=0.5), "as they are"),
+        (replace(rows_of(), bias=None), "with a bias only"),
     ],
 )
 def test_a_form_that_has_no_graph_is_refused_without_asking(cudnn, tmp_path, step, words) -> None:
@@ -305,3 +316,67 @@ def test_float32_excludes_engines_that_round_unless_tf32_is_allowed(cudnn, tmp_p
 def test_an_option_bounds_scratch_memory(cudnn, tmp_path) -> None:
     plans(tmp_path, cudnn_conv_use_max_workspace=False).refuse(convolution())
     assert cudnn.named("deselect_workspace_greater_than") == [{"": (32 << 20,)}]
+
+
+@pytest.mark.parametrize(("kind", "operation"), [("layer", "layernorm"), ("rms", "rmsnorm")])
+def test_rows_are_normalized_as_images_of_one_place(cudnn, tmp_path, kind, operation) -> None:
+    found, step = plans(tmp_path), rows_of(kind=kind)
+    assert found.refuse(step) is None
+    x, scale, *bias = cudnn.named("tensor")
+    assert (x["dim"], x["stride"]) == ([6, 40, 1, 1], [40, 1, 1, 1])
+    assert (scale["dim"], scale["stride"]) == ([1, 40, 1, 1], [40, 1, 1, 1])
+    assert [each["name"] for each in bias] == ([] if kind == "rms" else ["bias"])
+    assert cudnn.named("tensor_scalar") == [{"": (0.25, "runtime")}]
+    (called,) = cudnn.named(operation)
+    assert (called["input"], called["scale"], called["epsilon"]) == ("x", "scale", "tensor_scalar")
+    assert called["norm_forward_phase"] == "inference"
+    found.run(step, range(1, 4 if kind == "rms" else 5), Stream())
+    assert cudnn.named("execute")[-1]["places"][operation] == (3 if kind == "rms" else 4)
+
+
+def test_channels_of_images_are_normalized_as_they_lie(cudnn, tmp_path) -> None:
+    x, factors = TensorView.dense(0, DataType.FLOAT, (2, 3, 4, 5)), TensorView.dense(1, DataType.FLOAT, (3,))
+    assert plans(tmp_path).refuse(Normalization(x, x, factors, factors, 1e-5, "instance")) is None
+    assert cudnn.named("tensor")[0]["stride"] == [60, 20, 5, 1]
+    assert cudnn.named("instancenorm.set_dim") == [{"": ([2, 3, 4, 5],)}]
+
+
+def test_a_generated_kernel_that_is_faster_runs_in_place_of_the_librarys_plans_and_is_remembered(
+    cudnn, tmp_path
+) -> None:
+    runs: list[str] = []
+    times = (9, 3, 3, 3, 9, 2, 2, 2, 9, 4, 4, 4, 9, 1, 1, 1)  # of three plans, then of the kernel
+    plans(tmp_path).run(rows_of(), (1, 2, 3, 4), Stream(*times), lambda: runs.append("own"))
+    assert len(runs) == 5
+    cudnn.calls.clear()
+    stream = Stream()
+    plans(tmp_path).run(rows_of(), (1, 2, 3, 4), stream, lambda: runs.append("own"))
+    assert (len(runs), stream.measured, cudnn.named("build")) == (6, 0, [])
+
+
+def test_a_plan_that_is_faster_runs_in_place_of_the_generated_kernel(cudnn, tmp_path) -> None:
+    runs: list[str] = []
+    times = (9, 3, 3, 3, 9, 2, 2, 2, 9, 4, 4, 4, 9, 5, 5, 5)
+    plans(tmp_path).run(rows_of(), (1, 2, 3, 4), Stream(*times), lambda: runs.append("own"))
+    assert (len(runs), cudnn.named("execute")[-1]["plan"]) == (4, "second")
+
+
+def test_a_kernel_runs_where_no_plan_builds(cudnn, tmp_path) -> None:
+    cudnn.broken, runs = set(cudnn.plans), []
+    plans(tmp_path).run(rows_of(), (1, 2, 3, 4), Stream(), lambda: runs.append("own"))
+    assert runs
+
+
+def test_a_product_with_an_exact_gelu_is_one_graph(cudnn, tmp_path) -> None:
+    a, out = (TensorView.dense(0, DataType.FLOAT16, shape) for shape in ((3, 2, 4), (3, 2, 6)))
+    shared = replace(TensorView.dense(1, DataType.FLOAT16, (3, 4, 6)), strides=(0, 1, 4))
+    bias = TensorView.dense(2, DataType.FLOAT16, (6,))
+    step = MatrixProduct(out, a, shared, 1.0, Epilogue(bias, out, 1.0, Activation("gelu")))
+    found = plans(tmp_path)
+    assert found.refuse(step) is None
+    _, b, vector, addend = cudnn.named("tensor")
+    assert (b["dim"], b["stride"]) == ([1, 4, 6], [24, 1, 4])
+    assert (vector["dim"], addend["dim"]) == ([1, 1, 6], [3, 2, 6])
+    assert [name for name, _ in cudnn.calls if name in ("matmul", "add", "gelu")] == ["matmul", "add", "add", "gelu"]
+    found.run(step, (1, 2, 3, 4, 5), Stream())
+    assert cudnn.named("execute")[-1]["places"] == {"a": 1, "b": 2, "bias": 3, "addend": 4, "gelu": 5}

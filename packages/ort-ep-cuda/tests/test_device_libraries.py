@@ -82,6 +82,16 @@ def test_products_run_by_cublaslt_and_those_of_float64_by_cublas(installed) -> N
     assert [arguments[:3] for arguments in plain] == [(5, 11, double)]
 
 
+def test_a_product_with_an_activation_that_cublaslt_lacks_is_cudnns(installed) -> None:
+    found, plain = installed()
+    step, arrays = _product(np.float16, kind="gelu")
+    assert found.refuse(step) is None
+    found.run(step, [array.ctypes.data for array in arrays], Stream())
+    assert (plain, found._lt._plans) == ([], {})
+    without, _ = installed(cudnn=False)
+    assert without.refuse(step) == "cuDNN is not there"
+
+
 def test_without_cublaslt_products_run_by_cublas_and_nothing_is_fused_with_them(installed, caplog) -> None:
     caplog.set_level("INFO")
     found, plain = installed(lt=False, cudnn=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from ort_core.plugin import Claim
 from ort_core.testing.claims import request_for, typed_model, view_of
 from ort_core.testing.models import model_of
 from ort_ep_cuda.capability import find_capability
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Convolution, MatrixProduct, ScaledAttention
+from ort_ep_cuda.lowering.library_steps import Activation, AnyLibraryStep, Convolution, MatrixProduct, ScaledAttention
 from ort_ep_cuda.lowering.lower_partition import lower_partition
 from ort_ep_cuda.lowering.program import Launch, Program
 
@@ -135,8 +136,26 @@ def test_attention_of_16_bits_is_one_call_that_writes_merged_heads() -> None:
     assert merged.out.strides == (160, 8, 32, 1)
 
 
-def test_a_mask_of_the_standards_operator_is_left_to_the_kernels() -> None:
-    assert ScaledAttention not in kinds(fused("attention_with_mask").steps)
+def test_rows_that_a_mask_leaves_without_keys_are_cleared_behind_the_call() -> None:
+    bias, call, emptiness, cleared = fused("attention_with_mask").steps
+    assert isinstance(call, ScaledAttention)
+    assert call.bias.buffer in bias.writes
+    assert set(emptiness.writes) < set(cleared.reads)
+    assert cleared.writes == (call.out.buffer,)
+
+
+def test_a_normalization_has_its_kernel_as_a_rival_where_nothing_stands_in_front() -> None:
+    layer, rms, instance = fused("normalizations_of_plain_tensors").steps
+    assert [step.kind for step in (layer, rms, instance)] == ["layer", "rms", "instance"]
+    assert {step.own.kernel for step in (layer, rms, instance)} <= set(
+        fused("normalizations_of_plain_tensors").kernels()
+    )
+    assert layer.layout() == replace(layer, own=None).layout()
+
+
+def test_an_exact_gelu_is_part_of_the_product() -> None:
+    (step,) = fused("product_with_an_exact_gelu").steps
+    assert step.epilogue.activation == Activation("gelu")
 
 
 @pytest.mark.parametrize("name", ["product_with_bias_and_relu", "convolution_with_bias_and_relu"])

@@ -47,7 +47,7 @@ def compiled() -> EmulatedGpu:
 
 
 def _calls_a_library(case: GraphCase) -> bool:
-    return any(name in case.body for name in ("MatMul(", "Gemm", "Conv", "Attention", "Einsum"))
+    return any(name in case.body for name in ("MatMul(", "Gemm", "Conv", "Attention", "Einsum", "Norm"))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ import pytest
 from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 
-from ort_core.plugin import AllocationLimitExceeded, InvalidArgument, Unavailable
+from ort_core.plugin import AllocationLimitExceeded, Available, InvalidArgument, Unavailable
 from ort_core.plugin.cache import ArtefactCache
+from ort_core.testing.claims import typed_model, view_of
+from ort_core.testing.models import model_of
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.device_api import CudaDeviceApi
 from ort_ep_cuda.kernel_cache import KernelCache
@@ -80,32 +82,106 @@ def test_importing_the_plugin_loads_no_library() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_options_of_onnxruntime_are_taken_as_texts() -> None:
-    options = CudaExecutionProvider(
-        {"device_id": "1", "gpu_mem_limit": "1024", "use_tf32": "1", "cudnn_conv_algo_search": "EXHAUSTIVE"}
-    ).options
-    assert (options.device_id, options.gpu_mem_limit, options.use_tf32) == (1, 1024, True)
-    assert options.cudnn_conv_algo_search == "EXHAUSTIVE"
+TAKEN = {  # options of onnxruntime's CUDA provider and of its plugin: a text, and what it means
+    "device_id": ("1", 1), "has_user_compute_stream": ("0", False), "user_compute_stream": ("4096", 4096),
+    "gpu_mem_limit": ("1024", 1024), "arena_extend_strategy": ("kNextPowerOfTwo", "kNextPowerOfTwo"),
+    "cudnn_conv_algo_search": ("EXHAUSTIVE", "EXHAUSTIVE"), "do_copy_in_default_stream": ("0", False),
+    "cudnn_conv_use_max_workspace": ("0", False), "enable_cuda_graph": ("0", False),
+    "cudnn_conv1d_pad_to_nc1d": ("1", True), "enable_cudnn": ("0", False),
+    "tunable_op_max_tuning_duration_ms": ("5", 5), "enable_skip_layer_norm_strict_mode": ("1", True),
+    "prefer_nhwc": ("1", True), "use_tf32": ("1", True), "fuse_conv_bias": ("1", True),
+    "external_data_loader_reading_threads": ("8", 8), "min_num_runs_before_cuda_graph_capture": ("3", 3),
+    "prefer_nhwc_layout": ("1", True), "cudnn_conv_algo": ("DEFAULT", "DEFAULT"),
+}  # fmt: skip
+REFUSED = {  # options without a meaning here: a text, and words of the reason
+    "gpu_external_alloc": ("12345", "CuPy's pool"), "gpu_external_free": ("12345", "CuPy's pool"),
+    "gpu_external_empty_cache": ("12345", "CuPy's pool"), "tunable_op_enable": ("1", "exhaustive search"),
+    "tunable_op_tuning_enable": ("1", "exhaustive search"), "sdpa_kernel": ("1", "what cuDNN takes"),
+    "use_ep_level_unified_stream": ("1", "user_compute_stream"),
+    "external_data_loader_use_gds": ("1", "maps them"), "external_data_loader_use_directstorage": ("1", "maps them"),
+}  # fmt: skip
 
 
-OPTIONS_OF_ONNXRUNTIME = (
-    "device_id", "has_user_compute_stream", "user_compute_stream", "gpu_mem_limit", "arena_extend_strategy",
-    "cudnn_conv_algo_search", "do_copy_in_default_stream", "gpu_external_alloc", "gpu_external_free",
-    "gpu_external_empty_cache", "cudnn_conv_use_max_workspace", "enable_cuda_graph", "cudnn_conv1d_pad_to_nc1d",
-    "enable_cudnn", "tunable_op_enable", "tunable_op_tuning_enable", "tunable_op_max_tuning_duration_ms",
-    "enable_skip_layer_norm_strict_mode", "prefer_nhwc", "use_ep_level_unified_stream", "use_tf32", "fuse_conv_bias",
-    "sdpa_kernel", "external_data_loader_use_gds", "external_data_loader_use_directstorage",
-    "external_data_loader_reading_threads",
-)  # fmt: skip
+@pytest.mark.parametrize("prefix", ["", "ep.cuda."])
+@pytest.mark.parametrize("name", TAKEN)
+def test_an_option_of_onnxruntime_is_taken_as_text_and_typed(name, prefix) -> None:
+    text, meaning = TAKEN[name]
+    options = CudaExecutionProvider({f"{prefix}{name}": text}).options
+    assert getattr(options, name) == meaning
+    assert type(getattr(options, name)) is type(meaning)
 
 
-def test_every_option_of_onnxruntime_is_known() -> None:
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_option_without_a_meaning_is_refused_with_the_reason_unless_it_is_off(name) -> None:
+    text, words = REFUSED[name]
+    with pytest.raises(InvalidArgument, match=f"option '{name}' cannot be used: .*{words}"):
+        CudaExecutionProvider({name: text})
+    CudaExecutionProvider({name: "0"})
+
+
+def test_every_option_is_in_one_of_the_tables_and_documented() -> None:
     known = {field.name for field in dataclasses.fields(CudaOptions)}
-    assert set(OPTIONS_OF_ONNXRUNTIME) <= known
-    defaults = CudaOptions()
-    texts = {name: getattr(defaults, name) for name in OPTIONS_OF_ONNXRUNTIME}
-    texts = {name: str(int(value) if isinstance(value, bool) else value) for name, value in texts.items()}
-    assert CudaExecutionProvider(texts).options == defaults
+    assert known == set(TAKEN) | set(REFUSED)
+    assert not set(TAKEN) & set(REFUSED)
+    assert [name for name in TAKEN if f"        {name}: " not in (CudaOptions.__doc__ or "")] == []
+
+
+def test_names_of_the_plugin_mean_what_the_others_do() -> None:
+    assert CudaOptions(prefer_nhwc_layout=True).puts_channels_last
+    assert CudaOptions(cudnn_conv_algo="DEFAULT", cudnn_conv_algo_search="EXHAUSTIVE").search == "DEFAULT"
+    assert CudaOptions(cudnn_conv_algo_search="EXHAUSTIVE").search == "EXHAUSTIVE"
+
+
+def test_a_usable_gpu_is_told_with_driver_runtime_libraries_and_memory(monkeypatch) -> None:
+    library = _cupy(13000, 13000, count=2)
+    library.__version__ = "14.2.0"
+    library.cuda.runtime.getDeviceProperties = lambda index: {"name": b"NVIDIA H200", "totalGlobalMem": 150 << 30}
+    library.cuda.nvrtc = types.SimpleNamespace(getVersion=lambda: (13, 5))
+    monkeypatch.setattr(_sdk, "cupy", lambda: library)
+    monkeypatch.setattr(_sdk, "find_cublas_lt", lambda: Available("cuBLASLt 130100"))
+    monkeypatch.setattr(_sdk, "find_cudnn", lambda: Available("cuDNN 92800"))
+    assert str(CudaExecutionProvider.check().detail) == (
+        "NVIDIA H200, 150.0 GiB of memory; driver for CUDA 13.0, runtime 13.0, NVRTC 13.5, CuPy 14.2.0, "
+        "cuBLASLt 130100, cuDNN 92800; 2 device(s)"
+    )
+
+
+def test_a_missing_compiler_is_told_with_the_line_that_installs_it(monkeypatch) -> None:
+    def absent() -> tuple[int, int]:
+        raise RuntimeError("Failure finding libnvrtc.so.13\nand more")
+
+    library = _cupy(13000, 13000, count=1)
+    library.cuda.nvrtc = types.SimpleNamespace(getVersion=absent)
+    monkeypatch.setattr(_sdk, "cupy", lambda: library)
+    found = CudaExecutionProvider.check()
+    assert found.reason.endswith("cannot be loaded: Failure finding libnvrtc.so.13")
+    assert "ort-ep-cuda[toolkit]" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("missing", "body", "words"),
+    [
+        ("cublas", "g (float[2,3] x, float[3,4] w) => (float[2,4] y) { y = MatMul(x, w) }", "ort-ep-cuda[toolkit]"),
+        (
+            "cudnn",
+            "g (float[1,2,5,5] x, float[3,2,3,3] w) => (float[1,3,a,b] y) { y = Conv(x, w) }",
+            "ort-ep-cuda[cudnn]",
+        ),
+    ],
+)
+def test_a_missing_library_is_the_reason_of_its_operators_with_what_to_install(
+    monkeypatch, missing, body, words
+) -> None:
+    def absent() -> None:
+        raise ImportError(f"lib{missing}.so not found")
+
+    monkeypatch.setattr(_sdk, missing, absent)
+    getattr(_sdk, f"find_{missing}").cache_clear()
+    view = view_of(typed_model(model_of(body, opsets='"" : 21')))
+    (refused,) = CudaExecutionProvider().get_capability(view)
+    getattr(_sdk, f"find_{missing}").cache_clear()
+    assert f"lib{missing}.so not found" in refused.reason
+    assert words in refused.reason
 
 
 def test_convolutions_are_left_where_cudnn_is_switched_off() -> None:
@@ -126,10 +202,6 @@ def test_float32_means_float32_unless_asked_otherwise() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"tunable_op_enable": "1"}, "tunable_op_enable.*exhaustive search"),
-        ({"gpu_external_alloc": "12345"}, "gpu_external_alloc.*CuPy's pool"),
-        ({"use_ep_level_unified_stream": "1"}, "use_ep_level_unified_stream.*user_compute_stream"),
-        ({"external_data_loader_use_gds": "1"}, "external_data_loader_use_gds.*maps them"),
         ({"device_id": "-1"}, "device_id.*0 or more"),
         ({"has_user_compute_stream": "1"}, "gives no handle"),
         ({"use_tf33": "1"}, "use_tf32"),
@@ -209,6 +281,22 @@ def test_an_index_out_of_range_is_an_error_that_names_the_node(gpu) -> None:
         session.run(None, {"x": X, "i": np.array([0, 7])})
     found = session.run(None, {"x": X, "i": np.array([-1, 0])})[0]
     np.testing.assert_array_equal(found, X[[-1, 0]])
+
+
+@pytest.mark.parametrize("op_type", ["Div", "Mod"])
+def test_an_integer_divided_by_zero_is_an_error_that_names_the_node(op_type, gpu) -> None:
+    session = session_of(f"g (int32[3] x, int32[3] z) => (int32[3] y) {{ y = {op_type}(x, z) }}")
+    x = np.array([7, 8, 9], np.int32)
+    with pytest.raises(InvalidArgument, match=f"{op_type}.*a divisor is zero"):
+        session.run(None, {"x": x, "z": np.array([1, 0, 2], np.int32)})
+    found = session.run(None, {"x": x, "z": np.array([2, 3, -4], np.int32)})[0]
+    np.testing.assert_array_equal(found, [3, 2, -2] if op_type == "Div" else [1, 2, -3])
+
+
+def test_an_operator_in_parts_is_left_whole_with_the_reason_of_the_part(gpu) -> None:
+    body = "g (float[2,3,4] theta, int64[4] size) => (float[a,b,c,2] y) { y = AffineGrid(theta, size) }"
+    report = str(session_of(body, strict=False).explain())
+    assert "AffineGrid has no lowering to CUDA; in parts: its part If: If has no lowering to CUDA" in report
 
 
 def test_too_little_memory_is_an_error_that_says_how_much() -> None:

@@ -86,6 +86,28 @@ def test_other_numbers_of_axes_are_supported(answers, dtype, space) -> None:
     assert answers[f"convolution {dtype} of {space}"]["reason"] is None
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("kind", ["layer", "rms", "instance", "instance of one axis"])
+def test_normalizations_are_supported(answers, dtype, kind) -> None:
+    row = answers[f"{kind} normalization {dtype}"]
+    assert row["reason"] is None
+    assert row["plans"] > 0
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("kind", ["gelu", "sigmoid", "tanh"])
+def test_products_fuse_every_activation_but_in_exact_float32(answers, dtype, kind) -> None:
+    assert answers[f"product {dtype} {kind} tf32"]["reason"] is None
+    reason = answers[f"product {dtype} {kind}"]["reason"]
+    assert (reason is None) == (dtype != "float"), reason
+
+
+@pytest.mark.parametrize("kind", ["64", "bias"])
+def test_attention_of_float32_is_supported_with_tf32_only(answers, kind) -> None:
+    assert "No execution plans" in answers[f"attention float {kind}"]["reason"]
+    assert answers[f"attention float {'tf32' if kind == '64' else 'bias tf32'}"]["reason"] is None
+
+
 @pytest.mark.parametrize("dtype", TYPES[1:])
 @pytest.mark.parametrize("kind", ["64", "128", "causal", "bias", "shared heads"])
 def test_attention_of_16_bits_is_supported(answers, dtype, kind) -> None:

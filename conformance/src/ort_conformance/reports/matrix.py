@@ -78,7 +78,8 @@ def where_text(report: ConformanceReport) -> str:
         )
         if outcome.value in counts
     ]  # fmt: skip
-    return "; ".join([f"not available: {report.unavailable}", *known[:1]])
+    means = [facts.means] if facts.means and known else []
+    return "; ".join([f"not available: {report.unavailable}", *known[:1], *means])
 
 
 def _summary(reports: Sequence[ConformanceReport]) -> list[str]:

@@ -47,6 +47,16 @@ def test_the_parts_compute_what_the_operator_does(text: str) -> None:
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
 
 
+def test_an_attribute_that_is_left_out_has_the_operators_default_in_the_parts() -> None:
+    view, graph, made = parts_of("g (int64 n) => (float[m] y) { y = HannWindow(n) }")  # periodic is 1
+    assert not isinstance(made, Rejection), made
+    whole = extract(view.nodes)[0]
+    feeds = [np.asarray(8)]
+    expected, found = (BoundGraph(g, view.context).run(feeds, {}, Unguarded()) for g in (whole, graph))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[0], 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(8) / 8), rtol=1e-5, atol=1e-6)
+
+
 def test_names_and_types_of_outputs_stay() -> None:
     _, graph, _ = parts_of("g (float[3,4] x) => (float[3,4] y) { y = Gelu(x) }")
     assert [(value.name, str(value.type)) for value in graph.outputs] == [("y", "tensor(float)")]

@@ -16,7 +16,7 @@ _COMPILER_OPTIONS = (
     "-std=c++17", "-default-device",
     "-diag-suppress=177",  # variables that are declared and not read: the text of a loop is the same for all layouts
 )  # fmt: skip
-_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Attention"})
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Einsum", "Attention", "RNN", "GRU", "LSTM"})
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _FAILURES = (ImportError, OSError, RuntimeError)  # of loading a library, or of its first call
 
@@ -81,16 +81,24 @@ def find_device() -> Available | Unavailable:
         return _explained(runtime, error)
     if not count:
         return Unavailable("the driver sees no GPU", "make one visible: CUDA_VISIBLE_DEVICES may hide it")
-    try:
-        version = library.cuda.nvrtc.getVersion()
-    except _FAILURES as error:
-        return Unavailable(f"NVRTC, which compiles kernels, cannot be loaded: {error}", _TOOLKIT)
-    name = runtime.getDeviceProperties(0)["name"].decode()
+    compiler = find_compiler()
+    if isinstance(compiler, Unavailable):
+        return compiler
+    properties = runtime.getDeviceProperties(0)
+    name, memory = properties["name"].decode(), properties["totalGlobalMem"] / 2**30
     return Available(
-        f"{name}; driver for CUDA {_version(runtime.driverGetVersion())}, "
-        f"runtime {_version(runtime.runtimeGetVersion())}, NVRTC {version[0]}.{version[1]}, "
+        f"{name}, {memory:.1f} GiB of memory; driver for CUDA {_version(runtime.driverGetVersion())}, "
+        f"runtime {_version(runtime.runtimeGetVersion())}, {compiler.detail}, "
         f"CuPy {library.__version__}, {_fusions()}; {count} device(s)"
     )
+
+
+def find_compiler() -> Available | Unavailable:
+    """Return whether NVRTC can be loaded; it compiles where there is no device, too."""
+    try:
+        return Available(f"NVRTC {nvrtc_version()}")
+    except _FAILURES as error:
+        return Unavailable(f"NVRTC, which compiles kernels, cannot be loaded: {str(error).splitlines()[0]}", _TOOLKIT)
 
 
 def _fusions() -> str:
@@ -137,10 +145,10 @@ def find_library(op_type: str) -> Available | Unavailable:
 def find_cublas() -> Available | Unavailable:
     """Return whether cuBLAS can be loaded."""
     try:
-        version = cublas().getVersion
+        cublas()
     except _FAILURES as error:
         return Unavailable(f"cuBLAS cannot be loaded: {str(error).splitlines()[0]}", _TOOLKIT)
-    return Available(f"cuBLAS ({version.__name__})")
+    return Available("cuBLAS")
 
 
 @functools.cache

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
-from ort_core.plugin.ir import DataType, Node, TensorType, Value
-from ort_ep_cuda.lowering.custom_operators import operators_of, refusal_of
+from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value
+from ort_core.plugin.kernels import EvaluationContext
+from ort_ep_cuda.lowering.custom_operators import operators_of
 from ort_ep_cuda.lowering.lower_partition import host_values
+from ort_ep_cuda.lowering.parts import has_parts, refusal_in_parts, refusal_whole
 from ort_ep_cuda.lowering.sizes import SIZE_OPERATORS
 
 _OWN_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft"})
 _ON_HOST = "computes a shape, which the host must know"
+_NOTHING_TO_COMPUTE = "a constant: there is nothing to compute"
 _HOST_TYPES = frozenset({DataType.INT64, DataType.INT32, DataType.BOOL, DataType.FLOAT})
 
 
@@ -22,35 +26,33 @@ def find_capability(view: GraphView, missing_library: Callable[[str], str | None
         view: the graph.
         missing_library: gives for a standard operator why the library that runs it is not there, else ``None``.
     """
-    on_host = host_computations(view)
-    reasons: dict[Node, str] = {}
-    for node in view.nodes:
-        reason = _refuse_on_host(node) if node in on_host else _refusal(view, node, on_host)
-        if reason is None and not node.domain:
-            reason = missing_library(node.op_type)
-        if reason is not None:
-            reasons[node] = reason
+    asked = _Asked(view.context, missing_library)
+    on_host = host_computations(view.graph)
+    found = {node: asked.refusal(node, on_host) for node in view.nodes}
+    reasons = {node: reason for node, reason in found.items() if reason is not None}
     offered = set(view.nodes)
     groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
     alone = [group for group in groups if on_host.issuperset(group)]
-    reasons.update({node: _ON_HOST for group in alone for node in group})
+    reasons.update({node: _left_alone(node) for group in alone for node in group})
     return [
         *(Claim(group) for group in groups if group not in alone),
         *(Rejection(reason, node) for node, reason in reasons.items()),
     ]
 
 
-def _refuse_on_host(node: Node) -> str | None:
-    """Return why a node that computes sizes is not evaluated while a program is built, ``None`` where it is."""
-    return None if not node.domain and node.op_type in SIZE_OPERATORS else _ON_HOST
+def _left_alone(node: Node) -> str:
+    """Return why a node that the host evaluates is left where nothing around it runs on the device."""
+    return _NOTHING_TO_COMPUTE if node.op_type == "Constant" else _ON_HOST
 
 
-def host_computations(view: GraphView) -> frozenset[Node]:
+def host_computations(graph: Graph) -> frozenset[Node]:
     """Return the nodes that compute small vectors out of shapes and constants: the host needs them to plan."""
     found: set[Node] = set()
-    for node in view.graph.nodes:
+    for node in graph.nodes:
+        if node.domain or (node.op_type not in SIZE_OPERATORS and node.op_type != "Constant"):
+            continue
         inputs = list(node.present_inputs())
-        is_origin = not node.domain and node.op_type in ("Shape", "Size")
+        is_origin = node.op_type in ("Shape", "Size", "Constant")
         is_continued = any(value.producer in found for value in inputs) and all(
             value.producer in found or value.constant is not None for value in inputs
         )
@@ -66,13 +68,44 @@ def _is_small(value: Value) -> bool:
     )
 
 
-def _refusal(view: GraphView, node: Node, on_host: frozenset[Node]) -> str | None:
-    operators, opset = operators_of(node, view.context), view.opset(node)
-    if not operators:
-        is_users = node.domain not in _OWN_DOMAINS
-        return f"{node.op_type} has {'neither a formula nor a CUDA kernel' if is_users else 'no lowering to CUDA'}"
-    for value in host_values(node):
-        if value.producer is not None and value.producer not in on_host:
-            return f"the content of {value.name!r} decides sizes, and is computed from data"
-    reasons = [refusal_of(node, operator, opset) for operator in operators]
-    return None if None in reasons else "; ".join(reason for reason in reasons if reason is not None)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What decides about one node: the model's context, and which libraries are there."""
+
+    context: EvaluationContext
+    missing_library: Callable[[str], str | None]
+
+    def refusal(self, node: Node, on_host: frozenset[Node]) -> str | None:
+        """Return why a node is left, ``None`` where it is lowered: by the host, whole, or in parts."""
+        if node in on_host and node.op_type != "Constant":
+            return None
+        whole = _refusal_by_domain(node, self.context) or refusal_whole(node, self.context)
+        if whole is None:
+            return self._refusal_around(node, on_host)
+        if not has_parts(node, self.context):
+            return whole
+        in_parts = refusal_in_parts(node, self.context, self._first_refused)
+        return None if in_parts is None else f"{whole}; in parts: {in_parts}"
+
+    def _refusal_around(self, node: Node, on_host: frozenset[Node]) -> str | None:
+        """Return what an operator that has a lowering lacks: sizes that the host knows, or its library."""
+        for value in host_values(node):
+            if value.producer is not None and value.producer not in on_host:
+                return f"the content of {value.name!r} decides sizes, and is computed from data"
+        return None if node.domain else self.missing_library(node.op_type)
+
+    def _first_refused(self, graph: Graph) -> Rejection | None:
+        """Return the first part that is not lowered, of a graph in which nothing has parts any more."""
+        on_host = host_computations(graph)
+        for node in graph:
+            if node in on_host and node.op_type != "Constant":
+                continue
+            reason = refusal_whole(node, self.context) or self._refusal_around(node, on_host)
+            if reason is not None:
+                return Rejection(reason, node)
+        return None
+
+
+def _refusal_by_domain(node: Node, context: EvaluationContext) -> str | None:
+    is_users = node.domain not in _OWN_DOMAINS and not operators_of(node, context)
+    return f"{node.op_type} has neither a formula nor a CUDA kernel" if is_users else None

@@ -17,6 +17,7 @@ from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
+from ort_ep_cuda.lowering.parts import in_parts
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Program
 from ort_ep_cuda.lowering.random_numbers import draw_words
 from ort_ep_cuda.lowering.views import Shape
@@ -45,7 +46,7 @@ class CudaPartition(CompiledPartition):
     """
 
     def __init__(self, request: CompileRequest, gpu: Gpu, options: CudaOptions) -> None:
-        self._graph, self._context = request.graph, request.context
+        self._graph, self._context = in_parts(request.graph, request.context), request.context
         self._gpu, self._options = gpu, options
         self._constants: dict[tuple[str, Shape], Memory] = {}
         self._states: dict[Node, dict[str, object]] = {}
@@ -56,7 +57,7 @@ class CudaPartition(CompiledPartition):
         self._seed = secrets.randbits(63) if given is None else given
         self._draws = itertools.count()
         self.device = Device("cuda", options.device_id)
-        self.value_inputs = host_inputs(request.graph)
+        self.value_inputs = host_inputs(self._graph)
         self.runs_at_once = 1 if options.has_user_compute_stream else None
 
     def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:

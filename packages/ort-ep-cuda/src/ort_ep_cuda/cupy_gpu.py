@@ -68,10 +68,12 @@ class CupyStream:
         with self._gpu.device, self._stream:
             function(grid, block, tuple(arguments))
 
-    def run_library(self, step: AnyLibraryStep, addresses: Sequence[int]) -> None:
-        """Call cuBLASLt, cuBLAS or cuDNN."""
+    def run_library(
+        self, step: AnyLibraryStep, addresses: Sequence[int], own: Callable[[], None] | None = None
+    ) -> None:
+        """Call cuBLASLt, cuBLAS or cuDNN, or what does the same where that is faster."""
         with self._gpu.device, self._stream:
-            self._gpu.libraries.run(step, addresses, self)
+            self._gpu.libraries.run(step, addresses, self, own)
 
     @property
     def handle(self) -> int:
@@ -186,7 +188,8 @@ class CupyGpu:
                 limit = self._options.gpu_mem_limit or "none"
                 raise AllocationLimitExceeded(
                     f"the GPU has no {nbytes} bytes left: this session holds {self._pool.used_bytes()}, its limit "
-                    f"(gpu_mem_limit) is {limit}, the device has {free} of {total} free"
+                    f"(gpu_mem_limit) is {limit}, the device has {free} of {total} free; smaller batches "
+                    "need less, other sessions and processes hold the rest"
                 ) from error
 
     def array(self, view: TensorView, address: int) -> Any:  # Any: CuPy's array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,8 +67,13 @@ class GpuStream(Protocol):
     ) -> None:
         """Start a kernel; pointers are 64-bit integers."""
 
-    def run_library(self, step: AnyLibraryStep, addresses: Sequence[int]) -> None:
-        """Enqueue a library call; an address for each of the step's operands. The first of its kind may be tuned."""
+    def run_library(
+        self, step: AnyLibraryStep, addresses: Sequence[int], own: Callable[[], None] | None = None
+    ) -> None:
+        """Enqueue a library call; an address for each of the step's operands. The first of its kind may be tuned.
+
+        ``own`` enqueues generated kernels that do the same, where there are any: a candidate like the library's.
+        """
 
     def call(
         self, step: FunctionCall, inputs: Sequence[int | None], outs: Sequence[int | None], guard: RunGuard

@@ -38,6 +38,8 @@ class CudaOptions:
         use_tf32: whether float32 products may round their factors to 10 bits. Off by default, where onnxruntime's is
             on: float32 means float32.
         prefer_nhwc: whether images of float32 lie with their channels last; those of 16 bits or TF32 always do.
+        prefer_nhwc_layout: as ``prefer_nhwc``, by the name of onnxruntime's plugin.
+        cudnn_conv_algo: as ``cudnn_conv_algo_search``, by the name of onnxruntime's plugin; empty: not given.
         enable_cudnn: whether convolutions are taken, which cuDNN runs; without it they go to the next provider.
         fuse_conv_bias: accepted; a bias is part of the convolution where cuDNN takes it, else of the next kernel.
         cudnn_conv1d_pad_to_nc1d: accepted; an axis of one place always stands before the only axis of space.
@@ -58,6 +60,8 @@ class CudaOptions:
     min_num_runs_before_cuda_graph_capture: int = 1
     use_tf32: bool = False
     prefer_nhwc: bool = False
+    prefer_nhwc_layout: bool = False
+    cudnn_conv_algo: Literal["", "EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = ""
     enable_cudnn: bool = True
     fuse_conv_bias: bool = False
     cudnn_conv1d_pad_to_nc1d: bool = False
@@ -73,6 +77,16 @@ class CudaOptions:
     tunable_op_enable: bool = False
     tunable_op_tuning_enable: bool = False
     sdpa_kernel: int = 0
+
+    @property
+    def puts_channels_last(self) -> bool:
+        """Whether images of float32 lie with their channels last."""
+        return self.prefer_nhwc or self.prefer_nhwc_layout
+
+    @property
+    def search(self) -> str:
+        """How many of cuDNN's proposals are timed, as a word."""
+        return self.cudnn_conv_algo or self.cudnn_conv_algo_search
 
     def __post_init__(self) -> None:
         for name, reason in _UNSUPPORTED.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, cast
 
 from ort_core.plugin import (
@@ -13,11 +13,14 @@ from ort_core.plugin import (
     ExecutionProvider,
     GraphView,
     Pass,
+    Rejection,
     Unavailable,
 )
 from ort_ep_cuda._sdk import CONVOLUTIONS, find_device, find_library
 from ort_ep_cuda.gpu import Gpu
 from ort_ep_cuda.options import CudaOptions
+
+PLUGIN_PREFIX = "ep.cuda."  # before options as onnxruntime's plugin takes them
 
 
 class CudaExecutionProvider(ExecutionProvider):
@@ -26,6 +29,9 @@ class CudaExecutionProvider(ExecutionProvider):
     name: ClassVar[str] = "CUDAExecutionProvider"
     options_type: ClassVar[type] = CudaOptions
     priority: ClassVar[int] = 200
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        super().__init__({name.removeprefix(PLUGIN_PREFIX): value for name, value in (options or {}).items()})
 
     @classmethod
     def check(cls) -> Available | Unavailable:
@@ -55,6 +61,16 @@ class CudaExecutionProvider(ExecutionProvider):
         from ort_ep_cuda.compiled import CudaPartition
 
         return CudaPartition(request, self.gpu(), cast(CudaOptions, self.options))
+
+    def build(self, request: CompileRequest) -> Rejection | None:
+        """Compile the claim's kernels for a GPU that is not here; sizes that are not known are 2.
+
+        Returns:
+            Why nothing was built: NVRTC is not installed, or contents of inputs decide sizes.
+        """
+        from ort_ep_cuda.building import build_claim
+
+        return build_claim(request)
 
     def missing_library(self, op_type: str) -> str | None:
         """Return why the library that runs an operator cannot be used here, ``None`` where it can or none is needed."""

@@ -15,7 +15,7 @@ from ort_core.plugin import EPFail, InvalidArgument, OrtError
 from ort_core.plugin.devices import DeviceArray
 from ort_core.plugin.kernels import RunGuard, Unguarded
 from ort_ep_cuda.gpu import Function, Gpu, Graph
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization
 from ort_ep_cuda.lowering.program import (
     BufferKind,
     FunctionCall,
@@ -77,7 +77,7 @@ class RunSlotState:
             guard: what users' functions ask whether the run must stop.
 
         Raises:
-            InvalidArgument: an index in the data was out of range; the message names the node.
+            InvalidArgument: an index in the data was out of range, a divisor zero; the message names the node.
         """
         self._guard = guard
         status = np.zeros(1, np.int32)
@@ -98,8 +98,7 @@ class RunSlotState:
                 self.stream.download(self._addresses[number], status.view(np.uint8))
         self.stream.synchronize()
         if status[0]:
-            where = self._program.checks[int(status[0])]
-            raise InvalidArgument(f"{where}: an index is out of range for the axis that it addresses")
+            raise InvalidArgument(self._program.checks[int(status[0])])
         for number, target in places.items():
             if isinstance(target, np.ndarray):
                 _bytes_of(target)[:] = self._staging[number]
@@ -155,7 +154,8 @@ class RunSlotState:
             return lambda: stream.launch(function, step.grid, step.block, arguments)
         if isinstance(step, AnyLibraryStep):
             addresses = tuple(self._address(view) for view in step.operands)
-            return lambda: stream.run_library(step, addresses)
+            own = self._call(step.own) if isinstance(step, Normalization) and step.own is not None else None
+            return lambda: stream.run_library(step, addresses, own)
         if isinstance(step, FunctionCall):
             sources = [None if view is None else self._address(view) for view in step.inputs]
             targets = [None if view is None else self._address(view) for view in step.outs]

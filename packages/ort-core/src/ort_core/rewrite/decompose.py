@@ -7,6 +7,8 @@ For providers whose SDK knows an operator's parts and not the operator itself; d
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
@@ -42,12 +44,19 @@ def decompose(graph: Graph, node: Node, context: EvaluationContext) -> tuple[Nod
     function = schema.build_body(node, [None if v is None else v.type for v in node.inputs], opset)
     if isinstance(function, Rejection):
         return function
-    body = instantiate(function, node)
+    body = instantiate(_with_defaults(function, schema), node)
     changed = _changed_operator(body, function, context)
     if changed is not None:
         return Rejection(f"the body of {node.qualified_name} means another version of {changed.qualified_name}", node)
     _infer(body, node, function, context)
     return _inlined(graph, node, body)
+
+
+def _with_defaults(function: Function, schema: OpSchema) -> Function:
+    """Return a body whose references to attributes that the node leaves out stand for the operator's defaults."""
+    declared = {name: attribute.default for name, attribute in schema.attributes.items()}
+    defaults = {name: default for name, default in declared.items() if default is not None}
+    return replace(function, attribute_defaults={**defaults, **function.attribute_defaults})
 
 
 def _infer(body: Graph, node: Node, function: Function, context: EvaluationContext) -> None:

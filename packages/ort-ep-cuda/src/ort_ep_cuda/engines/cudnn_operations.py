@@ -1,11 +1,19 @@
-"""Library steps as cuDNN's operation graphs: convolutions with what follows them, and attention."""
+"""Library steps as cuDNN's operation graphs: convolutions and products with what follows them, attention, norms."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ort_core.plugin.ir import DataType
-from ort_ep_cuda.lowering.library_steps import Activation, AnyLibraryStep, Convolution, Epilogue, ScaledAttention
+from ort_ep_cuda.lowering.library_steps import (
+    Activation,
+    AnyLibraryStep,
+    Convolution,
+    Epilogue,
+    MatrixProduct,
+    Normalization,
+    ScaledAttention,
+)
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
 _KINDS = {DataType.FLOAT: "FLOAT", DataType.FLOAT16: "HALF", DataType.BFLOAT16: "BFLOAT16"}
@@ -13,15 +21,19 @@ _ACTIVATIONS = {
     "relu": "relu", "clip": "relu", "gelu": "gelu", "gelu_tanh": "gelu_approx_tanh", "sigmoid": "sigmoid",
     "tanh": "tanh",
 }  # fmt: skip
+_NORMALIZATIONS = {"layer": "layernorm", "rms": "rmsnorm", "instance": "instancenorm"}
 Tensors = tuple[Any, ...]  # Any: cuDNN's tensors; one for each operand of a step, in order
 
 
 def refuse_form(step: AnyLibraryStep) -> str | None:
     """Return why a step has no graph, whatever the library can run."""
     if isinstance(step, ScaledAttention):
-        return None if step.q.dtype is not DataType.FLOAT else "cuDNN's attention is used for 16-bit floats only"
-    if not isinstance(step, Convolution):
-        return f"{type(step).__name__} is not run by cuDNN"
+        return None
+    if isinstance(step, Normalization):
+        is_whole = step.kind == "rms" or step.bias is not None
+        return None if is_whole else "cuDNN normalises with a bias only"
+    if isinstance(step, MatrixProduct) and step.alpha != 1.0:
+        return "cuDNN multiplies matrices as they are"
     activation = step.epilogue.activation
     if activation is not None and activation.kind == "clip" and activation.low != 0.0:
         return "cuDNN clips from zero only"
@@ -53,7 +65,10 @@ def describe(cudnn: Any, graph: Any, step: AnyLibraryStep) -> Tensors:  # Any: a
     """Add a step's operations to a graph; return its tensors in the order of the step's operands."""
     if isinstance(step, ScaledAttention):
         return _attention(cudnn, graph, step)
-    assert isinstance(step, Convolution)
+    if isinstance(step, Normalization):
+        return _normalization(cudnn, graph, step)
+    if isinstance(step, MatrixProduct):
+        return _product(cudnn, graph, step)
     return _convolution(cudnn, graph, step)
 
 
@@ -92,6 +107,59 @@ def _activated(graph: Any, result: Any, activation: Activation) -> Any:  # Any: 
     function = getattr(graph, _ACTIVATIONS[activation.kind])
     bounds = {"lower_clip": activation.low, "upper_clip": activation.high} if activation.kind == "clip" else {}
     return function(input=result, **bounds)
+
+
+def _product(cudnn: Any, graph: Any, step: MatrixProduct) -> Tensors:  # Any: as above
+    a, b = (_matrix(cudnn, graph, name, view) for name, view in (("a", step.a), ("b", step.b)))
+    result, read = graph.matmul(A=a, B=b), []
+    epilogue, columns = step.epilogue, step.out.shape[2]
+    if epilogue.bias is not None:
+        kind = kind_of(cudnn, epilogue.bias.dtype)
+        read.append(graph.tensor(name="bias", dim=[1, 1, columns], stride=[columns, columns, 1], data_type=kind))
+        result = graph.add(a=result, b=read[-1])
+    if epilogue.addend is not None:
+        read.append(_matrix(cudnn, graph, "addend", epilogue.addend))
+        result = graph.add(a=result, b=read[-1])
+    if epilogue.activation is not None:
+        result = _activated(graph, result, epilogue.activation)
+    out = step.out
+    result.set_output(True).set_data_type(kind_of(cudnn, out.dtype)).set_dim([*out.shape]).set_stride([*out.strides])
+    return (a, b, *read, result)
+
+
+def _matrix(cudnn: Any, graph: Any, name: str, view: TensorView) -> Any:  # Any: as above
+    """Return matrices as a tensor; one that a batch shares is a batch of one."""
+    batch = 1 if view.strides[0] == 0 else view.shape[0]
+    step = view.strides[0] or view.shape[1] * view.shape[2]
+    dims, strides = [batch, *view.shape[1:]], [step, *view.strides[1:]]
+    return graph.tensor(name=name, dim=dims, stride=strides, data_type=kind_of(cudnn, view.dtype))
+
+
+def _normalization(cudnn: Any, graph: Any, step: Normalization) -> Tensors:  # Any: as above
+    """Add a normalisation: rows are images of one place whose columns are channels."""
+    is_instance = step.kind == "instance"
+    x, out = (view if is_instance else _as_channels(view) for view in (step.x, step.out))
+    channels = x.shape[1]
+    ones = [1] * (len(planar(x)[0]) - 2)
+    image = _tensor(cudnn, graph, "x", x)
+    affine = [
+        graph.tensor(
+            name=name, dim=[1, channels, *ones], stride=[channels, 1, *ones], data_type=kind_of(cudnn, view.dtype)
+        )
+        for name, view in (("scale", step.scale), ("bias", step.bias))
+        if view is not None
+    ]
+    named = dict(zip(("scale", "bias"), affine, strict=False))
+    result, *_ = getattr(graph, _NORMALIZATIONS[step.kind])(
+        input=image, **named, epsilon=graph.tensor_scalar(step.epsilon, cudnn.scalar_type.RUNTIME_PARAM),
+        norm_forward_phase=cudnn.norm_forward_phase.INFERENCE, name="normalization",
+    )  # fmt: skip
+    return (image, *affine, _stored(cudnn, result, out))
+
+
+def _as_channels(view: TensorView) -> TensorView:
+    """Return rows as images of one place."""
+    return view.regrouped((*view.shape, 1, 1))
 
 
 def _attention(cudnn: Any, graph: Any, step: ScaledAttention) -> Tensors:  # Any: as above

@@ -1,4 +1,4 @@
-"""Convolutions and attention by cuDNN: its heuristics propose plans, the best of them are built, timed and kept.
+"""Steps by cuDNN: its heuristics propose plans, the best of them are built, timed and kept.
 
 A plan belongs to a layout of tensors, whatever the stream; handles and scratch memory belong to streams.
 """
@@ -24,6 +24,9 @@ CANDIDATES = {
     "HEURISTIC": 3,
     "EXHAUSTIVE": 16,
 }  # by cudnn_conv_algo_search; building one takes 0.1 to 1 s
+
+
+OWN = "generated"  # the candidate that is no plan of the library
 
 
 class CudnnStream(LibraryStream, Protocol):
@@ -78,19 +81,34 @@ class CudnnPlans:
         is_plain = kind == "relu" and step.epilogue.addend is None
         return None if is_plain else f"cuDNN fuses a residual or {kind} with convolutions of 16 bits or TF32 only"
 
-    def run(self, step: AnyLibraryStep, addresses: Sequence[int], stream: CudnnStream) -> None:
+    def run(
+        self,
+        step: AnyLibraryStep,
+        addresses: Sequence[int],
+        stream: CudnnStream,
+        own: Callable[[], None] | None = None,
+    ) -> None:
         """Enqueue a step; the first of its layout is tuned.
 
+        Args:
+            step: what is computed.
+            addresses: of its operands.
+            stream: where it is enqueued.
+            own: enqueues generated kernels that do the same; they run where they are faster.
+
         Raises:
-            EPFail: no plan of the library runs it.
+            EPFail: no plan of the library runs it, and nothing else does.
         """
         plan = self._plan(step)
         if isinstance(plan, str):
             raise EPFail(plan)
         with plan.lock:
             if plan.chosen is None:
-                plan.chosen = self._chosen(plan, step, addresses, stream)
-            self._execute(plan, plan.chosen, addresses, stream)
+                plan.chosen = self._chosen(plan, step, addresses, stream, own)
+            if plan.chosen == OWN and own is not None:
+                own()
+            else:
+                self._execute(plan, plan.chosen, addresses, stream)
 
     def candidates(self, step: AnyLibraryStep) -> Sequence[str]:
         """Return the names of the plans that heuristics propose for a step, best first, with excluded ones."""
@@ -124,23 +142,34 @@ class CudnnPlans:
         graph.check_support()
         return CudnnPlan(graph, tensors, threading.Lock(), {})
 
-    def _chosen(self, plan: CudnnPlan, step: AnyLibraryStep, addresses: Sequence[int], stream: CudnnStream) -> str:
-        """Return the fastest plan: the one that is remembered, else of the first that build."""
+    def _chosen(
+        self,
+        plan: CudnnPlan,
+        step: AnyLibraryStep,
+        addresses: Sequence[int],
+        stream: CudnnStream,
+        own: Callable[[], None] | None,
+    ) -> str:
+        """Return the fastest plan: the remembered one, else of the first that build, and of generated kernels."""
         key = tuning_key(step, self._options)
         known = self._tuner.find(key)
         names = _names(plan.graph)
+        if known == OWN.encode() and own is not None:
+            return OWN
         if known is not None and known.decode() in names and self._build(plan, names, known.decode()) is None:
             return known.decode()
         found: list[Candidate] = []
         reasons: list[str] = []
         for name in names:
-            if len(found) == CANDIDATES[self._options.cudnn_conv_algo_search]:
+            if len(found) == CANDIDATES[self._options.search]:
                 break
             reason = self._build(plan, names, name)
             if reason is None:
                 found.append(Candidate(name.encode(), self._call(plan, name, addresses, stream)))
             else:
                 reasons.append(reason)
+        if own is not None:
+            found.append(Candidate(OWN.encode(), own))
         if not found:
             raise EPFail(f"cuDNN builds no plan for {step}: {'; '.join(dict.fromkeys(reasons)) or 'none'}")
         return self._tuner.choose(key, found, stream).name.decode()
@@ -176,7 +205,7 @@ def tuning_key(step: AnyLibraryStep, options: CudaOptions) -> str:
     shapes = " ".join(f"{list(view.shape)}:{list(view.strides[1:])}" for view in views)
     is_rounded = int(options.use_tf32 and step.out.dtype is DataType.FLOAT)
     limits = f"tf32={is_rounded} scratch={int(options.cudnn_conv_use_max_workspace)}"
-    return f"{step_kind(layout)} {step.out.dtype.text} {limits} {options.cudnn_conv_algo_search} {shapes}"
+    return f"{step_kind(layout)} {step.out.dtype.text} {limits} {options.search} {shapes}"
 
 
 def step_kind(step: AnyLibraryStep) -> str:

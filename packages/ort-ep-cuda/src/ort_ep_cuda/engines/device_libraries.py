@@ -13,7 +13,7 @@ from ort_core.plugin.ir import DataType
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.engines.cublas_products import multiply
 from ort_ep_cuda.engines.cudnn_plans import CudnnPlans, CudnnStream
-from ort_ep_cuda.engines.lt_products import LT_TYPES, LtProducts
+from ort_ep_cuda.engines.lt_products import LT_ACTIVATIONS, LT_TYPES, LtProducts
 from ort_ep_cuda.engines.tuning import Tuner
 from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, MatrixProduct
 from ort_ep_cuda.options import CudaOptions
@@ -21,8 +21,18 @@ from ort_ep_cuda.options import CudaOptions
 log = logging.getLogger(__name__)
 
 
+def _is_for_cudnn(step: AnyLibraryStep) -> bool:
+    """Return whether a step is cuDNN's: all but products, and those with an activation that cuBLASLt lacks."""
+    if not isinstance(step, MatrixProduct):
+        return True
+    activation = step.epilogue.activation
+    return activation is not None and activation.kind not in LT_ACTIVATIONS
+
+
 class DeviceLibraries:
-    """Products by cuBLASLt where nvmath-python is installed, else by cuBLAS; convolutions and attention by cuDNN.
+    """Products by cuBLASLt where nvmath-python is installed, else by cuBLAS; all else by cuDNN.
+
+    A product with an activation that cuBLASLt does not have is one graph of cuDNN.
 
     Args:
         options: of the session.
@@ -51,21 +61,27 @@ class DeviceLibraries:
     def prefers_channels_last(self, dtype: DataType) -> bool:
         """Return whether tensor cores compute convolutions of an element type: they read channels side by side."""
         uses_tensor_cores = dtype is not DataType.FLOAT or self._options.use_tf32
-        return self._cudnn is not None and (uses_tensor_cores or self._options.prefer_nhwc)
+        return self._cudnn is not None and (uses_tensor_cores or self._options.puts_channels_last)
 
     def refuse(self, step: AnyLibraryStep) -> str | None:
         """Return why a step is not fused; the library itself is asked."""
         with self._current:
-            if isinstance(step, MatrixProduct):
+            if isinstance(step, MatrixProduct) and not _is_for_cudnn(step):
                 return self._lt.refuse(step) if self._lt is not None else "cuBLASLt is not there"
             return self._cudnn.refuse(step) if self._cudnn is not None else "cuDNN is not there"
 
-    def run(self, step: AnyLibraryStep, addresses: Sequence[int], stream: CudnnStream) -> None:
-        """Enqueue a step; the device is the current one."""
-        if not isinstance(step, MatrixProduct):
+    def run(
+        self,
+        step: AnyLibraryStep,
+        addresses: Sequence[int],
+        stream: CudnnStream,
+        own: Callable[[], None] | None = None,
+    ) -> None:
+        """Enqueue a step; the device is the current one. ``own`` does the same by generated kernels."""
+        if not isinstance(step, MatrixProduct) or _is_for_cudnn(step):
             if self._cudnn is None:
                 raise EPFail(str(_sdk.find_cudnn()))
-            self._cudnn.run(step, addresses, stream)
+            self._cudnn.run(step, addresses, stream, own)
         elif self._lt is not None and step.out.dtype in LT_TYPES:
             self._lt.run(step, addresses, stream)
         else:

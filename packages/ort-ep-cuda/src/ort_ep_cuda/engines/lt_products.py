@@ -34,6 +34,7 @@ _EPILOGUES = {
     (True, "gelu_tanh"): 36,
 }  # fmt: skip
 """cublasLtEpilogue_t by whether there is a bias, and the activation. The library's GELU is the one with ``tanh``."""
+LT_ACTIVATIONS = frozenset(kind for _, kind in _EPILOGUES if kind is not None)
 # Attributes of cublasLtMatmulDesc_t, cublasLtMatrixLayout_t and cublasLtMatmulPreference_t, each with its C type.
 _TRANSPOSE_A, _TRANSPOSE_B, _EPILOGUE, _BIAS = (3, np.int32), (4, np.int32), (7, np.uint32), (8, np.int64)
 _BATCH_COUNT, _BATCH_STEP = (5, np.int32), (6, np.int64)

@@ -1,4 +1,4 @@
-"""Attention: one call of the library for 16-bit floats, or a product, one kernel for mask and softmax, a product.
+"""Attention: one call of the library where it takes it, or a product, one kernel for mask and softmax, a product.
 
 Query heads that share a head of keys and values are rows of one product, so that keys are never repeated in memory.
 """
@@ -21,9 +21,10 @@ from ort_ep_cuda.lowering.library_steps import ScaledAttention
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.products import PRODUCT_TYPES, multiply
 from ort_ep_cuda.lowering.row_kernel import RowStage, launch_rows
-from ort_ep_cuda.lowering.tensors import LazyTensor, join
+from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
+LEAST_ADDEND = -6.0e4  # of what is masked: float16 reaches -65504; beside it every other score is nothing
 _KNOWN = frozenset(
     {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
 )
@@ -112,6 +113,8 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
         return
     if step is not None:
         facts.builder.add(step.placed(out))
+        if form.is_zero_when_masked and form.mask is not None:
+            _clear_masked_rows(facts, form, out)
         return
     weights = _weights(facts, form, _scores(facts, form))
     target = facts.builder.temporary(out.dtype, out.shape) if is_merged else out
@@ -124,28 +127,59 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
 def _as_one_call(facts: LoweredNode, form: AttentionForm, out: TensorView) -> ScaledAttention | None:
     """Return the attention as one call of the library, if that computes the same and the library takes it.
 
-    A row of which all is masked is zero in the standard's operator; the library makes no such promise, so that masks
-    are left to the kernels there.
+    A row of which all is masked is zero in the standard's operator; the library makes no such promise: there what is
+    masked gets a large finite addend, and rows without any key are cleared behind the call.
     """
     libraries, read = facts.builder.libraries, (form.q, form.k, form.v)
-    if not libraries.fuses or form.cap or (form.is_zero_when_masked and form.mask is not None):
+    if not libraries.fuses or form.cap:
         return None
     if any(view.strides[3] != 1 or min(view.strides) < 0 or not view.size for view in read):
         return None
     bias = None
     if form.mask is not None:
-        if form.mask.dtype is not out.dtype:
+        if form.mask.dtype is not out.dtype and not form.is_zero_when_masked:
             return None
-        bias = _bias(facts, form.mask, form.scores)
+        bias = _bias(facts, form, out.dtype)
     step = ScaledAttention(out, *read, form.scale, bias, form.is_causal)
     return step if libraries.refuse(step) is None else None
 
 
-def _bias(facts: LoweredNode, mask: LazyTensor, scores: Shape) -> TensorView:
-    """Return a mask as it is broadcast over batch and heads, but with rows and columns of its own."""
-    lifted = (1,) * (4 - len(mask.shape)) + mask.shape
-    shape = (*lifted[:2], *scores[2:])
-    return facts.builder.stored(mask.broadcast_to(shape))
+def _bias(facts: LoweredNode, form: AttentionForm, dtype: DataType) -> TensorView:
+    """Return a mask as an addend that is broadcast over batch and heads, but has rows and columns of its own."""
+    assert form.mask is not None
+    mask = form.mask.broadcast_to(_mask_shape(form))
+    if not form.is_zero_when_masked:
+        return facts.builder.stored(mask)
+
+    def meaning(roots: Sequence[Scalar]) -> Scalar:
+        allowed = lift(0.0, DataType.FLOAT)
+        if roots[0].dtype is DataType.BOOL:
+            return select(roots[0], allowed, lift(LEAST_ADDEND, DataType.FLOAT))
+        return binary("max", cast(roots[0], DataType.FLOAT), LEAST_ADDEND)
+
+    return facts.builder.stored(combine([mask], meaning, dtype))
+
+
+def _mask_shape(form: AttentionForm) -> Shape:
+    assert form.mask is not None
+    lifted = (1,) * (4 - len(form.mask.shape)) + form.mask.shape
+    return (*lifted[:2], *form.scores[2:])
+
+
+def _clear_masked_rows(facts: LoweredNode, form: AttentionForm, out: TensorView) -> None:
+    """Store zeros in the rows that may read no key."""
+    shape = _mask_shape(form)
+    roots, operands = join(_masks(facts, form, shape))
+    dtype = next((root.dtype for root in roots if root.dtype is not DataType.BOOL), DataType.FLOAT)
+    stages = [RowStage("max", _masked(lift(0.0, dtype), roots))]
+    rows = facts.builder.temporary(DataType.BOOL, shape[:3])
+    facts.builder.add(launch_rows(stages, binary("eq", row_value(0, dtype), -math.inf), operands, rows, 3))
+    flags = LazyTensor.of(rows.regrouped((*shape[:3], 1))).broadcast_to(out.shape)
+
+    def meaning(roots: Sequence[Scalar]) -> Scalar:
+        return select(roots[1], lift(0.0, roots[0].dtype), roots[0])
+
+    facts.builder.stored(combine([LazyTensor.of(out), flags], meaning, out.dtype), out)
 
 
 def split_heads(facts: LoweredNode, index: int, heads: int) -> TensorView:
@@ -157,7 +191,7 @@ def split_heads(facts: LoweredNode, index: int, heads: int) -> TensorView:
         raise InvalidArgument(f"{facts.node.describe()}: {view.shape[2]} channels cannot be split into {heads} heads")
     dense = facts.builder.dense(facts.value(index))
     batch, rows, channels = dense.shape
-    return TensorView.dense(dense.buffer, dense.dtype, (batch, rows, heads, channels // heads)).permuted((0, 2, 1, 3))
+    return dense.regrouped((batch, rows, heads, channels // heads)).permuted((0, 2, 1, 3))
 
 
 def _grouped(facts: LoweredNode, view: TensorView, shared: int) -> TensorView:
@@ -170,7 +204,7 @@ def _grouped(facts: LoweredNode, view: TensorView, shared: int) -> TensorView:
     if found is not None:
         return found
     stored = facts.builder.stored(LazyTensor.of(view))
-    return TensorView.dense(stored.buffer, stored.dtype, shape)
+    return stored.regrouped(shape)
 
 
 def _scores(facts: LoweredNode, form: AttentionForm) -> TensorView:
@@ -183,7 +217,7 @@ def _scores(facts: LoweredNode, form: AttentionForm) -> TensorView:
 
 def _weights(facts: LoweredNode, form: AttentionForm, scores: TensorView) -> TensorView:
     """Store the softmax of the scores, capped and masked; a row that is masked whole is zero."""
-    tensors = [LazyTensor.of(scores), *_masks(facts, form)]
+    tensors = [LazyTensor.of(scores), *_masks(facts, form, form.scores)]
     roots, operands = join(tensors)
     x = _masked(_capped(roots[0], form.cap), roots[1:])
     largest, total = row_value(0, x.dtype), row_value(1, x.dtype)
@@ -197,13 +231,13 @@ def _weights(facts: LoweredNode, form: AttentionForm, scores: TensorView) -> Ten
     return out
 
 
-def _masks(facts: LoweredNode, form: AttentionForm) -> list[LazyTensor]:
+def _masks(facts: LoweredNode, form: AttentionForm, shape: Shape) -> list[LazyTensor]:
     found = []
     if form.is_causal:
         allowed = np.tril(np.ones(form.scores[2:], bool))
-        found.append(LazyTensor.of(facts.builder.table("causal", allowed)).broadcast_to(form.scores))
+        found.append(LazyTensor.of(facts.builder.table("causal", allowed)).broadcast_to(shape))
     if form.mask is not None:
-        found.append(form.mask.broadcast_to(form.scores))
+        found.append(form.mask.broadcast_to(shape))
     return found
 
 

@@ -10,7 +10,7 @@ from ort_core.plugin import NotImplemented
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
 from ort_core.plugin.loops import lift
 from ort_ep_cuda.lowering.libraries import NOTHING_FUSED, Libraries
-from ort_ep_cuda.lowering.map_kernel import launch_map
+from ort_ep_cuda.lowering.map_kernel import PrintedKernels, launch_map
 from ort_ep_cuda.lowering.preamble import compute_type
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Pointer, Program, Step, plan_arena
 from ort_ep_cuda.lowering.tensors import LazyTensor
@@ -19,6 +19,7 @@ from ort_ep_cuda.lowering.views import Shape, TensorView, dense_strides
 FUSED_OPERATIONS = 400  # of one kernel: registers last to about twice that; beyond, compiling takes seconds
 FUSED_OPERANDS = 16  # pointers with strides of one kernel: parameters may take 4 KiB
 DRAW_NBYTES = 16  # the run's number and the session's seed
+OUT_OF_RANGE = "an index is out of range for the axis that it addresses"
 FREE_OPERATIONS = 3  # recomputed for each reader instead of stored: less work than reading it back
 
 
@@ -45,6 +46,7 @@ class ProgramBuilder:
         self.libraries = libraries
         self._ordered: dict[tuple[str, Shape], TensorView] = {}
         self.known = dict(known)
+        self._printed: PrintedKernels = {}
         self._states = {} if states is None else states
         self._buffers: list[Buffer] = []
         self._steps: list[Step] = []
@@ -99,7 +101,7 @@ class ProgramBuilder:
         """Compute a tensor into memory: a new row-major temporary, or a given view."""
         out = out or self.temporary(tensor.dtype, tensor.shape)
         if out.size:
-            self.add(launch_map(tensor.root, tensor.operands, out))
+            self.add(launch_map(tensor.root, tensor.operands, out, self._printed))
         return out
 
     def temporary(self, dtype: DataType, shape: Shape, order: Shape = ()) -> TensorView:
@@ -134,14 +136,22 @@ class ProgramBuilder:
         if is_large or is_repeated:
             self.view(value)
 
+    def define_constant(self, value: Value, content: np.ndarray) -> None:
+        """Let a value be what no run changes, known on the host too; one element is part of expressions."""
+        self.known[value] = content
+        if content.size == 1:
+            dtype = element_type(value)
+            number = content.reshape(()).astype(compute_type(dtype).numpy).item()
+            self._tensors[value] = LazyTensor(lift(number, compute_type(dtype)), (), content.shape, dtype)
+
     def add(self, step: Step) -> None:
         """Append a step."""
         self._steps.append(step)
 
-    def check(self, node: Node) -> tuple[Pointer, np.int32]:
-        """Return the arguments by which a kernel notes an index of ``node`` that is out of range."""
+    def check(self, node: Node, found: str = OUT_OF_RANGE) -> tuple[Pointer, np.int32]:
+        """Return the arguments by which a kernel notes what is wrong with the data of ``node``, told by ``found``."""
         number = len(self._checks) + 1
-        self._checks[number] = node.describe()
+        self._checks[number] = f"{node.describe()}: {found}"
         return Pointer(self.status), np.int32(number)
 
     def state(self, node: Node) -> dict[str, object]:

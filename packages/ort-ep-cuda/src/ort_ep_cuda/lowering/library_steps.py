@@ -1,4 +1,4 @@
-"""Steps that a vendor's library runs: products, convolutions, attention, with what the library does behind them.
+"""Steps that a vendor's library runs: products, convolutions, attention, normalisations, and what it does behind them.
 
 A step is also the key of its engine: two steps of equal ``layout`` run by one plan, wherever their tensors lie.
 """
@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
+if TYPE_CHECKING:
+    from ort_ep_cuda.lowering.program import Launch
+
 ALIGNMENT_NBYTES = 256  # of every buffer's start; what lies behind it is aligned by its offset
+NormalizationKind = Literal["layer", "rms", "instance"]
 ActivationKind = Literal["relu", "clip", "gelu", "gelu_tanh", "sigmoid", "tanh"]
 
 
@@ -194,7 +198,42 @@ class ScaledAttention(LibraryStep):
         return f"{kind} %{self.out.buffer}:{list(self.out.strides)} = {factors} scale {self.scale}{bias}"
 
 
-AnyLibraryStep = MatrixProduct | Convolution | ScaledAttention
+@dataclass(frozen=True, slots=True)
+class Normalization(LibraryStep):
+    """``(x - mean) / sqrt(variance + epsilon) * scale + bias``; ``rms`` without mean and bias.
+
+    ``layer`` and ``rms`` normalise rows of ``[rows, columns]``, with a factor for each column; ``instance`` each
+    channel of ``[N, C, ...]``, with one for each channel. All views are dense, of one element type. ``own`` is the
+    generated kernel that does the same: whichever is faster runs.
+    """
+
+    x: TensorView
+    scale: TensorView
+    bias: TensorView | None
+    epsilon: float
+    kind: NormalizationKind
+    own: Launch | None = None
+
+    @property
+    def inputs(self) -> tuple[TensorView, ...]:
+        """What is normalised, the factors, and the summands where there are any."""
+        return (self.x, self.scale, *(() if self.bias is None else (self.bias,)))
+
+    def layout(self) -> Normalization:
+        """Return the step without places, and without its kernel."""
+        out, x, scale = map(unplaced, (self.out, self.x, self.scale))
+        bias = None if self.bias is None else unplaced(self.bias)
+        return replace(self, out=out, x=x, scale=scale, bias=bias, own=None)
+
+    def __str__(self) -> str:
+        bias = "" if self.bias is None else f" bias {shown(self.bias)}"
+        return (
+            f"{self.kind} normalization %{self.out.buffer} = {shown(self.x)} scale {shown(self.scale)}{bias}"
+            f" epsilon {self.epsilon}"
+        )
+
+
+AnyLibraryStep = MatrixProduct | Convolution | ScaledAttention | Normalization
 
 
 def unplaced(view: TensorView) -> TensorView:

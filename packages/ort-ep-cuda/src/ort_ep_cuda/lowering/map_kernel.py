@@ -9,7 +9,7 @@ as one are joined before, so that most kernels have rank 1.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 
 import numpy as np
 
@@ -22,20 +22,28 @@ THREADS = 256  # 128 to 512 differ by a few per cent on current devices
 MAXIMUM_BLOCKS = 1 << 16  # beyond it a thread takes several elements: starting a block is no longer free
 
 
-def launch_map(root: Scalar, operands: Sequence[TensorView], out: TensorView) -> Launch:
+PrintedKernels = MutableMapping[tuple[object, ...], tuple[Scalar, Kernel]]
+"""Kernels by the identity of their expressions and by layout; an expression is kept as long as its identity counts."""
+
+
+def launch_map(root: Scalar, operands: Sequence[TensorView], out: TensorView, printed: PrintedKernels) -> Launch:
     """Return the launch that stores an expression's value for every element of ``out``.
 
     Args:
         root: the expression; input ``k`` is an element of ``operands[k]``.
         operands: views of ``out``'s shape.
         out: where results go; any strides, none of them zero.
+        printed: kernels that were printed before; one that is new is added.
     """
     views = [*operands, out]
     order = sorted(range(len(out.shape)), key=lambda axis: (-out.strides[axis], axis))  # neighbours in memory last
     sizes, strides = collapse(*_permuted(out.shape, views, order))
     kinds = [_layout(view, sizes) for view in strides]
     is_wide = any(reach(view) >= 2**31 for view in views)
-    kernel = _kernel(root, views, kinds, len(sizes), is_wide)
+    key = (id(root), *(view.dtype for view in views), *kinds, len(sizes), is_wide)
+    if key not in printed:
+        printed[key] = (root, _kernel(root, views, kinds, len(sizes), is_wide))
+    kernel = printed[key][1]
     numbers = [out.size, *sizes[1:]] if "strided" in kinds else [out.size]
     for kind, view in zip(kinds, strides, strict=True):
         numbers += view if kind == "strided" else ()

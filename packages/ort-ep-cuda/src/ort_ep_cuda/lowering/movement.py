@@ -24,7 +24,7 @@ def lower_reshape(facts: LoweredNode) -> None:
         facts.builder.define(facts.output, tensor.moved(lambda _: next(moved), shape))
         return
     dense = facts.builder.dense(facts.value(0))
-    facts.builder.define(facts.output, LazyTensor.of(TensorView.dense(dense.buffer, dense.dtype, shape)))
+    facts.builder.define(facts.output, LazyTensor.of(dense.regrouped(shape)))
 
 
 def _target_shape(facts: LoweredNode, shape: Shape) -> Shape:

@@ -14,14 +14,17 @@ from ort_ep_cuda.lowering import (
     elementwise,
     indexing,
     integer_products,
+    integers,
     movement,
     multi_head_attention,
     ordering,
     products,
     random_numbers,
     rearrangement,
+    recurrent,
     resizing,
     rows,
+    sampling,
     scattering,
     windows,
 )
@@ -43,10 +46,6 @@ class Operator:
     oldest_opset: int = 7  # of the standard; other domains count for themselves
 
 
-def _refuse_dropout(node: Node) -> str | None:
-    return "Dropout in training is not generated" if len(node.inputs) > 2 or len(node.outputs) > 1 else None
-
-
 _REAL = rows.refuse_real
 _INTEGER = integer_products.refuse_integer_product
 _RANDOM = random_numbers.refuse_random
@@ -64,12 +63,13 @@ _PLAIN: Mapping[str, Operator] = {
     "DequantizeLinear": Operator(elementwise.lower_dequantize, elementwise.refuse_quantization),
     **{name: Operator(movement.lower_reshape, host_inputs=(1,)) for name in ("Reshape", "Squeeze", "Unsqueeze")},
     "Flatten": Operator(movement.lower_reshape), "Identity": Operator(movement.lower_reshape),
-    "Dropout": Operator(lambda facts: facts.builder.define(facts.output, facts.tensor(0)), _refuse_dropout),
+    "Dropout": Operator(rearrangement.lower_dropout, rearrangement.refuse_dropout),
     "Transpose": Operator(movement.lower_transpose), "Expand": Operator(movement.lower_expand, host_inputs=(1,)),
     "Slice": Operator(movement.lower_slice, host_inputs=(1, 2, 3, 4)),
     "Split": Operator(movement.lower_split, host_inputs=(1,)), "Concat": Operator(movement.lower_concat),
     "Tile": Operator(movement.lower_tile, host_inputs=(1,)),
     "Pad": Operator(resizing.lower_pad, resizing.refuse_pad, (1, 3)),
+    "Constant": Operator(rearrangement.lower_constant, rearrangement.refuse_constant),
     "ConstantOfShape": Operator(rearrangement.lower_filled, host_inputs=(0,)),
     "Gather": Operator(indexing.lower_gather),
     "GatherElements": Operator(indexing.lower_gather_elements),
@@ -103,6 +103,13 @@ _PLAIN: Mapping[str, Operator] = {
     "QLinearMatMul": Operator(integer_products.lower_qlinear_matmul, _INTEGER),
     "ConvInteger": Operator(integer_products.lower_convolution_integer, _INTEGER),
     "QLinearConv": Operator(integer_products.lower_convolution_integer, _INTEGER),
+    **{name: Operator(recurrent.lower_recurrent, recurrent.refuse_recurrent) for name in ("RNN", "GRU", "LSTM")},
+    "Div": Operator(integers.lower_division, integers.refuse_division),
+    "Mod": Operator(integers.lower_division, integers.refuse_division),
+    "BitShift": Operator(integers.lower_shift, integers.refuse_shift),
+    "BitCast": Operator(integers.lower_bit_cast, integers.refuse_bit_cast),
+    "GridSample": Operator(sampling.lower_grid_sample, sampling.refuse_grid_sample),
+    "RoiAlign": Operator(sampling.lower_roi_align, sampling.refuse_roi_align),
     "Attention": Operator(attention.lower_attention, attention.refuse_attention, oldest_opset=23),
     "Einsum": Operator(einsum.lower_einsum, einsum.refuse_einsum),
     "ConvTranspose": Operator(convolutions.lower_transposed, convolutions.refuse_transposed),

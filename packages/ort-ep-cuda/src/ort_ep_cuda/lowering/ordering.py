@@ -135,7 +135,7 @@ def lower_hardmax(facts: LoweredNode) -> None:
     x = facts.builder.dense(facts.value(0))
     axis = axis_of(facts.node.int_attribute("axis", -1 if facts.opset >= 13 else 1), len(x.shape))
     if facts.opset < 13:  # the axes from this one on are one row
-        x = TensorView.dense(x.buffer, x.dtype, (*x.shape[:axis], math.prod(x.shape[axis:])))
+        x = x.regrouped((*x.shape[:axis], math.prod(x.shape[axis:])))
     places = facts.builder.temporary(DataType.INT64, (*x.shape[:axis], *x.shape[axis + 1 :]))
     out = facts.builder.result(facts.output, facts.tensor(0).shape)
     if not out.size:

@@ -12,7 +12,7 @@ import numpy as np
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.kernels import KernelContext
 from ort_core.plugin.memory import ArenaLayout, StepUse, assign_offsets, live_intervals
-from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, shown
+from ort_ep_cuda.lowering.library_steps import AnyLibraryStep, Normalization, shown
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
 KernelFunction = Callable[..., Any]  # Any: kernels differ in arity, results are arrays of the device
@@ -142,7 +142,8 @@ class Program:
 
     def kernels(self) -> tuple[Kernel, ...]:
         """Return the distinct kernels in the order of their first launch."""
-        return tuple(dict.fromkeys(step.kernel for step in self.steps if isinstance(step, Launch)))
+        launches = (step.own if isinstance(step, Normalization) else step for step in self.steps)
+        return tuple(dict.fromkeys(step.kernel for step in launches if isinstance(step, Launch)))
 
     @property
     def can_be_captured(self) -> bool:

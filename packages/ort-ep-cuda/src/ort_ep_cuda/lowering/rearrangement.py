@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ort_core.plugin import InvalidArgument
-from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ir import Constant, DataType, Node, Value
 from ort_core.plugin.loops import lift
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode
@@ -31,7 +31,7 @@ def lower_depth_to_space(facts: LoweredNode) -> None:
     is_depth_first = facts.node.string_attribute("mode", "DCR") == "DCR"
     inside = (block, block, c // block**2) if is_depth_first else (c // block**2, block, block)
     order = (0, 3, 4, 1, 5, 2) if is_depth_first else (0, 1, 4, 2, 5, 3)
-    source = TensorView.dense(x.buffer, x.dtype, (n, *inside, h, w)).permuted(order)
+    source = x.regrouped((n, *inside, h, w)).permuted(order)
     out = facts.builder.result(facts.output, (n, c // block**2, h * block, w * block))
     facts.builder.stored(LazyTensor.of(source), TensorView.dense(out.buffer, out.dtype, source.shape))
 
@@ -43,9 +43,48 @@ def lower_space_to_depth(facts: LoweredNode) -> None:
     n, c, h, w = x.shape
     is_depth_first = facts.node.string_attribute("mode", "DCR") == "DCR"
     order = (0, 3, 5, 1, 2, 4) if is_depth_first else (0, 1, 3, 5, 2, 4)
-    source = TensorView.dense(x.buffer, x.dtype, (n, c, h // block, block, w // block, block)).permuted(order)
+    source = x.regrouped((n, c, h // block, block, w // block, block)).permuted(order)
     out = facts.builder.result(facts.output, (n, c * block**2, h // block, w // block))
     facts.builder.stored(LazyTensor.of(source), TensorView.dense(out.buffer, out.dtype, source.shape))
+
+
+_CONSTANT_TYPES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+
+
+def refuse_constant(node: Node) -> str | None:
+    """Return why a constant is not taken: one that is sparse."""
+    known = ("value", *_CONSTANT_TYPES)
+    return None if any(name in node.attributes for name in known) else "a constant that is sparse is not taken"
+
+
+def lower_constant(facts: LoweredNode) -> None:
+    """Give what the node's attribute holds."""
+    (name, value) = next(iter(facts.attributes.items()))
+    content = value.array() if isinstance(value, Constant) else np.array(value, _CONSTANT_TYPES[name])
+    facts.builder.define_constant(facts.output, content)
+
+
+def refuse_dropout(node: Node) -> str | None:
+    """Return why a Dropout is not generated: one that drops, or may."""
+    mode, ratio = (node.input(index) for index in (2, 1))
+    if mode is None or _is_zero(mode) or (ratio is not None and _is_zero(ratio)):
+        return None
+    return "Dropout in training is not generated"
+
+
+def _is_zero(value: Value) -> bool:
+    return value.constant is not None and value.constant.size == 1 and not value.constant.array().any()
+
+
+def lower_dropout(facts: LoweredNode) -> None:
+    """Give the input; the mask says that all of it was kept, in versions before 12 that nothing is said."""
+    x = facts.tensor(0)
+    facts.builder.define(facts.output, x)
+    mask = facts.node.outputs[1] if len(facts.node.outputs) > 1 else None
+    if mask is not None:
+        dtype = element_type(mask)
+        kept = lift(facts.opset >= 12, DataType.BOOL) if dtype is DataType.BOOL else lift(0.0, compute_type(dtype))
+        facts.builder.define(mask, LazyTensor(kept, (), x.shape, dtype))
 
 
 def lower_range(facts: LoweredNode) -> None:

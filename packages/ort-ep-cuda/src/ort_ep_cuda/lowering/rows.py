@@ -11,7 +11,9 @@ from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.double_math import exponential, logarithm
 from ort_ep_cuda.lowering.elementwise import along_axis
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
+from ort_ep_cuda.lowering.normalizations import as_library_step
 from ort_ep_cuda.lowering.preamble import compute_type
+from ort_ep_cuda.lowering.program import Launch
 from ort_ep_cuda.lowering.row_kernel import ROW_LENGTH, RowStage, launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
 from ort_ep_cuda.lowering.views import Shape, TensorView
@@ -252,7 +254,12 @@ def _normalize(
     result = centred / unary("sqrt", _mean_of(squares) + epsilon)
     for number, part in enumerate(cast(root, dtype) for root in roots[1:]):
         result = result + part if number else result * part
-    _store_rows(facts, operands, x.shape, axes, stages, result)
+    out = facts.builder.result(facts.output, x.shape)
+    if not out.size:
+        return
+    launch = _row_launch(operands, x.shape, axes, stages, result, out)
+    step = as_library_step(facts, x, affine, axes, out, launch, is_centred=is_centred)
+    facts.builder.add(launch if step is None else step)
 
 
 def _store_rows(
@@ -263,13 +270,23 @@ def _store_rows(
     stages: Sequence[RowStage],
     result: Scalar,
 ) -> None:
+    out = facts.builder.result(facts.output, shape)
+    if out.size:
+        facts.builder.add(_row_launch(operands, shape, axes, stages, result, out))
+
+
+def _row_launch(
+    operands: Sequence[TensorView],
+    shape: Shape,
+    axes: Sequence[int],
+    stages: Sequence[RowStage],
+    result: Scalar,
+    out: TensorView,
+) -> Launch:
     rows = [axis for axis in range(len(shape)) if axis not in axes]
     order = [*rows, *axes]
-    out = facts.builder.result(facts.output, shape)
-    if not out.size:
-        return
     permuted = [view.permuted(order) for view in operands]
-    facts.builder.add(launch_rows(stages, result, permuted, out.permuted(order), len(rows)))
+    return launch_rows(stages, result, permuted, out.permuted(order), len(rows))
 
 
 def lower_group_norm(facts: LoweredNode) -> None:
@@ -279,7 +296,7 @@ def lower_group_norm(facts: LoweredNode) -> None:
     split = (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     affine = [along_axis(facts.tensor(k), x.shape, 1) for k in (1, 2)]
     affine = [t.moved(lambda view: _split_channels(view, split), split) for t in affine]
-    grouped = LazyTensor.of(TensorView.dense(x.buffer, x.dtype, split))
+    grouped = LazyTensor.of(x.regrouped(split))
     out = facts.builder.result(facts.output, x.shape)
     roots, operands = join([grouped, *affine])
     dtype = roots[0].dtype

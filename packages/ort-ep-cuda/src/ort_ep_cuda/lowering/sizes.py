@@ -21,7 +21,8 @@ _OF_NUMBERS = frozenset(
      "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceMax",
      "ReduceProd", "ReduceSum", "Reshape", "Slice", "Squeeze", "Sqrt", "Sub", "Unsqueeze", "Where"}
 )  # fmt: skip
-SIZE_OPERATORS = _OF_SHAPES | _OF_NUMBERS
+_OF_ROWS = frozenset({"ConstantOfShape", "Expand"})  # those whose results may be large: only where they have one axis
+SIZE_OPERATORS = _OF_SHAPES | _OF_NUMBERS | _OF_ROWS
 """Operators that may compute sizes: their results are as small as what they read, Range's as long as one size."""
 
 
@@ -33,7 +34,8 @@ def computes_sizes(node: Node, builder: ProgramBuilder) -> bool:
         return True
     inputs = list(node.present_inputs())
     is_known = all(value in builder.known or value.constant is not None for value in inputs)
-    return node.op_type in _OF_NUMBERS and is_known and any(value in builder.known for value in inputs)
+    is_small = node.op_type in _OF_NUMBERS or (node.op_type in _OF_ROWS and node.output.rank in (0, 1))
+    return is_small and is_known and any(value in builder.known for value in inputs)
 
 
 def define_sizes(node: Node, context: EvaluationContext, builder: ProgramBuilder) -> None:
@@ -51,7 +53,7 @@ def inputs_of_sizes(graph: Graph, wanted: Iterable[Value]) -> frozenset[Value]:
     """Return the values that decide some others through nodes that compute sizes, those others included."""
     found = set(wanted)
     for node in reversed(list(graph)):
-        if node.domain or node.op_type not in _OF_NUMBERS or not found & set(node.present_outputs()):
+        if node.domain or node.op_type not in _OF_NUMBERS | _OF_ROWS or not found & set(node.present_outputs()):
             continue
         found |= {value for value in node.present_inputs() if value.constant is None}
     return frozenset(found)

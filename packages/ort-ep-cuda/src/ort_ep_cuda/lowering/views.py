@@ -77,6 +77,11 @@ class TensorView:
             offset=self.offset + start * self.strides[axis] if size else self.offset,
         )
 
+    def at(self, index: int) -> TensorView:
+        """Return one place of the first axis, without the axis."""
+        found = self.sliced(0, index, 1, 1)
+        return replace(found, shape=found.shape[1:], strides=found.strides[1:])
+
     def broadcast_to(self, shape: Shape) -> TensorView:
         """Return the view repeated to a larger shape, by numpy's rule."""
         added = len(shape) - len(self.shape)
@@ -95,6 +100,12 @@ class TensorView:
             left = iter(kept)
             return replace(self, shape=shape, strides=tuple(0 if size == 1 else next(left)[1] for size in shape))
         return replace(self, shape=shape, strides=dense_strides(shape))
+
+    def regrouped(self, shape: Shape) -> TensorView:
+        """Return a view without gaps in another shape of as many elements."""
+        found = self.reshaped(shape)
+        assert found is not None, f"{self} has gaps"
+        return found
 
 
 def inverse(order: Sequence[int]) -> Shape:
