@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         PartitionPlan,
         RunState,
     )
+    from ort_core.providers.eager_partition import EagerPartition, filled, hand_out, output_buffer
     from ort_core.providers.grouping import convex_groups
     from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
@@ -45,6 +46,7 @@ __all__ = [
     "DirectCalls",
     "DirectFunction",
     "EPFail",
+    "EagerPartition",
     "ExecutionProvider",
     "GraphView",
     "InvalidArgument",
@@ -60,7 +62,10 @@ __all__ = [
     "ThreadOptions",
     "Unavailable",
     "convex_groups",
+    "filled",
+    "hand_out",
     "hookimpl",
+    "output_buffer",
 ]
 
 __getattr__ = late_names(  # no plugin pays for names that it does not use
@@ -92,6 +97,12 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
             "OutputPlan",
             "PartitionPlan",
             "RunState",
+        ),
+        "ort_core.providers.eager_partition": (
+            "EagerPartition",
+            "filled",
+            "hand_out",
+            "output_buffer",
         ),
         "ort_core.providers.grouping": ("convex_groups",),
         "ort_core.providers.hookspecs": (
