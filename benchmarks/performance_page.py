@@ -40,7 +40,7 @@ def performance_page(runs: Mapping[str, Sequence[Row]]) -> str:
 def _run(rows: Sequence[Row], source: str) -> list[str]:
     where = next(row for row in rows if row["kind"] == "machine")
     versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
-    name, unit = where["processor"] or "An unnamed processor", _vector_unit(where["features"])
+    name, unit = where["processor"] or "An unnamed processor", vector_unit(where["features"])
     lines = [
         "", f"## {name} with {unit}", "",
         f"Measured on {where['date']}: {where['cores']} cores, {where['memory_nbytes'] / 2**30:.0f} GiB, "
@@ -53,7 +53,7 @@ def _run(rows: Sequence[Row], source: str) -> list[str]:
     return lines + _loads([row for row in rows if row["kind"] == "load"])
 
 
-def _vector_unit(features: Sequence[str]) -> str:
+def vector_unit(features: Sequence[str]) -> str:
     """Return what decides about the speed of a processor of this kind, as numpy names its features."""
     wide = next((name for name in ("AVX512F", "AVX2", "ASIMD") if name in features), "no wide vectors")
     dot = next((name for name in ("AVX512VNNI", "AVX512_ICL", "ASIMDDP") if name in features), None)

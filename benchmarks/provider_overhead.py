@@ -2,9 +2,11 @@
 
 Two direct calls are compared: a request whose input and output tensors were bound once (the least that any caller pays,
 and only possible where the arrays stay the same), and the compiled model called with a dict of arrays, as OpenVINO's
-documentation shows it. All run the same model with the same properties; the outputs are compared first.
+documentation shows it. All run the same model with the same properties; the outputs are compared first. What is told
+is the median over the rounds of the difference within a round, with its 95 % interval: many short rounds say more on a
+machine that others use than a few long ones.
 
-    python benchmarks/provider_overhead.py [MODEL dim=n ...] [--rounds 15] [--threads 2] [--json rows.jsonl]
+    python benchmarks/provider_overhead.py [MODEL dim=n ...] [--rounds 60] [--turn 0.05] [--threads 2] [--json FILE]
 
 Without a model: four nodes over 8 x 8 numbers.
 """
@@ -12,12 +14,13 @@ Without a model: four nodes over 8 x 8 numbers.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +32,8 @@ from run_calls import build_models
 
 import ort_core as ort
 
-TURN_S = 0.2  # of each call in each round; a tiny model runs thousands of times in it, a large one a few
+BATCH_S = 0.01  # as many runs as fit are timed at once: a clock's own cost must not count
+RESAMPLES = 2000  # of the bootstrap
 CONFIG = {"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32"}
 PROVIDER = "OpenVINOExecutionProvider"
 Call = Callable[[], object]
@@ -104,15 +108,15 @@ def calls_of(path: Path, sizes: dict[str, int], threads: int) -> dict[str, Call]
     }
 
 
-def timed(call: Call) -> float:
-    """Return the median time of a call in microseconds, over batches that fill a turn."""
+def timed(call: Call, turn_s: float) -> float:
+    """Return the median time of a call in microseconds, over batches that fill a turn; one at least."""
     start = time.perf_counter()
     call()
     once = max(time.perf_counter() - start, 1e-7)
-    batch = max(1, int(0.01 / once))
+    batch = max(1, int(BATCH_S / once))
     batches = []
-    end = time.perf_counter() + TURN_S
-    while time.perf_counter() < end or len(batches) < 3:
+    end = time.perf_counter() + turn_s
+    while time.perf_counter() < end or not batches:
         begin = time.perf_counter_ns()
         for _ in range(batch):
             call()
@@ -120,42 +124,60 @@ def timed(call: Call) -> float:
     return statistics.median(batches)
 
 
-def measured(name: str, calls: dict[str, Call], rounds: int) -> list[dict[str, object]]:
-    """Return a row for each direct call: medians over rounds, and the median difference of pairs with its range."""
+def measured(name: str, calls: dict[str, Call], rounds: int, turn_s: float) -> list[dict[str, object]]:
+    """Return a row for each direct call: medians over rounds, and the median difference of pairs with its interval."""
     found: dict[str, list[float]] = {label: [] for label in calls}
-    for turn in range(rounds + 1):  # the first turn warms up
-        for label in list(calls) if turn % 2 else list(reversed(calls)):
-            taken = timed(calls[label])
-            if turn:
+    orders = itertools.cycle(itertools.permutations(calls))  # who ran before leaves the caches to whoever follows
+    for turn, order in zip(range(rounds + 1), orders):
+        for label in order:
+            taken = timed(calls[label], turn_s)
+            if turn:  # the first warms up
                 found[label].append(taken)
     ours = found.pop("session.run")
     rows: list[dict[str, object]] = []
     for label, theirs in found.items():
-        over = sorted(a - b for a, b in zip(ours, theirs, strict=True))
+        over = [a - b for a, b in zip(ours, theirs, strict=True)]
+        low, high = interval(over)
+        direct = statistics.median(theirs)
         rows.append(
             {
                 "model": name,
                 "direct call": label,
                 "ours_us": statistics.median(ours),
-                "direct_us": statistics.median(theirs),
+                "direct_us": direct,
                 "over_us": statistics.median(over),
-                "lowest_us": over[0],
-                "highest_us": over[-1],
-                "over_percent": 100 * statistics.median(over) / statistics.median(theirs),
+                "interval_95_us": [low, high],
+                "over_percent": 100 * statistics.median(over) / direct,
+                "interval_95_percent": [100 * low / direct, 100 * high / direct],
+                "rounds": rounds,
             }
         )
     return rows
 
 
+def interval(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median, by resampling the rounds."""
+    drawn = np.random.default_rng(0).choice(np.array(differences), (RESAMPLES, len(differences)))
+    low, high = np.percentile(np.median(drawn, axis=1), (2.5, 97.5))
+    return float(low), float(high)
+
+
 def table_of(rows: list[dict[str, object]]) -> Table:
     """Return the rows as a table."""
-    table = Table("model", "direct call", "ours us", "direct us", "over us", "range", "over %")
+    table = Table("model", "direct call", "ours us", "direct us", "over us", "95 % interval", "over %", "95 % interval")
     for row in rows:
         table.add_row(
             str(row["model"]), str(row["direct call"]), f"{row['ours_us']:.2f}", f"{row['direct_us']:.2f}",
-            f"{row['over_us']:.2f}", f"{row['lowest_us']:.2f} to {row['highest_us']:.2f}", f"{row['over_percent']:.2f}",
+            f"{row['over_us']:.2f}", ends(row["interval_95_us"]),
+            f"{row['over_percent']:.2f}", ends(row["interval_95_percent"]),
         )  # fmt: skip
     return table
+
+
+def ends(bounds: object) -> str:
+    """Return the ends of an interval as text."""
+    low, high = bounds  # type: ignore[misc]  # a pair, as measured() writes it
+    return f"{low:.2f} to {high:.2f}"
 
 
 def main() -> int:
@@ -163,7 +185,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=Path)
     parser.add_argument("sizes", nargs="*", help="open sizes as name=number")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--turn", type=float, default=0.05, help="seconds of each call in each round")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="file to append the rows to")
     arguments = parser.parse_args()
@@ -171,7 +194,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.model or build_models(Path(folder))["4 nodes"]
         calls = calls_of(path, sizes or {"N": 1}, arguments.threads)
-        rows = measured(path.stem, calls, arguments.rounds)
+        rows = measured(path.stem, calls, arguments.rounds, arguments.turn)
     Console().print(table_of(rows))
     if arguments.json is not None:
         with arguments.json.open("a", encoding="utf-8") as file:

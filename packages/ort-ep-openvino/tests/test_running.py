@@ -13,6 +13,7 @@ from ort_core.testing.claims import new_run_state, request_for
 from ort_core.tolerances import compare
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.provider import OpenVinoExecutionProvider
+from ort_ep_openvino.staging import STAGED_NBYTES
 
 pytestmark = pytest.mark.usefixtures("sdk")
 RELU = "g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"
@@ -171,6 +172,46 @@ def test_an_output_that_is_bound_is_written_in_place(session):
         for _ in range(3):
             opened.run_with_iobinding(binding)
             assert binding.copy_outputs_to_cpu()[0].tolist() == [[0, 2, 0, 4]]
+
+
+def test_small_tensors_are_copied_and_large_ones_shared_in_one_direct_run(session):
+    large = "g (float[100,100] x, float[4] b) => (float[100,100] y, float[4] z) { y = Relu(x) z = Neg(b) }"
+    x, b = np.ones((100, 100), np.float32), np.arange(4, dtype=np.float32)
+    assert b.nbytes <= STAGED_NBYTES < x.nbytes
+    with session(large) as opened:
+        found = [opened.run(None, {"x": x * sign, "b": b + sign}) for sign in (1, -1, 2, -2)]
+        for (y, z), sign in zip(found, (1, -1, 2, -2), strict=True):
+            assert_close(y, np.maximum(x * sign, 0), "exact")
+            assert_close(z, -(b + sign), "exact")  # an array of its own, which later runs do not write to
+
+
+def test_staged_requests_of_a_model_that_was_replaced_are_not_used(view):
+    provider, request = compiled_claim(view, "g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    partition = provider.compile(request)
+    calls = partition.direct_calls(["x"], [0])
+    calls.learn({"x": np.ones(2, np.float32)})
+    feeds = {"x": np.array([1, 2], np.float32)}
+    assert calls.call(feeds, None)[0].tolist() == [-1, -2]
+    (place,) = partition._requests._bound
+    (before,) = place
+    partition._requests.replace(before.generation)
+    assert not place
+    place.append(before)  # as a run that was under way gives it back
+    assert calls.call(feeds, None)[0].tolist() == [-1, -2]
+    (after,) = place
+    assert (before.generation, after.generation) == (0, 1)
+
+
+def test_requests_run_by_the_public_method_where_the_extensions_is_another(view):
+    provider, request = compiled_claim(view, "g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    inference = provider.compile(request)._requests.take()
+
+    class Other:
+        def infer(self, **options):
+            return options
+
+    assert _sdk.infer_function(Other())() == {"share_outputs": True}
+    assert _sdk.infer_function(inference).args == ({}, True, False), "OpenVINO's own method changed: look at _BINDING"
 
 
 def test_a_matrix_product_keeps_float32(session, parse):

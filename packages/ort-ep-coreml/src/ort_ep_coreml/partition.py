@@ -21,6 +21,7 @@ from ort_core.plugin import (
     PartitionPlan,
     Rejection,
     RunState,
+    filled,
 )
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
 from ort_ep_coreml import _sdk
@@ -101,10 +102,10 @@ class CoreMlPartition(CompiledPartition):
         for port in self._program.outputs:
             if port.feature not in found:
                 raise EPFail(f"the model gave {sorted(found)}, expected an output {port.feature!r} among them")
-            outputs[port.index] = _placed(leaving(port, found[port.feature]), outputs[port.index], run_state)
+            outputs[port.index] = filled(leaving(port, found[port.feature]), outputs[port.index], run_state)
         for state in self._program.states:
             left = np.asarray(found[state.feature]).astype(state.dtype.numpy)
-            outputs[state.output] = _placed(left, outputs[state.output], run_state)
+            outputs[state.output] = filled(left, outputs[state.output], run_state)
 
     def _beyond(self, port: MilPort, array: np.ndarray) -> str | None:
         """Return why an input cannot be given to the program, or ``None``."""
@@ -137,12 +138,6 @@ def leaving(port: MilPort, array: np.ndarray) -> np.ndarray:
     """Return what the Core ML model gave as the output that ONNX means."""
     found = np.asarray(array)
     return found.reshape(()).astype(port.dtype.numpy) if port.shape == () else found.astype(port.dtype.numpy)
-
-
-def _placed(found: np.ndarray, buffer: RuntimeValue, run_state: RunState) -> np.ndarray:
-    target = buffer if isinstance(buffer, np.ndarray) else run_state.allocate(found.shape, found.dtype)
-    np.copyto(target, found, casting="no")
-    return target
 
 
 class ElsewhereState:

@@ -21,6 +21,7 @@ from ort_core.plugin import (
     OutputPlan,
     PartitionPlan,
     RunState,
+    output_buffer,
 )
 from ort_core.plugin.ir import DataType, Model, TensorType, Value
 from ort_core.plugin.kernels import BoundGraph, RuntimeValue
@@ -115,12 +116,7 @@ class DmlPartition(CompiledPartition):
         fed = {port.index: _array(inputs[port.index], port.name) for port in graph.inputs}
         targets: dict[int, np.ndarray] = {}
         for port in graph.outputs:
-            given = outputs[port.index]
-            targets[port.index] = (
-                given
-                if isinstance(given, np.ndarray) and given.shape == port.shape
-                else run_state.allocate(port.shape, port.dtype)
-            )
+            targets[port.index] = output_buffer(outputs[port.index], port.shape, port.dtype, run_state)
         spins = self._options.enable_cpu_sync_spinning
         self._attempt(lambda device: self._compiled(device, graph).run(fed, targets, spins=spins), "run")
         for index, target in targets.items():

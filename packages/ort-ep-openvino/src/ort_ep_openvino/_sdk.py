@@ -268,6 +268,21 @@ def tensor_type() -> Callable[..., Any]:
     return openvino.Tensor
 
 
+_BINDING = "inputs: dict, share_outputs: bool, decode_strings: bool"  # how the extension's own method is called
+
+
+def infer_function(request: Any) -> Callable[[], object]:
+    """Return what runs an ``openvino.InferRequest`` on the tensors that it is bound to.
+
+    ``InferRequest.infer`` is Python over the extension's method of that name, and makes a mapping of the results that
+    nobody reads here: 3 to 6 microseconds. Where the extension's is as it was in 2026.4 it is called itself.
+    """
+    bound = getattr(super(type(request), request), "infer", None)
+    if bound is not None and _BINDING in (bound.__doc__ or ""):
+        return functools.partial(bound, {}, True, False)
+    return functools.partial(request.infer, share_outputs=True)
+
+
 def operations(model: Any) -> Sequence[tuple[str, str]]:
     """Return (kind, element type and shape of the first output) of every operation of a model, in order, for tests."""
     return [

@@ -15,6 +15,7 @@ from ort_core.plugin import (
     PartitionPlan,
     Rejection,
     RunState,
+    filled,
 )
 from ort_core.plugin.ir import DataType, Graph, TensorType
 from ort_core.plugin.kernels import RuntimeValue
@@ -98,7 +99,7 @@ class OpenVinoPartition(CompiledPartition):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:
                 outputs[index] = run_state.allocate(planned.shape, planned.dtype.numpy)
         for index, source in self._ports.passed:
-            outputs[index] = _copied(inputs[source], outputs[index], run_state)
+            outputs[index] = filled(inputs[source], outputs[index], run_state)
         fed = [arrays[index] for index in self._ports.inputs]
         requests = self._requests
         while True:
@@ -135,7 +136,7 @@ class OpenVinoPartition(CompiledPartition):
         for port, index in enumerate(self._ports.outputs):
             found, planned = request.get_output_tensor(port), plan.outputs[index]
             if planned.shape is None:
-                outputs[index] = _copied(found.data, outputs[index], run_state)
+                outputs[index] = filled(found.data, outputs[index], run_state)
             elif tuple(found.shape) != planned.shape:
                 raise EPFail(f"output {index} has the shape {list(found.shape)}, expected {list(planned.shape)}")
 
@@ -155,7 +156,7 @@ class OpenVinoPartition(CompiledPartition):
             found, planned = request.get_output_tensor(port).data, plan.outputs[index]
             if planned.shape is not None and found.shape != planned.shape:
                 raise EPFail(f"output {index} has the shape {list(found.shape)}, expected {list(planned.shape)}")
-            outputs[index] = _copied(found, outputs[index], run_state)
+            outputs[index] = filled(found, outputs[index], run_state)
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         """Offer runs without the session's steps, for models whose output shapes follow from their inputs."""
@@ -200,9 +201,3 @@ def shareable(array: np.ndarray) -> np.ndarray:
 def _dtype(kind: object) -> DataType:
     assert isinstance(kind, TensorType), "claims hold tensors only"
     return kind.dtype
-
-
-def _copied(found: np.ndarray, buffer: RuntimeValue, run_state: RunState) -> np.ndarray:
-    target = buffer if isinstance(buffer, np.ndarray) else run_state.allocate(found.shape, found.dtype)
-    np.copyto(target, found, casting="no")
-    return target

@@ -14,6 +14,7 @@ import numpy as np
 from ort_core.plugin import DirectFunction
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.narrowing import has_large_size
+from ort_ep_openvino.staging import Port, StagedPoolState
 
 if TYPE_CHECKING:
     from ort_ep_openvino.narrowing import Narrowing
@@ -47,8 +48,9 @@ class OpenVinoDirectCallsState:
         requests: RequestPoolState,
     ) -> None:
         self._names, self._input_dtypes, self._shapes = tuple(names), input_dtypes, shapes
-        self._known: OrderedDict[tuple[Shape, ...], tuple[Shape, ...]] = OrderedDict()
-        self._call = _direct_function(self._names, input_dtypes, output_dtypes, order, narrowed, self._known, requests)
+        self._output_dtypes, self._requests = output_dtypes, requests
+        self._known: OrderedDict[tuple[Shape, ...], StagedPoolState] = OrderedDict()
+        self._call = _direct_function(self._names, input_dtypes, order, narrowed, self._known)
 
     @property
     def call(self) -> DirectFunction:
@@ -62,7 +64,9 @@ class OpenVinoDirectCallsState:
         if len(shapes) != len(arrays) or shapes in self._known or has_large_size(shapes):
             return
         outputs = tuple(shape for shape in self._shapes.evaluate(shapes) if shape is not None)
-        self._known[shapes] = outputs
+        inputs = zip(shapes, self._input_dtypes, strict=True)
+        made = zip(outputs, self._output_dtypes, strict=True)
+        self._known[shapes] = StagedPoolState(self._requests, tuple(inputs), tuple(made), _sdk.tensor_type())
         if len(self._known) > MAX_SIGNATURES:
             self._known.popitem(last=False)
 
@@ -70,15 +74,11 @@ class OpenVinoDirectCallsState:
 def _direct_function(
     names: tuple[str, ...],
     input_dtypes: tuple[np.dtype, ...],
-    output_dtypes: tuple[np.dtype, ...],
     order: tuple[int, ...],
     narrowed: tuple[Narrowing, ...],
-    known: Mapping[tuple[Shape, ...], tuple[Shape, ...]],
-    requests: RequestPoolState,
+    known: Mapping[tuple[Shape, ...], StagedPoolState],
 ) -> DirectFunction:
-    tensor, take, give_back = _sdk.tensor_type(), requests.take, requests.give_back
-    count, ndarray, empty = len(names), np.ndarray, np.empty
-    places = tuple(order.index(index) for index in range(len(output_dtypes)))
+    count, ndarray = len(names), np.ndarray
 
     def call(feeds: object, outputs: object) -> list[np.ndarray] | None:
         if type(feeds) is not dict or len(feeds) != count:
@@ -92,43 +92,34 @@ def _direct_function(
             if not (flags.c_contiguous and flags.writeable):
                 return None
             arrays.append(array)
-        shapes = known.get(tuple([array.shape for array in arrays]))
-        if shapes is None:
+        pool = known.get(tuple([array.shape for array in arrays]))
+        if pool is None:
             return None
         for narrow in narrowed:
             if not narrow.holds(arrays[narrow.index]):
                 return None
-        results = [empty(shape, dtype) for shape, dtype in zip(shapes, output_dtypes)]
-        if outputs is not None and not _bind(results, outputs, places, arrays):
+        given = None if outputs is None else _fitting(outputs, order, pool.outputs, arrays)
+        if given is None and outputs is not None:
             return None
-        request = take()
-        try:
-            for index, array in enumerate(arrays):
-                request.set_input_tensor(index, tensor(array, shared_memory=True))
-            for index, result in enumerate(results):
-                request.set_output_tensor(index, tensor(result, shared_memory=True))
-            request.infer(share_outputs=True)
-        except RuntimeError:  # the ordinary run meets it again, and says what it was
-            return None
-        give_back(request)
-        return results if is_ordered else [results[index] for index in order]
+        results = pool.run(arrays, given)
+        return results if is_ordered or results is None else [results[index] for index in order]
 
-    is_ordered = order == tuple(range(len(output_dtypes)))
+    is_ordered = order == tuple(range(len(order)))
     return call
 
 
-def _bind(results: list[np.ndarray], outputs: object, places: tuple[int, ...], feeds: list[np.ndarray]) -> bool:
-    """Put the caller's arrays in the places of new ones; False when one does not fit, or overlaps a feed."""
+def _fitting(
+    outputs: object, order: Sequence[int], ports: Sequence[Port], feeds: Sequence[np.ndarray]
+) -> list[np.ndarray | None] | None:
+    """Return the caller's arrays by output of the partition; ``None`` when one does not fit, or overlaps a feed."""
     assert isinstance(outputs, tuple)
-    for index, place in enumerate(places):
-        given = outputs[place]
-        if given is None:
+    found: list[np.ndarray | None] = [outputs[order.index(index)] for index in range(len(ports))]
+    for array, (shape, dtype) in zip(found, ports, strict=True):
+        if array is None:
             continue
-        made = results[index]
-        flags = given.flags
-        if given.shape != made.shape or given.dtype != made.dtype or not (flags.c_contiguous and flags.writeable):
-            return False
-        if any(np.may_share_memory(given, feed) for feed in feeds):
-            return False
-        results[index] = given
-    return True
+        flags = array.flags
+        if array.shape != shape or array.dtype != dtype or not (flags.c_contiguous and flags.writeable):
+            return None
+        if any(np.may_share_memory(array, feed) for feed in feeds):
+            return None
+    return found

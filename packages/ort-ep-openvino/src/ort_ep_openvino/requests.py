@@ -19,6 +19,7 @@ class RequestPoolState:
     def __init__(self, compiled: Any, compile_anew: Callable[[], Any]) -> None:
         self._compiled, self._compile_anew = compiled, compile_anew
         self._idle: deque[Any] = deque()  # its append and pop are atomic
+        self._bound: list[deque[Any]] = []
         self._lock = threading.Lock()
         self.generation = 0
 
@@ -29,6 +30,15 @@ class RequestPoolState:
                 self._compiled = self._compile_anew()
                 self._idle = deque()
                 self.generation += 1
+                for place in self._bound:
+                    place.clear()
+
+    def place_for_bound(self) -> deque[Any]:
+        """Return a place for requests that stay bound to memory of their own; it is emptied with this pool."""
+        place: deque[Any] = deque()
+        with self._lock:
+            self._bound.append(place)
+        return place
 
     def take(self) -> Any:
         """Return a request that nobody uses."""
@@ -43,4 +53,5 @@ class RequestPoolState:
 
     def close(self) -> None:
         """Drop all requests that are idle."""
-        self._idle.clear()
+        for place in (self._idle, *self._bound):
+            place.clear()

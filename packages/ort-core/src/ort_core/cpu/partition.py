@@ -34,11 +34,9 @@ from ort_core.cpu.stored_partition import encode_partition
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.units import joined, ordered
 from ort_core.plugin import (
-    CompiledPartition,
     CompileRequest,
     DirectCalls,
-    OutputPlan,
-    PartitionPlan,
+    EagerPartition,
     Rejection,
     RunState,
     convex_groups,
@@ -118,14 +116,13 @@ ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.B
 DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
 
 
-class CpuPartition(CompiledPartition):
-    """A partition compiled for the CPU."""
-
-    plans_by_shape = False
+class CpuPartition(EagerPartition):
+    """A partition compiled for the CPU; its native programs plan for each signature of sizes themselves."""
 
     def __init__(
         self, request: CompileRequest, target: Target, pool: ThreadPool, *, uses_bfloat16: bool = False
     ) -> None:
+        super().__init__(len(request.graph.outputs))
         context = request.context
         self._uses_bfloat16 = uses_bfloat16
         self._request = replace(request, context=replace(context, bodies=self._bind_body))
@@ -139,7 +136,6 @@ class CpuPartition(CompiledPartition):
             groups = self._native_groups(target, pool)
             self._deciding = self._deciding_program(groups)
         self._build(groups)
-        self._plan = PartitionPlan(tuple(OutputPlan() for _ in request.graph.outputs))
 
     @property
     def native_programs(self) -> tuple[NativeProgram, ...]:
@@ -150,10 +146,6 @@ class CpuPartition(CompiledPartition):
     def is_native(self) -> bool:
         """Whether anything here, bodies of control flow included, was compiled."""
         return bool(self.bodies) or any(step.program or step.call for step in self._steps)
-
-    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
-        """Return the one plan: native programs plan for each signature themselves."""
-        return self._plan
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         """Offer direct calls where everything between feeds and outputs is native, but for maps and strings."""
@@ -180,14 +172,7 @@ class CpuPartition(CompiledPartition):
         writes = [step.writes.index(slot) for slot in self._outputs]
         return encode_partition(step.program, step.native_reads, writes)
 
-    def run(
-        self,
-        plan: PartitionPlan,
-        inputs: Sequence[RuntimeValue],
-        outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
-        run_state: RunState,
-    ) -> None:
+    def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         """Run all steps in order."""
         values = self._template.copy()
         values[: len(inputs)] = inputs
@@ -199,12 +184,7 @@ class CpuPartition(CompiledPartition):
                 values[slot] = result
             for slot in step.frees:
                 values[slot] = None
-        for index, slot in enumerate(self._outputs):
-            buffer, result = outputs[index], values[slot]
-            if isinstance(buffer, np.ndarray) and isinstance(result, np.ndarray) and buffer.shape == result.shape:
-                np.copyto(buffer, result, casting="no")
-            else:
-                outputs[index] = result
+        return [values[slot] for slot in self._outputs]
 
     def _run_step(
         self, step: PartitionStep, values: list[RuntimeValue], run_state: RunState, observed: bool

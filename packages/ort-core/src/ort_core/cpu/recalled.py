@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ort_core.cpu.direct.direct_calls import build_direct_calls
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer
-from ort_core.plugin import CompiledPartition, DirectCalls, OutputPlan, PartitionPlan, Rejection, RunState
+from ort_core.plugin import CompiledPartition, DirectCalls, EagerPartition, Rejection, RunState
 
 if TYPE_CHECKING:
     from ort_core.plugin.kernels import RuntimeValue
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class RecalledPartition(CompiledPartition):
+class RecalledPartition(EagerPartition):
     """A native program between the inputs and outputs of a partition.
 
     Args:
@@ -33,42 +33,25 @@ class RecalledPartition(CompiledPartition):
         compile_anew: compiles the partition from the model.
     """
 
-    plans_by_shape = False
-
     def __init__(
         self, program: NativeProgram, reads: Sequence[int], writes: Sequence[int],
         compile_anew: Callable[[], CompiledPartition],
     ) -> None:  # fmt: skip
+        super().__init__(len(writes))
         self.program = program
         self._reads, self._writes = tuple(reads), tuple(writes)
         self._compile_anew = compile_anew
         self._compiled: CompiledPartition | None = None
         self._lock = threading.Lock()
-        self._plan = PartitionPlan(tuple(OutputPlan() for _ in writes))
 
-    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
-        """Return the one plan: native programs plan for each signature themselves."""
-        return self._plan
-
-    def run(
-        self,
-        plan: PartitionPlan,
-        inputs: Sequence[RuntimeValue],
-        outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
-        run_state: RunState,
-    ) -> None:
-        """Run the program, or the ordinary partition where it does not fit."""
+    def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
+        """Return the results of the program, or of the ordinary partition where it does not fit."""
         results = None if run_state.observer is not None else self._results(inputs, run_state)
-        if results is None:
-            self._ordinary().run(plan, inputs, outputs, workspace, run_state)
-            return
-        for index, number in enumerate(self._writes):
-            buffer, result = outputs[index], results[number]
-            if isinstance(buffer, np.ndarray) and buffer.shape == result.shape:
-                np.copyto(buffer, result, casting="no")
-            else:
-                outputs[index] = result
+        if results is not None:
+            return [results[number] for number in self._writes]
+        outputs: list[RuntimeValue] = [None] * len(self._writes)
+        self._ordinary().run(self._plan, inputs, outputs, {}, run_state)
+        return outputs
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         """Offer direct calls of the program."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PartitionPlan,
         RunState,
     )
+    from ort_core.providers.eager_partition import EagerPartition, filled, hand_out, output_buffer
     from ort_core.providers.grouping import convex_groups
     from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
@@ -46,6 +47,7 @@ __all__ = [
     "DirectCalls",
     "DirectFunction",
     "EPFail",
+    "EagerPartition",
     "ExecutionProvider",
     "GraphView",
     "InvalidArgument",
@@ -61,8 +63,11 @@ __all__ = [
     "ThreadOptions",
     "Unavailable",
     "convex_groups",
+    "filled",
     "frozen",
+    "hand_out",
     "hookimpl",
+    "output_buffer",
 ]
 
 __getattr__ = late_names(  # no plugin pays for names that it does not use
@@ -95,6 +100,12 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
             "OutputPlan",
             "PartitionPlan",
             "RunState",
+        ),
+        "ort_core.providers.eager_partition": (
+            "EagerPartition",
+            "filled",
+            "hand_out",
+            "output_buffer",
         ),
         "ort_core.providers.grouping": ("convex_groups",),
         "ort_core.providers.hookspecs": (

@@ -5,7 +5,7 @@ imports nothing heavy, and implements any of these hooks with ``ort_core.plugin.
 
     from ort_core.plugin import hookimpl
 
-    ORT_PLUGIN_API = (1, 0)
+    ORT_PLUGIN_API = (1, 1)
 
     @hookimpl
     def ort_providers():
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 PROJECT = "ort"
 ENTRY_POINT_GROUP = "ort.plugins"
-PLUGIN_API = (1, 0)
-"""The version of this specification: plugins of another major version, or a newer minor one, are not loaded."""
+PLUGIN_API = (1, 1)
+"""The version of this specification: plugins of another major version, or a newer minor one, are not loaded.
+
+1.1 added ``EagerPartition``, ``hand_out``, ``filled`` and ``output_buffer``; a plugin written for 1.0 loads as before.
+"""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
 from ort_core.ir.rejection import Rejection
-from ort_core.providers.compiled import CompiledPartition, OutputPlan, PartitionPlan
+from ort_core.providers.eager_partition import EagerPartition
 from ort_core.providers.provider import ExecutionProvider
 
 if TYPE_CHECKING:
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
     from ort_core.kernels.registry import KernelRegistry
     from ort_core.providers.capability import Capability, GraphView
-    from ort_core.providers.compiled import CompileRequest, RunState
+    from ort_core.providers.compiled import CompiledPartition, CompileRequest, RunState
 
 
 class KernelProvider(ExecutionProvider):
@@ -70,32 +68,13 @@ class KernelProvider(ExecutionProvider):
         return None
 
 
-class KernelPartition(CompiledPartition):
+class KernelPartition(EagerPartition):
     """A partition whose nodes run one after the other, each result allocated by its kernel."""
 
-    plans_by_shape = False
-
     def __init__(self, bound: BoundGraph) -> None:
+        super().__init__(len(bound.graph.outputs))
         self._bound = bound
-        self._plan = PartitionPlan(tuple(OutputPlan() for _ in bound.graph.outputs))
 
-    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
-        """Return the one plan: kernels decide shapes while they run."""
-        return self._plan
-
-    def run(
-        self,
-        plan: PartitionPlan,
-        inputs: Sequence[RuntimeValue],
-        outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
-        run_state: RunState,
-    ) -> None:
+    def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         """Run every node in order."""
-        results = self._bound.run(inputs, {}, run_state.guard, run_state.observer)
-        for index, result in enumerate(results):
-            buffer = outputs[index]
-            if isinstance(buffer, np.ndarray) and isinstance(result, np.ndarray) and buffer.shape == result.shape:
-                np.copyto(buffer, result, casting="no")
-            else:
-                outputs[index] = result
+        return self._bound.run(inputs, {}, run_state.guard, run_state.observer)

@@ -6,10 +6,8 @@ They run on any machine and prove how the core treats honest, refusing, failing 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar
-
-import numpy as np
 
 from ort_core.environment import Environment
 from ort_core.plugin import (
@@ -19,11 +17,10 @@ from ort_core.plugin import (
     Claim,
     CompiledPartition,
     CompileRequest,
+    EagerPartition,
     ExecutionProvider,
     GraphView,
     KernelPartition,
-    OutputPlan,
-    PartitionPlan,
     Rejection,
     RunState,
     Unavailable,
@@ -131,21 +128,8 @@ class FailsInRun(EchoProvider):
         return _FailingPartition(len(request.graph.outputs))
 
 
-class _FailingPartition(CompiledPartition):
-    def __init__(self, count: int) -> None:
-        self._plan = PartitionPlan(tuple(OutputPlan() for _ in range(count)))
-
-    def plan(self, shapes: Sequence[tuple[int, ...] | None], known_values: Mapping[int, np.ndarray]) -> PartitionPlan:
-        return self._plan
-
-    def run(
-        self,
-        plan: PartitionPlan,
-        inputs: Sequence[RuntimeValue],
-        outputs: list[RuntimeValue],
-        workspace: Mapping[str, object],
-        run_state: RunState,
-    ) -> None:
+class _FailingPartition(EagerPartition):
+    def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         raise RuntimeError("the device fell off the bus")
 
 
