@@ -11,6 +11,7 @@ from ort_ep_coreml.lowering.attention import ATTENTION, CONTRIBUTED_ATTENTION
 from ort_ep_coreml.lowering.elementwise import ELEMENTWISE
 from ort_ep_coreml.lowering.indexing import INDEXING
 from ort_ep_coreml.lowering.integers import CONTRIBUTED_INTEGERS, INTEGERS
+from ort_ep_coreml.lowering.losses import LOSSES
 from ort_ep_coreml.lowering.movement import MOVEMENT
 from ort_ep_coreml.lowering.normalisation import CONTRIBUTED_NORMALISATION, NORMALISATION
 from ort_ep_coreml.lowering.padding import PADDING
@@ -27,7 +28,7 @@ from ort_ep_coreml.lowering.windows import WINDOWS
 STANDARD, CONTRIBUTED = "", "com.microsoft"
 _STANDARD_FAMILIES = (
     ELEMENTWISE, ACTIVATIONS, PRODUCTS, INTEGERS, WINDOWS, REDUCTIONS, NORMALISATION, RECURRENT, MOVEMENT, SHAPES,
-    PADDING, SLICING, INDEXING, RESIZING, QUANTISATION, ATTENTION,
+    PADDING, SLICING, INDEXING, RESIZING, QUANTISATION, ATTENTION, LOSSES,
 )  # fmt: skip
 _CONTRIBUTED_FAMILIES = (
     CONTRIBUTED_ACTIVATIONS,
