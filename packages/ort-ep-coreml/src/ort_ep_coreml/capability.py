@@ -38,7 +38,9 @@ def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
             break
         alone |= found
     claims = [
-        group for group in groups if any(node.op_type not in _NOTHING_TO_COMPUTE and node not in known for node in group)
+        group
+        for group in groups
+        if any(node.op_type not in _NOTHING_TO_COMPUTE and node not in known for node in group)
     ]
     for group in groups:
         if group not in claims:

@@ -172,9 +172,7 @@ REDUCTIONS: Mapping[str, Rule] = {
     "Softmax": Rule(_softmax, conditions=(_has_an_axis,)),
     "LogSoftmax": Rule(_softmax, conditions=(_has_an_axis,)),
     "Hardmax": Rule(_hardmax, conditions=(_one_known_axis,)),
-    "CumProd": Rule(
-        _cumulative_product, NUMBERS, beforehand=(1,), conditions=(_has_an_axis, _few_places), required=2
-    ),
+    "CumProd": Rule(_cumulative_product, NUMBERS, beforehand=(1,), conditions=(_has_an_axis, _few_places), required=2),
     "CumSum": Rule(_cumulative, NUMBERS, beforehand=(1,), required=2),
 }
 """Rules by operator."""

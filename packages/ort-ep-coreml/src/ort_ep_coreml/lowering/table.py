@@ -23,12 +23,13 @@ from ort_ep_coreml.lowering.resizing import RESIZING
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.shapes import SHAPES
 from ort_ep_coreml.lowering.slicing import SLICING
+from ort_ep_coreml.lowering.window_sums import WINDOW_SUMS
 from ort_ep_coreml.lowering.windows import WINDOWS
 
 STANDARD, CONTRIBUTED = "", "com.microsoft"
 _STANDARD_FAMILIES = (
-    ELEMENTWISE, ACTIVATIONS, PRODUCTS, INTEGERS, WINDOWS, REDUCTIONS, NORMALISATION, RECURRENT, MOVEMENT, SHAPES,
-    PADDING, SLICING, INDEXING, RESIZING, QUANTISATION, ATTENTION, LOSSES,
+    ELEMENTWISE, ACTIVATIONS, PRODUCTS, INTEGERS, WINDOWS, WINDOW_SUMS, REDUCTIONS, NORMALISATION, RECURRENT, MOVEMENT,
+    SHAPES, PADDING, SLICING, INDEXING, RESIZING, QUANTISATION, ATTENTION, LOSSES,
 )  # fmt: skip
 _CONTRIBUTED_FAMILIES = (
     CONTRIBUTED_ACTIVATIONS,
