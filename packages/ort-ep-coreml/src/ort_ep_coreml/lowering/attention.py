@@ -31,7 +31,7 @@ class Heads:
     keys: int
 
 
-def _merged(x: Term, heads: int, size: int) -> Term:
+def merged(x: Term, heads: int, size: int) -> Term:
     """Return [batch, heads, length, size] as [batch, length, heads * size]."""
     return _rows(x.transposed(0, 2, 1, 3), heads * size)
 
@@ -43,7 +43,7 @@ def _rows(x: Term, width: int) -> Term:
     return x.do("reshape", shape=x.to.emit("concat", values=(kept, np.array([width], np.int32)), axis=0))
 
 
-def _split_rows(x: Term, heads: int, size: int) -> Term:
+def split_rows(x: Term, heads: int, size: int) -> Term:
     """Return [batch, length, heads * size] as [batch, heads, length, size]."""
     sizes = x.to.emit("shape", x=x.operand)
     kept = x.to.emit("slice_by_index", x=sizes, begin=np.array([0], np.int32), end=np.array([2], np.int32))
@@ -51,12 +51,11 @@ def _split_rows(x: Term, heads: int, size: int) -> Term:
     return x.do("reshape", shape=shape).transposed(0, 2, 1, 3)
 
 
-def _repeated(x: Term, heads: Heads) -> Term:
-    """Return keys or values once for each head of the queries that shares them."""
-    times = heads.queries // heads.keys
+def repeated(x: Term, heads: int, times: int) -> Term:
+    """Return keys or values of some heads once for each head of the queries that shares them."""
     if times == 1:
         return x
-    places = np.repeat(np.arange(heads.keys), times).astype(np.int32)
+    places = np.repeat(np.arange(heads), times).astype(np.int32)
     return x.do("gather", indices=places, axis=1, validate_indices=False)
 
 
@@ -102,15 +101,15 @@ def _attention(to: EmissionState, node: Node) -> list[Operand]:
     q, k, v = (term(to, node.input(place)) for place in range(3))
     size, value_size = _head_size(node, 0, heads.queries), _head_size(node, 2, heads.keys)
     if is_flat:
-        q = _split_rows(q, heads.queries, size)
-        k, v = _split_rows(k, heads.keys, size), _split_rows(v, heads.keys, value_size)
+        q = split_rows(q, heads.queries, size)
+        k, v = split_rows(k, heads.keys, size), split_rows(v, heads.keys, value_size)
     if node.input(4) is not None:
         k, v = (joined([term(to, node.input(place)), new], 2) for place, new in ((4, k), (5, v)))
     scale, softcap = node.float_attribute("scale", 1 / math.sqrt(size)), node.float_attribute("softcap", 0.0)
-    bias = attention_bias(to, node, q)
-    shown = weighted(q, _repeated(k, heads), scale, bias, softcap, may_forbid_all=may_forbid_all(node))
-    found = shown[-1] @ _repeated(v, heads)
-    y = _merged(found, heads.queries, value_size) if is_flat else found
+    bias, times = attention_bias(to, node, q), heads.queries // heads.keys
+    shown = weighted(q, repeated(k, heads.keys, times), scale, bias, softcap, may_forbid_all=may_forbid_all(node))
+    found = shown[-1] @ repeated(v, heads.keys, times)
+    y = merged(found, heads.queries, value_size) if is_flat else found
     return [y.operand, k.operand, v.operand, shown[node.int_attribute("qk_matmul_output_mode", 0)].operand]
 
 
@@ -139,11 +138,11 @@ def _rotary(to: EmissionState, node: Node) -> Operand:
     width = sizes_of(node.inputs[0])[-1]  # type: ignore[arg-type]  # required
     assert isinstance(width, int), "_rotates_as_lowered was asked"
     size = width if rank == 4 else width // heads
-    x = x if rank == 4 else _split_rows(x, heads, size)
+    x = x if rank == 4 else split_rows(x, heads, size)
     cos, sin = (_angles(to, node, place) for place in (1, 2))
     interleaved = bool(node.int_attribute("interleaved", 0))
     found = rotated(x, cos, sin, size, node.int_attribute("rotary_embedding_dim", 0) or size, interleaved)
-    return (found if rank == 4 else _merged(found, heads, size)).operand
+    return (found if rank == 4 else merged(found, heads, size)).operand
 
 
 def _angles(to: EmissionState, node: Node, place: int) -> Term:
@@ -196,10 +195,10 @@ def _multi_head(to: EmissionState, node: Node) -> list[Operand]:
         ends = np.cumsum([0, *widths])
         bias = term(to, node.input(3))
         parts = [x + bias.cut(0, int(a), int(b), 1) for x, a, b in zip(parts, ends[:-1], ends[1:], strict=True)]
-    q, k, v = (_split_rows(x, heads, width // heads) for x, width in zip(parts, widths, strict=True))
+    q, k, v = (split_rows(x, heads, width // heads) for x, width in zip(parts, widths, strict=True))
     scale = node.float_attribute("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
     added = None if node.input(5) is None else term(to, node.input(5))
-    return [_merged(attended(q, k, v, scale, added), heads, widths[2] // heads).operand]
+    return [merged(attended(q, k, v, scale, added), heads, widths[2] // heads).operand]
 
 
 def _multi_head_as_lowered(asked: Asked, node: Node) -> str | None:

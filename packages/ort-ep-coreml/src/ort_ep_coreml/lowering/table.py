@@ -9,6 +9,7 @@ from ort_ep_coreml.lowering.activations import ACTIVATIONS, CONTRIBUTED_ACTIVATI
 from ort_ep_coreml.lowering.asked import Asked
 from ort_ep_coreml.lowering.attention import ATTENTION, CONTRIBUTED_ATTENTION
 from ort_ep_coreml.lowering.elementwise import ELEMENTWISE
+from ort_ep_coreml.lowering.grouped_attention import CONTRIBUTED_GROUPED_ATTENTION
 from ort_ep_coreml.lowering.indexing import INDEXING
 from ort_ep_coreml.lowering.integers import CONTRIBUTED_INTEGERS, INTEGERS
 from ort_ep_coreml.lowering.losses import LOSSES
@@ -37,6 +38,7 @@ _CONTRIBUTED_FAMILIES = (
     CONTRIBUTED_PRODUCTS,
     CONTRIBUTED_INTEGERS,
     CONTRIBUTED_ATTENTION,
+    CONTRIBUTED_GROUPED_ATTENTION,
 )
 
 RULES: Mapping[str, Mapping[str, Rule]] = {
