@@ -81,13 +81,6 @@ def test_open_sizes_are_left_where_the_option_says_so(view):
     assert "RequireStaticInputShapes" in reasons["Relu"]
 
 
-def test_what_a_constant_node_holds_comes_from_outside_and_is_not_counted_on(view):
-    text = "g (float[4] x) => (float[4,1] y) { a = Constant<value = int64[1] {1}>()  y = Unsqueeze(x, a) }"
-    claims, reasons = answers(view, text)
-    assert not claims
-    assert "no constant" in reasons["Unsqueeze"]
-
-
 def test_the_provider_for_apples_devices_tells_its_claims_on_any_system(view, monkeypatch):
     monkeypatch.setitem(sys.modules, "coremltools", None)
     found = CoreMlExecutionProvider().get_capability(view("g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"))
