@@ -77,3 +77,11 @@ def test_sizes_of_what_another_provider_computes_stay_behind_it(view):
 def test_a_graph_that_computes_of_constants_alone_is_not_claimed(view):
     found = find_capability(view("g (float[2,3] x) => (int64[2] y) { s = Shape(x)  y = Identity(s) }"), OPTIONS)
     assert not claimed(found)
+
+
+def test_a_constant_that_is_cast_to_the_type_of_an_input_is_foreknown(view):
+    asked = view("g (float16[4] x) => (float16[4] y) <float o = {1.0}> { t = CastLike(o, x)  y = Add(x, t) }")
+    (claim,) = find_capability(asked, OPTIONS)
+    assert [each.kind for each in program_of(request_for(asked, claim), OPTIONS).operations] == ["add", "identity"]
+    given = view("g (float16[4] x) => (float16 t) <float o = {1.0}> { t = CastLike(o, x) }")
+    assert not claimed(find_capability(given, OPTIONS)), "a program must not give constants"

@@ -111,6 +111,12 @@ def _cast_is_right(asked: Asked, node: Node) -> str | None:
     return None
 
 
+def _is_no_constant(asked: Asked, node: Node) -> str | None:
+    if asked.constant(node.input(0)) is None:
+        return None
+    return "there is nothing to compute at run time: what is cast is constant"
+
+
 def _narrow_cast_is_right(asked: Asked, node: Node) -> str | None:
     dtype, value = dtype_of(node.output), node.input(0)
     assert dtype is not None, "types were asked"
@@ -192,7 +198,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "Neg": Rule(_neg, NUMBERS),
     "Reciprocal": Rule(_reciprocal),
     "Cast": Rule(_cast, MOVED | NARROW, conditions=(_cast_is_right,)),
-    "CastLike": Rule(_cast, MOVED | NARROW, conditions=(_cast_is_right,), required=2),
+    "CastLike": Rule(_cast, MOVED | NARROW, conditions=(_is_no_constant, _cast_is_right), required=2),
     "Where": Rule(_where, MOVED, ports={0: BOOL}, conditions=(constants_fit,), required=3),
     "IsNaN": Rule(_is_nan, results={0: BOOL}),
     "Identity": Rule(unary("identity"), MOVED | NARROW),

@@ -16,7 +16,7 @@ from ort_core.plugin import GraphView, Rejection
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.kernels import evaluate_node
 from ort_core.plugin.ops import constant_of_node
-from ort_ep_coreml.lowering.asked import SMALL_NBYTES, is_static
+from ort_ep_coreml.lowering.asked import SMALL_NBYTES, dtype_of, is_static
 
 log = logging.getLogger(__name__)
 _OF_SIZES = frozenset({"Shape", "Size"})
@@ -85,6 +85,8 @@ def _results(view: GraphView, node: Node, values: Mapping[Value, np.ndarray]) ->
     if node.op_type not in _FOLDED:
         return None
     inputs = [None if value is None else _array(view, value, values) for value in node.inputs]
+    if node.op_type == "CastLike" and dtype_of(node.input(1)) is not None:
+        inputs[1] = np.zeros((), dtype_of(node.input(1)).numpy)  # type: ignore[union-attr]  # its type alone is read
     if not inputs or any(array is None for array, value in zip(inputs, node.inputs, strict=True) if value is not None):
         return None
     return _computed(view, node, inputs)
