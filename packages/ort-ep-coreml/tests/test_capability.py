@@ -81,6 +81,19 @@ def test_open_sizes_are_left_where_the_option_says_so(view):
     assert "RequireStaticInputShapes" in reasons["Relu"]
 
 
+def test_indices_below_the_smallest_size_of_an_open_axis_are_claimed(view):
+    text = (
+        "g (float[n,2] x, float[m] t) => (float[m,2] y) <int64 z = {0}, int64 o = {1}> "
+        "{ s = Shape(t)  l = Squeeze(s)  i = Range(z, l, o)  y = Gather(x, i) }"
+    )
+    claims, _ = answers(view, text, OpenSizes="n=8..64, m=1..8")
+    assert claims == [["Shape", "Squeeze", "Range", "Gather"]]
+    claims, reasons = answers(view, text, OpenSizes="n=8..64, m=1..9")
+    assert "below its smallest" in reasons["Gather"]
+    claims, reasons = answers(view, text)
+    assert "OpenSizes may bound both" in reasons["Gather"]
+
+
 def test_the_provider_for_apples_devices_tells_its_claims_on_any_system(view, monkeypatch):
     monkeypatch.setitem(sys.modules, "coremltools", None)
     found = CoreMlExecutionProvider().get_capability(view("g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"))

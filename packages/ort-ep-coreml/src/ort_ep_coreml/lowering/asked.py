@@ -67,16 +67,17 @@ class Asked:
         if value in self.known:
             return self.interval(value) if self.known[value].dtype.kind == "i" else None
         if value.producer is not None and value.producer.op_type == "Shape":
-            return 1, self._largest_size(value.producer.input(0))  # Core ML has no empty tensors
+            return 1, self._largest_size(value.producer)  # Core ML has no empty tensors
         if value not in self.outside or dtype_of(value) is not DataType.INT64:
             return None
         proven = self.view.value_range(value)
         return INT32_LIMITS if proven is None else (max(proven[0], INT32_LIMITS[0]), min(proven[1], INT32_LIMITS[1]))
 
-    def _largest_size(self, value: Value | None) -> int:
-        """Return the largest size that a tensor may have along an axis."""
-        found = [self._largest(size) for size in (None if value is None else value.shape) or (None,)]
-        return min(max(found), INT32_LIMITS[1])
+    def _largest_size(self, node: Node) -> int:
+        """Return the largest of the sizes that a Shape gives."""
+        shape = (None if (value := node.input(0)) is None else value.shape) or (None,)
+        given = shape[slice(node.int_attribute("start", 0), node.int_attribute("end", len(shape)))] or shape
+        return min(max(self._largest(size) for size in given), INT32_LIMITS[1])
 
     def _largest(self, size: object) -> int:
         if isinstance(size, int):
