@@ -37,6 +37,11 @@ def test_a_chain_is_one_claim(view):
         ("Exp", "g (double[4] x) => (double[4] y) { y = Exp(x) }", "not an element type"),
         ("Relu", "g (float[1,1,1,1,1,4] x) => (float[1,1,1,1,1,4] y) { y = Relu(x) }", "at most 5 dimensions"),
         ("Relu", "g (float[0,4] x) => (float[0,4] y) { y = Relu(x) }", "no element"),
+        (
+            "Conv",
+            "g (float[1,1,9] x, float[1,1,3] w) => (float[1,1,5] y) { y = Conv<dilations=[2]>(x, w) }",
+            "no constants",
+        ),
         ("Mul", "g (int64[4] x) => (int64[4] y) { y = Mul(x, x) }", "nothing proves"),
         ("Add", "g (int64[4] x) => (int64[4] y) <int64 c = {4294967296}> { y = Add(x, c) }", "nothing proves"),
         ("Equal", "g (int64[4] x) => (bool[4] y) <int64 c = {4294967296}> { y = Equal(x, c) }", "beyond int32"),

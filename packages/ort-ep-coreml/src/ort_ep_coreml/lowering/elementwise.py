@@ -92,6 +92,8 @@ def _pow(to: EmissionState, node: Node) -> Operand:
 def _cast(to: EmissionState, node: Node) -> Operand:
     source, target = node.input(0), node.output
     if dtype_of(target) is DataType.BOOL and dtype_of(source) is not DataType.BOOL:
+        if dtype_of(source) in NARROW:  # MIL compares none of 8 bits
+            return to.emit("not_equal", x=to.emit("cast", x=to.operand(source), dtype="int32"), y=np.array(0, np.int32))
         return to.emit("not_equal", x=to.operand(source), y=to.scalar(source, 0))
     if mil_type(source) == mil_type(target):
         return to.emit("identity", x=to.operand(source))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import Node, Value
 from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes, ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
@@ -181,6 +181,20 @@ def _without_dilation(asked: Asked, node: Node) -> str | None:
     return None
 
 
+def _weights_are_fixed_or_dense(asked: Asked, node: Node) -> str | None:
+    is_dilated = any(each != 1 for each in node.ints_attribute("dilations") or ())
+    if not is_dilated or asked.constant(node.input(1)) is not None or _is_dequantized(asked, node.input(1)):
+        return None
+    return f"{node.op_type} with dilations and weights that are no constants: Core ML has none"
+
+
+def _is_dequantized(asked: Asked, value: Value | None) -> bool:
+    """Return whether a value is a constant that stays narrow in a package."""
+    source = None if value is None else value.producer
+    is_dequantized = source is not None and source.op_type == "DequantizeLinear"
+    return is_dequantized and all(asked.constant(each) is not None for each in source.present_inputs())  # type: ignore[union-attr]  # is_dequantized
+
+
 def window_conditions() -> tuple[Condition, ...]:
     """Return what must hold of every convolution."""
     return (ranks(3, 5), padding_is_known)
@@ -191,7 +205,7 @@ POOLED = (only_attributes(storage_order=0), padding_is_known, ranks(3, 5), _roun
 _CONVOLVED = (ranks(3, 5), static_inputs(1))
 
 WINDOWS: Mapping[str, Rule] = {
-    "Conv": Rule(_conv, conditions=(*_CONVOLVED, padding_is_known), required=2),
+    "Conv": Rule(_conv, conditions=(*_CONVOLVED, padding_is_known, _weights_are_fixed_or_dense), required=2),
     "ConvTranspose": Rule(_conv_transpose, conditions=(*_CONVOLVED, _transposed_as_lowered), required=2),
     "MaxPool": Rule(pooled, conditions=(_without_dilation, *POOLED)),
     "GlobalAveragePool": Rule(_global("reduce_mean"), conditions=(ranks(3, 5),)),
