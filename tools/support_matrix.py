@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -87,12 +88,18 @@ def report_on(profile: EpProfile, arguments: argparse.Namespace, code: str, cons
     arguments.reports.mkdir(parents=True, exist_ok=True)
     if not subject.availability and not subject.can_be_asked:
         return ConformanceReport(profile.name, Surroundings.of(subject), (), str(subject.availability))
-    run = f"{code} share {arguments.share} {profile!r} {subject.availability!r}"
+    run = f"{code} share {arguments.share} {text_of(profile)} {subject.availability!r}"
     journal = JournalState(arguments.reports / f"{profile.name}.jsonl", run, resumes=arguments.resume)
     request = RunRequest(profile, share=arguments.share)
     report = run_report(request, Console(stderr=True), jobs=arguments.jobs, journal=journal)
     print_summary(report, console)
     return report
+
+
+def text_of(profile: EpProfile) -> str:
+    """Return a profile as text that is the same in every process: a set has another order in each."""
+    features = sorted(feature.name for feature in profile.features)
+    return f"{replace(profile, features=frozenset())!r} {features}"
 
 
 def digest_of_code() -> str:

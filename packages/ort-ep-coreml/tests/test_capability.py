@@ -37,6 +37,11 @@ def test_a_chain_is_one_claim(view):
         ("Exp", "g (double[4] x) => (double[4] y) { y = Exp(x) }", "not an element type"),
         ("Relu", "g (float[1,1,1,1,1,4] x) => (float[1,1,1,1,1,4] y) { y = Relu(x) }", "at most 5 dimensions"),
         ("Relu", "g (float[0,4] x) => (float[0,4] y) { y = Relu(x) }", "no element"),
+        (
+            "Conv",
+            "g (float[1,1,9] x, float[1,1,3] w) => (float[1,1,5] y) { y = Conv<dilations=[2]>(x, w) }",
+            "no constants",
+        ),
         ("Mul", "g (int64[4] x) => (int64[4] y) { y = Mul(x, x) }", "nothing proves"),
         ("Add", "g (int64[4] x) => (int64[4] y) <int64 c = {4294967296}> { y = Add(x, c) }", "nothing proves"),
         ("Equal", "g (int64[4] x) => (bool[4] y) <int64 c = {4294967296}> { y = Equal(x, c) }", "beyond int32"),
@@ -81,11 +86,17 @@ def test_open_sizes_are_left_where_the_option_says_so(view):
     assert "RequireStaticInputShapes" in reasons["Relu"]
 
 
-def test_what_a_constant_node_holds_comes_from_outside_and_is_not_counted_on(view):
-    text = "g (float[4] x) => (float[4,1] y) { a = Constant<value = int64[1] {1}>()  y = Unsqueeze(x, a) }"
+def test_indices_below_the_smallest_size_of_an_open_axis_are_claimed(view):
+    text = (
+        "g (float[n,2] x, float[m] t) => (float[m,2] y) <int64 z = {0}, int64 o = {1}> "
+        "{ s = Shape(t)  l = Squeeze(s)  i = Range(z, l, o)  y = Gather(x, i) }"
+    )
+    claims, _ = answers(view, text, OpenSizes="n=8..64, m=1..8")
+    assert claims == [["Shape", "Squeeze", "Range", "Gather"]]
+    claims, reasons = answers(view, text, OpenSizes="n=8..64, m=1..9")
+    assert "below its smallest" in reasons["Gather"]
     claims, reasons = answers(view, text)
-    assert not claims
-    assert "no constant" in reasons["Unsqueeze"]
+    assert "OpenSizes may bound both" in reasons["Gather"]
 
 
 def test_the_provider_for_apples_devices_tells_its_claims_on_any_system(view, monkeypatch):

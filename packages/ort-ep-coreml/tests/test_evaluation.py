@@ -168,3 +168,15 @@ def test_every_own_value_is_of_an_operation_that_coremltools_has_none_for():
     with pytest.raises(_sdk.SdkError, match="no value inference"):
         _sdk.values_of("pixel_shuffle", {"x": x, "upscale_factor": np.int32(2)}, "iOS17")
     assert "relu" not in OWN_VALUES
+
+
+def test_words_of_mil_may_be_names_of_a_model(session):
+    text = (
+        "g (float[4] state, uint8[4] program) => (float[4] tuple, bool[4] any) "
+        "{ tuple = Relu(state)  any = Cast<to=9>(program) }"
+    )
+    with session(text) as opened:
+        feeds = {"state": np.array([-1, 0, 1, 2], np.float32), "program": np.array([0, 1, 255, 0], np.uint8)}
+        found, flags = opened.run(None, feeds)
+    assert found.tolist() == [0, 0, 1, 2]
+    assert flags.tolist() == [False, True, True, False]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -85,3 +87,14 @@ def test_options_reach_core_mls_own_class(sdk, monkeypatch, tmp_path, given, exp
     }
     with pytest.raises(_sdk.SdkError, match="Error computing"):
         model.predict({})
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_building_leaves_frozen_what_was_and_nothing_else(session, is_frozen):
+    if is_frozen:
+        gc.freeze()
+    try:
+        session("g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }")
+        assert (gc.get_freeze_count() > 0) == is_frozen
+    finally:
+        gc.unfreeze()

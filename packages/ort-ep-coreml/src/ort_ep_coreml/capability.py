@@ -7,6 +7,7 @@ from collections.abc import Iterable, Set
 from ort_core.plugin import Capability, Claim, CompileRequest, GraphView, Rejection, convex_groups
 from ort_core.plugin.ir import Model, Node, SymbolicDim, Value
 from ort_ep_coreml.lowering.asked import Asked, is_static
+from ort_ep_coreml.lowering.foreknown import Foreknown, attached, find_foreknown
 from ort_ep_coreml.lowering.lowered import lower
 from ort_ep_coreml.lowering.table import refusal
 from ort_ep_coreml.mil import MilProgram
@@ -22,20 +23,32 @@ def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
     if not options.EnableOnSubgraphs and view.graph is not view.model.graph:
         reason = "option EnableOnSubgraphs is off, and this is the body of a control flow operator"
         return [Rejection(reason, node) for node in view.nodes]
-    reasons = _refused(view, options)
     offered = set(view.nodes)
-    groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
-    while lone := _lone_constants(view, groups):
-        reasons.update(lone)
-        groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
-    claims = [group for group in groups if any(node.op_type not in _NOTHING_TO_COMPUTE for node in group)]
+    alone: set[Node] = set()
+    while True:
+        known = find_foreknown(view, alone)
+        reasons = _refused(view, options, known)
+        ordered = [node for node in view.graph.nodes if node not in known.free]
+        groups = convex_groups(ordered, lambda node: node in offered and node not in reasons)  # noqa: B023 - used at once
+        while lone := _lone_constants(view, groups):
+            reasons.update(lone)
+            groups = convex_groups(ordered, lambda node: node in offered and node not in reasons)  # noqa: B023 - used at once
+        groups, found = attached(view.graph.nodes, groups, known)
+        if not found:
+            break
+        alone |= found
+    claims = [
+        group
+        for group in groups
+        if any(node.op_type not in _NOTHING_TO_COMPUTE and node not in known for node in group)
+    ]
     for group in groups:
         if group not in claims:
             reasons.update(dict.fromkeys(group, "there is nothing to compute: values that are handed on"))
     return [*(Claim(group) for group in claims), *(Rejection(reason, node) for node, reason in reasons.items())]
 
 
-def _refused(view: GraphView, options: CoreMlOptions) -> dict[Node, str]:
+def _refused(view: GraphView, options: CoreMlOptions, known: Foreknown) -> dict[Node, str]:
     """Return the nodes that are not claimed, with their reasons, in order: what they make comes from outside."""
     offered = set(view.nodes)
     outside = _given(view)
@@ -44,7 +57,9 @@ def _refused(view: GraphView, options: CoreMlOptions) -> dict[Node, str]:
     beforehand: set[Value] = set()
     sizes = options.sizes()
     for node in view.nodes:
-        asked = Asked(view, outside, options.DeploymentTarget, options.Precision, sizes)
+        if node in known:
+            continue
+        asked = Asked(view, outside, options.DeploymentTarget, options.Precision, sizes, known.values)
         reason = _dynamic(node) if options.RequireStaticInputShapes else None
         if _is_known_beforehand(asked, node, beforehand):
             beforehand.update(node.present_outputs())
@@ -114,6 +129,7 @@ def program_of(request: CompileRequest, options: CoreMlOptions) -> MilProgram:
     model = Model(graph, dict(context.opset_imports), dict(context.functions))
     view = GraphView(model, graph, tuple(graph), context)
     sizes = options.sizes()
-    asked = Asked(view, frozenset(graph.inputs), options.DeploymentTarget, options.Precision, sizes)
+    known = find_foreknown(view).values
+    asked = Asked(view, frozenset(graph.inputs), options.DeploymentTarget, options.Precision, sizes, known)
     states = states_of(asked, parse_states(options.States), graph.inputs, graph.outputs) if options.States else {}
     return lower(asked, tuple(graph), graph.inputs, graph.outputs, states)

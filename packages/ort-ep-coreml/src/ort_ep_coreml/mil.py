@@ -108,12 +108,16 @@ class MilState:
 
 @dataclass(frozen=True, slots=True)
 class MilProgram:
-    """A program: what it reads, what it does in order, what it gives, and what it keeps."""
+    """A program: what it reads, what it does in order, what it gives, what it keeps, and what else it counts on.
+
+    ``watched`` are inputs of the claim that the program does not read, and whose elements must lie within limits.
+    """
 
     inputs: tuple[MilPort, ...]
     operations: tuple[MilOperation, ...]
     outputs: tuple[MilPort, ...]
     states: tuple[MilState, ...] = ()
+    watched: tuple[MilPort, ...] = ()
 
     def text(self) -> str:
         """Return the program for people, with the contents of small constants."""
@@ -121,6 +125,7 @@ class MilProgram:
             [
                 *(f"state %{each.feature}: fp16[{','.join(map(str, each.shape))}]" for each in self.states),
                 *_port_lines("input", self.inputs),
+                *_port_lines("watched", self.watched),
                 *self._operation_lines(),
                 *_port_lines("output", self.outputs),
                 "",

@@ -88,7 +88,8 @@ class CoreMlPartition(CompiledPartition):
         Raises:
             EPFail: the run failed, or an output lacks.
         """
-        reason = next((why for port in self._program.inputs if (why := self._beyond(port, inputs[port.index]))), None)
+        looked_at = (*self._program.inputs, *self._program.watched)
+        reason = next((why for port in looked_at if (why := self._beyond(port, inputs[port.index]))), None)
         if reason is not None:
             self._elsewhere.run(reason, inputs, outputs, run_state)
             return

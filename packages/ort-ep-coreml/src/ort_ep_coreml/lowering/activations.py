@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from ort_core.plugin.ir import Node
+from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, Lower, Rule
 from ort_ep_coreml.lowering.terms import Number, Term, chosen, first, term
@@ -124,6 +125,28 @@ def _bias_gelu(to: EmissionState, node: Node) -> Operand:
     return gelu(_biased(to, node), node.op_type == "FastGelu").operand
 
 
+def _swiglu(to: EmissionState, node: Node) -> Operand:
+    return (_swish(first(to, node), node) * term(to, node.input(1))).operand
+
+
+def _bias_add(to: EmissionState, node: Node) -> Operand:
+    return (_biased(to, node) + term(to, node.input(2))).operand
+
+
+def _bias_split_gelu(to: EmissionState, node: Node) -> Operand:
+    x, rank = _biased(to, node), rank_of(node.input(0))
+    width = sizes_of(node.inputs[0])[-1]  # type: ignore[arg-type]  # required
+    assert isinstance(width, int), "_width_is_even was asked"
+    left, right = x.cut(rank - 1, 0, width // 2, rank), x.cut(rank - 1, width // 2, None, rank)
+    return (left * gelu(right, approximate=False)).operand
+
+
+def _width_is_even(asked: Asked, node: Node) -> str | None:
+    sizes = sizes_of(node.inputs[0])  # type: ignore[arg-type]  # required
+    is_even = bool(sizes) and isinstance(sizes[-1], int) and sizes[-1] % 2 == 0
+    return None if is_even else f"{node.op_type} halves its last axis, whose size is {sizes[-1] if sizes else 'absent'}"
+
+
 ACTIVATIONS: Mapping[str, Rule] = {
     "Elu": Rule(_alpha("elu", 1.0)),
     "LeakyRelu": Rule(_alpha("leaky_relu", 0.01)),
@@ -135,6 +158,7 @@ ACTIVATIONS: Mapping[str, Rule] = {
     "Mish": Rule(formula(_mish)),
     "PRelu": Rule(_prelu, required=2, oldest=7),
     "Swish": Rule(formula(_swish)),
+    "SwiGLU": Rule(_swiglu, required=2),
     "Shrink": Rule(formula(_shrink)),
     "ThresholdedRelu": Rule(formula(_thresholded)),
     "Softplus": Rule(formula(_softplus)),
@@ -150,5 +174,7 @@ CONTRIBUTED_ACTIVATIONS: Mapping[str, Rule] = {
     "QuickGelu": Rule(formula(_swish)),
     "BiasGelu": Rule(_bias_gelu, required=2),
     "FastGelu": Rule(_bias_gelu),
+    "BiasAdd": Rule(_bias_add, required=3),
+    "BiasSplitGelu": Rule(_bias_split_gelu, conditions=(_width_is_even,), required=2),
 }
 """Rules by operator of ``com.microsoft``."""

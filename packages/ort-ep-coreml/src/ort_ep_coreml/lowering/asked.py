@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Asked:
         target: the oldest system that programs are for, as coremltools names it.
         precision: ``FLOAT32``, or ``FLOAT16`` where Core ML may compute in half precision.
         sizes: which values open sizes may have: runs beyond are computed elsewhere.
+        known: values that constants and fixed sizes alone give, which go along with what reads them.
     """
 
     view: GraphView
@@ -39,36 +40,44 @@ class Asked:
     target: str = "iOS17"
     precision: str = "FLOAT32"
     sizes: OpenSizes = _ANY
+    known: Mapping[Value, np.ndarray] = field(default_factory=dict)
 
     def opset(self, node: Node) -> int:
         """Return the version of the node's operator set."""
         return self.view.opset(node)
 
     def constant(self, value: Value | None) -> np.ndarray | None:
-        """Return the array of an initializer that nobody overrides; results of Constant nodes come from outside."""
+        """Return the array of an initializer that nobody overrides, or of a value that is foreknown."""
+        if value is not None and value in self.known:
+            return self.known[value]
         found = self.view.constant(value)
         return None if found is None else found.array()
 
     def interval(self, value: Value) -> Interval | None:
         """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
         constant = self.view.constant(value)
-        if constant is not None and constant.nbytes <= SMALL_NBYTES:
-            array = constant.array()
+        is_small = constant is not None and constant.nbytes <= SMALL_NBYTES
+        if value in self.known or is_small:
+            array = self.constant(value)
+            assert array is not None, "one of the two was asked"
             return (int(array.min()), int(array.max())) if array.size else (0, 0)
         return ValueRanges(given=self._given).value_range(value)
 
     def _given(self, value: Value) -> Interval | None:
+        if value in self.known:
+            return self.interval(value) if self.known[value].dtype.kind == "i" else None
         if value.producer is not None and value.producer.op_type == "Shape":
-            return 1, self._largest_size(value.producer.input(0))  # Core ML has no empty tensors
+            return 1, self._largest_size(value.producer)  # Core ML has no empty tensors
         if value not in self.outside or dtype_of(value) is not DataType.INT64:
             return None
         proven = self.view.value_range(value)
         return INT32_LIMITS if proven is None else (max(proven[0], INT32_LIMITS[0]), min(proven[1], INT32_LIMITS[1]))
 
-    def _largest_size(self, value: Value | None) -> int:
-        """Return the largest size that a tensor may have along an axis."""
-        found = [self._largest(size) for size in (None if value is None else value.shape) or (None,)]
-        return min(max(found), INT32_LIMITS[1])
+    def _largest_size(self, node: Node) -> int:
+        """Return the largest of the sizes that a Shape gives."""
+        shape = (None if (value := node.input(0)) is None else value.shape) or (None,)
+        given = shape[slice(node.int_attribute("start", 0), node.int_attribute("end", len(shape)))] or shape
+        return min(max(self._largest(size) for size in given), INT32_LIMITS[1])
 
     def _largest(self, size: object) -> int:
         if isinstance(size, int):

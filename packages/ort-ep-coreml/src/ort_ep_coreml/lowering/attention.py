@@ -11,17 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.plugin.ir import Node, Value
+from ort_core.plugin.ir import DataType, Node
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
+from ort_ep_coreml.lowering.attention_masks import MASKED, attention_bias, forbids_as_lowered, may_forbid_all
 from ort_ep_coreml.lowering.conditions import known_attributes, only_attributes, only_outputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.indexing import from_the_front, indices_in_bounds
 from ort_ep_coreml.lowering.normalisation import narrowed, widened
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, joined, term
-from ort_ep_coreml.mil import Operand, Size
-
-_MASKED = -math.inf
+from ort_ep_coreml.mil import Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class Heads:
     keys: int
 
 
-def _merged(x: Term, heads: int, size: int) -> Term:
+def merged(x: Term, heads: int, size: int) -> Term:
     """Return [batch, heads, length, size] as [batch, length, heads * size]."""
     return _rows(x.transposed(0, 2, 1, 3), heads * size)
 
@@ -44,7 +43,7 @@ def _rows(x: Term, width: int) -> Term:
     return x.do("reshape", shape=x.to.emit("concat", values=(kept, np.array([width], np.int32)), axis=0))
 
 
-def _split_rows(x: Term, heads: int, size: int) -> Term:
+def split_rows(x: Term, heads: int, size: int) -> Term:
     """Return [batch, length, heads * size] as [batch, heads, length, size]."""
     sizes = x.to.emit("shape", x=x.operand)
     kept = x.to.emit("slice_by_index", x=sizes, begin=np.array([0], np.int32), end=np.array([2], np.int32))
@@ -52,43 +51,41 @@ def _split_rows(x: Term, heads: int, size: int) -> Term:
     return x.do("reshape", shape=shape).transposed(0, 2, 1, 3)
 
 
-def _repeated(x: Term, heads: Heads) -> Term:
-    """Return keys or values once for each head of the queries that shares them."""
-    times = heads.queries // heads.keys
+def repeated(x: Term, heads: int, times: int) -> Term:
+    """Return keys or values of some heads once for each head of the queries that shares them."""
     if times == 1:
         return x
-    places = np.repeat(np.arange(heads.keys), times).astype(np.int32)
+    places = np.repeat(np.arange(heads), times).astype(np.int32)
     return x.do("gather", indices=places, axis=1, validate_indices=False)
 
 
 def attended(q: Term, k: Term, v: Term, scale: float, bias: Term | None, softcap: float = 0.0) -> Term:
     """Return softmax(scale * q k' + bias) v."""
-    root = math.sqrt(scale)
-    scores = (q * root) @ (k * root).transposed(0, 1, 3, 2)
-    if softcap:
-        scores = (scores / softcap).do("tanh") * softcap
-    if bias is not None:
-        scores = scores + bias
-    wide = widened(scores)
-    return narrowed(wide.do("softmax", axis=-1), scores) @ v
+    return weighted(q, k, scale, bias, softcap)[-1] @ v
 
 
-def _mask(to: EmissionState, value: Value, like: Term) -> Term:
-    """Return a mask as something that is added: booleans say what is seen."""
-    found = term(to, value)
-    if found.dtype != np.bool_:
-        return found
-    shape_like = Term(to, to.emit("cast", x=found.operand, dtype="fp32"), np.dtype(np.float32)) * 0
-    zeros = shape_like if like.dtype == np.float32 else shape_like.cast(like.dtype, "fp16")
-    return chosen(found, zeros, _MASKED, like)
+def weighted(
+    q: Term, k: Term, scale: float, bias: Term | None, softcap: float = 0.0, *, may_forbid_all: bool = False
+) -> tuple[Term, Term, Term, Term]:
+    """Return the scores, those that are capped, those with the bias, and their softmax.
 
-
-def _causal(to: EmissionState, lengths: tuple[Size, Size], past: int, like: Term) -> Term:
-    rows, columns = lengths
-    assert isinstance(rows, int), "_lengths_are_known was asked"
-    assert isinstance(columns, int), "_lengths_are_known was asked"
-    seen = np.tri(rows, columns, past, dtype=np.bool_)
-    return Term(to, np.where(seen, 0, _MASKED).astype(like.dtype), like.dtype)
+    Args:
+        q: queries.
+        k: keys.
+        scale: of the products.
+        bias: what is added to the scores.
+        softcap: the bound of the scores; 0: none.
+        may_forbid_all: whether the bias may forbid a query all keys: its weights are zeros then.
+    """
+    root = math.sqrt(abs(scale))
+    scores = (q * math.copysign(root, scale)) @ (k * root).transposed(0, 1, 3, 2)
+    capped = (scores / softcap).do("tanh") * softcap if softcap else scores
+    biased = capped if bias is None else capped + bias
+    wide = widened(biased)
+    weights = wide.do("softmax", axis=-1)
+    if bias is not None and may_forbid_all:
+        weights = chosen(widened(bias).reduced("reduce_max", -1).with_("greater", MASKED), weights, 0, wide)
+    return scores, capped, biased, narrowed(weights, scores)
 
 
 def _heads(node: Node) -> Heads:
@@ -104,37 +101,22 @@ def _attention(to: EmissionState, node: Node) -> list[Operand]:
     q, k, v = (term(to, node.input(place)) for place in range(3))
     size, value_size = _head_size(node, 0, heads.queries), _head_size(node, 2, heads.keys)
     if is_flat:
-        q = _split_rows(q, heads.queries, size)
-        k, v = _split_rows(k, heads.keys, size), _split_rows(v, heads.keys, value_size)
+        q = split_rows(q, heads.queries, size)
+        k, v = split_rows(k, heads.keys, size), split_rows(v, heads.keys, value_size)
     if node.input(4) is not None:
         k, v = (joined([term(to, node.input(place)), new], 2) for place, new in ((4, k), (5, v)))
-    bias = None if node.input(3) is None else _mask(to, node.inputs[3], q)  # type: ignore[arg-type]  # present
-    if node.int_attribute("is_causal", 0):
-        causal = _causal(to, _lengths(node), _past_length(node), q)
-        bias = causal if bias is None else bias + causal
-    scale = node.float_attribute("scale", 1 / math.sqrt(size))
-    softcap = node.float_attribute("softcap", 0.0)
-    found = attended(q, _repeated(k, heads), _repeated(v, heads), scale, bias, softcap)
-    return [(_merged(found, heads.queries, value_size) if is_flat else found).operand, k.operand, v.operand]
+    scale, softcap = node.float_attribute("scale", 1 / math.sqrt(size)), node.float_attribute("softcap", 0.0)
+    bias, times = attention_bias(to, node, q), heads.queries // heads.keys
+    shown = weighted(q, repeated(k, heads.keys, times), scale, bias, softcap, may_forbid_all=may_forbid_all(node))
+    found = shown[-1] @ repeated(v, heads.keys, times)
+    y = merged(found, heads.queries, value_size) if is_flat else found
+    return [y.operand, k.operand, v.operand, shown[node.int_attribute("qk_matmul_output_mode", 0)].operand]
 
 
 def _head_size(node: Node, place: int, heads: int) -> int:
     sizes = sizes_of(node.inputs[place])  # type: ignore[arg-type]  # required
     assert isinstance(sizes[-1], int), "_heads_are_known was asked"
     return sizes[-1] if len(sizes) == 4 else sizes[-1] // heads
-
-
-def _lengths(node: Node) -> tuple[Size, Size]:
-    """Return the lengths of queries, and of keys with the past."""
-    q, k = sizes_of(node.inputs[0]), sizes_of(node.inputs[1])  # type: ignore[arg-type]  # required
-    past = sizes_of(node.inputs[4])[2] if node.input(4) is not None else 0  # type: ignore[arg-type]  # present
-    new = k[-2]
-    return q[-2], new + past if isinstance(new, int) and isinstance(past, int) else "?"
-
-
-def _past_length(node: Node) -> int:
-    past = sizes_of(node.inputs[4])[2] if node.input(4) is not None else 0  # type: ignore[arg-type]  # present
-    return past if isinstance(past, int) else 0
 
 
 def _attends_as_lowered(asked: Asked, node: Node) -> str | None:
@@ -144,25 +126,9 @@ def _attends_as_lowered(asked: Asked, node: Node) -> str | None:
         return "how many heads Attention has is not known beforehand"
     if any(not isinstance(each[-1], int) for each in (q, k, v)):
         return "the size of Attention's heads is not known beforehand"
-    if node.input(6) is not None:
-        return "Attention with nonpad_kv_seqlen is not lowered"
-    if node.attribute("softmax_precision") not in (None, 1):
-        return "Attention with another softmax_precision than float32 is not lowered"
-    if node.int_attribute("is_causal", 0) and any(not isinstance(each, int) for each in _lengths(node)):
-        return "causal Attention over lengths that are not known beforehand is not lowered"
-    return _mask_is_whole(node)
-
-
-def _mask_is_whole(node: Node) -> str | None:
-    """Refuse masks that are shorter than the keys, which ONNX fills, and rows that see nothing."""
-    if node.input(3) is None:
-        return None
-    last, total = sizes_of(node.inputs[3])[-1], _lengths(node)[1]  # type: ignore[arg-type]  # present
-    if last != total and last != 1 and not (isinstance(last, str) and total == "?"):
-        return "Attention with a mask that is shorter than the keys is not lowered"
-    if node.inputs[3] is not None and str(node.inputs[3].type).startswith("tensor(bool"):
-        return "Attention with a mask of booleans is not lowered: what a row that sees nothing gives is not Core ML's"
-    return None
+    if node.attribute("softmax_precision") == DataType.DOUBLE:
+        return "Attention with a softmax in float64 is not lowered: Core ML has none"
+    return forbids_as_lowered(asked, node)
 
 
 def _rotary(to: EmissionState, node: Node) -> Operand:
@@ -172,11 +138,11 @@ def _rotary(to: EmissionState, node: Node) -> Operand:
     width = sizes_of(node.inputs[0])[-1]  # type: ignore[arg-type]  # required
     assert isinstance(width, int), "_rotates_as_lowered was asked"
     size = width if rank == 4 else width // heads
-    x = x if rank == 4 else _split_rows(x, heads, size)
+    x = x if rank == 4 else split_rows(x, heads, size)
     cos, sin = (_angles(to, node, place) for place in (1, 2))
     interleaved = bool(node.int_attribute("interleaved", 0))
     found = rotated(x, cos, sin, size, node.int_attribute("rotary_embedding_dim", 0) or size, interleaved)
-    return (found if rank == 4 else _merged(found, heads, size)).operand
+    return (found if rank == 4 else merged(found, heads, size)).operand
 
 
 def _angles(to: EmissionState, node: Node, place: int) -> Term:
@@ -229,10 +195,10 @@ def _multi_head(to: EmissionState, node: Node) -> list[Operand]:
         ends = np.cumsum([0, *widths])
         bias = term(to, node.input(3))
         parts = [x + bias.cut(0, int(a), int(b), 1) for x, a, b in zip(parts, ends[:-1], ends[1:], strict=True)]
-    q, k, v = (_split_rows(x, heads, width // heads) for x, width in zip(parts, widths, strict=True))
+    q, k, v = (split_rows(x, heads, width // heads) for x, width in zip(parts, widths, strict=True))
     scale = node.float_attribute("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
     added = None if node.input(5) is None else term(to, node.input(5))
-    return [_merged(attended(q, k, v, scale, added), heads, widths[2] // heads).operand]
+    return [merged(attended(q, k, v, scale, added), heads, widths[2] // heads).operand]
 
 
 def _multi_head_as_lowered(asked: Asked, node: Node) -> str | None:
@@ -246,17 +212,18 @@ def _multi_head_as_lowered(asked: Asked, node: Node) -> str | None:
 
 
 _KNOWN = known_attributes(
-    "q_num_heads", "kv_num_heads", "scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode"
-)
+    "q_num_heads", "kv_num_heads", "scale", "is_causal", "softcap", "softmax_precision", "qk_matmul_output_mode",
+    "left_window_size", "right_window_size",
+)  # fmt: skip
 
 ATTENTION: Mapping[str, Rule] = {
     "Attention": Rule(
         _attention,
         FLOATS,
         ports={3: FLOATS | BOOL, 6: INTS},
-        conditions=(_KNOWN, only_outputs(0, 1, 2), _attends_as_lowered),
+        conditions=(_KNOWN, _attends_as_lowered),
         required=3,
-        outputs=3,
+        outputs=4,
         oldest=23,
     ),
     "RotaryEmbedding": Rule(_rotary, FLOATS, ports={3: INTS}, conditions=(_rotates_as_lowered,), required=3),

@@ -92,6 +92,8 @@ def _pow(to: EmissionState, node: Node) -> Operand:
 def _cast(to: EmissionState, node: Node) -> Operand:
     source, target = node.input(0), node.output
     if dtype_of(target) is DataType.BOOL and dtype_of(source) is not DataType.BOOL:
+        if dtype_of(source) in NARROW:  # MIL compares none of 8 bits
+            return to.emit("not_equal", x=to.emit("cast", x=to.operand(source), dtype="int32"), y=np.array(0, np.int32))
         return to.emit("not_equal", x=to.operand(source), y=to.scalar(source, 0))
     if mil_type(source) == mil_type(target):
         return to.emit("identity", x=to.operand(source))
@@ -109,6 +111,12 @@ def _cast_is_right(asked: Asked, node: Node) -> str | None:
     if dtype_of(node.input(0)) is DataType.INT64 and dtype_of(node.output) is DataType.INT32:
         return constants_fit(asked, node)
     return None
+
+
+def _is_no_constant(asked: Asked, node: Node) -> str | None:
+    if asked.constant(node.input(0)) is None:
+        return None
+    return "there is nothing to compute at run time: what is cast is constant"
 
 
 def _narrow_cast_is_right(asked: Asked, node: Node) -> str | None:
@@ -192,7 +200,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "Neg": Rule(_neg, NUMBERS),
     "Reciprocal": Rule(_reciprocal),
     "Cast": Rule(_cast, MOVED | NARROW, conditions=(_cast_is_right,)),
-    "CastLike": Rule(_cast, MOVED | NARROW, conditions=(_cast_is_right,), required=2),
+    "CastLike": Rule(_cast, MOVED | NARROW, conditions=(_is_no_constant, _cast_is_right), required=2),
     "Where": Rule(_where, MOVED, ports={0: BOOL}, conditions=(constants_fit,), required=3),
     "IsNaN": Rule(_is_nan, results={0: BOOL}),
     "Identity": Rule(unary("identity"), MOVED | NARROW),

@@ -13,6 +13,13 @@ from ort_ep_coreml.lowering.asked import Asked, dtype_of, rank_of
 from ort_ep_coreml.mil import INT32_LIMITS, MIL_TYPES, MilOperation, Operand, Ref
 
 _UNSAFE = re.compile(r"\W", re.ASCII)
+_RESERVED = frozenset(
+    {
+        "any", "bool", "program", "func", "tensor", "list", "dict", "tuple", "true", "false", "string", "bf16", "fp16",
+        "fp32", "fp64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "state",
+    }
+)  # fmt: skip
+"""Words of MIL: coremltools gives what is called so another name."""
 
 
 class EmissionState:
@@ -27,7 +34,7 @@ class EmissionState:
         self.asked = asked
         self.operations: list[MilOperation] = []
         self.limits: dict[Value, tuple[int, int]] = {}
-        self._taken = set(taken)
+        self._taken = {*_RESERVED, *taken}
         self._operands: dict[Value, Operand] = {}
         self._hint = ""
 

@@ -54,18 +54,40 @@ def _lies_within(found: tuple[int, int] | None, size: int) -> bool:
     return found is not None and -size <= found[0] and found[1] < size
 
 
+def _columns(value: Value, sizes: Sequence[Size]) -> list[tuple[Value, Size]]:
+    """Return the parts of indices that belong to one axis each, with its size; where they are one, it beside each."""
+    join = value.producer
+    parts = list(join.present_inputs()) if join is not None and join.op_type == "Concat" else []
+    is_apart = len(parts) == len(sizes) and all(rank_of(part) and (part.shape or ())[-1] == 1 for part in parts)
+    is_last = join is not None and join.int_attribute("axis", 0) in (-1, rank_of(value) - 1)
+    return list(zip(parts if is_apart and is_last else [value] * len(sizes), sizes, strict=True))
+
+
+def _lies_below(asked: Asked, value: Value, size: Size) -> bool:
+    """Return whether indices are proven to count from the front and to lie below the smallest size of an axis."""
+    found = asked.interval(value)
+    least = size if isinstance(size, int) else asked.sizes.of(size).low
+    return found is not None and found[0] >= 0 and found[1] < least
+
+
 def indices_in_bounds(sizes: Sizes, position: int = 1) -> Condition:
     """Refuse indices that nothing bounds."""
 
     def check(asked: Asked, node: Node) -> str | None:
         value = node.input(position)
         assert value is not None, "required"
-        found, constant = sizes(node), asked.constant(value)
+        found = sizes(node)
         fixed = [size for size in found if isinstance(size, int)]
         if len(fixed) < len(found):
-            is_first = constant is not None and constant.size and int(constant.min()) == int(constant.max()) == 0
-            return None if is_first else f"the size of the axis that {value.name!r} indexes is not known beforehand"
-        if _lies_within(asked.interval(value), min(fixed)) or (constant is None and value in asked.outside):
+            if all(_lies_below(asked, part, size) for part, size in _columns(value, found)):
+                return None
+            return (
+                f"the size of the axis that {value.name!r} indexes is not known beforehand, and nothing proves that "
+                "they lie below its smallest: OpenSizes may bound both"
+            )
+        if _lies_within(asked.interval(value), min(fixed)) or (
+            asked.constant(value) is None and value in asked.outside
+        ):
             return None
         return (
             f"nothing proves that the indices {value.name!r} lie within an axis of {min(fixed)}; Core ML does not look"

@@ -48,6 +48,8 @@ def lower(
     for value, port in ports.items():
         to.bind(value, _read(to, port, states[value]) if value in states else _entered(to, port))
     for node in nodes:
+        if all(value in asked.known for value in node.present_outputs()):
+            continue
         to.begin(node)
         found = get_rule(node).lower(to, node)
         for result, operand in zip(node.outputs, found if isinstance(found, list) else [found], strict=False):
@@ -60,12 +62,14 @@ def lower(
     operations = _needed(to.operations, results)
     read = {operand.name for each in operations for operand in _refs(each)}
     kept = [value for value in inputs if ports[value].feature in read and value not in states]
+    watched = [value for value in to.limits if value in ports and ports[value].feature not in read]
     given = [_port(index, name, value) for index, (value, name) in enumerate(zip(outputs, results, strict=True))]
     return MilProgram(
         tuple(_limited(ports[value], to, value) for value in kept),
         operations,
         tuple(port for port in given if port.index not in kept_inside),
         tuple(replace(state, feature=features[value]) for value, state in states.items()),
+        tuple(_limited(ports[value], to, value) for value in watched),
     )
 
 

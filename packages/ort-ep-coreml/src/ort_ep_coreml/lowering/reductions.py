@@ -8,11 +8,10 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
-from ort_ep_coreml.lowering.conditions import only_attributes
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of
 from ort_ep_coreml.lowering.indexing import is_place
-from ort_ep_coreml.lowering.rule import FLOATS, INTS, NUMBERS, Lower, Rule
-from ort_ep_coreml.lowering.terms import Term, chosen, first
+from ort_ep_coreml.lowering.rule import FLOATS, INTS, MOVED, NUMBERS, Lower, Rule
+from ort_ep_coreml.lowering.terms import Term, chosen, first, joined
 from ort_ep_coreml.mil import Operand
 
 
@@ -29,6 +28,10 @@ def reduced_axes(asked: Asked, node: Node) -> tuple[int, ...]:
 def _reduce(kind: str, of_one: Callable[[Term], Term]) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
         x, axes = first(to, node), reduced_axes(to.asked, node)
+        if x.dtype == np.bool_:  # MIL reduces numbers only
+            x = x.cast(np.dtype(np.int32), "int32")
+            found = x.reduced(kind, *axes, keeps=bool(node.int_attribute("keepdims", 1))) if axes else x
+            return found.cast(np.dtype(np.bool_), "bool").operand
         if not axes:
             return of_one(x).operand
         return x.reduced(kind, *axes, keeps=bool(node.int_attribute("keepdims", 1))).operand
@@ -97,10 +100,23 @@ _SOFTMAX_OF_ONE_AXIS = 13
 
 def _arg(kind: str) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
-        keeps = bool(node.int_attribute("keepdims", 1))
-        return to.emit(kind, x=to.operand(node.input(0)), axis=axis_of(node, node.input(0), 0), keep_dims=keeps)
+        x, axis, keeps = first(to, node), axis_of(node, node.input(0), 0), bool(node.int_attribute("keepdims", 1))
+        if not node.int_attribute("select_last_index", 0):
+            return to.emit(kind, x=x.operand, axis=axis, keep_dims=keeps)
+        size = sizes_of(node.input(0))[axis]  # type: ignore[arg-type]  # required
+        assert isinstance(size, int), "_last_is_known was asked"
+        turned = x.do("reverse", axes=np.array([axis], np.int32))
+        found = Term(to, to.emit(kind, x=turned.operand, axis=axis, keep_dims=keeps), np.dtype(np.int32))
+        return (size - 1 - found).operand
 
     return lower
+
+
+def _last_is_known(asked: Asked, node: Node) -> str | None:
+    size = sizes_of(node.input(0))[axis_of(node, node.input(0), 0)]  # type: ignore[arg-type]  # required
+    if isinstance(size, int) or not node.int_attribute("select_last_index", 0):
+        return None
+    return f"{node.op_type} with select_last_index=1 over an axis whose size is open is not lowered"
 
 
 def _cumulative(to: EmissionState, node: Node) -> Operand:
@@ -116,23 +132,47 @@ def _cumulative(to: EmissionState, node: Node) -> Operand:
     )
 
 
+def _cumulative_product(to: EmissionState, node: Node) -> Operand:
+    """Lower to one product for each place along the axis."""
+    given, rank = to.asked.constant(node.input(1)), rank_of(node.input(0))
+    assert given is not None, "a constant is read beforehand"
+    x, axis = first(to, node), int(given.reshape(-1)[0]) % rank
+    size = sizes_of(node.input(0))[axis]  # type: ignore[arg-type]  # required
+    assert isinstance(size, int), "_few_places was asked"
+    places = range(size - 1, -1, -1) if node.int_attribute("reverse", 0) else range(size)
+    parts = [x.cut(axis, place, place + 1, rank) for place in places]
+    found = [parts[0] * 0 + 1, *parts[:-1]] if node.int_attribute("exclusive", 0) else parts
+    for place in range(1, size):
+        found[place] = found[place - 1] * found[place]
+    return joined(found[::-1] if node.int_attribute("reverse", 0) else found, axis).operand
+
+
+def _few_places(asked: Asked, node: Node) -> str | None:
+    given = asked.constant(node.input(1))
+    assert given is not None, "a constant is read beforehand"
+    size = sizes_of(node.input(0))[int(given.reshape(-1)[0]) % rank_of(node.input(0))]  # type: ignore[arg-type]  # required
+    is_few = isinstance(size, int) and size <= _MOST_PRODUCTS
+    return None if is_few else f"CumProd is written out, over {_MOST_PRODUCTS} places at most; this axis has {size}"
+
+
+_MOST_PRODUCTS = 128
 _REDUCTIONS = (
-    ("ReduceSum", "reduce_sum", NUMBERS, _itself), ("ReduceMax", "reduce_max", NUMBERS, _itself),
-    ("ReduceMin", "reduce_min", NUMBERS, _itself), ("ReduceProd", "reduce_prod", NUMBERS, _itself),
+    ("ReduceSum", "reduce_sum", NUMBERS, _itself), ("ReduceMax", "reduce_max", MOVED, _itself),
+    ("ReduceMin", "reduce_min", MOVED, _itself), ("ReduceProd", "reduce_prod", NUMBERS, _itself),
     ("ReduceMean", "reduce_mean", FLOATS, _itself), ("ReduceL1", "reduce_l1_norm", NUMBERS, _size),
     ("ReduceL2", "reduce_l2_norm", FLOATS, _size), ("ReduceLogSum", "reduce_log_sum", FLOATS, _logarithm),
     ("ReduceLogSumExp", "reduce_log_sum_exp", FLOATS, _itself),
     ("ReduceSumSquare", "reduce_sum_square", NUMBERS, _square),
 )  # fmt: skip
-_FIRST_INDEX = only_attributes(select_last_index=0)
 
 REDUCTIONS: Mapping[str, Rule] = {
     **{name: Rule(_reduce(kind, of_one), types, beforehand=(1,)) for name, kind, types, of_one in _REDUCTIONS},
-    "ArgMax": Rule(_arg("reduce_argmax"), NUMBERS, results={0: INTS}, conditions=(_FIRST_INDEX,)),
-    "ArgMin": Rule(_arg("reduce_argmin"), NUMBERS, results={0: INTS}, conditions=(_FIRST_INDEX,)),
+    "ArgMax": Rule(_arg("reduce_argmax"), NUMBERS, results={0: INTS}, conditions=(_last_is_known,)),
+    "ArgMin": Rule(_arg("reduce_argmin"), NUMBERS, results={0: INTS}, conditions=(_last_is_known,)),
     "Softmax": Rule(_softmax, conditions=(_has_an_axis,)),
     "LogSoftmax": Rule(_softmax, conditions=(_has_an_axis,)),
     "Hardmax": Rule(_hardmax, conditions=(_one_known_axis,)),
+    "CumProd": Rule(_cumulative_product, NUMBERS, beforehand=(1,), conditions=(_has_an_axis, _few_places), required=2),
     "CumSum": Rule(_cumulative, NUMBERS, beforehand=(1,), required=2),
 }
 """Rules by operator."""

@@ -9,8 +9,10 @@ from ort_ep_coreml.lowering.activations import ACTIVATIONS, CONTRIBUTED_ACTIVATI
 from ort_ep_coreml.lowering.asked import Asked
 from ort_ep_coreml.lowering.attention import ATTENTION, CONTRIBUTED_ATTENTION
 from ort_ep_coreml.lowering.elementwise import ELEMENTWISE
+from ort_ep_coreml.lowering.grouped_attention import CONTRIBUTED_GROUPED_ATTENTION
 from ort_ep_coreml.lowering.indexing import INDEXING
 from ort_ep_coreml.lowering.integers import CONTRIBUTED_INTEGERS, INTEGERS
+from ort_ep_coreml.lowering.losses import LOSSES
 from ort_ep_coreml.lowering.movement import MOVEMENT
 from ort_ep_coreml.lowering.normalisation import CONTRIBUTED_NORMALISATION, NORMALISATION
 from ort_ep_coreml.lowering.padding import PADDING
@@ -22,12 +24,13 @@ from ort_ep_coreml.lowering.resizing import RESIZING
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.shapes import SHAPES
 from ort_ep_coreml.lowering.slicing import SLICING
+from ort_ep_coreml.lowering.window_sums import WINDOW_SUMS
 from ort_ep_coreml.lowering.windows import WINDOWS
 
 STANDARD, CONTRIBUTED = "", "com.microsoft"
 _STANDARD_FAMILIES = (
-    ELEMENTWISE, ACTIVATIONS, PRODUCTS, INTEGERS, WINDOWS, REDUCTIONS, NORMALISATION, RECURRENT, MOVEMENT, SHAPES,
-    PADDING, SLICING, INDEXING, RESIZING, QUANTISATION, ATTENTION,
+    ELEMENTWISE, ACTIVATIONS, PRODUCTS, INTEGERS, WINDOWS, WINDOW_SUMS, REDUCTIONS, NORMALISATION, RECURRENT, MOVEMENT,
+    SHAPES, PADDING, SLICING, INDEXING, RESIZING, QUANTISATION, ATTENTION, LOSSES,
 )  # fmt: skip
 _CONTRIBUTED_FAMILIES = (
     CONTRIBUTED_ACTIVATIONS,
@@ -35,6 +38,7 @@ _CONTRIBUTED_FAMILIES = (
     CONTRIBUTED_PRODUCTS,
     CONTRIBUTED_INTEGERS,
     CONTRIBUTED_ATTENTION,
+    CONTRIBUTED_GROUPED_ATTENTION,
 )
 
 RULES: Mapping[str, Mapping[str, Rule]] = {

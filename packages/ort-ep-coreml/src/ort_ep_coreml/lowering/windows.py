@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import Node, Value
 from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes, ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
@@ -20,7 +20,8 @@ def _ints(values: Sequence[int]) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def _kernel(node: Node) -> tuple[int, ...]:
+def kernel_of(node: Node) -> tuple[int, ...]:
+    """Return the sizes of a window."""
     given = node.ints_attribute("kernel_shape")
     if given is not None:
         return given
@@ -31,7 +32,7 @@ def _kernel(node: Node) -> tuple[int, ...]:
 
 def window_padding(node: Node) -> tuple[int, ...]:
     """Return what is padded before and behind each spatial axis, in MIL's order: begin and end, axis by axis."""
-    kernel = _kernel(node)
+    kernel = kernel_of(node)
     strides = node.ints_attribute("strides") or (1,) * len(kernel)
     dilations = node.ints_attribute("dilations") or (1,) * len(kernel)
     mode = node.string_attribute("auto_pad", "NOTSET")
@@ -54,11 +55,11 @@ def window_padding(node: Node) -> tuple[int, ...]:
 def _rounded_up(node: Node, kernel: Sequence[int], strides: Sequence[int], pads: list[int]) -> tuple[int, ...]:
     """Return paddings with what the last windows reach beyond, where their number is rounded up."""
     sizes, counts = ((value.shape or ())[_SPATIAL:] for value in (node.inputs[0], node.output) if value is not None)
-    found = list(pads)
+    found, dilations = list(pads), node.ints_attribute("dilations") or (1,) * len(kernel)
     for axis, (size, count, k, stride) in enumerate(zip(sizes, counts, kernel, strides, strict=True)):
         assert isinstance(size, int), "_rounds_as_lowered was asked"
         assert isinstance(count, int), "_rounds_as_lowered was asked"
-        beyond = (count - 1) * stride + k - size - pads[2 * axis] - pads[2 * axis + 1]
+        beyond = (count - 1) * stride + (k - 1) * dilations[axis] + 1 - size - pads[2 * axis] - pads[2 * axis + 1]
         found[2 * axis + 1] += max(beyond, 0)
     return tuple(found)
 
@@ -68,14 +69,14 @@ def _rounds_as_lowered(asked: Asked, node: Node) -> str | None:
         return None
     if not is_static(node.input(0)) or not is_static(node.output):
         return f"{node.op_type} with ceil_mode=1 over sizes that are not known beforehand"
-    floor = node.ints_attribute("pads") or (0,) * (2 * len(_kernel(node)))
+    floor = node.ints_attribute("pads") or (0,) * (2 * len(kernel_of(node)))
     if node.int_attribute("count_include_pad", 0) and sum(window_padding(node)) > sum(floor):
         return f"{node.op_type} with ceil_mode=1 and count_include_pad=1: Core ML counts all of a window"
     return None
 
 
 def _window(node: Node) -> dict[str, Operand]:
-    count = len(_kernel(node))
+    count = len(kernel_of(node))
     return {
         "strides": _ints(node.ints_attribute("strides") or (1,) * count),
         "pad_type": "custom",
@@ -93,13 +94,13 @@ def convolved(to: EmissionState, node: Node, x: Operand, weight: Operand, bias: 
     inputs: dict[str, Operand] = {"x": x, "weight": weight, **_window(node)}
     if bias is not None:
         inputs["bias"] = bias
-    inputs["dilations"] = _ints(node.ints_attribute("dilations") or (1,) * len(_kernel(node)))
+    inputs["dilations"] = _ints(node.ints_attribute("dilations") or (1,) * len(kernel_of(node)))
     return to.emit("conv", **inputs, groups=node.int_attribute("group", 1))
 
 
 def _conv_transpose(to: EmissionState, node: Node) -> Operand:
     """Lower to MIL's own, which cuts; what ONNX adds at the ends is zeros, and gets the bias too."""
-    count, cuts = len(_kernel(node)), _cut_ends(node)
+    count, cuts = len(kernel_of(node)), _cut_ends(node)
     found: Operand = to.emit(
         "conv_transpose",
         x=to.operand(node.input(0)),
@@ -122,7 +123,7 @@ def _conv_transpose(to: EmissionState, node: Node) -> Operand:
 
 def _cut_ends(node: Node) -> list[int]:
     """Return what is cut of the whole result before and behind each axis; negative numbers are zeros behind it."""
-    kernel = _kernel(node)
+    kernel = kernel_of(node)
     count = len(kernel)
     strides, dilations = (node.ints_attribute(name) or (1,) * count for name in ("strides", "dilations"))
     extra = node.ints_attribute("output_padding") or (0,) * count
@@ -142,8 +143,9 @@ def _cut_ends(node: Node) -> list[int]:
     return found
 
 
-def _pool(to: EmissionState, node: Node) -> Operand:
-    inputs = {"x": to.operand(node.input(0)), "kernel_sizes": _ints(_kernel(node)), **_window(node)}
+def pooled(to: EmissionState, node: Node) -> Operand:
+    """Lower to Core ML's own pool."""
+    inputs = {"x": to.operand(node.input(0)), "kernel_sizes": _ints(kernel_of(node)), **_window(node)}
     if node.op_type == "MaxPool":
         return to.emit("max_pool", **inputs)
     return to.emit("avg_pool", **inputs, exclude_padding_from_average=not node.int_attribute("count_include_pad", 0))
@@ -157,7 +159,8 @@ def _global(kind: str) -> Lower:
     return lower
 
 
-def _padding_is_known(asked: Asked, node: Node) -> str | None:
+def padding_is_known(asked: Asked, node: Node) -> str | None:
+    """Refuse paddings that follow from sizes that are open."""
     mode = node.string_attribute("auto_pad", "NOTSET")
     value = node.input(0)
     sizes = () if value is None or value.shape is None else value.shape[_SPATIAL:]
@@ -172,31 +175,39 @@ def _transposed_as_lowered(asked: Asked, node: Node) -> str | None:
     return None if is_stated or is_static(node.input(0)) else "ConvTranspose to sizes that are not known beforehand"
 
 
-def _averages_without_dilation(asked: Asked, node: Node) -> str | None:
+def _without_dilation(asked: Asked, node: Node) -> str | None:
     if any(each != 1 for each in node.ints_attribute("dilations") or ()):
         return f"{node.op_type} with dilations is not lowered: Core ML has none"
     return None
 
 
+def _weights_are_fixed_or_dense(asked: Asked, node: Node) -> str | None:
+    is_dilated = any(each != 1 for each in node.ints_attribute("dilations") or ())
+    if not is_dilated or asked.constant(node.input(1)) is not None or _is_dequantized(asked, node.input(1)):
+        return None
+    return f"{node.op_type} with dilations and weights that are no constants: Core ML has none"
+
+
+def _is_dequantized(asked: Asked, value: Value | None) -> bool:
+    """Return whether a value is a constant that stays narrow in a package."""
+    source = None if value is None else value.producer
+    is_dequantized = source is not None and source.op_type == "DequantizeLinear"
+    return is_dequantized and all(asked.constant(each) is not None for each in source.present_inputs())  # type: ignore[union-attr]  # is_dequantized
+
+
 def window_conditions() -> tuple[Condition, ...]:
     """Return what must hold of every convolution."""
-    return (ranks(3, 5), _padding_is_known)
+    return (ranks(3, 5), padding_is_known)
 
 
-_POOLED = (
-    only_attributes(storage_order=0),
-    _averages_without_dilation,
-    _padding_is_known,
-    ranks(3, 5),
-    _rounds_as_lowered,
-)
+POOLED = (only_attributes(storage_order=0), padding_is_known, ranks(3, 5), _rounds_as_lowered)
+"""What must hold of every pool."""
 _CONVOLVED = (ranks(3, 5), static_inputs(1))
 
 WINDOWS: Mapping[str, Rule] = {
-    "Conv": Rule(_conv, conditions=(*_CONVOLVED, _padding_is_known), required=2),
+    "Conv": Rule(_conv, conditions=(*_CONVOLVED, padding_is_known, _weights_are_fixed_or_dense), required=2),
     "ConvTranspose": Rule(_conv_transpose, conditions=(*_CONVOLVED, _transposed_as_lowered), required=2),
-    "MaxPool": Rule(_pool, conditions=_POOLED),
-    "AveragePool": Rule(_pool, conditions=_POOLED, oldest=7),
+    "MaxPool": Rule(pooled, conditions=(_without_dilation, *POOLED)),
     "GlobalAveragePool": Rule(_global("reduce_mean"), conditions=(ranks(3, 5),)),
     "GlobalMaxPool": Rule(_global("reduce_max"), conditions=(ranks(3, 5),)),
 }
