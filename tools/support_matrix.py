@@ -35,6 +35,7 @@ from ort_core.environment import PACKAGES, default_environment
 ROOT = Path(__file__).resolve().parent.parent
 CORE_PROFILES = ROOT / "conformance/tests/test_core_providers.py"
 REPORTS = ROOT / "build/conformance"
+OWN = ("CPUExecutionProvider", "ReferenceExecutionProvider")
 
 
 def main() -> int:
@@ -67,8 +68,9 @@ def main() -> int:
 
 
 def provider_names() -> list[str]:
-    """Return the names of all providers, installed or known."""
-    return list(dict.fromkeys([*default_environment().provider_classes(), *PACKAGES]))
+    """Return the names of all providers, installed or known: the core's own first."""
+    installed = list(default_environment().provider_classes())
+    return list(dict.fromkeys([*(name for name in OWN if name in installed), *PACKAGES, *installed]))
 
 
 def profile_of(name: str) -> EpProfile:
