@@ -50,8 +50,8 @@ class _MilProvider(ExecutionProvider):
         return load_partition(blob, request, self._options, self._facts(), self._opened)
 
     def cache_key(self) -> str:
-        """Return the provider's name, coremltools' version and the options that packages depend on."""
-        return f"{self.name}|{self._facts()}"
+        """Return the provider's name, coremltools' version and every option: claims and runs depend on them."""
+        return f"{self.name}|{self._facts()}|{self._options!r}"
 
     def _facts(self) -> str:
         """Return what a package depends on besides its program; both providers share packages."""
