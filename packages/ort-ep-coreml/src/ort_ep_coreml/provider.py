@@ -41,16 +41,20 @@ class _MilProvider(ExecutionProvider):
         """
         from ort_ep_coreml.compilation import compile_partition
 
-        return compile_partition(request, self._options, self.cache_key(), self._opened)
+        return compile_partition(request, self._options, self._facts(), self._opened)
 
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
         """Restore what ``CoreMlPartition.serialize`` wrote, or say why it does not fit here."""
         from ort_ep_coreml.compilation import load_partition
 
-        return load_partition(blob, request, self._options, self.cache_key(), self._opened)
+        return load_partition(blob, request, self._options, self._facts(), self._opened)
 
     def cache_key(self) -> str:
-        """Return coremltools' version and the options that packages depend on."""
+        """Return the provider's name, coremltools' version and every option: claims and runs depend on them."""
+        return f"{self.name}|{self._facts()}|{self._options!r}"
+
+    def _facts(self) -> str:
+        """Return what a package depends on besides its program; both providers share packages."""
         given = self._options
         built = (given.DeploymentTarget, given.Precision, given.MaximumSize, given.OpenSizes)
         return f"coremltools {_sdk.version()}|{'|'.join(map(str, built))}"
