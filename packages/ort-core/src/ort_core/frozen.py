@@ -60,7 +60,7 @@ def frozen(cls: type[T]) -> type[T]:
 
 
 class _Twin:
-    """An attribute of the dataclass that the plain decorator makes of the same fields, made when it is asked for."""
+    """An attribute of the dataclass that the plain decorator makes of the same fields, made when first asked for."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -74,7 +74,9 @@ class _Twin:
             else (name, kinds[name])
             for name in owner.__match_args__  # type: ignore[attr-defined]  # as above
         ]  # fmt: skip
-        return getattr(dataclasses.make_dataclass(owner.__name__, fields, frozen=True, slots=True), self._name)
+        twin = dataclasses.make_dataclass(owner.__name__, fields, frozen=True, slots=True)
+        setattr(owner, self._name, getattr(twin, self._name))  # in place of this descriptor
+        return getattr(twin, self._name)
 
 
 def _field(default: object) -> Any:  # Any: what dataclasses.field says it returns
