@@ -269,7 +269,8 @@ def _leaks_in_compile(self, request):
 
 def _keeps_weights(self, request):
     for value in request.graph.initializers:
-        _keeps(value.constant.array())
+        for _ in range(3):  # more than what else is given back meanwhile, at the end of a long run of tests
+            _keeps(value.constant.array())
     return Honest.compile(self, request)
 
 
