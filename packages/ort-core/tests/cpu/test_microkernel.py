@@ -53,6 +53,15 @@ def test_tile_keeps_its_sums_in_registers(target: Target, stack: str) -> None:
         assert not spills, f"the tile of {rows} rows uses the stack in its loop: {spills}"
 
 
+def test_full_tile_of_avx2_takes_few_instructions_beside_its_loads_and_products() -> None:
+    """Where a core is shared, every instruction counts: 12 products, 2 loads of B and 6 of A make 20 for each k."""
+    loops = inner_loops(assembly(tiles_text(AVX2), AVX2), tile_name(6))
+    main = max(loops, key=len)
+    products = sum(bool(MULTIPLY_ADD.search(line)) for line in main)
+    assert products == 48, "four numbers of K in a turn"
+    assert len(main) / 4 <= 24
+
+
 @pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["AVX-512", "AVX2", "NEON"])
 @pytest.mark.parametrize("packed", [True, False], ids=["packed", "strided"])
 def test_product_compiles_for_every_kind_of_target(target: Target, packed: bool) -> None:
