@@ -25,7 +25,7 @@ SIZES = {"batch": 1, "sequence": 8, "past_sequence": 4, "total_sequence": 12}
 
 
 def feeds(session: ort.InferenceSession, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return seeded inputs: ones for masks, small numbers for integers, normal floats."""
+    """Return seeded inputs: ones for masks, small numbers for integers (types: 0 and 1), normal floats."""
     generator = np.random.default_rng(7)
     found = {}
     for each in session.get_inputs():
@@ -34,7 +34,7 @@ def feeds(session: ort.InferenceSession, sizes: Mapping[str, int]) -> dict[str, 
         if "mask" in each.name:
             found[each.name] = np.ones(shape, kind)
         elif "int" in kind:
-            found[each.name] = generator.integers(0, 7, shape).astype(kind)
+            found[each.name] = generator.integers(0, 2 if "type" in each.name else 7, shape).astype(kind)
         else:
             found[each.name] = generator.standard_normal(shape).astype({"float": "float32"}.get(kind, kind))
     return found

@@ -50,6 +50,12 @@ FAMILIES = {
             b1=normal(1, 24),
         ),
     ),
+    "one index": (
+        "g (float[1,5,3] x) => (float[1,3] y, float[1,5] z) <int64 first = {0}, int64 last = {-1}> "
+        "{ y = Gather<axis=1>(x, first)  z = Gather<axis=-1>(x, last) }",
+        {"x": normal(1, 5, 3)},
+        [],
+    ),
     "scattered": (
         "g (float[4,3] x, int64[2,1] i, float[2,3] u, int64[4,2] e, float[4,2] v) => "
         '(float[4,3] y, float[4,3] z, float[2,3] g) { y = ScatterND<reduction="add">(x, i, u) '

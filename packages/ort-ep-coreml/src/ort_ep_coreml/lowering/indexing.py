@@ -114,10 +114,11 @@ def _gather(to: EmissionState, node: Node, x: Term) -> Term:
     at, axis = from_the_front(to, indices, _of_axis(node)), axis_of(node, node.input(0), 0)
     if node.op_type == "GatherElements":
         return x.do("gather_along_axis", indices=at, axis=axis, validate_indices=False)
-    if node.output.shape != ():
+    if rank_of(indices):
         return x.do("gather", indices=at, axis=axis, validate_indices=False)
+    # one index as a row: an index of rank 0 comes back from a written package as one of rank 1
     row = at.reshape(1) if isinstance(at, np.ndarray) else to.emit("expand_dims", x=at, axes=_ints(0))
-    return x.do("gather", indices=row, axis=axis, validate_indices=False).do("squeeze", axes=_ints(0))
+    return x.do("gather", indices=row, axis=axis, validate_indices=False).do("squeeze", axes=_ints(axis))
 
 
 def _gather_nd(to: EmissionState, node: Node, x: Term) -> Term:
