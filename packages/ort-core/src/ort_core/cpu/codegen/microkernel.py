@@ -119,29 +119,24 @@ def _unrolled(
     """Emit turns of ``_TURN`` numbers of K, where B is packed and what is fetched ahead is near; return their K."""
     if shape.is_large:
         return integer(0)
-    type_, turn = vector_type(shape.lanes, "float"), _TURN
     depth, a_row = emitter.parameter("depth"), emitter.parameter("a_row")
     step = emitter.parameter("ahead_step")
     dense = emitter.compare("eq", emitter.parameter("b_row"), shape.columns)
-    near = emitter.compare("sle", step, 4 * _LINE // turn)
-    whole = emitter.sub(depth, emitter.urem(depth, turn))
+    near = emitter.compare("sle", step, 4 * _LINE // _TURN)
+    whole = emitter.sub(depth, emitter.urem(depth, _TURN))
     done = emitter.select(emitter.binary("and", dense, near), whole, integer(0))
     firsts = [emitter.element(emitter.parameter("a"), emitter.mul(a_row, row)) for row in range(0, rows, _ADDRESSED)]
-    with emitter.loop(0, done, turn, unroll=False, hint="k") as k:
+    with emitter.loop(0, done, _TURN, unroll=False, hint="k") as k:
         ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, step), "i8")
         prefetch(emitter, ahead, write=False, level=2)
         panel = emitter.element(emitter.parameter("b"), emitter.mul(k, shape.columns))
         nears = [emitter.element(first, k) for first in firsts]
-        for t in range(turn):
-            b = [
-                emitter.load(type_, emitter.element(panel, t * shape.columns + v * shape.lanes), 4)
-                for v in range(shape.vectors)
-            ]
-            for row, slots in enumerate(sums[t % len(sums)]):
-                strip = emitter.element(nears[row // _ADDRESSED], emitter.mul(a_row, row % _ADDRESSED))
-                value = emitter.splat(emitter.load("float", emitter.element(strip, t)), shape.lanes)
-                for vector, slot in zip(b, slots, strict=True):
-                    emitter.store(multiply(emitter, value, vector, emitter.load(type_, slot)), slot)
+        strips = [
+            emitter.element(nears[row // _ADDRESSED], emitter.mul(a_row, row % _ADDRESSED)) for row in range(rows)
+        ]
+        for t in range(_TURN):
+            b = emitter.element(panel, t * shape.columns)
+            _add_products(emitter, shape, b, strips, integer(t), sums[t % len(sums)], multiply)
     return done
 
 
@@ -164,11 +159,24 @@ def _step(
     sums: list[list[Operand]],
     multiply: Multiply,
 ) -> None:
-    type_ = vector_type(shape.lanes, "float")
     row = emitter.element(emitter.parameter("b"), emitter.mul(k, emitter.parameter("b_row")))
     ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, emitter.parameter("ahead_step")), "i8")
     for line in range(0, shape.columns, _LINE):
         prefetch(emitter, emitter.element(ahead, line), write=False, level=2)
+    _add_products(emitter, shape, row, strips, k, sums, multiply)
+
+
+def _add_products(
+    emitter: Emitter,
+    shape: TileShape,
+    row: Operand,
+    strips: list[Operand],
+    k: Operand,
+    sums: list[list[Operand]],
+    multiply: Multiply,
+) -> None:
+    """Add the products of a row of B with word ``k`` of each strip of A to the sums."""
+    type_ = vector_type(shape.lanes, "float")
     panel = [emitter.load(type_, emitter.element(row, v * shape.lanes), 4) for v in range(shape.vectors)]
     for strip, slots in zip(strips, sums, strict=True):
         value = emitter.splat(emitter.load("float", emitter.element(strip, k)), shape.lanes)
