@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,6 +36,22 @@ def test_what_is_given_back_meanwhile_hides_no_leak():
         large.clear()
 
     assert growth_of(leaks, COUNT) > 0.8 * COUNT * 16 * PIECE
+
+
+def test_what_the_system_takes_away_meanwhile_hides_no_leak(tmp_path: Path):
+    if sys.platform != "linux":
+        pytest.skip("only Linux counts pages of files apart")
+    file = tmp_path / "pages"
+    file.write_bytes(bytes(COUNT * PIECE))
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as pages:
+        assert not any(pages[:: mmap.PAGESIZE]), "all pages were read"
+        kept: list[np.ndarray] = []
+
+        def leaks() -> None:
+            pages.madvise(mmap.MADV_DONTNEED, len(kept) * PIECE, PIECE)
+            kept.append(piece())
+
+        assert growth_of(leaks, COUNT) > 0.8 * COUNT * PIECE
 
 
 def test_what_is_kept_once_is_no_leak():

@@ -1,8 +1,9 @@
 """Growth of the memory in use while something is repeated: a leak grows in most windows, a cache fills in one.
 
-Resident memory alone misleads twice: memory that the allocator holds free hides what is leaked into it, and gets
-smaller when free pages of others are given back. So free pages are given back before each look where the system can,
-and the growth is the median over windows: what happens once, in either direction, does not count.
+Resident memory alone misleads: memory that the allocator holds free hides what is leaked into it, and gets smaller
+when free pages of others are given back or the system, short of memory, takes pages of mapped files away. So free pages
+are given back before each look and pages of files are not counted, where the system can; and the growth is the median
+over windows: what happens once, in either direction, does not count.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def growth_of(repeated: Callable[[], object], count: int) -> float:
 def _used_nbytes() -> int:
     gc.collect()
     if sys.platform == "linux":
-        from ort_conformance.allocator_linux import give_back_free_memory
+        from ort_conformance.memory_linux import give_back_free_memory, held_nbytes
 
         give_back_free_memory()
+        held = held_nbytes()
+        if held is not None:
+            return held
     return int(psutil.Process().memory_info().rss)
