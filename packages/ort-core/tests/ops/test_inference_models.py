@@ -29,11 +29,9 @@ def test_real_model_is_inferred_at_least_as_well_as_by_onnx(path, schemas, rules
     del proto.graph.value_info[:]
     model = load_model(proto)
     count = sum(1 for _ in walk(model.graph))
-    start = time.perf_counter()
+    start = time.thread_time()
     report = infer_types(model, schemas, rules)
-    assert time.perf_counter() - start < 0.5 + 20 * count * SECONDS_PER_NODE, (
-        "far beyond what a shared machine explains"
-    )
+    assert time.thread_time() - start < 0.5 + 20 * count * SECONDS_PER_NODE, "far beyond what a shared machine explains"
     assert report.of_kind(NoteKind.TYPE, NoteKind.REFUSAL, NoteKind.GAP) == ()
     ours = {v.name: v for node in walk(model.graph) for v in node.present_outputs()}
     for info in onnx.shape_inference.infer_shapes(proto, data_prop=True).graph.value_info:

@@ -202,11 +202,12 @@ def test_function_of_another_opset_keeps_it_where_the_operator_changed() -> None
 def test_basic_pipeline_takes_under_a_second_on_a_large_model() -> None:
     model = _chain_of_blocks(500)
     context = context_of(model)
-    start = time.perf_counter()
+    start = time.thread_time()  # how busy the machine is decides no test
     report = run_pipeline(pipeline_for(Level.BASIC), context)
-    seconds = time.perf_counter() - start
+    seconds = time.thread_time() - start
     assert report.nodes_before == 2500
-    assert sum(each.duration_ns for each in report.reports) / 1e9 < 1.0, f"{seconds:.2f} s in all\n{report}"
+    assert sum(each.duration_ns for each in report.reports) > 0
+    assert seconds < 1.0, f"{seconds:.2f} s of processor time\n{report}"
     verify(model)
 
 
