@@ -48,8 +48,39 @@ def _reshaped(x: Term, sizes: tuple[int, ...]) -> Term:
 
 
 def _matmul_integer(to: EmissionState, node: Node) -> Operand:
-    a, b = _less_zero(to, node, 0, 2, True), _less_zero(to, node, 1, 3, False)
-    return matrix_product(a, b, (rank_of(node.input(0)), rank_of(node.input(1)))).operand
+    """Lower to a product of floats where that is exact, which leaves the weights at 8 bits, else to one of int32."""
+    ranks = rank_of(node.input(0)), rank_of(node.input(1))
+    a, weight = _less_zero(to, node, 0, 2, True), _fixed_factor(to.asked, node)
+    if weight is None or not _sums_are_exact(to.asked, weight, weight.ndim - 2):
+        return matrix_product(a, _less_zero(to, node, 1, 3, False), ranks).operand
+    wide = np.dtype(np.float32)
+    found = matrix_product(a.cast(wide, "fp32"), _as_floats(to, node), ranks)
+    return found.cast(_INT32, "int32").operand
+
+
+def _fixed_factor(asked: Asked, node: Node) -> np.ndarray | None:
+    """Return the second factor less its zero point as int32, [..., rows, columns]; None where it is no constant."""
+    weight, zero = asked.constant(node.input(1)), asked.constant(node.input(3))
+    if weight is None or weight.ndim < 2 or (node.input(3) is not None and zero is None):
+        return None
+    return weight.astype(np.int32) - (0 if zero is None else zero.astype(np.int32))
+
+
+def _as_floats(to: EmissionState, node: Node) -> Term:
+    """Return the second factor less its zero point as float32; the package holds it with 8 bits an element."""
+    weight, zero = to.asked.constant(node.input(1)), to.asked.constant(node.input(3))
+    assert weight is not None, "_fixed_factor was asked"
+    shift = np.zeros((), weight.dtype) if zero is None else zero.reshape(() if zero.size == 1 else -1)
+    operand = to.emit(
+        "constexpr_affine_dequantize", quantized_data=weight, zero_point=shift,
+        scale=np.ones(shift.shape, np.float32), axis=np.array(weight.ndim - 1, np.int32),
+    )  # fmt: skip
+    return Term(to, operand, np.dtype(np.float32))
+
+
+def _sums_are_exact(asked: Asked, weight: np.ndarray, axes: int | tuple[int, ...]) -> bool:
+    """Return whether float32 holds each sum of products of 8 bit factors with weights over axes, in any order."""
+    return asked.precision == "FLOAT32" and int(np.abs(weight).sum(axis=axes).max(initial=0)) * _BYTE <= _EXACT
 
 
 def _zero_points_are_flat(asked: Asked, node: Node) -> str | None:
@@ -60,20 +91,24 @@ def _zero_points_are_flat(asked: Asked, node: Node) -> str | None:
 
 def _conv_integer(to: EmissionState, node: Node) -> Operand:
     x = _less_zero(to, node, 0, 2, False).cast(np.dtype(np.float32), "fp32")
-    weight, zero = to.asked.constant(node.input(1)), to.asked.constant(node.input(3))
-    assert weight is not None, "read beforehand"
-    shift = 0 if zero is None else zero.astype(np.float32).reshape([-1] + [1] * (weight.ndim - 1))
-    found = convolved(to, node, x.operand, weight.astype(np.float32) - shift, None)
+    found = convolved(to, node, x.operand, _filters(to.asked, node).astype(np.float32), None)
     return to.emit("cast", x=found, dtype="int32")
 
 
-def _is_exact(asked: Asked, node: Node) -> str | None:
-    weight = asked.constant(node.input(1))
+def _filters(asked: Asked, node: Node) -> np.ndarray:
+    """Return the filters of a convolution less their zero points, as int32."""
+    weight, zero = asked.constant(node.input(1)), asked.constant(node.input(3))
     assert weight is not None, "read beforehand"
-    terms = int(np.prod(weight.shape[1:]))
-    if asked.precision == "FLOAT32" and terms * _BYTE * _BYTE <= _EXACT:
+    shift = 0 if zero is None else zero.astype(np.int32).reshape([-1] + [1] * (weight.ndim - 1))
+    return weight.astype(np.int32) - shift
+
+
+def _is_exact(asked: Asked, node: Node) -> str | None:
+    weight = _filters(asked, node)
+    if _sums_are_exact(asked, weight, tuple(range(1, weight.ndim))):
         return None
-    return f"Core ML has convolutions of floats only, and sums of {terms} products are not exact as such"
+    terms = int(np.prod(weight.shape[1:]))
+    return f"Core ML has convolutions of floats only, and sums of these {terms} products are not exact as such"
 
 
 def _dequantized(to: EmissionState, node: Node, place: int, dtype: np.dtype, axis: int | None = None) -> Term:
