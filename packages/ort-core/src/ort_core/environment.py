@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ort_core.errors import NotFound, OrtError, did_you_mean
 from ort_core.providers.provider import Available, ExecutionProvider, Unavailable, check_provider
@@ -31,6 +30,36 @@ if TYPE_CHECKING:
     from ort_core.providers.discovery import PluginRegistry, PluginSource
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class _Shared(Generic[T]):
+    """A property that is made once, under the lock of its environment.
+
+    ``functools.cached_property`` has a lock of its own for all instances (Python 3.11), which two threads would take in
+    another order than the environment's, or none (3.12), so that each of them would make one.
+    """
+
+    def __init__(self, make: Callable[[Environment], T]) -> None:
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> _Shared[T]: ...
+
+    @overload
+    def __get__(self, instance: Environment, owner: type) -> T: ...
+
+    def __get__(self, instance: Environment | None, owner: type) -> _Shared[T] | T:
+        if instance is None:
+            return self
+        with instance._lock:
+            if self._name not in instance.__dict__:
+                instance.__dict__[self._name] = self._make(instance)  # found there from now on, without this
+            made: T = instance.__dict__[self._name]
+            return made
 
 
 class Environment:
@@ -54,19 +83,18 @@ class Environment:
         self.inter_op_num_threads = 0
         self.clock: Callable[[], int] = time.perf_counter_ns
 
-    @cached_property
+    @_Shared
     def plugins(self) -> PluginRegistry:
         """All plugins, discovered once."""
         from ort_core.providers.discovery import discover, entry_point_sources  # imports pluggy, and much for metadata
 
-        with self._lock:
-            if self._find_sources is not None:
-                return discover(self._find_sources())
-            found = discover(entry_point_sources())
-            remember(found)
-            return found
+        if self._find_sources is not None:
+            return discover(self._find_sources())
+        found = discover(entry_point_sources())
+        remember(found)
+        return found
 
-    @cached_property
+    @_Shared
     def _remembered(self) -> RememberedPlugins | None:
         return find_remembered() if self._find_sources is None else None
 
@@ -75,7 +103,7 @@ class Environment:
         """What an earlier process discovered, as long as this one has not."""
         return None if "plugins" in self.__dict__ else self._remembered
 
-    @cached_property
+    @_Shared
     def operators(self) -> Operators:
         """The operators of ONNX, onnxruntime's own, and those of plugins."""
         from ort_core.custom_ops.operators import Operators, split_conflicts  # a session out of the cache has no use
@@ -136,7 +164,7 @@ class Environment:
                 log.warning("the operators of plugin %s cannot be used: %s", name, error)
         return found
 
-    @cached_property
+    @_Shared
     def devices(self) -> DeviceDirectory:
         """The devices that plugins offer, and the CPU."""
         factories: dict[str, Callable[[int], DeviceApi]] = {}
@@ -144,7 +172,7 @@ class Environment:
             factories.update(offered)  # type: ignore[call-overload]  # the hook's result is as hookspecs says
         return DeviceDirectory(factories)
 
-    @cached_property
+    @_Shared
     def passes(self) -> tuple[Pass, ...]:
         """The passes that plugins bring."""
         return tuple(p for _, passes in self.plugins.call("ort_passes") for p in passes)  # type: ignore[attr-defined]  # as hookspecs says
