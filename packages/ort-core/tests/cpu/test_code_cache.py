@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -140,3 +143,33 @@ def test_load_takes_what_is_there_and_compiles_what_is_missing(
     monkeypatch.setattr(jit, "compile_module", lambda *a, **k: compiled.append(1) or original(*a, **k))
     np.testing.assert_array_equal(run(), expected)
     assert len(compiled) == len(objects[::2])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_is_forked_while_a_thread_compiles_can_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
+    is_compiling = threading.Event()
+
+    def write() -> str:
+        is_compiling.set()
+        time.sleep(0.2)  # a large module takes longer
+        return "define i64 @f(i64 %x) { ret i64 %x }"
+
+    compiler = threading.Thread(target=lambda: code_cache.compiled_for_host("slow", write))
+    compiler.start()
+    assert is_compiling.wait(30)
+    child = os.fork()
+    if child == 0:
+        found = code_cache.compiled_for_host("fast", lambda: "define i64 @f(i64 %x) { ret i64 %x }")
+        os._exit(0 if found.address("f") else 1)
+    end = time.monotonic() + 30
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    compiler.join()
+    assert ended == (child, 0), "the child waits for a thread that it does not have"

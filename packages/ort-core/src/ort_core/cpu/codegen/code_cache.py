@@ -6,12 +6,11 @@ LLVM is imported by whoever has to compile something.
 from __future__ import annotations
 
 import hashlib
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.compiled_module import CompiledModule, load_object
+from ort_core.cpu.codegen.compiled_module import CompiledModule, compiling, load_object
 from ort_core.cpu.codegen.host_key import host_key
 from ort_core.plugin.cache import ArtefactCache, CacheKey, package_facts
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ort_core.cpu.codegen.late_text import LateText
 
 _loaded: weakref.WeakValueDictionary[bytes, CompiledModule] = weakref.WeakValueDictionary()
-_lock = threading.RLock()
 
 
 def compiled(text: str, target: Target) -> CompiledModule:
@@ -51,14 +49,14 @@ def compiled_late(late: LateText, target: Target) -> CompiledModule:
 
 def names_of(modules: Iterable[CompiledModule]) -> dict[bytes, CompiledModule]:
     """Return modules by what identifies their text and target; one that did not come from here by its object code."""
-    with _lock:
+    with compiling:
         names = {id(module): name for name, module in _loaded.items()}
     return {names.get(id(each)) or hashlib.sha256(each.object_code).digest(): each for each in modules}
 
 
 def adopt(name: bytes, object_code: bytes) -> CompiledModule:
     """Make object code for this host what ``compiled`` finds under a name, for as long as the caller holds it."""
-    with _lock:
+    with compiling:
         found = _loaded.get(name)
         if found is None:
             found = _loaded[name] = load_object(object_code)
@@ -93,7 +91,7 @@ def _digest(text: str, key: str) -> bytes:
 
 
 def _found_or_made(name: bytes, target: Target | None, make: Callable[[], CompiledModule]) -> CompiledModule:
-    with _lock:
+    with compiling:
         found = _loaded.get(name)
         if found is not None:
             return found

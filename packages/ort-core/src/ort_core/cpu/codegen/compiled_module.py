@@ -6,8 +6,10 @@ On Linux they are linked here (``linked_objects_linux``); elsewhere, and where t
 from __future__ import annotations
 
 import logging
+import os
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from ort_core.cpu.codegen.jit import Target
 
 log = logging.getLogger(__name__)
+
+compiling = threading.RLock()
+"""Held by whoever compiles or loads code: LLVM is not made for concurrent callers. A fork waits for it: a child would
+find it, and LLVM's own locks, held for ever by a thread that it does not have."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release)
 
 
 class CompiledModule:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import functools
-import threading
 from dataclasses import dataclass
 
 import llvmlite
 import llvmlite.binding as llvm
 
 from ort_core.cpu.codegen.compiled_module import CompiledModule as CompiledModule
-from ort_core.cpu.codegen.compiled_module import load_object
+from ort_core.cpu.codegen.compiled_module import compiling, load_object
 
 SCALAR_CHAINS = "; scalar chains\n"
 """First line of a module whose parallel scalar chains are to stay so: LLVM would join their loads into gathers."""
-
-_lock = threading.RLock()  # LLVM's target registry and MCJIT's memory manager are not made for concurrent callers
-
 
 _SMALL_SECOND_LEVEL_NBYTES = {
     **dict.fromkeys(("haswell", "broadwell", "skylake"), 1 << 18),
@@ -74,10 +70,11 @@ def target_of(triple: str, cpu: str, features: str) -> Target:
 @functools.cache
 def host_target() -> Target:
     """Return the target that is this machine."""
-    _initialize_native()
-    features = llvm.get_host_cpu_features()
-    text = ",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in features.items()))
-    return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), text)
+    with compiling:
+        _initialize_native()
+        features = llvm.get_host_cpu_features()
+        text = ",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in features.items()))
+        return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), text)
 
 
 def restricted_target(*without: str) -> Target:
@@ -102,7 +99,7 @@ def compile_module(text: str, target: Target | None = None, *, is_vectorised: bo
         RuntimeError: the text is no valid LLVM IR; a bug of a generator.
     """
     target = target or host_target()
-    with _lock:
+    with compiling:
         machine = _machine(target)
         module = _optimized(text, machine, target, is_vectorised)
         object_code = machine.emit_object(module)
@@ -112,7 +109,7 @@ def compile_module(text: str, target: Target | None = None, *, is_vectorised: bo
 def load_by_llvm(object_code: bytes, target: Target | None = None) -> CompiledModule:
     """Make object code callable by LLVM's loader, which knows every format of object files."""
     target = target or host_target()
-    with _lock:
+    with compiling:
         # An engine for each: of several in one, MCJIT finds constants by the offset table of the first (x86-64).
         module = llvm.parse_assembly("")
         module.triple = target.triple
@@ -121,7 +118,7 @@ def load_by_llvm(object_code: bytes, target: Target | None = None) -> CompiledMo
         engine.finalize_object()
 
     def find(function: str) -> int:
-        with _lock:
+        with compiling:
             return int(engine.get_function_address(function))
 
     return CompiledModule(object_code, find, engine)
@@ -129,7 +126,7 @@ def load_by_llvm(object_code: bytes, target: Target | None = None) -> CompiledMo
 
 def assembly(text: str, target: Target, *, is_vectorised: bool = False) -> str:
     """Return the assembly of a module for any target, also one that cannot run here."""
-    with _lock:
+    with compiling:
         machine = _machine(target)
         return str(machine.emit_assembly(_optimized(text, machine, target, is_vectorised)))
 
