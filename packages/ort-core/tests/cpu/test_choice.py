@@ -9,6 +9,7 @@ import pytest
 from onnx import parser
 
 import ort_core as ort
+from ort_core.errors import InvalidArgument
 
 Feeds = Mapping[str, object]
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -91,6 +92,15 @@ def test_feed_that_is_the_condition_decides() -> None:
     assert _is_direct(session, {**_xz((3, 4)), "c": np.array([True])})
     assert not _is_direct(session, {**_xz((3, 4)), "c": np.array([1], np.uint8)})
     assert not _is_direct(session, {**_xz((3, 4)), "c": [True]})
+
+
+@pytest.mark.parametrize("wrong", [np.array(True), np.array([[True]]), np.array([True, False]), np.empty(0, bool)])
+def test_a_condition_of_another_shape_than_declared_stays_an_error(wrong: np.ndarray) -> None:
+    session, _ = _sessions(BY_FEED)
+    for turn in range(8):
+        session.run(None, {**_xz((3, 4), turn), "c": np.array([turn % 2 == 0])})
+    with pytest.raises(InvalidArgument, match="input: c"):
+        session.run(None, {**_xz((3, 4)), "c": wrong})
 
 
 def test_sizes_decide_and_each_size_takes_its_branch() -> None:

@@ -40,20 +40,24 @@ class Condition(Protocol):
 
 
 class FedCondition:
-    """A condition that is a feed."""
+    """A condition that is a feed, of a shape that an ordinary run has taken."""
 
     def __init__(self, name: str) -> None:
         self.names = (name,)
+        self._shapes: frozenset[tuple[int, ...]] = frozenset()
 
     def decide(self, feeds: Mapping[str, object]) -> bool | None:
         """Return the feed's one element."""
         array = feeds.get(self.names[0])
-        if type(array) is not np.ndarray or array.dtype != np.bool_ or array.size != 1:
+        if type(array) is not np.ndarray or array.dtype != np.bool_ or array.shape not in self._shapes:
             return None
         return bool(array.item())
 
     def learn(self, feeds: Mapping[str, object]) -> bool | None:
-        """Return the feed's one element: there is nothing to learn."""
+        """Take note of the feed's shape, and return its one element."""
+        array = feeds.get(self.names[0])
+        if type(array) is np.ndarray and array.size == 1:
+            self._shapes |= {array.shape}
         return self.decide(feeds)
 
 
