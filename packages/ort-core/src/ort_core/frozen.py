@@ -32,9 +32,15 @@ def frozen(cls: type[T]) -> type[T]:
 
     Raises:
         TypeError: a field asks for more than a default.
+        ValueError: a default is mutable.
     """
     own = dict(vars(cls))
-    names = [name for name, kind in own.get("__annotations__", {}).items() if "ClassVar" not in str(kind)]
+    kinds = {name: str(kind) for name, kind in own.get("__annotations__", {}).items()}
+    names = [name for name, kind in kinds.items() if "ClassVar" not in kind]
+    if special := [name for name in names if "KW_ONLY" in kinds[name] or "InitVar" in kinds[name]]:
+        raise TypeError(
+            f"field {special[0]!r}: fields are plain ones here; dataclasses.dataclass knows {kinds[special[0]]}"
+        )
     defaults = {name: own.pop(name) for name in names if name in own}
     inherited: tuple[str, ...] = getattr(cls, "__match_args__", ())
     every = (*inherited, *(name for name in names if name not in inherited))
@@ -43,7 +49,8 @@ def frozen(cls: type[T]) -> type[T]:
         __slots__=tuple(name for name in names if name not in inherited),
         __match_args__=every,
         _frozen_defaults=defaults,
-        _frozen_values=staticmethod(attrgetter(*every)) if every else staticmethod(lambda _: ()),
+        # a tuple, also of one field (twice): what compares tuples takes an array or a NaN for equal to itself
+        _frozen_values=staticmethod(attrgetter(*every, every[-1])) if every else staticmethod(lambda _: ()),
         __dataclass_fields__=_Twin("__dataclass_fields__"),
         __dataclass_params__=_Twin("__dataclass_params__"),
     )
@@ -92,8 +99,10 @@ def _init(names: tuple[str, ...], defaults: dict[str, Any], calls_post_init: boo
         if name in defaults:
             default = defaults[name]
             scope[f"_{name}_default"] = default
+            if type(default).__hash__ is None:
+                raise ValueError(f"field {name!r}: the default {default!r} is mutable; give a default_factory")
             if isinstance(default, dataclasses.Field):
-                if default.default_factory is dataclasses.MISSING:
+                if not _is_plain(default):
                     raise TypeError(f"field {name!r}: only a default_factory is understood here")
                 scope[f"_{name}_default"], scope[f"_{name}_made"] = _MISSING, default.default_factory
                 value = f"_{name}_made() if {name} is _missing else {name}"
@@ -103,6 +112,12 @@ def _init(names: tuple[str, ...], defaults: dict[str, Any], calls_post_init: boo
         body.append("    self.__post_init__()")
     exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(body or ["    pass"]), scope)
     return scope["__init__"]
+
+
+def _is_plain(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field has a factory, and nothing else that the plain decorator knows."""
+    others = (field.init, field.repr, field.compare, field.hash is None, not field.metadata)
+    return field.default_factory is not dataclasses.MISSING and all(others) and field.kw_only is not True
 
 
 def _refuse_set(self: object, name: str, value: object) -> None:

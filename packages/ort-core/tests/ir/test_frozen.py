@@ -8,6 +8,7 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from ort_core.frozen import frozen
@@ -134,9 +135,40 @@ def test_fields_of_a_base_come_first() -> None:
     assert [f.name for f in dataclasses.fields(Volume)] == ["width", "height", "names", "depth"]
 
 
-def test_a_field_that_asks_for_more_is_refused() -> None:
+@frozen
+class FrozenOne:
+    value: object
+
+
+def test_a_class_of_one_field_compares_as_a_tuple_does() -> None:
+    array, nan = np.zeros(3), float("nan")
+    assert (FrozenOne(array) == FrozenOne(array)) is True
+    assert FrozenOne(nan) == FrozenOne(nan)
+    assert FrozenOne(1) == FrozenOne(1.0)
+    assert FrozenOne((1,)) != FrozenOne(1)
+    assert hash(FrozenOne("a")) == hash(FrozenOne("a"))
+
+
+@pytest.mark.parametrize(
+    "asked", [field(default=1, repr=False), field(default_factory=list, compare=False), field(kw_only=True)]
+)
+def test_a_field_that_asks_for_more_is_refused(asked: Any) -> None:
     with pytest.raises(TypeError, match="only a default_factory"):
 
         @frozen
         class Hidden:
-            value: int = field(default=1, repr=False)
+            value: object = asked
+
+
+@pytest.mark.parametrize("kind", ["KW_ONLY", "dataclasses.KW_ONLY", "dataclasses.InitVar[int]"])
+def test_annotations_that_are_no_plain_fields_are_refused(kind: str) -> None:
+    with pytest.raises(TypeError, match="plain ones"):
+        frozen(type("Special", (), {"__annotations__": {"value": kind}}))
+
+
+def test_a_mutable_default_is_refused() -> None:
+    with pytest.raises(ValueError, match="default_factory"):
+
+        @frozen
+        class Shared:
+            values: list[int] = []  # noqa: RUF012 - what is refused
