@@ -145,6 +145,14 @@ def test_two_processes_writing_one_entry_leave_a_whole_one(tmp_path: Path) -> No
     assert [worker.wait(60) for worker in workers] == [0, 0]
 
 
+def test_an_entry_larger_than_the_cache_may_be_is_not_written_and_drives_nothing_out(tmp_path: Path) -> None:
+    cache, small = ArtefactCache(tmp_path, max_nbytes=2000), CacheKey("test", b"small")
+    assert cache.put(small, b"x" * 500)
+    assert not cache.put(CacheKey("test", b"large"), b"x" * 1000, b"x" * 1000)
+    assert cache.get(small) == b"x" * 500
+    assert [entry.nbytes for entry in cache.entries()] == [628]
+
+
 def test_writing_lists_the_cache_only_when_much_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = []
     entries = ArtefactCache.entries

@@ -100,9 +100,10 @@ class ArtefactCache:
     def put(self, key: CacheKey, *parts: bytes | memoryview) -> bool:
         """Write an entry, its content in one or more parts; returns whether that worked.
 
-        A full or read-only disk is no error, the cache is then unused.
+        A full or read-only disk is no error, the cache is then unused. What is larger than all entries may be together
+        is not written.
         """
-        if self.max_nbytes <= 0:
+        if _HEADER_NBYTES + sum(map(len, parts)) > self.max_nbytes:
             return False
         import tempfile  # here and below: not for those who find what they look for, as most do
 
