@@ -203,6 +203,34 @@ def test_other_options_are_other_sessions(model: Path) -> None:
     assert is_recalled(load(model))
 
 
+WITHOUT_PASSES = """
+import sys
+from ort_core.session_api import file_identity
+file_identity.MIN_AGE_S = -1.0
+import ort_core
+names = "BranchesByRank;ConstantFolding;CommonSubexpressionElimination"
+options = ort_core.SessionOptions()
+options.add_session_config_entry("optimization.disable_specified_optimizers", names)
+session = ort_core.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+(planned,) = session._loaded.plans._plan.steps
+print(type(planned.step.compiled).__name__)
+"""
+
+
+def test_a_session_without_some_passes_is_recalled_in_a_process_that_orders_sets_otherwise(model: Path) -> None:
+    kinds = []
+    for seed in ("1", "2", "3"):
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT_PASSES, str(model)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        kinds.append(done.stdout.strip())
+    assert kinds == ["CpuPartition", "RecalledPartition", "RecalledPartition"]
+
+
 def test_cache_that_is_switched_off_is_left_alone(model: Path, cache: Path) -> None:
     options = SessionOptions()
     options.add_session_config_entry("session.optimized_model_cache", "0")

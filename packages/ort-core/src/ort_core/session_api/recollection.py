@@ -187,7 +187,7 @@ def find_recollection(
     facts = (
         ("model", json.dumps(model)),
         ("options", repr(options)),
-        ("settings", repr(settings)),
+        ("settings", repr(settings.facts)),
         ("provider", f"{name} {provider.cache_key()}"),
         ("python", sys.version),
         ("ort-core", __version__),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, fields
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from ort_core.errors import InvalidType
@@ -78,10 +78,15 @@ class PrepareSettings:
         )
 
     @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """Every setting as a fact of a cache key: its text is the same in each process, that of a set is not."""
+        given = {name: getattr(self, name) for name in self.__match_args__}
+        return tuple((n, repr(sorted(v) if isinstance(v, frozenset) else v)) for n, v in given.items())
+
+    @property
     def optimization_facts(self) -> tuple[tuple[str, str], ...]:
         """What decides how a model is optimised, as facts of a cache key: every setting that is not known not to."""
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_OPTIMIZING}
-        return tuple((n, repr(sorted(v) if isinstance(v, frozenset) else v)) for n, v in given.items())
+        return tuple((name, text) for name, text in self.facts if name not in _NOT_OPTIMIZING)
 
 
 def _checked_pass(each: object) -> Pass:
