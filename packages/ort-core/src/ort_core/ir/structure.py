@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from ort_core.ir.attributes import Attribute, SparseConstant
+from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -19,6 +19,12 @@ from ort_core.ir.type_data import type_to_data
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 
+_PLAIN_KINDS = frozenset(
+    {
+        AttributeKind.FLOAT, AttributeKind.INT, AttributeKind.STRING,
+        AttributeKind.FLOATS, AttributeKind.INTS, AttributeKind.STRINGS,
+    }
+)  # fmt: skip
 MAX_CONTENT_NBYTES = 1024  # of a constant that counts by its contents; weights are far above, index lists far below
 
 
@@ -73,6 +79,9 @@ class ModelStructure:
             value = attribute.value
             items = value if isinstance(value, tuple) else (value,)
             self._add(attribute.name, int(attribute.kind), attribute.reference, len(items))
+            if attribute.kind in _PLAIN_KINDS:
+                self._add(items)  # at once: forests have half a million numbers
+                continue
             for item in items:
                 self._item(item)
 
