@@ -7,23 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ort_core.errors import InvalidArgument, InvalidType
-from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
-from ort_core.tensors.device import OrtHardwareDeviceType
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
+    from ort_core.options import SessionOptions
 
 Providers = Sequence[str | tuple[str, Mapping[str, object]]]
 Request = list[tuple[str, dict[str, object]]]
-MAX_SELECTIONS = 8  # how many devices onnxruntime lets a delegate choose
-
-_PREFERRED = {
-    OrtExecutionProviderDevicePolicy.PREFER_CPU: OrtHardwareDeviceType.CPU,
-    OrtExecutionProviderDevicePolicy.PREFER_NPU: OrtHardwareDeviceType.NPU,
-    OrtExecutionProviderDevicePolicy.PREFER_GPU: OrtHardwareDeviceType.GPU,
-    OrtExecutionProviderDevicePolicy.MAX_EFFICIENCY: OrtHardwareDeviceType.NPU,
-    OrtExecutionProviderDevicePolicy.MIN_OVERALL_POWER: OrtHardwareDeviceType.NPU,
-}
 
 
 def provider_request(
@@ -52,7 +42,9 @@ def provider_request(
     if options.providers:
         return [(name, dict(values)) for name, values in options.providers]
     if options.provider_policy is not None:
-        return _by_policy(options, environment, metadata or {})
+        from ort_core.session_api.policy_request import request_by_policy  # few sessions have one
+
+        return request_by_policy(options, environment, metadata or {})
     return None
 
 
@@ -92,29 +84,3 @@ def _entry(item: object) -> tuple[str, Mapping[str, object]]:
         f"{item!r} in 'providers' is neither a provider's name nor a pair (name, options): "
         "'providers' values must be either strings or (string, dict) tuples."
     )
-
-
-def _by_policy(options: SessionOptions, environment: Environment, metadata: Mapping[str, str]) -> Request:
-    from ort_core.session_api.devices import OrtEpDevice, ep_devices  # only for requests by policy
-
-    devices = ep_devices(environment)
-    policy = options.provider_policy
-    if callable(policy):
-        returned = list(policy(devices, dict(metadata), {}, MAX_SELECTIONS))
-        chosen = [device for device in returned if isinstance(device, OrtEpDevice)]
-        if not chosen or len(chosen) < len(returned):
-            raise InvalidArgument(
-                f"the provider selection delegate returned {returned!r}, expected some of the given OrtEpDevices"
-            )
-        return [(name, {}) for name in dict.fromkeys(device.ep_name for device in chosen)]
-    preferred = _PREFERRED.get(policy)  # type: ignore[arg-type]  # a policy: the other form is callable
-    ordered = (
-        sorted(devices, key=lambda device: device.device.type is not preferred) if preferred is not None else devices
-    )
-    if preferred is not None and not any(device.device.type is preferred for device in devices):
-        names = ", ".join(dict.fromkeys(device.ep_name for device in devices))
-        warnings.warn(
-            f"the policy {policy!r} prefers {preferred.name}, but no provider here runs on one; using {names}",
-            stacklevel=5,
-        )
-    return [(name, {}) for name in dict.fromkeys(device.ep_name for device in ordered)]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ort_core.errors import EPFail, InvalidType, InvalidValue
-from ort_core.options import RunOptions
 from ort_core.runtime.device_values import NO_TARGETS, DeviceTarget
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.profiler import SESSION, Profiler
@@ -22,6 +21,7 @@ from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
 
 if TYPE_CHECKING:
+    from ort_core.options import RunOptions
     from ort_core.session_api.adapters import LoraAdapter
     from ort_core.session_api.loaded_model import LoadedModel
     from ort_core.session_api.running import BackgroundRunsState, Callback
@@ -32,6 +32,13 @@ Outputs = list[Output]
 
 def _never() -> bool:
     return False
+
+
+def _check_run_options(options: object) -> None:
+    from ort_core.options import RunOptions  # whoever runs with options has imported them
+
+    if not isinstance(options, RunOptions):
+        raise InvalidType(f"run_options is a {type(options).__name__}, expected RunOptions")
 
 
 def _arrays(values: object) -> object:
@@ -185,8 +192,8 @@ class SessionRuns(SessionFacts):
         if not self._loaded.closing.alive:
             _wait_for_the_end()
             raise InvalidValue("this session is closed; make a new one")
-        if run_options is not None and not isinstance(run_options, RunOptions):
-            raise InvalidType(f"run_options is a {type(run_options).__name__}, expected RunOptions")
+        if run_options is not None:
+            _check_run_options(run_options)
         if run_options is not None and run_options.active_adapters:
             adapters = cast("Sequence[LoraAdapter]", run_options.active_adapters)
             adapted = {name: value for adapter in adapters for name, value in adapter.parameters.items()}

@@ -1,0 +1,30 @@
+"""What options choose between, by onnxruntime's names and numbers."""
+
+from __future__ import annotations
+
+import enum
+
+
+class GraphOptimizationLevel(enum.IntEnum):
+    """How far the graph is optimised."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(enum.IntEnum):
+    """Whether independent operators may run at the same time."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(enum.IntEnum):
+    """In which topological order operators run."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2

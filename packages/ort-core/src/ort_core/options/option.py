@@ -1,0 +1,71 @@
+"""Option: a typed attribute of a class of options, checked when it is set."""
+
+from __future__ import annotations
+
+import enum
+import os
+from typing import Generic, TypeVar, cast, overload
+
+from ort_core.errors import InvalidArgument, InvalidType
+
+_T = TypeVar("_T")
+
+
+class Option(Generic[_T]):
+    """A typed attribute: a descriptor that checks what is set. ``range`` (both ends included) limits numbers."""
+
+    def __init__(
+        self,
+        kind: type,
+        default: _T,
+        doc: str,
+        *,
+        range: tuple[float, float] | None = None,
+        optional: bool = False,
+    ) -> None:
+        self._kind, self._default, self._range, self._optional = kind, default, range, optional
+        self.__doc__ = doc
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self._owner = name, owner.__name__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Option[_T]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> _T: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Option[_T] | _T:
+        return self if instance is None else instance.__dict__.get(self._name, self._default)
+
+    def __set__(self, instance: object, value: _T) -> None:
+        instance.__dict__[self._name] = self._checked(value)
+
+    def _checked(self, value: object) -> object:
+        if value is None and self._optional:
+            return None
+        if issubclass(self._kind, enum.IntEnum):
+            return self._member(value)
+        if self._kind is bool and isinstance(value, int) and value in (0, 1):
+            return bool(value)
+        if self._kind is str and isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if self._kind in (int, float) and not isinstance(value, (bool, str)) and hasattr(value, "__index__"):
+            value = int(cast(int, value))
+        accepted = (int, float) if self._kind is float else self._kind
+        if not isinstance(value, accepted) or (isinstance(value, bool) and self._kind is not bool):
+            raise InvalidType(
+                f"{self._owner}.{self._name} is {value!r} ({type(value).__name__}), expected {self._kind.__name__}"
+            )
+        if self._range is not None and not self._range[0] <= cast(float, value) <= self._range[1]:
+            raise InvalidArgument(
+                f"{self._owner}.{self._name} is {value!r}, expected {self._range[0]} to {self._range[1]}"
+            )
+        return value
+
+    def _member(self, value: object) -> object:
+        kind = cast("type[enum.IntEnum]", self._kind)
+        if isinstance(value, int) and not isinstance(value, bool) and value in {int(member) for member in kind}:
+            return kind(value)
+        names = ", ".join(f"{kind.__name__}.{member.name}" for member in kind)
+        raise InvalidType(f"{self._owner}.{self._name} is {value!r}, expected one of {names}")

@@ -1,0 +1,55 @@
+"""Requests by policy: the kind of device that is preferred, or a delegate that chooses devices, names the providers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ort_core.errors import InvalidArgument
+from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
+from ort_core.session_api.devices import OrtEpDevice, ep_devices
+from ort_core.tensors.device import OrtHardwareDeviceType
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
+    from ort_core.session_api.provider_request import Request
+
+MAX_SELECTIONS = 8  # how many devices onnxruntime lets a delegate choose
+
+_PREFERRED = {
+    OrtExecutionProviderDevicePolicy.PREFER_CPU: OrtHardwareDeviceType.CPU,
+    OrtExecutionProviderDevicePolicy.PREFER_NPU: OrtHardwareDeviceType.NPU,
+    OrtExecutionProviderDevicePolicy.PREFER_GPU: OrtHardwareDeviceType.GPU,
+    OrtExecutionProviderDevicePolicy.MAX_EFFICIENCY: OrtHardwareDeviceType.NPU,
+    OrtExecutionProviderDevicePolicy.MIN_OVERALL_POWER: OrtHardwareDeviceType.NPU,
+}
+
+
+def request_by_policy(options: SessionOptions, environment: Environment, metadata: Mapping[str, str]) -> Request:
+    """Return the providers of the devices that the options' policy prefers, or that its delegate chooses.
+
+    Raises:
+        InvalidArgument: a delegate returned what is none of the devices that it was given, or nothing.
+    """
+    devices = ep_devices(environment)
+    policy = options.provider_policy
+    if callable(policy):
+        returned = list(policy(devices, dict(metadata), {}, MAX_SELECTIONS))
+        chosen = [device for device in returned if isinstance(device, OrtEpDevice)]
+        if not chosen or len(chosen) < len(returned):
+            raise InvalidArgument(
+                f"the provider selection delegate returned {returned!r}, expected some of the given OrtEpDevices"
+            )
+        return [(name, {}) for name in dict.fromkeys(device.ep_name for device in chosen)]
+    preferred = _PREFERRED.get(policy)  # type: ignore[arg-type]  # a policy: the other form is callable
+    ordered = (
+        sorted(devices, key=lambda device: device.device.type is not preferred) if preferred is not None else devices
+    )
+    if preferred is not None and not any(device.device.type is preferred for device in devices):
+        names = ", ".join(dict.fromkeys(device.ep_name for device in devices))
+        warnings.warn(
+            f"the policy {policy!r} prefers {preferred.name}, but no provider here runs on one; using {names}",
+            stacklevel=5,
+        )
+    return [(name, {}) for name in dict.fromkeys(device.ep_name for device in ordered)]
