@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import mmap
 import platform
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from ort_core.plugin import Rejection
 if sys.platform != "linux" or platform.machine() != "x86_64":
     pytest.skip("objects are linked here on Linux for x86-64 only", allow_module_level=True)
 
+from ort_core.cpu.codegen import linked_objects_linux
 from ort_core.cpu.codegen.linked_objects_linux import link
 
 TABLES = """
@@ -84,6 +86,13 @@ declare i64 @ort_no_such_function(i64)
 define i64 @call(i64 %x) { %y = call i64 @ort_no_such_function(i64 %x)
   ret i64 %y }
 """
+
+
+ABSOLUTE, COMMON = 0xFFF1, 0xFFF2  # "sections" of symbols that have none
+
+
+def mapped_nbytes() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * mmap.PAGESIZE
 
 
 def object_code(text: str) -> bytes:
@@ -167,6 +176,28 @@ def test_names_that_nobody_has_are_refused() -> None:
     module = machine.parse_assembly(STRANGER)
     found = link(jit._machine(jit.host_target()).emit_object(module))
     assert found == Rejection("this process has no function ort_no_such_function")
+
+
+def changed_symbols(code: bytes, section: int) -> bytes:
+    """Return an object file whose symbols of sections are said to lie in another."""
+    header = linked_objects_linux._HEADER.unpack_from(code)
+    sections = linked_objects_linux._sections(code, header[6], header[12])
+    (table,) = (each for each in sections if each.kind == linked_objects_linux._SYMTAB)
+    symbol, changed = linked_objects_linux._SYMBOL, bytearray(code)
+    for at in range(table.offset, table.offset + table.nbytes, symbol.size):
+        name, kind, visibility, own, *rest = symbol.unpack_from(code, at)
+        symbol.pack_into(changed, at, name, kind, visibility, section if 0 < own < ABSOLUTE else own, *rest)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("section", [ABSOLUTE, COMMON, 1])
+def test_an_object_that_is_refused_half_way_leaves_no_memory_behind(section: int) -> None:
+    code = changed_symbols(object_code(TABLES), section)
+    assert isinstance(compiled_module._linked(code), Rejection)
+    before = mapped_nbytes()
+    for _ in range(200):
+        compiled_module._linked(code)
+    assert mapped_nbytes() - before < 100 * mmap.PAGESIZE
 
 
 @pytest.mark.parametrize("damage", ["another machine", "another format", "cut", "empty"])

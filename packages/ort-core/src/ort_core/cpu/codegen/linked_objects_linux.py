@@ -115,6 +115,9 @@ def _placed(
     if start == _FAILED:
         return Rejection(f"the system gives no memory (errno {ctypes.get_errno()})")
     own = {each: start + places[each.section] + each.value for each in symbols if each.section in places}
+    found = LinkedObject({symbol.name.decode(): at for symbol, at in own.items() if symbol.name})
+    # Not at the end of the process: threads may still stand in the code.
+    weakref.finalize(found, _library().munmap, start, len(image)).atexit = False
     addresses = {**outside, **own, **{each: start + table for each in symbols if each.name == _TABLE}}
     for symbol, at in entries.items():
         _WORD.pack_into(image, at, addresses[symbol])
@@ -124,9 +127,6 @@ def _placed(
         else:
             value = addresses[symbol] - start - (table if kind == _FROM_TABLE else at)
         _WORD.pack_into(image, at, value + addend)
-    found = LinkedObject({symbol.name.decode(): at for symbol, at in own.items() if symbol.name})
-    # Not at the end of the process: threads may still stand in the code.
-    weakref.finalize(found, _library().munmap, start, len(image)).atexit = False
     ctypes.memmove(start, bytes(image), len(image))
     if _library().mprotect(start, len(image), mmap.PROT_READ | mmap.PROT_EXEC):
         return Rejection(f"the system does not let memory be executed (errno {ctypes.get_errno()})")
@@ -134,7 +134,10 @@ def _placed(
 
 
 def _content(object_code: bytes, section: _Section) -> bytes:
-    return object_code[section.offset : section.offset + section.nbytes]
+    found = object_code[section.offset : section.offset + section.nbytes]
+    if len(found) < section.nbytes:
+        raise ValueError("a section is cut")
+    return found
 
 
 def _sections(object_code: bytes, offset: int, count: int) -> list[_Section]:
