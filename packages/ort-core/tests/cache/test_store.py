@@ -153,6 +153,26 @@ def test_an_entry_larger_than_the_cache_may_be_is_not_written_and_drives_nothing
     assert [entry.nbytes for entry in cache.entries()] == [628]
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner by number on this system")
+def test_entries_of_another_user_are_not_read_and_a_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache, mine = ArtefactCache(tmp_path), os.geteuid()
+    assert cache.put(KEY, b"machine code")
+    assert cache.get(KEY) == b"machine code"
+    if mine == 0:
+        os.chown(cache._path(KEY), 12_345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    assert cache.get(KEY) is None
+    assert cache.map(KEY) is None
+    (record,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "ORT_CACHE_DIR" in record.getMessage()
+    assert f"entries of user {12_345 if mine == 0 else mine}," in record.getMessage()
+    monkeypatch.setattr(os, "geteuid", lambda: 12_345 if mine == 0 else mine)
+    assert cache.get(KEY) == b"machine code", "its own user reads it"
+
+
 def test_writing_lists_the_cache_only_when_much_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = []
     entries = ArtefactCache.entries

@@ -5,13 +5,16 @@ is the SHA-256 of the SHA-256 of each 16 MiB, so that several threads check a la
 removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else; one in another version's
 format is no fault, and is replaced without a warning.
 Several processes may share a cache: a writer renames a finished file into place, a reader never sees half of one.
+Entries hold machine code, so only those of this user, or of the system's administrator, are read.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +24,7 @@ import numpy as np
 from ort_core.cache.key import CacheKey
 from ort_core.frozen import frozen
 from ort_core.settings import environment_value
-from ort_core.tensors.mapped_files import map_file
+from ort_core.tensors.mapped_files import ForeignFile, map_file
 from ort_core.tensors.mapped_pages import release_pages
 
 log = logging.getLogger(__name__)
@@ -221,9 +224,28 @@ def _start_of(path: Path) -> bytes:
 
 def _mapped(path: Path) -> memoryview | None:
     try:
-        return map_file(path, is_final=True)
+        return map_file(path, is_final=True, owners=_owners())
+    except ForeignFile as error:
+        _warn_of_foreign_entries(path.parent.parent, error.owner)
+        return None
     except OSError:
         return None
+
+
+def _owners() -> frozenset[int] | None:
+    """Return whose entries are read; ``None``, of all: Windows, where files have no number of an owner."""
+    return frozenset({0, os.geteuid()}) if sys.platform != "win32" else None
+
+
+@functools.cache
+def _warn_of_foreign_entries(folder: Path, owner: int) -> None:
+    """Say once that entries are not used."""
+    log.warning(
+        "the cache %s holds entries of user %d, which are not used: whoever wrote them could run code as you. "
+        "Set ORT_CACHE_DIR to a folder of your own, or remove them.",
+        folder,
+        owner,
+    )
 
 
 def _header(length: int, digests: Sequence[bytes]) -> bytes:

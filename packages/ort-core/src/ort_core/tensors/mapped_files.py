@@ -10,24 +10,37 @@ import mmap
 import os
 import threading
 import weakref
+from collections.abc import Collection
 from pathlib import Path
 
 _mappings: weakref.WeakValueDictionary[tuple[int, ...], mmap.mmap] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-def map_file(path: Path, *, is_final: bool = False) -> memoryview:
+class ForeignFile(OSError):
+    """A file belongs to a user, ``owner``, whose files are not to be read."""
+
+    def __init__(self, path: Path, owner: int) -> None:
+        super().__init__(f"{path} belongs to user {owner}")
+        self.owner = owner
+
+
+def map_file(path: Path, *, is_final: bool = False, owners: Collection[int] | None = None) -> memoryview:
     """Return the content of a file as read-only mapped memory, at an address of its own for each state of the file.
 
     Args:
         path: the file; one that was replaced, or changed in place since it was mapped, is mapped anew.
         is_final: nobody writes to the file once it exists: a new time of change means nothing.
+        owners: the users whose files are read, by number; of any without.
 
     Raises:
+        ForeignFile: the file belongs to another user.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
+        if owners is not None and status.st_uid not in owners:
+            raise ForeignFile(path, status.st_uid)
         if status.st_size == 0:
             return memoryview(b"")  # an empty file cannot be mapped
         key = (status.st_dev, status.st_ino, status.st_size, 0 if is_final else status.st_mtime_ns)
