@@ -143,6 +143,29 @@ def test_output_buffer_is_the_one_that_was_given_where_it_fits():
     assert run.asked == [((3, 2), np.float32), ((), np.float32)]
 
 
+def _read_only() -> np.ndarray:
+    array = np.zeros(3, np.float32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "buffer", [np.zeros(6, np.float32)[::2], np.zeros(13, np.uint8)[1:].view(np.float32), _read_only()]
+)
+def test_an_sdk_is_not_bound_to_a_buffer_that_it_cannot_write_as_one_piece(buffer):
+    run = AllocatingRun()
+    bound = output_buffer(buffer, (3,), buffer.dtype, run)
+    assert bound is not buffer
+    assert bound.flags.carray
+    assert run.asked == [((3,), np.float32)]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, ">f4"])
+def test_an_sdk_is_not_bound_to_a_buffer_of_another_dtype(dtype):
+    with pytest.raises(TypeError, match="cannot be written to a buffer of"):
+        output_buffer(np.zeros(3, dtype), (3,), np.dtype(np.float32), AllocatingRun())
+
+
 def test_example_in_its_docstring_holds():
     found = doctest.testmod(eager_partition)
     assert (found.attempted > 0, found.failed) == (True, 0)

@@ -93,17 +93,25 @@ def filled(found: np.ndarray, buffer: RuntimeValue, run_state: RunState) -> np.n
         TypeError: the buffer has another dtype.
         AllocationLimitExceeded: a new array would be larger than the session allows.
     """
-    target = output_buffer(buffer, found.shape, found.dtype, run_state)
+    if isinstance(buffer, np.ndarray) and buffer.shape == found.shape:
+        target = buffer
+    else:
+        target = run_state.allocate(found.shape, found.dtype)
     np.copyto(target, found, casting="no")
     return target
 
 
 def output_buffer(buffer: RuntimeValue, shape: tuple[int, ...], dtype: np.dtype, run_state: RunState) -> np.ndarray:
-    """Return ``buffer`` where it is an array of this shape, else a new array of the run.
+    """Return ``buffer`` where an SDK can write a result of this shape to its address, else a new array of the run.
+
+    It can where the buffer is an array of the shape in one piece, aligned and not read-only.
 
     Raises:
+        TypeError: the buffer has the shape and another dtype.
         AllocationLimitExceeded: a new array would be larger than the session allows.
     """
-    if isinstance(buffer, np.ndarray) and buffer.shape == shape:
-        return buffer
-    return run_state.allocate(shape, dtype)
+    if not isinstance(buffer, np.ndarray) or buffer.shape != shape:
+        return run_state.allocate(shape, dtype)
+    if buffer.dtype != dtype:
+        raise TypeError(f"a result of {np.dtype(dtype)} cannot be written to a buffer of {buffer.dtype}")
+    return buffer if buffer.flags.carray else run_state.allocate(shape, dtype)
