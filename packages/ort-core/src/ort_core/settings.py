@@ -85,6 +85,11 @@ _SHARED_CONTEXT = "each compiled partition is complete in itself"
 _WEIGHTLESS = "each provider decides whether its bytes hold weights; a compiled model keeps the weights of the others"
 _MOE = "experts are not counted here"
 _TRAINING = "it belongs to onnxruntime's training builds"
+_ORDER = "operators run one after the other"
+_ANY_OPSET = "a model of any opset is loaded; a node that has no kernel of its version is an error which names it"
+_NBITS = "DequantizeLinear in front of a product is compiled as it stands"
+_FIRST_TAKES = "a node goes to the first provider asked for that takes it; session.placement_policy can measure instead"
+_INLINED = "functions are inlined; name InlineFunctions in optimization.disable_specified_optimizers to keep them"
 _ARENA = "one arena is planned for each device and run; there is no second allocator to choose"
 _LEVELS = ("disable_all", "enable_basic", "enable_extended", "enable_layout", "enable_all")
 
@@ -133,33 +138,40 @@ def _attributes() -> tuple[Setting, ...]:
 def _optimizer() -> tuple[Setting, ...]:
     return (
         _session("optimization.disable_specified_optimizers", "", "Names of passes not to run, with commas."),
-        _session("optimization.enable_gelu_approximation", False, "Replace Gelu by FastGelu (changes results)."),
+        _session("optimization.enable_gelu_approximation", False, "Replace Gelu by FastGelu (changes results).",
+                 "a session computes Gelu exactly; `ort optimize --enable GeluApproximation` changes the model"),
         _session("optimization.enable_cast_chain_elimination", False, "Drop Casts inside a chain (changes results)."),
         _session(
             "optimization.constant_folding_max_output_size_in_bytes", 1 << 30,
             "A node whose folded result would be larger stays; 0: no limit.",
+            "the limit of folding is fixed",
         ),
         _session("session.optimized_model_cache", True, "Keep optimised models and sessions in the artefact cache."),
         _session("optimization.minimal_build_optimizations", "", "Record passes for minimal builds.", _ORT_FORMAT),
         _session("optimization.memory_optimizer_config", "", "Recompute activations.", _TRAINING),
         _session("optimization.enable_memory_probe_recompute_config", "", "Probe for recomputation.", _TRAINING),
-        _session("session.graph_optimizations_loop_level", 1, "Repeat later levels until nothing changes: 0, 1 or 2."),
-        _session("session.disable_quant_qdq", False, "Leave QuantizeLinear/DequantizeLinear groups as they are."),
-        _session("session.disable_qdq_constant_folding", False, "Never fold DequantizeLinear."),
+        _session("session.graph_optimizations_loop_level", 1, "Repeat later levels until nothing changes: 0, 1 or 2.",
+                 "passes are repeated until a whole round changes nothing"),
+        _session("session.disable_quant_qdq", False, "Leave QuantizeLinear/DequantizeLinear groups as they are.",
+                 "whether a group becomes one operator of integers is decided by the provider that runs it"),
+        _session("session.disable_qdq_constant_folding", False, "Never fold DequantizeLinear.",
+                 "name ConstantFolding in optimization.disable_specified_optimizers to fold nothing"),
         _session("session.disable_double_qdq_remover", False, "Keep repeated quantise/dequantise pairs."),
-        _session("session.enable_quant_qdq_cleanup", False, "Remove quantise/dequantise pairs that are left over."),
-        _session("session.enable_dq_matmulnbits_fusion", False, "Fuse DequantizeLinear and MatMul to MatMulNBits."),
-        _session("session.qdq_matmulnbits_accuracy_level", 4, "Accuracy level of that fusion."),
-        _session("session.qdq_matmulnbits_block_size", 0, "Block size of that fusion; 0: 32, -1: chosen."),
+        _session("session.enable_quant_qdq_cleanup", False, "Remove quantise/dequantise pairs that are left over.",
+                 "a session leaves them; `ort optimize` removes them"),
+        _session("session.enable_dq_matmulnbits_fusion", False, "Fuse DequantizeLinear and MatMul.", _NBITS),
+        _session("session.qdq_matmulnbits_accuracy_level", 4, "Accuracy level of that fusion.", _NBITS),
+        _session("session.qdq_matmulnbits_block_size", 0, "Block size of that fusion; 0: 32, -1: chosen.", _NBITS),
         _session("session.qdqisint8allowed", False, "Allow int8 in quantised groups.", "int8 is always allowed here"),
         _session("session.x64quantprecision", False, "No U8S8 saturation.", "products never saturate here"),
-        _session("session.disable_aot_function_inlining", False, "Keep calls of model functions until partitioning."),
-        _session("session.function_expansion_node_limit", 0, "Most nodes that inlining may add; 0: no limit."),
-        _session("session.function_expansion_byte_limit", 0, "Most bytes that inlining may add; 0: no limit."),
-        _session("session.strict_shape_type_inference", False, "A failed shape inference is an error."),
-        _session("session.allow_released_opsets_only", True, "Refuse opsets newer than the released ones."),
+        _session("session.disable_aot_function_inlining", False, "Keep calls of functions.", _INLINED),
+        _session("session.function_expansion_node_limit", 0, "Most nodes that inlining may add.", _INLINED),
+        _session("session.function_expansion_byte_limit", 0, "Most bytes that inlining may add.", _INLINED),
+        _session("session.strict_shape_type_inference", False, "A failed shape inference is an error.",
+                 "contradicting types are always an error; of contradicting shapes the inferred one counts"),
+        _session("session.allow_released_opsets_only", True, "Refuse unreleased opsets.", _ANY_OPSET),
         _session("session.debug_layout_transformation", False, "Dump each layout step.", "use `ort optimize` instead"),
-        _session("session.gqa_value_layout", "BNSH", "Layout of value caches.", choices=("BNSH", "BNHS")),
+        _session("session.gqa_value_layout", "BNSH", "Layout of value caches: only this one.", choices=("BNSH",)),
         _session("session.enable_saved_runtime_optimizations", False, "Replay passes from an .ort file.", _ORT_FORMAT),
     )  # fmt: skip
 
@@ -168,7 +180,7 @@ def _files() -> tuple[Setting, ...]:
     external = "session.optimized_model_external_initializers"
     return (
         _session("session.load_model_format", "ONNX", "Format of the file.", choices=("ONNX", "ORT")),
-        _session("session.save_model_format", "ONNX", "Format of the saved optimised model.", choices=("ONNX", "ORT")),
+        _session("session.save_model_format", "ONNX", "Format of the saved model.", _ORT_FORMAT, ("ONNX", "ORT")),
         _session(f"{external}_file_name", "", "File beside the saved model that takes its weights."),
         _session(f"{external}_min_size_in_bytes", 0, "Smallest weight that goes to that file."),
         _session("session.model_external_initializers_file_folder_path", "", "Folder of external data."),
@@ -219,8 +231,8 @@ def _placement() -> tuple[Setting, ...]:
         _session("session.record_ep_graph_assignment_info", False, "Enable get_provider_graph_assignment_info()."),
         _session("session.node_partition_config_file", "", "Streams of nodes as JSON.", "streams follow partitions"),
         _session("session.resource_cuda_partitioning_settings", "", "Memory that may be filled.", _OTHER_EP),
-        _session("session.layer_assignment_settings", "", "Pin layers to devices by annotation: `device(a, =b); ...`."),
-        _session("session.name_based_layer_assignment", "", "Pin layers to devices by node name."),
+        _session("session.layer_assignment_settings", "", "Pin layers by annotation: `device(a, =b)`.", _FIRST_TAKES),
+        _session("session.name_based_layer_assignment", "", "Pin layers to devices by node name.", _FIRST_TAKES),
         _session("session.max_shape_override", "", "Largest shapes, for estimates.", "sizes are planned symbolically"),
         _session("session.strict_workspace_verification", False, "Check declared workspaces.", "always checked"),
         _session("session.enable_moe_expert_counting", False, "Count experts.", _MOE),
@@ -280,7 +292,12 @@ def _run_keys() -> tuple[Setting, ...]:
             "Give unused memory back after the run, as `cpu:0;gpu:0`.",
             _ARENA,
         ),
-        _run("disable_synchronize_execution_providers", False, "Do not wait for devices at the end of the run."),
+        _run(
+            "disable_synchronize_execution_providers",
+            False,
+            "Do not wait for devices at the end of the run.",
+            "a run waits for outputs on the host, and for nothing else",
+        ),
         _run("gpu_graph_id", 0, "Which captured graph to replay; -1: none.", "no installed provider captures graphs"),
         *(_run(f"qnn.{name}", "", "Qualcomm devices.", _OTHER_EP) for name in qnn),
         _run("nv_profile_index", "", "Which optimisation profile.", _OTHER_EP),
@@ -296,14 +313,14 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_TEST_DATA", "", "Folder of test data outside the repository."),
         _variable("ORT_LOAD_CONFIG_FROM_MODEL", False, "Read session options from the model's metadata `ort_config`."),
         _variable("ORT_INTRA_OP_NUM_THREADS", 0, "Threads within an operator where the options leave it at 0."),
-        _variable("ORT_INTER_OP_NUM_THREADS", 0, "Operators at the same time where the options leave it at 0."),
+        _variable("ORT_INTER_OP_NUM_THREADS", 0, "Operators at the same time where the options leave it at 0.", _ORDER),
         _variable("ORT_DISABLE_TELEMETRY", False, "No telemetry.", "there is none"),
         _variable("ORT_DISABLE_FLASH_ATTENTION", False, "Plain attention.", attention),
         _variable("ORT_GQA_DISABLE_FLASH_ATTENTION", False, "Plain attention.", attention),
         _variable("ORT_DISABLE_DECODER_ATTENTION", False, "Plain attention.", attention),
         _variable("ORT_BEAM_SEARCH_USE_FAST_TOPK", True, "Fast selection.", "it concerns onnxruntime's CUDA kernels"),
         _variable("ORT_QMOE_CPU_QNBIT_GEMM", False, "Kernel choice.", _MLAS),
-        _variable("ALLOW_RELEASED_ONNX_OPSET_ONLY", True, "Refuse opsets newer than the released ones."),
+        _variable("ALLOW_RELEASED_ONNX_OPSET_ONLY", True, "Refuse opsets newer than the released ones.", _ANY_OPSET),
     )
 
 

@@ -3,16 +3,21 @@
 import copy
 import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import parser
 
-from ort_core import options
+import ort_core as ort
+from ort_core import options, settings
+from ort_core.environment import default_environment
 from ort_core.errors import InvalidArgument, InvalidType, NotImplemented, UnknownOption
 from ort_core.options import GraphOptimizationLevel, Option, RunOptions, SessionOptions
 from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
 from ort_core.settings import KNOWN_PROVIDERS, Scope, all_settings, environment_value, find_setting
+from ort_core.stages import PrepareSettings
 from ort_core.tensors.device import OrtHardwareDeviceType
 from ort_core.tensors.ort_value import OrtValue
 
@@ -95,6 +100,49 @@ def test_a_key_without_effect_is_taken_and_the_reason_logged(caplog):
     with caplog.at_level("INFO", "ort_core"):
         SessionOptions().add_session_config_entry("session.inter_op.allow_spinning", "0")
     assert "session.inter_op.allow_spinning has no effect here: operators run one after the other" in caplog.text
+
+
+def test_every_key_is_read_somewhere_or_says_why_not():
+    package = Path(settings.__file__).parent
+    read = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "settings.py")
+    read += (package / "stages" / "settings.py").read_text(encoding="utf-8")
+    of_the_tests = {"ORT_TEST_DATA"}
+    external = "session.optimized_model_external_initializers"
+    silent = [
+        row.name
+        for row in all_settings().values()
+        if not (row.no_effect or row.attribute or len(row.choices) == 1 or row.name in of_the_tests)
+        and f'"{row.name}"' not in read
+        and f'{{_EXTERNAL}}{row.name.removeprefix(external)}"' not in read
+    ]
+    assert silent == [], "these keys are taken, nothing reads them, and nothing tells the user so"
+
+
+def test_a_layout_of_caches_that_no_kernel_knows_is_refused():
+    with pytest.raises(InvalidArgument, match="expected BNSH"):
+        SessionOptions().add_session_config_entry("session.gqa_value_layout", "BNHS")
+
+
+def test_keys_for_single_passes_switch_them():
+    options = SessionOptions()
+    options.add_session_config_entry("session.disable_double_qdq_remover", "1")
+    options.add_session_config_entry("optimization.enable_cast_chain_elimination", "1")
+    found = PrepareSettings.of(options, default_environment())
+    assert found.disabled_passes == {"DoubleQDQPairsRemover"}
+    assert found.enabled_passes == {"CastChainElimination"}
+    assert found.optimization_facts != PrepareSettings.of(SessionOptions(), default_environment()).optimization_facts
+
+
+def test_a_chain_of_casts_is_dropped_only_where_that_is_asked_for():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N] x) => (float[N] y) { h = Cast<to=10>(x) f = Cast<to=1>(h) y = Neg(f) }"""
+    model = parser.parse_model(text).SerializeToString()
+    asked = SessionOptions()
+    asked.add_session_config_entry("optimization.enable_cast_chain_elimination", "1")
+    x = np.array([1.0001], np.float32)
+    for given, expected in ((SessionOptions(), -x.astype(np.float16).astype(np.float32)), (asked, -x)):
+        session = ort.InferenceSession(model, given, providers=["ReferenceExecutionProvider"])  # it rounds each value
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
 
 
 def test_a_value_of_another_type_is_refused_with_the_meaning_of_the_key():

@@ -81,7 +81,8 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
         return None
     extra = (*environment.passes, *settings.extra_passes)
-    passes = pipeline_for(Level.BASIC, disabled=settings.disabled_passes, extra=extra)
+    disabled, enabled = settings.disabled_passes, settings.enabled_passes
+    passes = pipeline_for(Level.BASIC, disabled=disabled, enabled=enabled, extra=extra)
     return run_pipeline(passes, pass_context(model, environment, settings, inferred.values))
 
 

@@ -20,6 +20,9 @@ _NOT_OPTIMIZING = frozenset(  # of PrepareSettings
     {"strict", "allow_last_resort", "threads", "seed", "use_cache", "placement", "samples"}
 )
 
+_SWITCHED_OFF = {"session.disable_double_qdq_remover": "DoubleQDQPairsRemover"}  # passes by keys of their own
+_SWITCHED_ON = {"optimization.enable_cast_chain_elimination": "CastChainElimination"}
+
 
 def thread_options(options: SessionOptions, num_threads: int) -> ThreadOptions:
     """Return what a session's options say of the threads within operators.
@@ -49,6 +52,7 @@ class PrepareSettings:
     allow_last_resort: bool = True
     level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
     disabled_passes: frozenset[str] = frozenset()
+    enabled_passes: frozenset[str] = frozenset()
     extra_passes: tuple[Pass, ...] = ()
     threads: ThreadOptions = field(default_factory=ThreadOptions)
     seed: int | None = None
@@ -63,12 +67,15 @@ class PrepareSettings:
         """Read the settings out of a session's options, and out of the environment where the options state none."""
         named = str(options.setting("optimization.disable_specified_optimizers")).replace(",", ";")
         disabled = {name.strip() for name in named.split(";") if name.strip()} | set(disabled_passes)
+        disabled |= {name for key, name in _SWITCHED_OFF.items() if options.setting(key)}
+        enabled = {name for key, name in _SWITCHED_ON.items() if options.setting(key)}
         threads = environment.intra_op_num_threads or int(environment_value("ORT_INTRA_OP_NUM_THREADS"))
         return cls(
             options.strict_placement,
             not options.setting("session.disable_cpu_ep_fallback"),
             options.graph_optimization_level,
             frozenset(disabled),
+            frozenset(enabled),
             tuple(_checked_pass(each) for each in options.custom_passes),
             thread_options(options, options.intra_op_num_threads or threads),
             environment.seed,
