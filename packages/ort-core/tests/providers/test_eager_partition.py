@@ -12,6 +12,7 @@ import ort_core as ort
 from ort_core.plugin import (
     CompiledPartition,
     EagerPartition,
+    EPFail,
     OutputPlan,
     PartitionPlan,
     filled,
@@ -90,6 +91,18 @@ def test_session_returns_and_binds_outputs_of_partitions_of_both_api_versions(pa
         session.run_with_iobinding(binding)
         np.testing.assert_array_equal(binding.copy_outputs_to_cpu(), [[0, 0, 2], [1, 0, -2]])
         np.testing.assert_array_equal(mine.numpy(), [1, 0, -2], "the buffer that was bound is filled")
+
+
+class OnlyRelu(ReluAndNeg):
+    def compute(self, inputs, run_state):
+        return [np.maximum(inputs[0], 0)]
+
+
+def test_a_partition_that_forgets_an_output_fails_and_returns_nothing():
+    with installed(plugin_of(provider_of(OnlyRelu), api=(1, 1))):
+        session = ort.InferenceSession(model(), providers=["EagerExecutionProvider"])
+        with pytest.raises(EPFail, match="a partition of 2 outputs computed 1 results"):
+            session.run(None, {"x": X})
 
 
 def test_plugin_for_a_newer_api_is_refused_by_name_of_both_versions():

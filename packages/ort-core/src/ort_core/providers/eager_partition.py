@@ -69,6 +69,7 @@ def hand_out(results: Sequence[RuntimeValue], outputs: list[RuntimeValue]) -> No
         outputs: as ``CompiledPartition.run`` takes them. A buffer whose shape is not that of the result is replaced.
 
     Raises:
+        ValueError: there are not as many results as outputs.
         TypeError: a result has not the dtype of its buffer.
 
     Example:
@@ -78,6 +79,8 @@ def hand_out(results: Sequence[RuntimeValue], outputs: list[RuntimeValue]) -> No
         >>> print(buffer, outputs[0] is buffer, outputs[1])
         [1. 2.] True [3]
     """
+    if len(results) != len(outputs):
+        raise ValueError(f"a partition of {len(outputs)} outputs computed {len(results)} results")
     for index, result in enumerate(results):
         buffer = outputs[index]
         if isinstance(buffer, np.ndarray) and isinstance(result, np.ndarray) and buffer.shape == result.shape:
