@@ -7,6 +7,7 @@ import pytest
 from onnx import parser
 
 import ort_core as ort
+from ort_core.errors import AllocationLimitExceeded
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 1, "com.microsoft" : 1]>
@@ -87,6 +88,22 @@ def test_what_is_no_plain_array_of_strings_is_the_ordinary_runs() -> None:
     assert not _is_direct(session, {"X": _texts("cat"), "more": _texts("dog")})
     assert not _is_direct(session, {"Y": _texts("cat")})
     assert not _is_direct(session, {"X": _texts()})
+
+
+def test_a_run_with_a_larger_limit_does_not_lift_the_sessions() -> None:
+    options, larger = ort.SessionOptions(), ort.RunOptions()
+    options.max_allocation_bytes, larger.max_allocation_bytes = (
+        1 << 20,
+        1 << 30,
+    )  # one row takes 0.9 MB, 20,000 take 1.6
+    session = ort.InferenceSession(parser.parse_model(MODEL % INTEGERS).SerializeToString(), options)
+    many, few = _texts(*["cat dog"] * 20_000), _texts("cat")
+    for _ in range(4):
+        session.run(None, {"X": many}, larger)
+        session.run(None, {"X": few})
+    with pytest.raises(AllocationLimitExceeded):
+        session.run(None, {"X": many})
+    assert _is_direct(session, {"X": few})
 
 
 def test_results_are_new_memory_each_time() -> None:

@@ -56,6 +56,7 @@ class TextCalls:
         self._name, self._pipeline, self._step = name, pipeline, step
         self._shape = tuple(size if isinstance(size, int) else None for size in declared.shape or ())
         self._most_rows = max(1, LARGEST // (4 * pipeline.width or 1))
+        self._rows = 0
         self._reads, self._outputs = tuple(reads), tuple(outputs)
 
     @property
@@ -64,7 +65,13 @@ class TextCalls:
         return self._call
 
     def learn(self, feeds: Mapping[str, object]) -> None:
-        """Do nothing: the program's step has taken note of its arrays in the ordinary run."""
+        """Take note of how many texts an ordinary run took within the session's limit of memory.
+
+        The program's step has taken note of its arrays in that run, or in one with a limit of its own.
+        """
+        texts = feeds.get(self._name)
+        if isinstance(texts, np.ndarray):
+            self._rows = min(self._most_rows, max(self._rows, texts.size))
 
     def _call(self, feeds: object, outputs: object) -> list[RuntimeValue] | None:
         if outputs is not None or type(feeds) is not dict or len(feeds) != 1:
@@ -81,7 +88,7 @@ class TextCalls:
         return [results[n] if finish is None else finish(results[n]) for n, finish in self._outputs]
 
     def _fits(self, texts: np.ndarray) -> bool:
-        if len(texts.shape) != len(self._shape) or not 0 < texts.size <= self._most_rows:
+        if len(texts.shape) != len(self._shape) or not 0 < texts.size <= self._rows:
             return False
         if any(wanted is not None and size != wanted for size, wanted in zip(texts.shape, self._shape, strict=True)):
             return False
