@@ -116,6 +116,24 @@ def test_broken_plugins_are_never_remembered(folder: Path) -> None:
     assert find_remembered() is None
 
 
+@pytest.mark.parametrize("error", ["RuntimeError('no driver')", "OSError('libvendor.so')", "SystemExit(1)"])
+def test_a_remembered_plugin_that_does_not_import_any_more_breaks_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    package = f"ort_own_six_{error[0].lower()}"
+    install(folder, package, f"import os\nif 'BREAK_IT' in os.environ:\n    raise {error}\n{PROVIDER}")
+    discovered()
+    assert find_remembered() is not None
+    monkeypatch.setenv("BREAK_IT", "1")
+    for name in [each for each in sys.modules if each.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    environment = Environment()
+    assert environment.available_providers()[-1] == CPU
+    assert "OwnExecutionProvider" not in environment.available_providers()
+    assert not environment.check("OwnExecutionProvider")
+    assert error.partition("(")[0] in environment.plugins.unusable["own"].reason
+
+
 def test_young_distributions_are_not_remembered(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(remembered_plugins, "_MIN_AGE_NS", 2_000_000_000)
     install(folder, "ort_own_four")

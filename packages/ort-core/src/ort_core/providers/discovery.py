@@ -143,7 +143,9 @@ def _providers_of(plugin: DiscoveredPlugin) -> Sequence[type[ExecutionProvider]]
         return ()
     try:
         classes = list(hook())
-    except Exception as error:  # noqa: BLE001 - the border to plugins
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the border to plugins: the hook imports what the module did not
         return Unavailable(f"plugin {plugin.name!r} failed in ort_providers: {type(error).__name__}: {error}")
     for cls in classes:
         if not (isinstance(cls, type) and issubclass(cls, ExecutionProvider)):

@@ -46,13 +46,15 @@ class RememberedProvider:
     is_listed: bool
 
     def load(self) -> type[ExecutionProvider] | None:
-        """Return the class, ``None`` when it is not there any more, or another."""
+        """Return the class, ``None`` when it is not there any more, is another, or does not import."""
         try:
             found: object = importlib.import_module(self.module)
             for part in self.qualified_name.split("."):
                 found = getattr(found, part)
-        except (ImportError, AttributeError) as error:
-            log.debug("%s is not where it was: %s", self.name, error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the border to plugins: the discovery that follows says what is wrong
+            log.debug("%s is not where it was: %s: %s", self.name, type(error).__name__, error)
             return None
         is_provider = isinstance(found, type) and issubclass(found, ExecutionProvider)
         return found if is_provider and found.name == self.name else None  # type: ignore[attr-defined,return-value]  # a provider
