@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ort_core.tensors.mapped_files import map_file
 
@@ -49,3 +50,19 @@ def test_an_empty_file_is_no_bytes(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.touch()
     assert bytes(map_file(path)) == b""
+
+
+def test_a_file_that_becomes_shorter_while_it_is_opened_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, stat = tmp_path / "weights", os.fstat
+    path.write_bytes(bytes(100))
+
+    def cut_behind(descriptor: int) -> os.stat_result:
+        status = stat(descriptor)
+        os.truncate(path, 10)
+        return status
+
+    monkeypatch.setattr(os, "fstat", cut_behind)
+    with pytest.raises(OSError, match="became shorter than 100 bytes"):
+        map_file(path)

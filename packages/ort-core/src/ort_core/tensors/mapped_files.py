@@ -47,5 +47,12 @@ def map_file(path: Path, *, is_final: bool = False, owners: Collection[int] | No
         with _lock:
             found = _mappings.get(key)
             if found is None:
-                found = _mappings[key] = mmap.mmap(file.fileno(), status.st_size, access=mmap.ACCESS_READ)
+                found = _mappings[key] = _mapping(file.fileno(), status.st_size, path)
     return memoryview(found)
+
+
+def _mapping(descriptor: int, nbytes: int, path: Path) -> mmap.mmap:
+    try:
+        return mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
+    except ValueError as error:
+        raise OSError(f"{path} became shorter than {nbytes} bytes while it was opened") from error
