@@ -120,6 +120,21 @@ def test_float16_keeps_infinities_and_nan() -> None:
         np.testing.assert_array_equal(found, -(x + x))
 
 
+EYE = np.eye(4, dtype=np.float32)
+
+
+@pytest.mark.parametrize("before", [N("Neg", ["x"], ["a"]), N("MatMul", ["x", "eye"], ["a"])], ids=["Neg", "MatMul"])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=["float16", "bfloat16"])
+def test_a_cast_to_halves_and_back_rounds_within_a_group(dtype: int, before: NodeProto) -> None:
+    x = np.array([[1.0001, 1 / 3, 7e4, 1e-9], [-2049.5, 65519.0, -6e-8, 0.0]], np.float32)
+    nodes = [before, N("Cast", ["a"], ["h"], to=dtype), N("Cast", ["h"], ["f"], to=FLOAT), N("Neg", ["f"], ["y"])]
+    weights = {"eye": EYE} if before.op_type == "MatMul" else {}
+    (found,) = run_native(model_of(nodes, {"x": (FLOAT, ["N", 4])}, {"y": FLOAT}, weights), {"x": x})
+    with np.errstate(over="ignore"):
+        rounded = x.astype(NUMBERS[dtype]).astype(np.float32)
+    np.testing.assert_array_equal(found, rounded if before.op_type == "Neg" else -rounded)
+
+
 def test_float16_needs_a_processor_that_converts_it() -> None:
     assert converts_halves(target_of("aarch64-unknown-linux-gnu", "generic", "+neon"))
     assert not converts_halves(restricted_target("f16c"))

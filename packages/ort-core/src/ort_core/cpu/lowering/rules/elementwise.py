@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.lowering.lowering import HALVES, Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import HALVES, Lowering, stored_type, tensor_type
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import broadcast_strides
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, Node
-from ort_core.plugin.loops import Scalar, minimum
+from ort_core.plugin.loops import Scalar, cast, minimum
 
 
 def elementwise(lowering: Lowering, node: Node) -> None:
@@ -21,7 +21,9 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         raise NotLowered("before opset 7 operands were aligned otherwise")
     dtype, shape = tensor_type(node.output)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    if node.op_type == "Cast" and attributes.get("to") in HALVES:
+    half = stored_type(node.output)[0] if node.op_type == "Cast" else None
+    is_rounded = half in HALVES and half is not stored_type(inputs[0])[0]
+    if half in HALVES:
         attributes["to"] = int(DataType.FLOAT)  # within a group they are float32
     state, scalars = lowering.fuse(node, inputs, shape)
     if is_clip_above:
@@ -30,6 +32,9 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         expression = lowering.meaning_of(node, scalars, attributes)
     if not isinstance(expression, Scalar):
         raise NotLowered(expression.reason)
+    if is_rounded:  # the model asks for the halves' precision and range, also where no memory lies between
+        assert half is not None
+        expression = cast(cast(expression, half), DataType.FLOAT)
     if expression.dtype is not dtype:
         raise NotLowered(f"the expression gives {expression.dtype.text}, the model declares {dtype.text}")
     for view in state.inputs:
