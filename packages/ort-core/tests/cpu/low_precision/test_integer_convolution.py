@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS, compiled
 
-from ort_core.cpu.codegen.bounded_words import ordered_words
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
 from ort_core.cpu.codegen.integer_convolution_plan import (
@@ -17,9 +16,8 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
     IntegerConvolution,
     IntegerOperand,
     pack_weights,
-    put_in_order,
+    in_pairs,
 )
-from ort_core.cpu.codegen.integer_dot import packed_words
 from ort_core.cpu.codegen.jit import Target, assembly, restricted_target, target_of
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
@@ -159,7 +157,7 @@ def spec_of(case: Case, **changes: object) -> IntegerConvolution:
 def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
     machine = target()  # type: ignore[operator]  # a function that gives a target
     plain = spec_of(case, x_pixel=case.inputs if case.is_placed else None)
-    spec = put_in_order(plain, case.width * case.inputs if case.is_placed else None, machine)
+    spec = in_pairs(plain, case.width * case.inputs if case.is_placed else None, machine)
     for kind in ("random", "few", "ends", "borders"):
         x, weights = arrays(case, kind)
         found = run(spec, x, weights, [], pool, machine)
@@ -216,25 +214,13 @@ def test_products_of_bytes_use_the_instruction_of_the_target(target: Target, ins
 
 
 @pytest.mark.parametrize(
-    ("features", "is_ordered"),
+    ("features", "is_paired"),
     [("+avx2,+fma", True), ("+avx2,+fma,+avxvnni", False), ("+avx512f,+avx512bw,+avx512vl", False)],
     ids=["AVX2", "AVX-VNNI", "AVX-512 without VNNI"],
 )
-def test_bounded_words_come_first_only_without_other_products_of_bytes(features: str, is_ordered: bool) -> None:
+def test_bounded_words_come_first_only_without_other_products_of_bytes(features: str, is_paired: bool) -> None:
     target = target_of("x86_64-unknown-linux-gnu", "x86-64-v3", features)
-    spec = put_in_order(spec_of(Case(64, 64)), None, target)
-    assert spec.is_ordered == is_ordered
+    spec = in_pairs(spec_of(Case(64, 64)), None, target)
+    assert spec.is_paired == is_paired
     text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target)
-    assert ("vpmaddubsw" in text) == is_ordered
-
-
-def test_pairs_are_safe_exactly_where_no_activation_saturates_them() -> None:
-    words = np.array([[[64, 64, -128, 0]], [[64, 65, 0, 0]], [[0, 0, -64, -65]], [[127, 127, 127, 1]]], np.int8)
-    target = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
-    panel = np.repeat(words, target.lanes, axis=1)
-    ordered, table = ordered_words(panel, np.arange(4, dtype=np.int32) * 4, target)
-    assert table.tolist() == [1, 3, 3, 0, 4, 8, 12], (
-        "one as it is, two in the second pairing, none in the third, one in none"
-    )
-    assert ordered[1, 0].tolist() == [64, 0, 65, 0]
-    np.testing.assert_array_equal(ordered[3], packed_words(panel[3], target))
+    assert ("vpmaddubsw" in text) == is_paired

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ort_core.cpu.codegen.bounded_words import PAIRINGS, BoundedProducts
+from ort_core.cpu.codegen.bounded_pairs import ENTRY_WORDS, HEAD_WORDS, STEP_WORDS, BoundedProducts
 from ort_core.cpu.codegen.channels_last import divide
 from ort_core.cpu.codegen.convolution import prefetch
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
@@ -45,7 +45,7 @@ class IntegerTile:
         self.emitter = Emitter(name, parameters, linkage="internal")
         self.x_pixel = self.emitter.parameter("x_pixel") if spec.x_pixel is None else integer(spec.x_pixel)
         self.products = ByteProducts(self.emitter, target)
-        self.bounded = [BoundedProducts(self.emitter, target, pairing) for pairing in PAIRINGS]
+        self.bounded = BoundedProducts(self.emitter, target)
 
     def emit(self) -> Emitter:
         """Return the function."""
@@ -58,29 +58,29 @@ class IntegerTile:
 
     def _accumulate(self, sums: list[list[Operand]]) -> None:
         emitter, spec = self.emitter, self.spec
+        weights = emitter.parameter("w")
+        if spec.is_paired:
+            self._accumulate_pairs(sums, weights)
+            return
         whole, rest = divmod(spec.run[1], WORD)
-        panel = emitter.parameter("w")
-        weights = emitter.element(panel, spec.table_words, "i32")
-        if spec.is_ordered and spec.sequences == 1:
-            self._in_order(sums, self._pixel_addresses(emitter.parameter("x")), panel, weights)
-            if not rest:
-                return
         with self._runs() as (number, tap):
             bases = self._pixel_addresses(tap)
-            if not spec.is_ordered:
-                weight = emitter.element(weights, emitter.mul(number, spec.run_words * self.panel), "i32")
-                self._in_sequence(sums, bases, weight, whole)
-                last = emitter.element(weight, whole * self.panel, "i32")
-            else:
-                if spec.sequences > 1:
-                    table = emitter.element(panel, emitter.mul(number, spec.table_stride), "i32")
-                    weight = emitter.element(weights, emitter.mul(number, whole * self.panel), "i32")
-                    self._in_order(sums, bases, table, weight)
-                last = emitter.element(weights, spec.runs * whole * self.panel, "i32")
-                last = emitter.element(last, emitter.mul(number, self.panel), "i32")
+            weight = emitter.element(weights, emitter.mul(number, spec.run_words * self.panel), "i32")
+            self._in_sequence(sums, bases, weight, whole)
             if rest:
                 words = [emitter.element(base, whole * WORD, "i8") for base in bases]
-                self._multiply(self.products, sums, words, last, rest)
+                self._multiply(sums, words, emitter.element(weight, whole * self.panel, "i32"), rest)
+
+    def _accumulate_pairs(self, sums: list[list[Operand]], lists: Operand) -> None:
+        emitter = self.emitter
+        if self.spec.sequences == 1:
+            self._list(sums, self._pixel_addresses(emitter.parameter("x")), lists)
+            return
+        at = emitter.variable("ptr", lists, "list")
+        with self._runs() as (_, tap):
+            here = emitter.load("ptr", at)
+            self._list(sums, self._pixel_addresses(tap), here)
+            emitter.store(emitter.element(here, self._entry(here, 2), "i8"), at)
 
     @contextmanager
     def _runs(self) -> Iterator[tuple[Operand, Operand]]:
@@ -103,30 +103,43 @@ class IntegerTile:
                 at = emitter.add(k, part)
                 line = emitter.element(weight, emitter.mul(at, self.panel), "i32")
                 self._prefetch(line)
-                self._multiply(self.products, sums, [emitter.element(base, at, "i32") for base in bases], line, WORD)
+                self._multiply(sums, [emitter.element(base, at, "i32") for base in bases], line, WORD)
 
-    def _in_order(self, sums: list[list[Operand]], bases: list[Operand], table: Operand, weight: Operand) -> None:
-        """Append the products of a sequence of words, bounded ones first, each at the place that the table says."""
-        emitter = self.emitter
-        begin = integer(0)
-        forms: list[ByteProducts | BoundedProducts] = [*self.bounded, self.products]
-        for number, products in enumerate(forms):
-            end = self._entry(table, number) if number < len(PAIRINGS) else integer(self.spec.sequence_words)
-            with emitter.loop(begin, end, unroll=False, hint="k") as k:
-                line = emitter.element(weight, emitter.mul(k, self.panel), "i32")
-                self._prefetch(line)
-                place = self._entry(table, emitter.add(k, len(PAIRINGS)))
-                self._multiply(products, sums, [emitter.element(base, place, "i8") for base in bases], line, WORD)
-            begin = end
+    def _list(self, sums: list[list[Operand]], bases: list[Operand], list_: Operand) -> None:
+        """Append the products of a list of steps (``bounded_pairs``)."""
+        emitter, bounded = self.emitter, self.bounded
+        weights = self._pointers(emitter.element(list_, self._entry(list_, 1), "i8"), len(sums))
+        entries = emitter.element(list_, HEAD_WORDS, "i32")
+        with emitter.loop(0, self._entry(list_, 0), unroll=False, hint="step") as step:
+            entry = emitter.element(entries, emitter.mul(step, ENTRY_WORDS), "i32")
+            place, sources = self._entry(entry, 0), bounded.sources(entry)
+            line = emitter.mul(step, STEP_WORDS * self.panel)
+            self._prefetch(emitter.element(weights[0], line, "i32"))
+            for base, own, slots in zip(bases, weights, sums, strict=True):
+                words = bounded.spread(emitter.element(base, place, "i8"), sources, self.spec.is_signed)
+                for index, slot in enumerate(slots):
+                    for number, word in enumerate(words):
+                        at = emitter.add(line, number * self.panel + index * self.lanes)
+                        total = bounded.add(emitter.load(self.type, slot), word, emitter.element(own, at, "i32"))
+                        emitter.store(total, slot)
 
-    def _entry(self, table: Operand, index: Operand | int) -> Operand:
-        found = self.emitter.load("i32", self.emitter.element(table, index, "i32"), WORD)
+    def _pointers(self, pointer: Operand, count: int) -> list[Operand]:
+        """Return the pointer so often that LLVM takes each for another.
+
+        What is loaded by one of its own takes no register: it is an operand of the product. LLVM loads what two
+        products share first, for which registers are missing.
+        """
+        slot = self.emitter.variable("ptr", pointer, "w")
+        return [self.emitter.assign("ptr", f"load volatile ptr, {slot.typed}") for _ in range(count)]
+
+    def _entry(self, words: Operand, index: int) -> Operand:
+        found = self.emitter.load("i32", self.emitter.element(words, index, "i32"), WORD)
         return self.emitter.assign("i64", f"zext {found.typed} to i64")
 
     def _prefetch(self, line: Operand) -> None:
         """Ask for the weights to come where they do not stay in the first-level cache."""
         if self.spec.panel_words * WORD * self.spec.out_channels > NEAR_WEIGHTS_NBYTES:
-            for part in range(0, self.panel, 16):
+            for part in range(0, self.panel * (STEP_WORDS if self.spec.is_paired else 1), 16):
                 prefetch(self.emitter, self.emitter.element(line, PREFETCHED_NBYTES // WORD + part, "i32"), 3)
 
     def _pixel_addresses(self, tap: Operand) -> list[Operand]:
@@ -138,16 +151,9 @@ class IntegerTile:
             found += [emitter.element(base, emitter.mul(step, pixel), "i8") for pixel in range(self.pixels)]
         return found
 
-    def _multiply(
-        self,
-        products: ByteProducts | BoundedProducts,
-        sums: list[list[Operand]],
-        words: list[Operand],
-        weight: Operand,
-        nbytes: int,
-    ) -> None:
+    def _multiply(self, sums: list[list[Operand]], words: list[Operand], weight: Operand, nbytes: int) -> None:
         """Append the products of one word of each pixel with a row of the panel."""
-        emitter = self.emitter
+        emitter, products = self.emitter, self.products
         factors = [products.prepared(emitter.element(weight, i * self.lanes, "i32")) for i in range(len(self.vectors))]
         for address, slots in zip(words, sums, strict=True):
             word = self._word(address, nbytes)
