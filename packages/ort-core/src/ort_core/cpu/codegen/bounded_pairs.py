@@ -17,26 +17,21 @@ A panel is a list of steps, each of eight input channels::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 
 import numpy as np
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
 from ort_core.cpu.codegen.integer_dot import WORD, has_byte_products, pair_instruction, splat_text
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.pair_search import REACH, STEP_WORDS, paired_steps
 
-REACH = 16  # neighbouring bytes that the shuffle moves among themselves
-STEP_WORDS = 2
 ENTRY_WORDS = 1 + STEP_WORDS
 HEAD_WORDS = 4
 ALIGNMENT = 64
-_PAIR = 2
-_STEP_BYTES = STEP_WORDS * WORD
-_LARGEST = 128  # sum of a pair's positive weights; 255 * 128 <= 32767
-_NOBODY = REACH  # instead of a partner
 _SUMS = {8: "llvm.x86.avx2.pmadd.ub.sw", 4: "llvm.x86.ssse3.pmadd.ub.sw.128"}
 _SHUFFLES = {8: "llvm.x86.avx2.pshuf.b", 4: "llvm.x86.ssse3.pshuf.b.128"}
-_CHUNK_NBYTES = 1 << 20  # of weights that are looked at together: ten times as much memory is taken in between
+_CHUNK_NBYTES = 1 << 20  # of weights that are looked at together
 
 
 def has_bounded_products(target: Target) -> bool:
@@ -56,33 +51,30 @@ def block_places(nbytes: int) -> tuple[np.ndarray, np.ndarray]:
     return last, places - last
 
 
-def packed_lists(blocks: np.ndarray, places: np.ndarray, skipped: np.ndarray) -> list[np.ndarray]:
+def packed_lists(words: np.ndarray, places: np.ndarray, skipped: np.ndarray) -> list[np.ndarray]:
     """Return lists of steps as bytes, each a whole number of cache lines.
 
     Args:
-        blocks: int8 ``[list][block][REACH][column]``.
+        words: int8 ``[list][block][REACH / 4][column][4]``.
         places: of each block's activations.
-        skipped: how many bytes at the beginning of each block belong to another one.
+        skipped: how many bytes at the beginning of each block belong to another one; their weights are 0.
     """
     lists = []
-    at_once = max(1, _CHUNK_NBYTES // blocks[:1].size)
+    at_once = max(1, _CHUNK_NBYTES // words[:1].size)
     exists = np.arange(REACH) >= skipped[:, None]
-    for first in range(0, len(blocks), at_once):
-        lists += _lists_of(blocks[first : first + at_once], places, exists)
+    for first in range(0, len(words), at_once):
+        lists += _lists_of(words[first : first + at_once], places, exists)
     return lists
 
 
-def _lists_of(blocks: np.ndarray, places: np.ndarray, exists: np.ndarray) -> list[np.ndarray]:
-    count, per_list, _, columns = blocks.shape
-    steps = _steps(blocks.reshape(-1, REACH, columns), np.tile(exists, (count, 1)))
-    most = steps.is_used.shape[1]
-    chosen = np.flatnonzero(steps.is_used.reshape(-1))
-    entries = np.empty((len(chosen), ENTRY_WORDS), np.int32)
-    entries[:, 0] = places[chosen // most % per_list]
-    entries[:, 1:] = steps.sources.reshape(-1, _STEP_BYTES)[chosen].view(np.int32)
-    weights = steps.weights.reshape(-1, STEP_WORDS * columns * WORD)[chosen]
-    ends = np.searchsorted(chosen, np.arange(1, count + 1) * per_list * most)
-    return [_list(entries[a:b], weights[a:b]) for a, b in zip(np.r_[0, ends[:-1]], ends, strict=True)]
+def _lists_of(words: np.ndarray, places: np.ndarray, exists: np.ndarray) -> list[np.ndarray]:
+    count, per_list, *shape = words.shape
+    steps = paired_steps(words.reshape(-1, *shape), np.tile(exists, (count, 1)))
+    entries = np.empty((len(steps.blocks), ENTRY_WORDS), np.int32)
+    entries[:, 0] = places[steps.blocks % per_list]
+    entries[:, 1:] = steps.sources.view(np.int32)
+    ends = np.searchsorted(steps.blocks, np.arange(count + 1) * per_list)
+    return [_list(entries[a:b], steps.weights[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def _list(entries: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -97,99 +89,6 @@ def _list(entries: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _whole_lines(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """Steps of blocks, as many for each as any of them takes.
-
-    Attributes:
-        sources: uint8 ``[block][step][8]``, places in the block.
-        weights: int8 ``[block][step][word][column][4]``.
-        is_used: bool ``[block][step]``.
-    """
-
-    sources: np.ndarray
-    weights: np.ndarray
-    is_used: np.ndarray
-
-
-def _steps(blocks: np.ndarray, exists: np.ndarray) -> _Steps:
-    """Return the steps of blocks ``[block][REACH][column]``; bytes that do not exist are left out."""
-    partners = _partners(blocks, exists)
-    own = np.arange(REACH)
-    alone = np.where(exists, 2 * REACH + own, 4 * REACH + own)
-    paired = 2 * np.minimum(partners, own) + (partners < own)
-    order = np.argsort(np.where(partners == _NOBODY, alone, paired).astype(np.uint8), axis=1)
-    weights = np.take_along_axis(blocks, order[:, :, None], axis=1)
-    sources = order.astype(np.uint8)
-    is_used = np.arange(0, REACH, _STEP_BYTES) < exists.sum(axis=1)[:, None]
-    has_lonely = (partners == _NOBODY) & exists
-    if np.any(has_lonely):
-        first, second = weights[:, 0::2].astype(np.int16), weights[:, 1::2].astype(np.int16)
-        kept = np.clip(second, -_LARGEST - np.minimum(first, 0), _LARGEST - np.maximum(first, 0))
-        weights[:, 1::2] = kept
-        rest = (second - kept).astype(np.int8)
-        is_cut = rest.any(axis=-1)
-        cut_order = np.argsort(~is_cut, axis=1, kind="stable")
-        again = np.zeros_like(weights)
-        again[:, 0::2] = np.take_along_axis(rest, cut_order[:, :, None], axis=1)
-        weights = np.concatenate([weights, again], axis=1)
-        cut_sources = np.take_along_axis(sources[:, 1::2], cut_order, axis=1)
-        sources = np.concatenate([sources, np.repeat(cut_sources, _PAIR, axis=1)], axis=1)
-        is_cut_step = np.arange(0, REACH, _STEP_BYTES) < _PAIR * is_cut.sum(axis=1)[:, None]
-        is_used = np.concatenate([is_used, is_cut_step], axis=1)
-    count, columns = len(blocks), blocks.shape[-1]
-    by_word = weights.reshape(count, -1, STEP_WORDS, WORD, columns).swapaxes(-1, -2)
-    return _Steps(sources.reshape(count, -1, _STEP_BYTES), np.ascontiguousarray(by_word), is_used)
-
-
-def _partners(blocks: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Return each byte's partner ``[block][REACH]`` so that all pairs are safe; ``_NOBODY`` for bytes without one."""
-    partners = np.tile(np.arange(REACH) ^ 1, (len(blocks), 1))
-    signed = np.stack([np.maximum(blocks, 0), -np.minimum(blocks, 0)], axis=2).view(np.uint8)  # -(-128) is 128 there
-    sizes = signed.reshape(len(blocks), REACH, -1)
-    is_safe = (sizes[:, 0::2] <= _LARGEST - sizes[:, 1::2]).all(axis=(1, 2)) & exists.all(axis=1)
-    others = np.flatnonzero(~is_safe)
-    if others.size:
-        partners[others] = _matched(sizes[others].transpose(1, 2, 0), exists[others].T).T
-    return partners
-
-
-def _matched(sizes: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Pair bytes, those with the fewest possible partners first, each with the one that has the fewest itself.
-
-    Args:
-        sizes: uint8 ``[REACH][column and sign][block]``.
-        exists: bool ``[REACH][block]``.
-
-    Returns:
-        The partners, ``[REACH][block]``.
-    """
-    count = sizes.shape[-1]
-    sizes = np.ascontiguousarray(sizes)
-    room = _LARGEST - sizes
-    fits = np.zeros((REACH, REACH, count), bool)
-    for i in range(REACH):
-        for j in range(i + 1, REACH):
-            fits[i, j] = fits[j, i] = (sizes[i] <= room[j]).all(axis=0)
-    own, everywhere = np.arange(REACH, dtype=np.uint8)[:, None], np.arange(count)
-    is_free = exists.copy()
-    partners = np.full((REACH, count), _NOBODY)
-    for _ in range(REACH // _PAIR):
-        fits_free = fits & is_free
-        possible = fits_free.sum(axis=1, dtype=np.uint8)
-        rank = np.minimum(possible, REACH - 2) * REACH + own  # below 255, also of the last byte
-        chosen = np.where(is_free & (possible > 0), rank, 255).min(axis=0)
-        i = chosen % REACH
-        j = np.where(fits_free[i, :, everywhere].T, rank, 255).min(axis=0) % REACH
-        live = np.flatnonzero(chosen != 255)
-        if not live.size:
-            break
-        i, j = i[live], j[live]
-        partners[i, live], partners[j, live] = j, i
-        is_free[i, live] = is_free[j, live] = False
-    return partners
 
 
 class BoundedProducts:

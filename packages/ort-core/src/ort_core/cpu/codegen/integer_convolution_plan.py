@@ -236,9 +236,10 @@ def _paired(spec: IntegerConvolution, panels_: np.ndarray) -> np.ndarray:
     starts, skipped = block_places(run)
     blocks = np.take(panels_, starts[:, None] + np.arange(REACH), axis=-1)
     blocks[..., np.arange(REACH) < skipped[:, None]] = 0
-    by_list = blocks.transpose(0, 2, 3, 4, 1).reshape(count * spec.sequences, -1, REACH, channels)
+    split = blocks.reshape(count, channels, runs, len(starts), REACH // WORD, WORD).transpose(0, 2, 3, 4, 1, 5)
+    words = split.reshape(count * spec.sequences, -1, REACH // WORD, channels, WORD)
     runs_of_list = runs // spec.sequences
-    lists = packed_lists(by_list, _places(spec, starts), np.tile(skipped, runs_of_list))
+    lists = packed_lists(words, _places(spec, starts), np.tile(skipped, runs_of_list))
     nbytes = np.array([each.size for each in lists]).reshape(count, spec.sequences).sum(axis=1)
     table = np.zeros(-(-count * 8 // ALIGNMENT) * ALIGNMENT // 8, np.int64)
     table[:count] = table.nbytes + np.cumsum(nbytes) - nbytes
