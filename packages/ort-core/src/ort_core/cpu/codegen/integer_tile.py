@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ort_core.cpu.codegen.bounded_pairs import ENTRY_WORDS, HEAD_WORDS, STEP_WORDS, BoundedProducts
+from ort_core.cpu.codegen.byte_lanes import MOST_PACKED, packed_bytes, packs_bytes, unrounded
 from ort_core.cpu.codegen.channels_last import divide
 from ort_core.cpu.codegen.convolution import prefetch
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
@@ -15,7 +16,7 @@ from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.narrow_lanes import NarrowLanes, lanes_of
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import operations
+from ort_core.plugin.loops import Scalar, operations
 
 NEAR_WEIGHTS_NBYTES = 1 << 14  # weights up to this stay in the first-level cache and need no prefetch
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop of a full tile
@@ -36,6 +37,8 @@ class IntegerTile:
         self.has_spare_registers = target.vector_registers >= 32
         self.vectors = lanes_of(channels, target.lanes)
         self.type = vector_type(target.lanes, self.sum_element)
+        is_whole = channels % target.lanes == 0 and len(self.vectors) <= MOST_PACKED
+        self.packs_bytes = is_whole and packs_bytes(spec.expression, target)
         parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("i64", "x_pixel")]
         parameters += [("ptr noalias readonly", "w"), ("ptr", "y"), ("i64", "y_row"), ("i64", "y_pixel")]
         for number, operand in enumerate(spec.operands):
@@ -220,7 +223,27 @@ class IntegerTile:
     def _store_pixel(
         self, values: Sequence[Operand], fixed: dict[tuple[int, int], Operand], row: Operand, pixel: Operand
     ) -> None:
-        emitter, spec = self.emitter, self.spec
+        emitter, expression = self.emitter, self.spec.expression
+        stored = expression.dtype
+        if self.packs_bytes:
+            floats, is_rounded = unrounded(expression)
+            printed = self._printed(floats, values, fixed, row, pixel)
+            packed = packed_bytes(emitter, printed, stored, is_rounded)
+            emitter.store(packed, self._place("y", stored, row, pixel, 0), 1)
+            return
+        for i, result in enumerate(self._printed(expression, values, fixed, row, pixel)):
+            self.vectors[i].write(emitter, result, self._place("y", stored, row, pixel, i * self.lanes), stored)
+
+    def _printed(
+        self,
+        expression: Scalar,
+        values: Sequence[Operand],
+        fixed: dict[tuple[int, int], Operand],
+        row: Operand,
+        pixel: Operand,
+    ) -> list[Operand]:
+        """Append an expression over the sums of one pixel and return its value for each vector of channels."""
+        emitter, spec, results = self.emitter, self.spec, []
         for i, (lanes, value) in enumerate(zip(self.vectors, values, strict=True)):
 
             def read(index: int, lanes: NarrowLanes = lanes, value: Operand = value, i: int = i) -> Operand:
@@ -237,9 +260,8 @@ class IntegerTile:
                 place = self._place(f"o{number}", operand.dtype, row, pixel, i * self.lanes)
                 return lanes.read(emitter, place, operand.dtype)
 
-            result = ScalarPrinter(emitter, self.lanes, read).print(spec.expression)
-            stored = spec.expression.dtype
-            lanes.write(emitter, result, self._place("y", stored, row, pixel, i * self.lanes), stored)
+            results.append(ScalarPrinter(emitter, self.lanes, read).print(expression))
+        return results
 
     def _place(self, name: str, dtype: DataType, row: Operand, pixel: Operand, channel: int) -> Operand:
         emitter = self.emitter

@@ -21,6 +21,7 @@ _STEPS = REACH // _STEP_BYTES
 _PAIR = 2
 _PAIRINGS = np.array([(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)])  # every way to cut a word in pairs
 _NOBODY = REACH  # instead of a partner
+_LANES = 8  # truth values that numpy combines at once, as one integer
 _SEARCHED_AT_ONCE = 1 << 10  # blocks: what is looked at then stays in the second-level cache
 
 
@@ -117,28 +118,37 @@ def _partners(rows: np.ndarray, exists: np.ndarray) -> np.ndarray:
 
     Without one a byte has ``_NOBODY`` if it exists, ``_NOBODY + 1`` if not.
     """
-    by_byte = rows.transpose(1, 2, 0)
-    sizes = np.concatenate([np.maximum(by_byte, 0), -np.minimum(by_byte, 0)], axis=1).view(np.uint8)  # -(-128) is 128
-    room = LARGEST - sizes
-    fits = np.zeros((REACH, REACH, len(rows)), bool)
-    for i in range(REACH):
-        for j in range(i + 1, REACH):
-            fits[i, j] = fits[j, i] = (sizes[i] <= room[j]).all(axis=0)
-    is_free = exists.T.copy()
-    partners = np.where(is_free, _NOBODY, _NOBODY + 1)
-    own, everywhere = np.arange(REACH, dtype=np.uint8)[:, None], np.arange(len(rows))
+    fitting = _fitting(rows)
+    free = np.packbits(exists, axis=1, bitorder="little").view("<u2")[:, 0]
+    partners = np.where(exists.T, _NOBODY, _NOBODY + 1)
+    own, everywhere = np.arange(REACH, dtype=np.uint16)[:, None], np.arange(len(rows))
     for _ in range(REACH // _PAIR):
-        fits_free = fits & is_free
-        possible = fits_free.sum(axis=1, dtype=np.uint8)
-        rank = np.minimum(possible, REACH - 2) * REACH + own  # below 255, also of the last byte
-        chosen = np.where(is_free & (possible > 0), rank, 255).min(axis=0)
+        possible = np.bitwise_count(fitting & free)
+        rank = np.minimum(possible, REACH - 2) * REACH + own.astype(np.uint8)  # below 255, also of the last byte
+        chosen = np.where((free >> own & 1 == 1) & (possible > 0), rank, 255).min(axis=0)
         i = chosen % REACH
-        j = np.where(fits_free[i, :, everywhere].T, rank, 255).min(axis=0) % REACH
+        j = np.where((fitting[i, everywhere] & free) >> own & 1 == 1, rank, 255).min(axis=0) % REACH
         live = np.flatnonzero(chosen != 255)
         i, j = i[live], j[live]
         partners[i, live], partners[j, live] = j, i
-        is_free[i, live] = is_free[j, live] = False
+        free[live] &= ~(np.uint16(1) << i | np.uint16(1) << j)
     return partners.T
+
+
+def _fitting(rows: np.ndarray) -> np.ndarray:
+    """Return for each byte, ``[REACH][block]``, a bit for each byte beside which it is safe in all columns."""
+    count = -(-len(rows) // _LANES) * _LANES
+    by_byte = np.zeros((REACH, rows.shape[-1], count), np.int8)
+    by_byte[..., : len(rows)] = rows.transpose(1, 2, 0)
+    sizes = np.concatenate([np.maximum(by_byte, 0), -np.minimum(by_byte, 0)], axis=1).view(np.uint8)  # -(-128) is 128
+    room = LARGEST - sizes
+    found = np.zeros((REACH, count), np.uint16)
+    for i in range(REACH):
+        for j in range(i + 1, REACH):
+            is_safe = np.bitwise_and.reduce((sizes[i] <= room[j]).view(np.uint64), axis=0).view(np.uint8)
+            found[i] |= is_safe.astype(np.uint16) << j
+            found[j] |= is_safe.astype(np.uint16) << i
+    return found[:, : len(rows)]
 
 
 def _order(partners: np.ndarray) -> np.ndarray:
