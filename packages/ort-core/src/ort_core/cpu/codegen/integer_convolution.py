@@ -148,7 +148,7 @@ class _Generator:
         number = emitter.add(emitter.mul(group, self.cut.count), panel)
         weights = emitter.argument(args, ARGUMENTS.weights, "ptr")
         if spec.is_paired:
-            weights = emitter.element(weights, emitter.argument(weights, number), "i8")
+            weights = emitter.element(weights, emitter.load("i64", emitter.element(weights, number, "i64")), "i8")
         else:
             weights = emitter.element(weights, emitter.mul(number, spec.panel_words * self.cut.channels), "i32")
         targets = self._targets(emitter, image, row, channel)

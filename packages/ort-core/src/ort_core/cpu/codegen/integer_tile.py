@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ort_core.cpu.codegen.bounded_pairs import ENTRY_WORDS, HEAD_WORDS, STEP_WORDS, BoundedProducts
+from ort_core.cpu.codegen.bounded_pairs import ENTRY_WORDS, HEAD_WORDS, BoundedProducts
 from ort_core.cpu.codegen.byte_lanes import MOST_PACKED, packed_bytes, packs_bytes, unrounded
 from ort_core.cpu.codegen.channels_last import divide
 from ort_core.cpu.codegen.convolution import prefetch
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.first_sums import first_operand
 from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution
 from ort_core.cpu.codegen.integer_dot import WORD, ByteProducts
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.narrow_lanes import NarrowLanes, lanes_of
+from ort_core.cpu.codegen.pair_search import STEP_WORDS
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, operations
 
 NEAR_WEIGHTS_NBYTES = 1 << 14  # weights up to this stay in the first-level cache and need no prefetch
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop of a full tile
-UNROLLED_OPERATIONS = 24  # longer expressions run in a loop over the pixels of a tile
+UNROLLED_OPERATIONS = 28  # longer expressions run in a loop over the pixels of a tile
 _SIGN = Operand("i32", "-2139062144")  # 0x80808080: turns signed bytes into unsigned ones, larger by 128
 
 
@@ -28,6 +30,7 @@ class IntegerTile:
     """One tile function: ``rows x pixels`` outputs by the vectors of a panel that hold channels."""
 
     sum_element = "i32"
+    begins_with_operand = True  # whether sums may begin with an operand; tiles that sum otherwise say no
 
     def __init__(
         self, name: str, spec: IntegerConvolution, target: Target, rows: int, pixels: int, panel: int, channels: int
@@ -39,6 +42,9 @@ class IntegerTile:
         self.type = vector_type(target.lanes, self.sum_element)
         is_whole = channels % target.lanes == 0 and len(self.vectors) <= MOST_PACKED
         self.packs_bytes = is_whole and packs_bytes(spec.expression, target)
+        begun = first_operand(spec.expression, spec.operands) if self.begins_with_operand else None
+        self.first = begun[0] if begun else None
+        self.expression = begun[1] if begun else spec.expression
         parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("i64", "x_pixel")]
         parameters += [("ptr noalias readonly", "w"), ("ptr", "y"), ("i64", "y_row"), ("i64", "y_pixel")]
         for number, operand in enumerate(spec.operands):
@@ -52,12 +58,18 @@ class IntegerTile:
 
     def emit(self) -> Emitter:
         """Return the function."""
-        emitter, zero = self.emitter, Operand(self.type, "zeroinitializer")
-        count = self.rows * self.pixels
-        sums = [[emitter.variable(self.type, zero, "sum") for _ in self.vectors] for _ in range(count)]
+        emitter = self.emitter
+        first = [self._first(number) for number in range(len(self.vectors))]
+        sums = [[emitter.variable(self.type, each, "sum") for each in first] for _ in range(self.rows * self.pixels)]
         self._accumulate(sums)
         self._finish(sums)
         return emitter
+
+    def _first(self, number: int) -> Operand:
+        """Return what the sums of a vector of channels begin with."""
+        if self.first is None:
+            return Operand(self.type, "zeroinitializer")
+        return self._of_channels(self.first, number)
 
     def _accumulate(self, sums: list[list[Operand]]) -> None:
         emitter, spec = self.emitter, self.spec
@@ -184,9 +196,8 @@ class IntegerTile:
     # the epilogue -----------------------------------------------------------------------------------------------------
 
     def _finish(self, sums: list[list[Operand]]) -> None:
-        emitter, spec = self.emitter, self.spec
-        fixed = self._fixed_operands()
-        if operations(spec.expression) <= UNROLLED_OPERATIONS:
+        emitter, fixed = self.emitter, self._fixed_operands()
+        if operations(self.expression) <= UNROLLED_OPERATIONS:
             for index, slots in enumerate(sums):
                 row, pixel = divmod(index, self.pixels)
                 values = [emitter.load(self.type, slot) for slot in slots]
@@ -208,14 +219,18 @@ class IntegerTile:
         """Load the operands that are the same for every pixel."""
         emitter, fixed = self.emitter, {}
         for number, operand in enumerate(self.spec.operands):
-            base = emitter.parameter(f"o{number}")
-            for i, lanes in enumerate(self.vectors):
+            for i in range(len(self.vectors)):
                 if operand.kind == "channel":
-                    place = emitter.element(base, i * self.lanes, STORED[operand.dtype])
-                    fixed[number, i] = lanes.read(emitter, place, operand.dtype)
+                    fixed[number, i] = self._of_channels(number, i)
                 elif operand.kind == "one":
-                    fixed[number, i] = self._spread(base, NarrowLanes(1, 1), number)
+                    fixed[number, i] = self._spread(emitter.parameter(f"o{number}"), NarrowLanes(1, 1), number)
         return fixed
+
+    def _of_channels(self, number: int, vector: int) -> Operand:
+        """Load an operand of each channel for a vector of them."""
+        dtype = self.spec.operands[number].dtype
+        place = self.emitter.element(self.emitter.parameter(f"o{number}"), vector * self.lanes, STORED[dtype])
+        return self.vectors[vector].read(self.emitter, place, dtype)
 
     def _spread(self, address: Operand, one: NarrowLanes, number: int) -> Operand:
         return self.emitter.splat(one.read(self.emitter, address, self.spec.operands[number].dtype), self.lanes)
@@ -223,7 +238,7 @@ class IntegerTile:
     def _store_pixel(
         self, values: Sequence[Operand], fixed: dict[tuple[int, int], Operand], row: Operand, pixel: Operand
     ) -> None:
-        emitter, expression = self.emitter, self.spec.expression
+        emitter, expression = self.emitter, self.expression
         stored = expression.dtype
         if self.packs_bytes:
             floats, is_rounded = unrounded(expression)
