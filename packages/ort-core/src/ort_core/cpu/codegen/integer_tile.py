@@ -21,6 +21,7 @@ from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, operations
 
 NEAR_WEIGHTS_NBYTES = 1 << 14  # weights up to this stay in the first-level cache and need no prefetch
+NEAR_STEPS_NBYTES = 1 << 19  # weights in steps: up to this the processor fetches from the second-level cache by itself
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop of a full tile
 UNROLLED_OPERATIONS = 28  # longer expressions run in a loop over the pixels of a tile
 _SIGN = Operand("i32", "-2139062144")  # 0x80808080: turns signed bytes into unsigned ones, larger by 128
@@ -152,9 +153,11 @@ class IntegerTile:
         return self.emitter.assign("i64", f"zext {found.typed} to i64")
 
     def _prefetch(self, line: Operand) -> None:
-        """Ask for the weights to come where they do not stay in the first-level cache."""
-        if self.spec.panel_words * WORD * self.spec.out_channels > NEAR_WEIGHTS_NBYTES:
-            for part in range(0, self.panel * (STEP_WORDS if self.spec.is_paired else 1), 16):
+        """Ask for the weights to come where they do not stay in a near cache."""
+        spec = self.spec
+        near, words = (NEAR_STEPS_NBYTES, STEP_WORDS) if spec.is_paired else (NEAR_WEIGHTS_NBYTES, 1)
+        if spec.panel_words * WORD * spec.out_channels > near:
+            for part in range(0, self.panel * words, 16):
                 prefetch(self.emitter, self.emitter.element(line, PREFETCHED_NBYTES // WORD + part, "i32"), 3)
 
     def _pixel_addresses(self, tap: Operand) -> list[Operand]:
