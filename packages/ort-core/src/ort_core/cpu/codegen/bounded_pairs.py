@@ -60,7 +60,7 @@ def packed_lists(words: np.ndarray, places: np.ndarray, skipped: np.ndarray) -> 
         skipped: how many bytes at the beginning of each block belong to another one; their weights are 0.
     """
     lists = []
-    at_once = max(1, _CHUNK_NBYTES // words[:1].size)
+    at_once = max(1, _CHUNK_NBYTES // max(1, words[:1].size))
     exists = np.arange(REACH) >= skipped[:, None]
     for first in range(0, len(words), at_once):
         lists += _lists_of(words[first : first + at_once], places, exists)
