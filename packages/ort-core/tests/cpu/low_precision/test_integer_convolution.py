@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 
 import numpy as np
 import pytest
 from kernel_calls import TARGETS, compiled
 
-from ort_core.cpu.codegen.bounded_words import ordered_words
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
 from ort_core.cpu.codegen.integer_convolution_plan import (
     ARGUMENTS,
     IntegerConvolution,
     IntegerOperand,
+    in_pairs,
     pack_weights,
-    put_in_order,
 )
-from ort_core.cpu.codegen.integer_dot import packed_words
 from ort_core.cpu.codegen.jit import Target, assembly, restricted_target, target_of
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
@@ -159,7 +158,7 @@ def spec_of(case: Case, **changes: object) -> IntegerConvolution:
 def test_sums_are_exact(case: Case, target: object, pool: ThreadPool) -> None:
     machine = target()  # type: ignore[operator]  # a function that gives a target
     plain = spec_of(case, x_pixel=case.inputs if case.is_placed else None)
-    spec = put_in_order(plain, case.width * case.inputs if case.is_placed else None, machine)
+    spec = in_pairs(plain, case.width * case.inputs if case.is_placed else None, machine)
     for kind in ("random", "few", "ends", "borders"):
         x, weights = arrays(case, kind)
         found = run(spec, x, weights, [], pool, machine)
@@ -200,6 +199,42 @@ def test_epilogue_reads_every_kind_of_operand(stored: DataType, pool: ThreadPool
         assert (difference != 0).mean() < 0.01, "the border is rare"
 
 
+@pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
+@pytest.mark.parametrize("outputs", [5, 8, 16, 24, 37])
+@pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8], ids=str)
+def test_bytes_saturate_and_round_to_even_on_every_target(
+    stored: DataType, outputs: int, target: object, pool: ThreadPool
+) -> None:
+    case = Case(4, outputs, 1, 9)
+    x, weights = arrays(case, "random")
+    edges = [0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.5, 254.5, 255.5, -127.5, -128.5, 3e9, -3e9, 2.0**31, -(2.0**31)]
+    special = np.array([*edges, np.inf, -np.inf, np.nan, 1e38, -1e38, 0.49999997, -0.0], np.float32)
+    values = np.resize(special, (1, 1, 9, outputs))
+    limits = np.iinfo(stored.numpy)
+    for rounds in (True, False):
+        value = element(1, DataType.FLOAT)
+        expression = cast(unary("rint", value) if rounds else value, stored)
+        spec = spec_of(case, expression=expression, operands=(IntegerOperand("tensor", DataType.FLOAT),))
+        found = run(spec, x, weights, [values], pool, target())  # type: ignore[operator]  # a function that gives one
+        whole = np.nan_to_num((np.rint if rounds else np.trunc)(values.astype(np.float64)), nan=float(limits.min))
+        np.testing.assert_array_equal(found, np.clip(whole, limits.min, limits.max).astype(stored.numpy))
+
+
+def test_steps_of_avx2_take_few_instructions_beside_their_products() -> None:
+    """Where a core is shared, every instruction counts: a step of 4 pixels has 48 of products, 8 shuffles, 4 loads."""
+    target = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
+    spec = in_pairs(spec_of(Case(256, 64), x_pixel=256), None, target)
+    text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target, is_vectorised=True)
+    body = text.split("\nkernel.1x4:", 1)[1].split(".Lfunc_end", 1)[0]
+    loops = [block for block in re.split(r"\n\.LBB\w+:", body) if "vpmaddubsw" in block]
+    assert len(loops) == 1
+    lines = [line for line in loops[0].splitlines() if line.startswith("\t")]
+    step = lines[: next(i for i, line in enumerate(lines) if line.startswith("\tj")) + 1]
+    assert sum("vpmaddubsw" in line for line in step) == 16
+    assert not [line for line in step if "(%rsp" in line], "spills"
+    assert len(step) <= 72
+
+
 @pytest.mark.parametrize(
     ("target", "instruction"),
     [
@@ -216,25 +251,13 @@ def test_products_of_bytes_use_the_instruction_of_the_target(target: Target, ins
 
 
 @pytest.mark.parametrize(
-    ("features", "is_ordered"),
+    ("features", "is_paired"),
     [("+avx2,+fma", True), ("+avx2,+fma,+avxvnni", False), ("+avx512f,+avx512bw,+avx512vl", False)],
     ids=["AVX2", "AVX-VNNI", "AVX-512 without VNNI"],
 )
-def test_bounded_words_come_first_only_without_other_products_of_bytes(features: str, is_ordered: bool) -> None:
+def test_pairs_are_bounded_only_without_other_products_of_bytes(features: str, is_paired: bool) -> None:
     target = target_of("x86_64-unknown-linux-gnu", "x86-64-v3", features)
-    spec = put_in_order(spec_of(Case(64, 64)), None, target)
-    assert spec.is_ordered == is_ordered
+    spec = in_pairs(spec_of(Case(64, 64)), None, target)
+    assert spec.is_paired == is_paired
     text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target)
-    assert ("vpmaddubsw" in text) == is_ordered
-
-
-def test_pairs_are_safe_exactly_where_no_activation_saturates_them() -> None:
-    words = np.array([[[64, 64, -128, 0]], [[64, 65, 0, 0]], [[0, 0, -64, -65]], [[127, 127, 127, 1]]], np.int8)
-    target = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
-    panel = np.repeat(words, target.lanes, axis=1)
-    ordered, table = ordered_words(panel, np.arange(4, dtype=np.int32) * 4, target)
-    assert table.tolist() == [1, 3, 3, 0, 4, 8, 12], (
-        "one as it is, two in the second pairing, none in the third, one in none"
-    )
-    assert ordered[1, 0].tolist() == [64, 0, 65, 0]
-    np.testing.assert_array_equal(ordered[3], packed_words(panel[3], target))
+    assert ("vpmaddubsw" in text) == is_paired

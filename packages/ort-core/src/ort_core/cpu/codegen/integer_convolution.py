@@ -146,8 +146,11 @@ class _Generator:
         start = emitter.add(start, channel if spec.is_depthwise else emitter.mul(group, spec.group_inputs))
         x = emitter.element(emitter.argument(args, ARGUMENTS.x, "ptr"), start, "i8")
         number = emitter.add(emitter.mul(group, self.cut.count), panel)
-        weight = emitter.mul(number, spec.table_words + spec.panel_words * self.cut.channels)
-        weights = emitter.element(emitter.argument(args, ARGUMENTS.weights, "ptr"), weight, "i32")
+        weights = emitter.argument(args, ARGUMENTS.weights, "ptr")
+        if spec.is_paired:
+            weights = emitter.element(weights, emitter.load("i64", emitter.element(weights, number, "i64")), "i8")
+        else:
+            weights = emitter.element(weights, emitter.mul(number, spec.panel_words * self.cut.channels), "i32")
         targets = self._targets(emitter, image, row, channel)
         at = emitter.variable("i64", first, "x")
         for width in self.tiling.widths:

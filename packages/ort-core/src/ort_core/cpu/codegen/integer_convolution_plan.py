@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.bounded_words import PAIRINGS, has_bounded_products, ordered_words
+from ort_core.cpu.codegen.bounded_pairs import ALIGNMENT, block_places, has_bounded_products, packed_lists
 from ort_core.cpu.codegen.convolution_plan import Tiling, tile_widths
 from ort_core.cpu.codegen.integer_dot import WORD, packed_words, register_tile
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.pair_search import REACH
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 
-ALIGNMENT = 64
-LEAST_ORDERED_WORDS = 8  # of a sequence: shorter ones lose by a second loop what they gain
+LEAST_PAIRED_NBYTES = 32  # of a sequence: shorter ones lose by reading a list what they gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class IntegerConvolution:
         expected_width: the width that tiles are made for; every width works.
         x_pixel: bytes from one input pixel to the next where known: addresses are then constants of the code.
         x_row: bytes from one input row to the next where known.
-        is_ordered: whether whole words are in the order of a table in front of their panel, bounded ones first
-            (``bounded_words``): those of the window where all their places are known, else those of each run.
+        is_paired: whether panels are lists of steps of safe pairs (``bounded_pairs``): one for the window where the
+            places of all its bytes are known, else one for each run.
     """
 
     in_channels: int
@@ -98,7 +98,7 @@ class IntegerConvolution:
     expected_width: int | None = None
     x_pixel: int | None = None
     x_row: int | None = None
-    is_ordered: bool = False
+    is_paired: bool = False
 
     @property
     def group_inputs(self) -> int:
@@ -149,25 +149,9 @@ class IntegerConvolution:
 
     @property
     def sequences(self) -> int:
-        """Runs of words that are put in order by themselves."""
+        """Lists of steps of a panel."""
         is_placed = self.x_pixel is not None and self.x_row is not None
         return 1 if is_placed or self.runs == 1 else self.runs
-
-    @property
-    def sequence_words(self) -> int:
-        """Whole words of a sequence."""
-        return self.runs // self.sequences * (self.run[1] // WORD)
-
-    @property
-    def table_stride(self) -> int:
-        """Entries of a sequence in a panel's table: where each pairing ends, then the places of the words."""
-        return len(PAIRINGS) + self.sequence_words
-
-    @property
-    def table_words(self) -> int:
-        """Words of a panel's table, filled up to a cache line; 0 where there is none."""
-        nbytes = self.sequences * self.table_stride * WORD if self.is_ordered else 0
-        return -(-nbytes // ALIGNMENT) * ALIGNMENT // WORD
 
     @property
     def panel_words(self) -> int:
@@ -182,12 +166,13 @@ def is_depthwise(in_channels: int, out_channels: int, groups: int, kernel: tuple
     return groups == in_channels == out_channels and groups > 1 and kernel[0] * kernel[1] <= 256
 
 
-def put_in_order(spec: IntegerConvolution, x_row: int | None, target: Target) -> IntegerConvolution:
-    """Return the convolution with bounded words first where that is faster; ``x_row`` is the row stride if known."""
-    if spec.is_depthwise or not has_bounded_products(target):
+def in_pairs(spec: IntegerConvolution, x_row: int | None, target: Target) -> IntegerConvolution:
+    """Return the convolution with weights in safe pairs where that is faster; ``x_row`` is the row stride if known."""
+    if spec.is_depthwise or not has_bounded_products(target) or spec.run[1] < REACH:
         return spec
-    placed = replace(spec, x_row=x_row if spec.runs > 1 else None, is_ordered=True)
-    return placed if placed.sequence_words >= LEAST_ORDERED_WORDS else spec
+    placed = replace(spec, x_row=x_row if spec.runs > 1 else None, is_paired=True)
+    nbytes = spec.runs // placed.sequences * spec.run[1]
+    return placed if nbytes >= LEAST_PAIRED_NBYTES else spec
 
 
 def tiling(spec: IntegerConvolution, target: Target) -> Tiling:
@@ -228,8 +213,8 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
 
     Of a depthwise convolution that is float32 ``[panel][tap][channel of the panel]``, else
     ``[group][panel][row][tap][word][channel of the panel][4 bytes]``, its words as ``packed_words`` has them; where
-    ``is_ordered`` it is ``[group][panel]`` of a table, the sequences' whole words and the runs' last ones; what does
-    not exist is 0. The memory starts on a cache line.
+    ``is_paired`` it is int64 ``[group][panel]``, where the lists of each begin in bytes, then the lists; what does not
+    exist is 0. The memory starts on a cache line.
     """
     cut = panels(spec, target)
     if spec.is_depthwise:
@@ -240,34 +225,37 @@ def pack_weights(spec: IntegerConvolution, weights: np.ndarray, target: Target) 
     by_tap = weights.reshape(spec.groups, spec.group_outputs, spec.group_inputs, *spec.kernel).transpose(0, 1, 3, 4, 2)
     padded = np.zeros((spec.groups, cut.count * cut.channels, spec.runs, words * WORD), np.int8)
     padded[:, : spec.group_outputs, :, :run] = by_tap.reshape(spec.groups, spec.group_outputs, -1, run)
+    if spec.is_paired:
+        return _paired(spec, padded[..., :run].reshape(spec.groups * cut.count, cut.channels, spec.runs, run))
     split = padded.reshape(spec.groups, cut.count, cut.channels, spec.runs, words, WORD).transpose(0, 1, 3, 4, 2, 5)
-    return _ordered(spec, split, target) if spec.is_ordered else aligned(packed_words(split, target))
+    return aligned(packed_words(split, target))
 
 
-def _ordered(spec: IntegerConvolution, words: np.ndarray, target: Target) -> np.ndarray:
-    """Return words ``[group][panel][run][word][channel of the panel][4 bytes]`` in order, each panel behind its table.
+def _paired(spec: IntegerConvolution, panels_: np.ndarray) -> np.ndarray:
+    """Return weights ``[panel][channel of the panel][run][byte]`` as lists of steps behind a table of their places."""
+    count, channels, runs, run = panels_.shape
+    starts, skipped = block_places(run)
+    blocks = np.take(panels_, starts[:, None] + np.arange(REACH), axis=-1)
+    blocks[..., np.arange(REACH) < skipped[:, None]] = 0
+    split = blocks.reshape(count, channels, runs, len(starts), REACH // WORD, WORD).transpose(0, 2, 3, 4, 1, 5)
+    words = split.reshape(count * spec.sequences, -1, REACH // WORD, channels, WORD)
+    runs_of_list = runs // spec.sequences
+    lists = packed_lists(words, _places(spec, starts), np.tile(skipped, runs_of_list))
+    nbytes = np.array([each.size for each in lists]).reshape(count, spec.sequences).sum(axis=1)
+    table = np.zeros(-(-count * 8 // ALIGNMENT) * ALIGNMENT // 8, np.int64)
+    table[:count] = table.nbytes + np.cumsum(nbytes) - nbytes
+    return aligned(np.concatenate([table.view(np.int8), *lists]))
 
-    Each panel is int8 ``[4 * (table_words + panel_words * channels)]``.
-    """
-    groups, panels_, _, _, channels, _ = words.shape
-    whole = spec.run[1] // WORD
-    shape = (groups, panels_, spec.sequences, spec.sequence_words, channels, WORD)
-    ordered, entries = ordered_words(words[:, :, :, :whole].reshape(shape), _places(spec), target)
-    last = packed_words(words[:, :, :, whole:], target)
-    table = np.zeros((groups, panels_, spec.table_words), np.int32)
-    table[..., : spec.sequences * spec.table_stride] = entries.reshape(groups, panels_, -1)
-    parts = (table.view(np.int8), ordered, last)
-    return aligned(np.concatenate([part.reshape(groups, panels_, -1) for part in parts], axis=-1))
 
-
-def _places(spec: IntegerConvolution) -> np.ndarray:
-    """Return the place of each whole word of a sequence, in bytes from its start."""
-    words = np.arange(spec.run[1] // WORD) * WORD
-    if spec.x_row is None or spec.x_pixel is None:
-        return words
+def _places(spec: IntegerConvolution, starts: np.ndarray) -> np.ndarray:
+    """Return the place of each block of a list, in bytes from where it starts; ``starts`` are those of a run."""
+    if spec.sequences == spec.runs:
+        return starts
+    assert spec.x_row is not None
+    assert spec.x_pixel is not None
     rows = np.arange(spec.kernel[0]) * (spec.dilations[0] * spec.x_row)
     taps = np.arange(spec.run[0]) * (spec.dilations[1] * spec.x_pixel)
-    return (rows[:, None, None] + taps[:, None] + words).reshape(-1)
+    return (rows[:, None, None] + taps[:, None] + starts).reshape(-1)
 
 
 def aligned(array: np.ndarray) -> np.ndarray:

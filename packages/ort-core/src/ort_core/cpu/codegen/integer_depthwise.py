@@ -13,6 +13,8 @@ from ort_core.cpu.codegen.integer_tile import IntegerTile
 class DepthwiseTile(IntegerTile):
     """``pixels`` outputs of one row by the vectors of a panel; weights are float32 ``[tap][channel of the panel]``."""
 
+    begins_with_operand = False
+
     def _accumulate(self, sums: list[list[Operand]]) -> None:
         emitter, spec = self.emitter, self.spec
         type_ = vector_type(self.lanes, "float")

@@ -2,7 +2,7 @@
 
 The bytes of ``a`` are unsigned, those of ``b`` signed, as the instruction of x86 (VPDPBUSD) wants them. Without it
 pairs of 16-bit products are summed (VPMADDWD); the older VPMADDUBSW saturates its sums at 16 bits and is used only for
-words that ``bounded_words`` knows to stay below. ``b`` is stored for the one or the other, by ``packed_words``.
+pairs that ``bounded_pairs`` knows to stay below. ``b`` is stored for the one or the other, by ``packed_words``.
 """
 
 from __future__ import annotations

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ort_core.cpu.codegen.bounded_words import PAIRINGS, BoundedProducts
+from ort_core.cpu.codegen.bounded_pairs import ENTRY_WORDS, HEAD_WORDS, BoundedProducts
+from ort_core.cpu.codegen.byte_lanes import MOST_PACKED, packed_bytes, packs_bytes, unrounded
 from ort_core.cpu.codegen.channels_last import divide
 from ort_core.cpu.codegen.convolution import prefetch
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.first_sums import first_operand
 from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution
 from ort_core.cpu.codegen.integer_dot import WORD, ByteProducts
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.narrow_lanes import NarrowLanes, lanes_of
+from ort_core.cpu.codegen.pair_search import STEP_WORDS
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import operations
+from ort_core.plugin.loops import Scalar, operations
 
 NEAR_WEIGHTS_NBYTES = 1 << 14  # weights up to this stay in the first-level cache and need no prefetch
+NEAR_STEPS_NBYTES = 1 << 19  # weights in steps: up to this the processor fetches from the second-level cache by itself
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop of a full tile
-UNROLLED_OPERATIONS = 24  # longer expressions run in a loop over the pixels of a tile
+UNROLLED_OPERATIONS = 28  # longer expressions run in a loop over the pixels of a tile
 _SIGN = Operand("i32", "-2139062144")  # 0x80808080: turns signed bytes into unsigned ones, larger by 128
 
 
@@ -27,6 +31,7 @@ class IntegerTile:
     """One tile function: ``rows x pixels`` outputs by the vectors of a panel that hold channels."""
 
     sum_element = "i32"
+    begins_with_operand = True  # whether sums may begin with an operand; tiles that sum otherwise say no
 
     def __init__(
         self, name: str, spec: IntegerConvolution, target: Target, rows: int, pixels: int, panel: int, channels: int
@@ -36,6 +41,11 @@ class IntegerTile:
         self.has_spare_registers = target.vector_registers >= 32
         self.vectors = lanes_of(channels, target.lanes)
         self.type = vector_type(target.lanes, self.sum_element)
+        is_whole = channels % target.lanes == 0 and len(self.vectors) <= MOST_PACKED
+        self.packs_bytes = is_whole and packs_bytes(spec.expression, target)
+        begun = first_operand(spec.expression, spec.operands) if self.begins_with_operand else None
+        self.first = begun[0] if begun else None
+        self.expression = begun[1] if begun else spec.expression
         parameters = [("ptr noalias readonly", "x"), ("i64", "x_row"), ("i64", "x_pixel")]
         parameters += [("ptr noalias readonly", "w"), ("ptr", "y"), ("i64", "y_row"), ("i64", "y_pixel")]
         for number, operand in enumerate(spec.operands):
@@ -45,42 +55,48 @@ class IntegerTile:
         self.emitter = Emitter(name, parameters, linkage="internal")
         self.x_pixel = self.emitter.parameter("x_pixel") if spec.x_pixel is None else integer(spec.x_pixel)
         self.products = ByteProducts(self.emitter, target)
-        self.bounded = [BoundedProducts(self.emitter, target, pairing) for pairing in PAIRINGS]
+        self.bounded = BoundedProducts(self.emitter, target)
 
     def emit(self) -> Emitter:
         """Return the function."""
-        emitter, zero = self.emitter, Operand(self.type, "zeroinitializer")
-        count = self.rows * self.pixels
-        sums = [[emitter.variable(self.type, zero, "sum") for _ in self.vectors] for _ in range(count)]
+        emitter = self.emitter
+        first = [self._first(number) for number in range(len(self.vectors))]
+        sums = [[emitter.variable(self.type, each, "sum") for each in first] for _ in range(self.rows * self.pixels)]
         self._accumulate(sums)
         self._finish(sums)
         return emitter
 
+    def _first(self, number: int) -> Operand:
+        """Return what the sums of a vector of channels begin with."""
+        if self.first is None:
+            return Operand(self.type, "zeroinitializer")
+        return self._of_channels(self.first, number)
+
     def _accumulate(self, sums: list[list[Operand]]) -> None:
         emitter, spec = self.emitter, self.spec
+        weights = emitter.parameter("w")
+        if spec.is_paired:
+            self._accumulate_pairs(sums, weights)
+            return
         whole, rest = divmod(spec.run[1], WORD)
-        panel = emitter.parameter("w")
-        weights = emitter.element(panel, spec.table_words, "i32")
-        if spec.is_ordered and spec.sequences == 1:
-            self._in_order(sums, self._pixel_addresses(emitter.parameter("x")), panel, weights)
-            if not rest:
-                return
         with self._runs() as (number, tap):
             bases = self._pixel_addresses(tap)
-            if not spec.is_ordered:
-                weight = emitter.element(weights, emitter.mul(number, spec.run_words * self.panel), "i32")
-                self._in_sequence(sums, bases, weight, whole)
-                last = emitter.element(weight, whole * self.panel, "i32")
-            else:
-                if spec.sequences > 1:
-                    table = emitter.element(panel, emitter.mul(number, spec.table_stride), "i32")
-                    weight = emitter.element(weights, emitter.mul(number, whole * self.panel), "i32")
-                    self._in_order(sums, bases, table, weight)
-                last = emitter.element(weights, spec.runs * whole * self.panel, "i32")
-                last = emitter.element(last, emitter.mul(number, self.panel), "i32")
+            weight = emitter.element(weights, emitter.mul(number, spec.run_words * self.panel), "i32")
+            self._in_sequence(sums, bases, weight, whole)
             if rest:
                 words = [emitter.element(base, whole * WORD, "i8") for base in bases]
-                self._multiply(self.products, sums, words, last, rest)
+                self._multiply(sums, words, emitter.element(weight, whole * self.panel, "i32"), rest)
+
+    def _accumulate_pairs(self, sums: list[list[Operand]], lists: Operand) -> None:
+        emitter = self.emitter
+        if self.spec.sequences == 1:
+            self._list(sums, self._pixel_addresses(emitter.parameter("x")), lists)
+            return
+        at = emitter.variable("ptr", lists, "list")
+        with self._runs() as (_, tap):
+            here = emitter.load("ptr", at)
+            self._list(sums, self._pixel_addresses(tap), here)
+            emitter.store(emitter.element(here, self._entry(here, 2), "i8"), at)
 
     @contextmanager
     def _runs(self) -> Iterator[tuple[Operand, Operand]]:
@@ -103,30 +119,45 @@ class IntegerTile:
                 at = emitter.add(k, part)
                 line = emitter.element(weight, emitter.mul(at, self.panel), "i32")
                 self._prefetch(line)
-                self._multiply(self.products, sums, [emitter.element(base, at, "i32") for base in bases], line, WORD)
+                self._multiply(sums, [emitter.element(base, at, "i32") for base in bases], line, WORD)
 
-    def _in_order(self, sums: list[list[Operand]], bases: list[Operand], table: Operand, weight: Operand) -> None:
-        """Append the products of a sequence of words, bounded ones first, each at the place that the table says."""
-        emitter = self.emitter
-        begin = integer(0)
-        forms: list[ByteProducts | BoundedProducts] = [*self.bounded, self.products]
-        for number, products in enumerate(forms):
-            end = self._entry(table, number) if number < len(PAIRINGS) else integer(self.spec.sequence_words)
-            with emitter.loop(begin, end, unroll=False, hint="k") as k:
-                line = emitter.element(weight, emitter.mul(k, self.panel), "i32")
-                self._prefetch(line)
-                place = self._entry(table, emitter.add(k, len(PAIRINGS)))
-                self._multiply(products, sums, [emitter.element(base, place, "i8") for base in bases], line, WORD)
-            begin = end
+    def _list(self, sums: list[list[Operand]], bases: list[Operand], list_: Operand) -> None:
+        """Append the products of a list of steps (``bounded_pairs``)."""
+        emitter, bounded = self.emitter, self.bounded
+        weights = self._pointers(emitter.element(list_, self._entry(list_, 1), "i8"), len(sums))
+        entries = emitter.element(list_, HEAD_WORDS, "i32")
+        with emitter.loop(0, self._entry(list_, 0), unroll=False, hint="step") as step:
+            entry = emitter.element(entries, emitter.mul(step, ENTRY_WORDS), "i32")
+            place, sources = self._entry(entry, 0), bounded.sources(entry)
+            line = emitter.mul(step, STEP_WORDS * self.panel)
+            self._prefetch(emitter.element(weights[0], line, "i32"))
+            for base, own, slots in zip(bases, weights, sums, strict=True):
+                words = bounded.spread(emitter.element(base, place, "i8"), sources, self.spec.is_signed)
+                for index, slot in enumerate(slots):
+                    for number, word in enumerate(words):
+                        at = emitter.add(line, number * self.panel + index * self.lanes)
+                        total = bounded.add(emitter.load(self.type, slot), word, emitter.element(own, at, "i32"))
+                        emitter.store(total, slot)
 
-    def _entry(self, table: Operand, index: Operand | int) -> Operand:
-        found = self.emitter.load("i32", self.emitter.element(table, index, "i32"), WORD)
+    def _pointers(self, pointer: Operand, count: int) -> list[Operand]:
+        """Return the pointer so often that LLVM takes each for another.
+
+        What is loaded by one of its own takes no register: it is an operand of the product. LLVM loads what two
+        products share first, for which registers are missing.
+        """
+        slot = self.emitter.variable("ptr", pointer, "w")
+        return [self.emitter.assign("ptr", f"load volatile ptr, {slot.typed}") for _ in range(count)]
+
+    def _entry(self, words: Operand, index: int) -> Operand:
+        found = self.emitter.load("i32", self.emitter.element(words, index, "i32"), WORD)
         return self.emitter.assign("i64", f"zext {found.typed} to i64")
 
     def _prefetch(self, line: Operand) -> None:
-        """Ask for the weights to come where they do not stay in the first-level cache."""
-        if self.spec.panel_words * WORD * self.spec.out_channels > NEAR_WEIGHTS_NBYTES:
-            for part in range(0, self.panel, 16):
+        """Ask for the weights to come where they do not stay in a near cache."""
+        spec = self.spec
+        near, words = (NEAR_STEPS_NBYTES, STEP_WORDS) if spec.is_paired else (NEAR_WEIGHTS_NBYTES, 1)
+        if spec.panel_words * WORD * spec.out_channels > near:
+            for part in range(0, self.panel * words, 16):
                 prefetch(self.emitter, self.emitter.element(line, PREFETCHED_NBYTES // WORD + part, "i32"), 3)
 
     def _pixel_addresses(self, tap: Operand) -> list[Operand]:
@@ -138,16 +169,9 @@ class IntegerTile:
             found += [emitter.element(base, emitter.mul(step, pixel), "i8") for pixel in range(self.pixels)]
         return found
 
-    def _multiply(
-        self,
-        products: ByteProducts | BoundedProducts,
-        sums: list[list[Operand]],
-        words: list[Operand],
-        weight: Operand,
-        nbytes: int,
-    ) -> None:
+    def _multiply(self, sums: list[list[Operand]], words: list[Operand], weight: Operand, nbytes: int) -> None:
         """Append the products of one word of each pixel with a row of the panel."""
-        emitter = self.emitter
+        emitter, products = self.emitter, self.products
         factors = [products.prepared(emitter.element(weight, i * self.lanes, "i32")) for i in range(len(self.vectors))]
         for address, slots in zip(words, sums, strict=True):
             word = self._word(address, nbytes)
@@ -175,9 +199,8 @@ class IntegerTile:
     # the epilogue -----------------------------------------------------------------------------------------------------
 
     def _finish(self, sums: list[list[Operand]]) -> None:
-        emitter, spec = self.emitter, self.spec
-        fixed = self._fixed_operands()
-        if operations(spec.expression) <= UNROLLED_OPERATIONS:
+        emitter, fixed = self.emitter, self._fixed_operands()
+        if operations(self.expression) <= UNROLLED_OPERATIONS:
             for index, slots in enumerate(sums):
                 row, pixel = divmod(index, self.pixels)
                 values = [emitter.load(self.type, slot) for slot in slots]
@@ -199,14 +222,18 @@ class IntegerTile:
         """Load the operands that are the same for every pixel."""
         emitter, fixed = self.emitter, {}
         for number, operand in enumerate(self.spec.operands):
-            base = emitter.parameter(f"o{number}")
-            for i, lanes in enumerate(self.vectors):
+            for i in range(len(self.vectors)):
                 if operand.kind == "channel":
-                    place = emitter.element(base, i * self.lanes, STORED[operand.dtype])
-                    fixed[number, i] = lanes.read(emitter, place, operand.dtype)
+                    fixed[number, i] = self._of_channels(number, i)
                 elif operand.kind == "one":
-                    fixed[number, i] = self._spread(base, NarrowLanes(1, 1), number)
+                    fixed[number, i] = self._spread(emitter.parameter(f"o{number}"), NarrowLanes(1, 1), number)
         return fixed
+
+    def _of_channels(self, number: int, vector: int) -> Operand:
+        """Load an operand of each channel for a vector of them."""
+        dtype = self.spec.operands[number].dtype
+        place = self.emitter.element(self.emitter.parameter(f"o{number}"), vector * self.lanes, STORED[dtype])
+        return self.vectors[vector].read(self.emitter, place, dtype)
 
     def _spread(self, address: Operand, one: NarrowLanes, number: int) -> Operand:
         return self.emitter.splat(one.read(self.emitter, address, self.spec.operands[number].dtype), self.lanes)
@@ -214,7 +241,27 @@ class IntegerTile:
     def _store_pixel(
         self, values: Sequence[Operand], fixed: dict[tuple[int, int], Operand], row: Operand, pixel: Operand
     ) -> None:
-        emitter, spec = self.emitter, self.spec
+        emitter, expression = self.emitter, self.expression
+        stored = expression.dtype
+        if self.packs_bytes:
+            floats, is_rounded = unrounded(expression)
+            printed = self._printed(floats, values, fixed, row, pixel)
+            packed = packed_bytes(emitter, printed, stored, is_rounded)
+            emitter.store(packed, self._place("y", stored, row, pixel, 0), 1)
+            return
+        for i, result in enumerate(self._printed(expression, values, fixed, row, pixel)):
+            self.vectors[i].write(emitter, result, self._place("y", stored, row, pixel, i * self.lanes), stored)
+
+    def _printed(
+        self,
+        expression: Scalar,
+        values: Sequence[Operand],
+        fixed: dict[tuple[int, int], Operand],
+        row: Operand,
+        pixel: Operand,
+    ) -> list[Operand]:
+        """Append an expression over the sums of one pixel and return its value for each vector of channels."""
+        emitter, spec, results = self.emitter, self.spec, []
         for i, (lanes, value) in enumerate(zip(self.vectors, values, strict=True)):
 
             def read(index: int, lanes: NarrowLanes = lanes, value: Operand = value, i: int = i) -> Operand:
@@ -231,9 +278,8 @@ class IntegerTile:
                 place = self._place(f"o{number}", operand.dtype, row, pixel, i * self.lanes)
                 return lanes.read(emitter, place, operand.dtype)
 
-            result = ScalarPrinter(emitter, self.lanes, read).print(spec.expression)
-            stored = spec.expression.dtype
-            lanes.write(emitter, result, self._place("y", stored, row, pixel, i * self.lanes), stored)
+            results.append(ScalarPrinter(emitter, self.lanes, read).print(expression))
+        return results
 
     def _place(self, name: str, dtype: DataType, row: Operand, pixel: Operand, channel: int) -> Operand:
         emitter = self.emitter

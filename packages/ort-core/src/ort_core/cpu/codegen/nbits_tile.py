@@ -107,6 +107,7 @@ class NBitsTile(IntegerTile):
 
     spec: NBitsProduct
     sum_element = "float"
+    begins_with_operand = False
 
     def _accumulate(self, sums: list[list[Operand]]) -> None:
         emitter, spec = self.emitter, self.spec

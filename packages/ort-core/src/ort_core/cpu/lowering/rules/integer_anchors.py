@@ -23,9 +23,9 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
     IntegerConvolution,
     IntegerOperand,
     aligned,
+    in_pairs,
     is_depthwise,
     pack_weights,
-    put_in_order,
 )
 from ort_core.cpu.lowering.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
@@ -199,7 +199,7 @@ class IntegerAnchor:
             kinds, self.x.dtype is DataType.INT8,
             (self.weights.shape[2], self.weights.shape[3]), self.strides, self.dilations, self.groups, width, x_pixel,
         )  # fmt: skip
-        spec = put_in_order(spec, x_row, machine)
+        spec = in_pairs(spec, x_row, machine)
         kernel = lowering.kernel(
             (replace(spec, expression=SUM), structure_of(spec.expression)),
             lambda: text_kernel("bytes", lambda name: module_text(integer_convolution_kernel(name, spec, machine))),
