@@ -77,7 +77,8 @@ def _slice(to: EmissionState, node: Node) -> Operand:
         size, start, stop = shape[cut.axis], cut.start, cut.stop
         stride[cut.axis] = cut.step
         if isinstance(size, int) and start is not None and stop is not None:
-            start, stop, _ = slice(start, stop, cut.step).indices(size)
+            least = -size if cut.step < 0 else start  # backwards ONNX starts within the axis, numpy before it
+            start, stop, _ = slice(max(start, least), stop, cut.step).indices(size)
         opens[cut.axis] = start == 0 and cut.step > 0
         closes[cut.axis] = stop is not None and (stop < 0 if isinstance(size, int) else stop >= _END)
         begin[cut.axis] = _one(start) if start is not None else _computed(to, node, 1, cut)
