@@ -72,6 +72,8 @@ CASES = (
     _case("transpose_and_reshape", "g (float[3,4,5] x) => (float[5,12] y) <int64[2] s = {5, -1}> { t = Transpose<perm = [2, 0, 1]>(x) y = Reshape(t, s) }", "exact", x=X, truth=lambda x: x.transpose(2, 0, 1).reshape(5, 12)),
     _case("transpose_read_by_elementwise", "g (float[3,4,5] x, float[5,4,3] z) => (float[5,4,3] y) { t = Transpose(x) y = Mul(t, z) }", "exact", x=X, z=_normal(5, 4, 3), truth=lambda x, z: x.T * z),
     _case("slice_backwards", "g (float[3,4,5] x) => (float[a,b,c] y) <int64[2] f = {-1, 1}, int64[2] l = {-100, 5}, int64[2] ax = {1, 2}, int64[2] st = {-2, 3}> { y = Slice(x, f, l, ax, st) }", "exact", x=X, truth=lambda x: x[:, ::-2, 1:5:3]),
+    _case("slice_backwards_from_before_the_first", "g (float[3,4,5] x) => (float[a,b,c] y) <int64[2] f = {-7, 2}, int64[2] l = {-9, -9223372036854775807}, int64[2] ax = {0, 1}, int64[2] st = {-2, -1}> { y = Slice(x, f, l, ax, st) }", "exact", x=X, truth=lambda x: x[:1, 2::-1]),
+    _case("slice_backwards_to_the_end", "g (float[3,4,5] x) => (float[a,b,c] y) <int64[1] f = {1}, int64[1] l = {9223372036854775807}, int64[1] ax = {0}, int64[1] st = {-1}> { y = Slice(x, f, l, ax, st) }", "exact", x=X, truth=lambda x: x[:0]),
     _case("split", "g (float[3,4,5] x) => (float[3,1,5] y, float[3,3,5] z) <int64[2] s = {1, 3}> { y, z = Split<axis = 1>(x, s) }", "exact", x=X),
     _case("concat", "g (float[3,4,5] x, float[3,2,5] z) => (float[3,6,5] y) { n = Neg(x) y = Concat<axis = 1>(n, z) }", "exact", x=X, z=_normal(3, 2, 5), truth=lambda x, z: np.concatenate([-x, z], 1)),
     _case("expand_and_tile", "g (float[4,1] x) => (float[a,b,c] y) <int64[3] s = {2, 4, 3}, int64[3] r = {1, 2, 3}> { e = Expand(x, s) y = Tile(e, r) }", "exact", x=_normal(4, 1)),
