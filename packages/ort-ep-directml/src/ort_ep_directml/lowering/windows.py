@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ort_core.plugin.ir import Node
+from ort_ep_directml.lowering.elementwise import binary
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, reinterpreted
 from ort_ep_directml.lowering.plan import Sizes
@@ -100,19 +101,21 @@ def convolved(
     """Append a convolution of a node's input and filters, with its bias where it has one."""
     x, filters = operands
     bias = None if node.input(2) is None else channel_shaped(to, to.operand(node.input(2)), x.rank)
+    is_apart = bias is not None and any(output_padding)  # DirectML leaves the padding of a result without its bias
     flags = {"Mode": int(ConvolutionMode.CROSS_CORRELATION), "Direction": int(direction)}
-    return to.emit(
+    found = to.emit(
         "CONVOLUTION",
         (x.dtype, to.sizes(node.output)),
         Input=x,
         Filter=filters,
-        Bias=bias,
+        Bias=None if is_apart else bias,
         Dilations=window.dilations,
         OutputPadding=output_padding,
         GroupCount=node.int_attribute("group", 1),
         **flags,
         **window.fields(),
     )
+    return binary(to, "ELEMENT_WISE_ADD", found, bias) if is_apart and bias is not None else found
 
 
 def _conv_transpose(to: EmissionState, node: Node) -> Operand:
