@@ -35,6 +35,10 @@ def _known_axes(view: GraphView, node: Node) -> str | None:
     return constant_inputs(1)(view, node)
 
 
+def _has_axes(view: GraphView, node: Node) -> str | None:
+    return None if node.output.rank else "OpenVINO expands a scalar to a scalar with one axis"
+
+
 def _reduced_floats(view: GraphView, node: Node) -> str | None:
     if node.string_attribute("reduction", "none") == "none" or dtype_of(node.output) in FLOATS:
         return None
@@ -54,7 +58,7 @@ MOVEMENT: Mapping[str, Rule] = {
     "Concat": Rule(MOVED, oldest=4),
     "Split": Rule(MOVED, ports={1: INDICES}),
     "Slice": Rule(MOVED, ports=dict.fromkeys(range(1, 5), INDICES)),
-    "Expand": Rule(MOVED, ports={1: INDICES}),
+    "Expand": Rule(MOVED, ports={1: INDICES}, conditions=(_has_axes,)),
     "Tile": Rule(MOVED, ports={1: INDICES}, conditions=(_known_tiles,), oldest=6),
     "Pad": Rule(
         FLOATS | {DataType.INT32},
