@@ -6,12 +6,23 @@ from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node
-from ort_ep_openvino.lowering.conditions import counted_axes, nonempty_data
+from ort_ep_openvino.lowering.conditions import counted_axes, is_static, nonempty_data
 from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, Rule
 
 _REDUCTIONS = (
     "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
+
+_UNCHANGED_BY_ONE = frozenset({"ReduceLogSumExp", "ReduceProd", "ReduceSum"})
+
+
+def _reduces(view: GraphView, node: Node) -> str | None:
+    axes = node.input(1)
+    is_some = axes is not None and 0 not in (axes.shape or (0,)) and is_static(axes)
+    if not node.int_attribute("noop_with_empty_axes", 0) or is_some or node.op_type in _UNCHANGED_BY_ONE:
+        return None
+    return f"OpenVINO hands on what {node.op_type} without axes makes something of"
+
 
 _SOFTMAX_OF_ONE_AXIS = 13  # before, it ran over all axes from one on
 
@@ -31,7 +42,7 @@ def _normalises_as_onnx(view: GraphView, node: Node) -> str | None:
 
 
 REDUCTIONS: Mapping[str, Rule] = {
-    **{name: Rule(FLOATS, ports={1: INDICES}, conditions=(counted_axes,)) for name in _REDUCTIONS},
+    **{name: Rule(FLOATS, ports={1: INDICES}, conditions=(counted_axes, _reduces)) for name in _REDUCTIONS},
     **{
         name: Rule(FLOATS | BOOL, ports={1: INDICES}, conditions=(counted_axes,)) for name in ("ReduceMax", "ReduceMin")
     },

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node
-from ort_ep_openvino.lowering.conditions import without_attributes, without_inputs
+from ort_ep_openvino.lowering.conditions import is_static, without_attributes, without_inputs
 from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, Rule
 
 PRODUCTS = 3  # the output of Attention that holds products of queries and keys
+LENGTHS = 4  # the input of a recurrent operator that says how many steps each sequence has
 MASK = 3  # the input that says which keys count
 PAST = 4  # the input that holds keys of before
 
@@ -39,13 +40,22 @@ def _mask_has_all_keys(node: Node) -> bool:
     return mask[-1] == sum(numbers) if len(numbers) == len(sizes) else not past and mask[-1] == sizes[0]
 
 
+def _lengths_of_known_steps(view: GraphView, node: Node) -> str | None:
+    x = node.input(0)
+    if node.input(LENGTHS) is None or (x is not None and is_static(x)):
+        return None
+    return f"OpenVINO gives other states of a {node.op_type} with lengths of sequences where a size is open"
+
+
 _UNBATCHED = without_attributes(layout=0)
 _FOUR_GATES = without_attributes(layout=0, input_forget=0)
 
 SEQUENCES: Mapping[str, Rule] = {
-    "RNN": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED,), oldest=7),
-    "GRU": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED,), oldest=7),
-    "LSTM": Rule(FLOATS, ports={4: INDICES}, conditions=(_FOUR_GATES, without_inputs(7)), oldest=7),
+    "RNN": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED, _lengths_of_known_steps), oldest=7),
+    "GRU": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED, _lengths_of_known_steps), oldest=7),
+    "LSTM": Rule(
+        FLOATS, ports={4: INDICES}, conditions=(_FOUR_GATES, without_inputs(7), _lengths_of_known_steps), oldest=7
+    ),
     "Attention": Rule(FLOATS, ports={3: FLOATS | BOOL, 6: INDICES}, conditions=(_plain_attention,)),
     "RotaryEmbedding": Rule(FLOATS, ports={3: INDICES}),
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_openvino.lowering.conditions import without_attributes
+from ort_ep_openvino.lowering.conditions import is_static, without_attributes
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, INDICES, Rule
 
 INT64 = frozenset({DataType.INT64})
@@ -45,7 +45,9 @@ def _transposes_as_onnx(view: GraphView, node: Node) -> str | None:
     if node.ints_attribute("output_shape") is not None:
         return _fills_exactly(node, spans)
     strides = node.ints_attribute("strides") or (1,) * len(kernel)
-    is_same = _text(node, "auto_pad", "NOTSET").startswith("SAME")
+    is_same, x = _text(node, "auto_pad", "NOTSET").startswith("SAME"), node.input(0)
+    if is_same and (x is None or not is_static(x)):
+        return "OpenVINO makes more of a ConvTranspose by auto_pad where a size is open"
     if is_same and (any(node.ints_attribute("output_padding") or ()) or any(map(operator.lt, spans, strides))):
         return "OpenVINO makes less of a ConvTranspose by auto_pad whose windows do not meet, or with output_padding"
     return None
