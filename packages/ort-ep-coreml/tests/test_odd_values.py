@@ -89,3 +89,27 @@ def test_a_slice_backwards_from_before_the_first_element_starts_with_it():
     x = GENERATOR.standard_normal((2, 5)).astype(np.float32)
     bounds = {"starts": np.array([-3]), "ends": np.array([-(2**62)]), "axes": np.array([0]), "steps": np.array([-1])}
     assert_equal(strict_session("Slice", {"x": x}, bounds, opset=21), "exact")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "g (float[1,2,4] x, float[n] b) => (float[1,2,4] y) <float[2,2,1] w = {1,2,3,4}> { y = Conv(x, w, b) }",
+            "sizes of 'b'",
+        ),
+        (
+            "g (int8[n] x) => (float[n] y) <float[4] s = {1,2,3,4}> { y = DequantizeLinear<axis=0>(x, s) }",
+            "how many places",
+        ),
+    ],
+    ids=["a bias", "an axis of scales"],
+)
+def test_sizes_that_must_agree_are_known_or_refused(view, text, why):
+    from ort_core.plugin import Rejection
+    from ort_ep_coreml.capability import find_capability
+    from ort_ep_coreml.options import CoreMlOptions
+
+    (found,) = find_capability(view(text), CoreMlOptions())
+    assert isinstance(found, Rejection)
+    assert why in found.reason
