@@ -36,6 +36,16 @@ CASES = {
         "ConvTranspose", [floats(1, 2, 3, 3)], [floats(2, 3, 2, 2), floats(3)],
         {"strides": [3, 3], "output_padding": [1, 2]},
     ),
+    "scales of columns with one zero point": (
+        "QLinearMatMul", [GENERATOR.integers(-128, 128, (2, 4), np.int8)],
+        [np.array(0.05, np.float32), np.array(-97, np.int8), GENERATOR.integers(-128, 128, (4, 3), np.int8),
+         np.array([0.02, 0.05, 0.1], np.float32), np.array(-24, np.int8), np.array(0.9, np.float32),
+         np.array(3, np.int8)], {},
+    ),
+    "padding of a result that was cut": (
+        "ConvTranspose", [floats(1, 2, 3, 3)], [floats(2, 3, 3, 3), floats(3)],
+        {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+    ),
     "a slice backwards from before the first element": (
         "Slice", [floats(2, 5)], [np.array([-3]), np.array([-(2**62)]), np.array([0]), np.array([-1])], {},
     ),

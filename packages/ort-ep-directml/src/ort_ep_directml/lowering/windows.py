@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -137,6 +138,10 @@ def _conv_transpose(to: EmissionState, node: Node) -> Operand:
         else:
             before[place] = total // 2 if upper else total - total // 2
             after[place] = total - before[place]
+        kept = min(after[place], extra[place])  # DirectML adds zeros behind what it cut, ONNX cuts less
+        after[place], extra[place] = after[place] - kept, extra[place] - kept
+    if any(map(operator.ge, extra, strides)):
+        raise Refused("DirectML adds less than a stride to a transposed convolution")
     window = Window(filters.sizes[2:], tuple(strides), tuple(dilations), tuple(before), tuple(after))
     return convolved(to, node, (x, filters), window, ConvolutionDirection.BACKWARD, tuple(extra))
 
