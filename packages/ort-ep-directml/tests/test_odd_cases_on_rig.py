@@ -36,6 +36,9 @@ CASES = {
         "ConvTranspose", [floats(1, 2, 3, 3)], [floats(2, 3, 2, 2), floats(3)],
         {"strides": [3, 3], "output_padding": [1, 2]},
     ),
+    "one element that is its own mean": (
+        "InstanceNormalization", [floats(2, 6, 1), floats(6)], [floats(6)], {},
+    ),
     "scales of columns with one zero point": (
         "QLinearMatMul", [GENERATOR.integers(-128, 128, (2, 4), np.int8)],
         [np.array(0.05, np.float32), np.array(-97, np.int8), GENERATOR.integers(-128, 128, (4, 3), np.int8),
