@@ -19,8 +19,8 @@ def _plain_attention(view: GraphView, node: Node) -> str | None:
     for name in ("left_window_size", "right_window_size", "window_size", "sliding_window"):
         if node.attribute(name, -1) not in (-1, None):
             return f"OpenVINO ignores {name}"
-    if node.int_attribute("is_causal", 0) and node.input(PAST) is not None:
-        return "OpenVINO lets the queries behind a past see keys that follow them"
+    if node.int_attribute("is_causal", 0) and node.input(PAST) is not None and not _has_as_many_queries_as_keys(node):
+        return "OpenVINO lets queries behind a past see other keys where they are not as many as the new keys"
     if not _mask_has_all_keys(node):
         return "OpenVINO repeats a mask that is shorter than the keys, and nothing says that this one is not"
     if len(node.outputs) > PRODUCTS and node.outputs[PRODUCTS] is not None and node.int_attribute("is_causal", 0):
@@ -29,7 +29,7 @@ def _plain_attention(view: GraphView, node: Node) -> str | None:
 
 
 def _mask_has_all_keys(node: Node) -> bool:
-    """Return whether a mask is known to be as long as the keys with those of before."""
+    """Return whether a mask is known not to be one of one key that stands for several."""
     mask, keys, past = (None if value is None else value.shape for value in map(node.input, (MASK, 1, PAST)))
     if node.input(MASK) is None:
         return True
@@ -37,7 +37,14 @@ def _mask_has_all_keys(node: Node) -> bool:
         return False
     sizes = [keys[-2], *([past[-2]] if past else [])]
     numbers = [size for size in sizes if isinstance(size, int)]
+    if isinstance(mask[-1], int) and mask[-1] > 1:
+        return True  # a shorter one is padded, and none but one of one key is repeated
     return mask[-1] == sum(numbers) if len(numbers) == len(sizes) else not past and mask[-1] == sizes[0]
+
+
+def _has_as_many_queries_as_keys(node: Node) -> bool:
+    queries, keys = (None if value is None else value.shape for value in map(node.input, (0, 1)))
+    return bool(queries and keys) and queries[-2] is not None and queries[-2] == keys[-2]  # type: ignore[index]  # bool
 
 
 def _lengths_of_known_steps(view: GraphView, node: Node) -> str | None:

@@ -30,8 +30,19 @@ def _resize_is_right(view: GraphView, node: Node) -> str | None:
 
 
 def _counts_as_onnx(view: GraphView, node: Node) -> str | None:
-    if node.int_attribute("ceil_mode", 0) and node.int_attribute("count_include_pad", 0):
-        return "OpenVINO counts what the last window of AveragePool reaches beyond the padding"
+    if not (node.int_attribute("ceil_mode", 0) and node.int_attribute("count_include_pad", 0)):
+        return None
+    x, kernel = node.input(0), node.ints_attribute("kernel_shape") or ()
+    if x is None or not is_static(x) or not is_static(node.output):
+        return "OpenVINO counts what a last window of AveragePool may reach beyond the padding"
+    ones = (1,) * len(kernel)
+    strides, dilations = (node.ints_attribute(name) or ones for name in ("strides", "dilations"))
+    pads = node.ints_attribute("pads") or (0,) * (2 * len(kernel))
+    for axis, size in enumerate(kernel):
+        span, count = (size - 1) * dilations[axis] + 1, (node.output.shape or ())[axis + 2]
+        whole = (x.shape or ())[axis + 2] + pads[axis] + pads[axis + len(kernel)]  # type: ignore[operator]  # static
+        if (count - 1) * strides[axis] + span > whole:  # type: ignore[operator]  # static
+            return "OpenVINO counts what the last window of AveragePool reaches beyond the padding"
     return None
 
 
@@ -54,7 +65,7 @@ def _transposes_as_onnx(view: GraphView, node: Node) -> str | None:
 
 
 def _fills_exactly(node: Node, spans: Sequence[int]) -> str | None:
-    """Refuse sizes that are asked for where something has to be cut or added."""
+    """Refuse sizes that are asked for where something has to be cut."""
     x, wanted = node.input(0), node.ints_attribute("output_shape") or ()
     strides = node.ints_attribute("strides") or (1,) * len(spans)
     extra = node.ints_attribute("output_padding") or (0,) * len(spans)
@@ -63,7 +74,8 @@ def _fills_exactly(node: Node, spans: Sequence[int]) -> str | None:
         stride * (size - 1) + more + span if isinstance(size, int) else None
         for size, stride, more, span in zip(sizes, strides, extra, spans, strict=True)
     ]
-    if made == list(wanted[-len(made) :]):
+    pairs = zip(made, wanted[-len(made) :], strict=True)
+    if all(size is not None and (size == goal or (size < goal and not any(extra))) for size, goal in pairs):
         return None
     return "OpenVINO cuts a ConvTranspose to its output_shape in another way"
 
