@@ -171,7 +171,7 @@ def test_indices_from_outside_are_looked_at_before_each_run(prepare, caplog):
     for indices in ([0, 4], [-5, 0]):
         with pytest.raises(OrtError, match="must be within"):
             prepared.plan.run({"x": x, "i": np.array(indices)})
-    assert caplog.text.count("outside of axes of [4]") == 2
+    assert caplog.text.count("outside of axes of [4]") == 1, "it is said once"
 
 
 def test_indices_that_follow_from_shapes_are_looked_at_when_a_plan_is_made(prepare, caplog):
@@ -210,7 +210,7 @@ def test_labels_beyond_the_classes_are_no_silent_zero(prepare, caplog):
     for labels in ([0, 3, 0, 0], [-2, 0, 0, 0]):
         with pytest.raises(OrtError, match="outside"):
             prepared.plan.run({"x": x, "t": np.array(labels)})
-    assert caplog.text.count("outside of axes of [3]") == 2
+    assert caplog.text.count("outside of axes of [3]") == 1, "it is said once"
 
 
 def test_what_follows_from_shapes_is_anew_for_each_signature(prepare, caplog):

@@ -152,8 +152,9 @@ def test_convolutions_in_groups_with_strides(run):
     close(found, expected, 2e-6)
 
 
-def test_the_greatest_of_many(run):
-    x = normal(1, 1, 4, 300)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_greatest_of_many(run, dtype):
+    x = GENERATOR.permutation(1200).reshape(1, 1, 4, 300).astype(dtype)
     order = np.argsort(-x, axis=3, kind="stable")[..., :5]
 
     values, indices = run(

@@ -59,6 +59,26 @@ def test_a_node_in_the_middle_that_is_refused_splits_the_claim(view):
             "antialias",
         ),
         ("RandomNormal", "g () => (float[4] y) { y = RandomNormal<shape=[4]>() }", "not among"),
+        (
+            "RNN",
+            "g (float[s,1,1] x, int32[1] n) => (float[s,1,1,1] y) <float[1,1,1] w = {1}> "
+            "{ y = RNN<hidden_size=1>(x, w, w, , n) }",
+            "where a size is open",
+        ),
+        ("ReduceL2", "g (float[4] x) => (float[4] y) { y = ReduceL2<noop_with_empty_axes=1>(x) }", "without axes"),
+        (
+            "ConvTranspose",
+            "g (float[1,1,n] x) => (float[1,1,m] y) <float[1,1,2] w = {1,2}> "
+            '{ y = ConvTranspose<strides=[2], auto_pad="SAME_UPPER">(x, w) }',
+            "where a size is open",
+        ),
+        ("GatherElements", "g (float[2,4] x, int64[1,3] i) => (float[1,3] y) { y = GatherElements(x, i) }", "equal"),
+        ("Split", "g (float[n] x) => (float[a] y, float[b] z) { y, z = Split<num_outputs=2>(x) }", "open size"),
+        (
+            "QuantizeLinear",
+            "g (float[2,3] x, float[n] s) => (uint8[2,3] y) { y = QuantizeLinear<axis=0, output_dtype=2>(x, s) }",
+            "whose number is known",
+        ),
     ],
 )
 def test_what_openvino_computes_otherwise_than_onnx_is_refused_with_the_reason(view, operator, text, why):

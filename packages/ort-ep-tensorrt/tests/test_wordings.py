@@ -101,6 +101,34 @@ def test_tensorrt_rtx_takes_the_other_words(rtx, operator):
 TAKEN_BY_RTX = {"CumProd": 2}  # the others are in float64
 
 
+def test_a_resize_of_opset_10_stays_asymmetric_in_other_words():
+    text = (
+        '<ir_version: 8, opset_import: ["" : 10]> g (float[1,2,3,4] x) => (float[a,b,c,d] y) '
+        '<float[4] s = {1,1,2,1.5}> { y = Resize<mode="linear">(x, s) }'
+    )
+    model = onnx.parser.parse_model(text)
+    view = view_of(typed_model(model))
+    program = program_of(view, view.nodes, Changes(in_parts=frozenset({0})))
+    written = onnx.load_from_string(program.content)
+    assert "Resize" not in {node.op_type for node in written.graph.node}
+    feeds = {"x": np.random.default_rng(4).standard_normal((1, 2, 3, 4)).astype(np.float32)}
+    found, expected = (
+        ort.InferenceSession(each.SerializeToString(), providers=["ReferenceExecutionProvider"]).run(None, feeds)[0]
+        for each in (written, model)
+    )
+    assert compare(found, expected, "approximate").passes
+
+
+def test_a_window_that_reads_padding_alone_is_refused():
+    text = (
+        '<ir_version: 10, opset_import: ["" : 22]> g (float[1,1,1,4] x) => (float[1,1,1,4] y) '
+        '{ y = LpPool<kernel_shape=[2,1], dilations=[2,1], auto_pad="SAME_UPPER">(x) }'
+    )
+    view = view_of(typed_model(onnx.parser.parse_model(text)))
+    with pytest.raises(LoweringRefusal, match="reads padding alone"):
+        program_of(view, view.nodes, Changes(in_parts=frozenset({0})))
+
+
 def test_operators_of_other_domains_are_not_taken_for_those_of_onnx():
     for domain, is_written in (("", True), ("ai.onnx", True), ("com.microsoft.nchwc", False), ("mine", False)):
         assert (writer_of(Node("MaxPool", [], 1, {}, domain=domain)) is not None) is is_written

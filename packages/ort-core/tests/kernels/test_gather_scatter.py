@@ -154,6 +154,12 @@ def test_one_hot_marks_indices_inside_and_ignores_others(axis: int) -> None:
     assert found.dtype == np.int16
 
 
+@pytest.mark.parametrize(("index", "expected"), [(2, [0, 0, 1]), (-3, [1, 0, 0]), (3, [0, 0, 0])])
+def test_one_hot_of_one_index_is_one_row(index: int, expected: list[int]) -> None:
+    found = gather.one_hot(np.array(index), np.array(3), np.array([0, 1], np.float32))
+    assert found.tolist() == expected
+
+
 def test_one_hot_refuses_a_size_that_no_tensor_has() -> None:
     with pytest.raises(InvalidArgument, match="output tensor size would overflow"):
         gather.one_hot(np.zeros((2, 2), np.int64), np.array(2**62), np.array([0.0, 1.0]))

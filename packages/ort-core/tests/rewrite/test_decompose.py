@@ -102,3 +102,42 @@ def test_a_body_makes_what_is_wanted_where_an_output_before_it_is_absent() -> No
     expected, found = (BoundGraph(g, view.context).run(feeds, {}, Unguarded()) for g in (whole, graph))
     for left, right in zip(found, expected, strict=True):
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("opset", "text", "why"),
+    [
+        (24, "y = Attention<scale=-0.5>(q, q, q)", "negative"),
+        (23, "y = Attention(q, q, q, m)", "shorter than the keys"),
+    ],
+    ids=["a negative scale", "a mask of one key"],
+)
+def test_parts_that_would_compute_something_else_are_refused(opset: int, text: str, why: str) -> None:
+    header = HEADER.replace("21", str(opset))
+    model = onnx.parser.parse_model(
+        f"{header} g (float[1,2,3,4] q, bool[3,1] m) => (float[1,2,3,4] y) {{ {text} }}",
+    )
+    view = view_of(typed_model(model))
+    graph, _ = extract(view.nodes)
+    made = decompose(graph, graph.nodes[0], view.context)
+    assert isinstance(made, Rejection)
+    assert why in made.reason
+    assert [node.op_type for node in graph] == ["Attention"], "nothing is changed"
+
+
+@pytest.mark.parametrize(
+    ("opset", "keys"), [(23, 3), (24, 1)], ids=["of all keys", "of one, where the parts make more"]
+)
+def test_an_attention_with_a_mask_has_parts_that_compute_the_same(opset: int, keys: int) -> None:
+    header = HEADER.replace("21", str(opset))
+    model = onnx.parser.parse_model(
+        f"{header} g (float[1,2,3,4] q, bool[3,{keys}] m) => (float[1,2,3,4] y) {{ y = Attention(q, q, q, m) }}"
+    )
+    view = view_of(typed_model(model))
+    graph, _ = extract(view.nodes)
+    assert not isinstance(decompose(graph, graph.nodes[0], view.context), Rejection)
+    feeds = [np.random.default_rng(3).standard_normal((1, 2, 3, 4)).astype(np.float32), np.ones((3, keys), np.bool_)]
+    expected, found = (
+        BoundGraph(each, view.context).run(feeds, {}, Unguarded()) for each in (extract(view.nodes)[0], graph)
+    )
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)

@@ -34,6 +34,12 @@ _NUMPY = MappingProxyType({"fp32": np.float32, "fp16": np.float16, "int32": np.i
 _BEFORE_LISTS = "iOS17"
 _NIBBLES = frozenset({"int4", "uint4"})
 MAX_MESSAGE = 400  # characters
+OMITTED_PASSES = ("common::fuse_elementwise_to_batchnorm",)
+"""coremltools' passes that change what a program means; packages depend on them.
+
+This one makes a batch normalisation of a product and a sum by channels, and its epsilon is added to a variance of one:
+4e-6 of every number is lost. Of half precision coremltools then refuses what it made.
+"""
 
 
 class SdkError(Exception):
@@ -154,8 +160,16 @@ def save_package(program: MilProgram, settings: BuildSettings, path: Path) -> No
                 minimum_deployment_target=getattr(toolkit.target, settings.target),
                 compute_precision=getattr(toolkit.precision, settings.precision),
                 skip_model_load=True,
+                pass_pipeline=_passes(toolkit),
             )
             model.save(str(path))
+
+
+def _passes(toolkit: Any) -> Any:
+    """Return coremltools' passes without those that change what a program means."""
+    passes = toolkit.PassPipeline()
+    passes.remove_passes(set(OMITTED_PASSES))
+    return passes
 
 
 def _open_sizes(toolkit: Any, program: MilProgram, settings: BuildSettings) -> Mapping[Size, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
-import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,20 +13,19 @@ import numpy as np
 from ort_core.plugin import (
     CompiledPartition,
     CompileRequest,
+    ElsewhereState,
     EPFail,
-    KernelPartition,
     OutputPlan,
     PartitionPlan,
     Rejection,
     RunState,
     filled,
 )
-from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_coreml import _sdk
 from ort_ep_coreml.mil import MilPort, MilProgram
 from ort_ep_coreml.open_sizes import OpenSizes
 
-log = logging.getLogger(__name__)
 _BORDER = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32}
 
 
@@ -139,22 +136,3 @@ def leaving(port: MilPort, array: np.ndarray) -> np.ndarray:
     """Return what the Core ML model gave as the output that ONNX means."""
     found = np.asarray(array)
     return found.reshape(()).astype(port.dtype.numpy) if port.shape == () else found.astype(port.dtype.numpy)
-
-
-class ElsewhereState:
-    """Numpy kernels of a partition, bound when the first run needs them. Safe from threads."""
-
-    def __init__(self, request: CompileRequest) -> None:
-        self._request = request
-        self._lock = threading.Lock()
-        self._kernels: KernelPartition | None = None
-
-    def run(
-        self, reason: str, inputs: Sequence[RuntimeValue], outputs: list[RuntimeValue], run_state: RunState
-    ) -> None:
-        """Run once, and say in the log why not as a Core ML model."""
-        with self._lock:
-            if self._kernels is None:
-                log.warning("partition %r runs by numpy kernels: %s", self._request.name, reason)
-                self._kernels = KernelPartition(BoundGraph(self._request.graph, self._request.context))
-        self._kernels.run(self._kernels.plan([], {}), inputs, outputs, {}, run_state)

@@ -57,7 +57,8 @@ class _MilProvider(ExecutionProvider):
         """Return what a package depends on besides its program; both providers share packages."""
         given = self._options
         built = (given.DeploymentTarget, given.Precision, given.MaximumSize, given.OpenSizes)
-        return f"coremltools {_sdk.version()}|{'|'.join(map(str, built))}"
+        passes = " ".join(_sdk.OMITTED_PASSES)
+        return f"coremltools {_sdk.version()} without {passes}|{'|'.join(map(str, built))}"
 
     @abstractmethod
     def _opened(self, path: Path, program: MilProgram) -> Predictor:

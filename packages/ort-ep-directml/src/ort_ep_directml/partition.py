@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,17 +13,17 @@ import numpy as np
 from ort_core.plugin import (
     CompiledPartition,
     CompileRequest,
+    ElsewhereState,
     EPFail,
     GraphView,
     InvalidArgument,
-    KernelPartition,
     OutputPlan,
     PartitionPlan,
     RunState,
     output_buffer,
 )
 from ort_core.plugin.ir import DataType, Model, TensorType, Value
-from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_directml.abi.hresults import HResultError
 from ort_ep_directml.device_holder import DeviceHolder
 from ort_ep_directml.index_limits import IndexLimit, index_limits
@@ -35,7 +34,6 @@ from ort_ep_directml.options import DmlOptions
 from ort_ep_directml.runtime.compiled_graph import CompiledGraph
 from ort_ep_directml.runtime.device import DmlDevice
 
-log = logging.getLogger(__name__)
 MAXIMUM_GRAPHS = 8  # compiled at once for one partition; each holds its weights on the device
 Result = TypeVar("Result")
 
@@ -47,10 +45,12 @@ class DmlPlan(PartitionPlan):
     Attributes:
         graph: what DirectML computes; ``None``: these shapes are computed by numpy kernels.
         limits: what indices among the inputs must lie within.
+        refused: why there is no graph.
     """
 
     graph: GraphPlan | None
     limits: tuple[IndexLimit, ...] = ()
+    refused: str | None = None
 
 
 class DmlPartition(CompiledPartition):
@@ -70,7 +70,7 @@ class DmlPartition(CompiledPartition):
         self._dtypes = tuple(_dtype(value) for value in request.graph.outputs)
         self._graphs: OrderedDict[int, tuple[GraphPlan, CompiledGraph]] = OrderedDict()
         self._lock = threading.Lock()
-        self._elsewhere: KernelPartition | None = None
+        self._elsewhere = ElsewhereState(request)
         shapes = [_fixed_shape(value) for value in request.graph.inputs]
         if None not in shapes:
             self.plan(shapes, {})
@@ -86,8 +86,9 @@ class DmlPartition(CompiledPartition):
             graph = self._lowered(sizes)
             limits = self._limits(sizes)
         except Refused as refused:
-            log.warning("partition %r runs by numpy kernels: %s", self._request.name, refused.reason)
-            return DmlPlan(outputs=tuple(OutputPlan(dtype) for dtype in self._dtypes), graph=None)
+            self._elsewhere.say(refused.reason)
+            outputs = tuple(OutputPlan(dtype) for dtype in self._dtypes)
+            return DmlPlan(outputs=outputs, graph=None, refused=refused.reason)
         self._attempt(lambda device: self._compiled(device, graph), "compiled")
         found = {port.index: port.shape for port in graph.outputs}
         outputs = tuple(OutputPlan(dtype, found[index]) for index, dtype in enumerate(self._dtypes))
@@ -108,11 +109,10 @@ class DmlPartition(CompiledPartition):
         """
         assert isinstance(plan, DmlPlan)
         run_state.guard.check()
-        if plan.graph is None or self._is_beyond(plan, inputs):
-            kernels = self._kernels()
-            kernels.run(kernels.plan([], {}), inputs, outputs, {}, run_state)
+        graph, beyond = plan.graph, plan.refused or self._beyond(plan, inputs)
+        if graph is None or beyond is not None:
+            self._elsewhere.run(beyond or "no graph", inputs, outputs, run_state)
             return
-        graph = plan.graph
         fed = {port.index: _array(inputs[port.index], port.name) for port in graph.inputs}
         targets: dict[int, np.ndarray] = {}
         for port in graph.outputs:
@@ -142,14 +142,10 @@ class DmlPartition(CompiledPartition):
         view = GraphView(model, graph, tuple(graph), context)
         return index_limits(view, view.nodes, graph.inputs, known_sizes(view.nodes, graph.inputs, shapes))
 
-    def _is_beyond(self, plan: DmlPlan, inputs: Sequence[RuntimeValue]) -> bool:
-        """Return whether indices lie outside of their axes; numpy kernels have the words for it, and the log a line."""
-        for limit in plan.limits:
-            why = limit.broken_by(_array(inputs[limit.index], limit.name))
-            if why is not None:
-                log.warning("partition %r runs by numpy kernels: %s", self._request.name, why)
-                return True
-        return False
+    def _beyond(self, plan: DmlPlan, inputs: Sequence[RuntimeValue]) -> str | None:
+        """Return how indices lie outside of their axes, ``None`` where none do; numpy kernels have the words for it."""
+        broken = (limit.broken_by(_array(inputs[limit.index], limit.name)) for limit in plan.limits)
+        return next((why for why in broken if why is not None), None)
 
     def _attempt(self, work: Callable[[DmlDevice], Result], doing: str) -> Result:
         """Do something on the device; once more on a new one where it was lost.
@@ -186,12 +182,6 @@ class DmlPartition(CompiledPartition):
             if len(self._graphs) > MAXIMUM_GRAPHS:
                 self._graphs.popitem(last=False)
         return graph
-
-    def _kernels(self) -> KernelPartition:
-        with self._lock:
-            if self._elsewhere is None:
-                self._elsewhere = KernelPartition(BoundGraph(self._request.graph, self._request.context))
-            return self._elsewhere
 
 
 def _fixed_shape(value: Value) -> tuple[int, ...] | None:

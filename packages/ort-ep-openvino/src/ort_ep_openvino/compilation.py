@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from ort_core.plugin import CompileRequest, EPFail, Rejection
+from ort_core.plugin import CompileRequest, ElsewhereState, EPFail, Rejection
 from ort_core.plugin.cache import ArtefactCache, CacheKey
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import opened
 from ort_ep_openvino.compiled import OpenVinoPartition
-from ort_ep_openvino.elsewhere import ElsewhereState
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of_request
 from ort_ep_openvino.options import OpenVinoOptions

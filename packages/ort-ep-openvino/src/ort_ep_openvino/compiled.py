@@ -10,6 +10,7 @@ import numpy as np
 from ort_core.plugin import (
     CompiledPartition,
     DirectCalls,
+    ElsewhereState,
     EPFail,
     OutputPlan,
     PartitionPlan,
@@ -22,7 +23,6 @@ from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.blob import sealed
 from ort_ep_openvino.direct import OpenVinoDirectCallsState
-from ort_ep_openvino.elsewhere import ElsewhereState
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.narrowing import has_large_size, narrowings_of
 from ort_ep_openvino.output_shapes import OutputShapes
@@ -87,13 +87,13 @@ class OpenVinoPartition(CompiledPartition):
             if narrow.saturates:
                 arrays[narrow.index] = narrow.saturated(arrays[narrow.index])
             elif not narrow.holds(arrays[narrow.index]):
-                self._elsewhere.run(narrow.name, inputs, outputs, run_state)
+                self._elsewhere.run(_beyond(narrow.name), inputs, outputs, run_state)
                 return
         large = next(
             (v.name for v, a in zip(self._graph.inputs, arrays, strict=True) if has_large_size([a.shape])), None
         )
         if large is not None:
-            self._elsewhere.run(large, inputs, outputs, run_state)
+            self._elsewhere.run(_beyond(large), inputs, outputs, run_state)
             return
         for index, planned in enumerate(plan.outputs):
             if outputs[index] is None and planned.shape is not None and planned.dtype is not None:
@@ -190,6 +190,10 @@ class OpenVinoPartition(CompiledPartition):
         """Give back requests, compiled model and weights."""
         self._requests.close()
         self._compiled, self._weights = None, {}
+
+
+def _beyond(name: str) -> str:
+    return f"input {name!r} holds values or sizes that OpenVINO does not compute rightly"
 
 
 def shareable(array: np.ndarray) -> np.ndarray:

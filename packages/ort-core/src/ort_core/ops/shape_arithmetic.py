@@ -122,7 +122,7 @@ def slice_dim(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
     if not isinstance(step, int) or step == 0 or start is None or end is None:
         return None
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-        return _slice_numbers(size, start, end, step)
+        return len(slice_range(size, start, end, step))
     if size is None:
         return _slice_of_unknown(start, end, step)
     if step < 0:
@@ -136,14 +136,25 @@ def slice_dim(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
     return maximum(ceil_div(last - first, step), 0)
 
 
-def _slice_numbers(size: int, start: int, end: int, step: int) -> int:
-    if step > 0:
-        first = min(max(start + size if start < 0 else start, 0), size)
-        last = min(max(end + size if end < 0 else end, 0), size)
-        return max(0, -(-(last - first) // step))
-    first = min(max(start + size if start < 0 else start, 0), size - 1)
-    last = min(max(end + size if end < 0 else end, -1), size - 1)
-    return max(0, -(-(first - last) // -step))
+def slice_range(size: int, start: int, end: int, step: int) -> range:
+    """Return the places of an axis that Slice keeps, in order.
+
+    The specification clamps otherwise than Python: backwards a slice begins with the first element where its start
+    lies before it, and no bound stands for "to the end".
+
+        >>> list(slice_range(2, -3, -9, -1)), list(range(*slice(-3, -9, -1).indices(2)))
+        ([0], [])
+
+    Args:
+        size: of the axis.
+        start: a bound; negative ones count from the end.
+        end: as ``start``.
+        step: any but 0.
+    """
+    lowest, highest = (0, size) if step > 0 else (-1, size - 1)
+    first = min(max(start + size if start < 0 else start, 0), highest)
+    last = min(max(end + size if end < 0 else end, lowest), highest)
+    return range(first, last, step)
 
 
 def _slice_of_unknown(start: Dim, end: Dim, step: int) -> Dim:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RunState,
     )
     from ort_core.providers.eager_partition import EagerPartition, filled, hand_out, output_buffer
+    from ort_core.providers.elsewhere import ElsewhereState
     from ort_core.providers.grouping import convex_groups
     from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
@@ -48,6 +49,7 @@ __all__ = [
     "DirectFunction",
     "EPFail",
     "EagerPartition",
+    "ElsewhereState",
     "ExecutionProvider",
     "GraphView",
     "InvalidArgument",
@@ -107,6 +109,7 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
             "hand_out",
             "output_buffer",
         ),
+        "ort_core.providers.elsewhere": ("ElsewhereState",),
         "ort_core.providers.grouping": ("convex_groups",),
         "ort_core.providers.hookspecs": (
             "PLUGIN_API",

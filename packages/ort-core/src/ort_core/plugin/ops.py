@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ort_core.ops.constant_node import constant_of_node
     from ort_core.ops.known_contents import known_contents
     from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
+    from ort_core.ops.shape_arithmetic import slice_range
     from ort_core.ops.value_range import ValueRanges, type_interval
     from ort_core.ops.version_table import VersionTable
 
@@ -38,6 +39,7 @@ __all__ = [
     "function_definition",
     "known_contents",
     "reference_definition",
+    "slice_range",
     "type_interval",
 ]
 
@@ -65,6 +67,7 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
             "Parameter",
             "ParameterOption",
         ),
+        "ort_core.ops.shape_arithmetic": ("slice_range",),
         "ort_core.ops.value_range": (
             "ValueRanges",
             "type_interval",

@@ -21,6 +21,7 @@ from ort_core.ops.known_contents import inference_rules
 from ort_core.ops.schema import OpSchema
 from ort_core.ops.shape_inference import infer_types
 
+_PADS_MASKS = 24  # the opset from which on Attention's body makes a mask as long as the keys
 _CHANGED_MEANING = frozenset({"GroupNormalization"})  # its scale had an element per group until opset 21
 
 
@@ -41,6 +42,9 @@ def decompose(graph: Graph, node: Node, context: EvaluationContext) -> tuple[Nod
         return schema
     if schema.build_body is None:
         return Rejection(f"{node.qualified_name} has no function body", node)
+    unequal = _unequal_to_body(node, opset)
+    if unequal is not None:
+        return Rejection(f"the body of {node.qualified_name} {unequal}", node)
     function = schema.build_body(node, [None if v is None else v.type for v in node.inputs], opset)
     if isinstance(function, Rejection):
         return function
@@ -50,6 +54,28 @@ def decompose(graph: Graph, node: Node, context: EvaluationContext) -> tuple[Nod
         return Rejection(f"the body of {node.qualified_name} means another version of {changed.qualified_name}", node)
     _infer(body, node, function, context)
     return _inlined(graph, node, body)
+
+
+def _unequal_to_body(node: Node, opset: int) -> str | None:
+    """Return where a body computes something else than its operator's kernels and text."""
+    if node.domain or node.op_type != "Attention":
+        return None
+    if node.float_attribute("scale", 1.0) < 0:
+        return "takes the root of a scale, and this one is negative"
+    if opset < _PADS_MASKS and not _mask_has_all_keys(node):
+        return "repeats a mask that is shorter than the keys, and nothing says that this one is not"
+    return None
+
+
+def _mask_has_all_keys(node: Node) -> bool:
+    mask, keys, past = (None if value is None else value.shape for value in map(node.input, (3, 1, 4)))
+    if node.input(3) is None:
+        return True
+    if not mask or not keys or (node.input(4) is not None and not past):
+        return False
+    rows = (keys[-2], past[-2] if past else 0)
+    total = sum(size for size in rows if isinstance(size, int))
+    return mask[-1] == total if all(isinstance(size, int) for size in rows) else not past and mask[-1] == rows[0]
 
 
 def _with_defaults(function: Function, schema: OpSchema) -> Function:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
+from ort_ep_coreml.lowering.conditions import lies_within
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.terms import Term, chosen, term
 from ort_ep_coreml.mil import Size
@@ -75,8 +76,7 @@ def _key_lengths(to: EmissionState, node: Node, total: int) -> Term:
     """Return how many keys are no padding, as [batch, 1, 1, 1]; inputs of the claim are looked at before each run."""
     value = node.input(_KEY_LENGTHS)
     assert value is not None, "present"
-    low, high = to.limits.get(value, (0, total))
-    to.limits[value] = max(low, 0), min(high, total)
+    to.count_on(value, 0, total)
     return term(to, value).reshaped(-1, 1, 1, 1)
 
 
@@ -109,11 +109,12 @@ def forbids_as_lowered(asked: Asked, node: Node) -> str | None:
         return (
             "Attention that is causal, in windows or over padded keys is lowered of lengths that are known beforehand"
         )
-    if node.input(_KEY_LENGTHS) is not None and node.input(_KEY_LENGTHS) not in asked.outside:
+    key_lengths, total = node.input(_KEY_LENGTHS), lengths(node)[1]
+    if key_lengths is not None and isinstance(total, int) and not lies_within(asked, key_lengths, 0, total):
         return "nothing proves that nonpad_kv_seqlen lies within the keys"
     if node.input(_MASK) is None:
         return None
-    last, total = sizes_of(node.inputs[_MASK])[-1], lengths(node)[1]  # type: ignore[arg-type]  # present
+    last = sizes_of(node.inputs[_MASK])[-1]  # type: ignore[arg-type]  # present
     if isinstance(last, int) == isinstance(total, int):
         return None
     return "Attention with a mask of which nothing says whether it is as long as the keys is not lowered"

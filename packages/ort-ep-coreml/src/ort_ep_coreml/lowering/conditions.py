@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.plugin.ir import Node
+from ort_core.plugin.ir import Node, Value
 from ort_ep_coreml.lowering.asked import Asked, dtype_of, is_static, rank_of
 from ort_ep_coreml.lowering.rule import INTS, Condition
 from ort_ep_coreml.mil import INT32_LIMITS
@@ -63,6 +63,17 @@ def static_inputs(*positions: int) -> Condition:
         return None
 
     return check
+
+
+def lies_within(asked: Asked, value: Value, lowest: int, highest: int) -> bool:
+    """Return whether integers are proven to lie within limits (inclusive), or are looked at before each run.
+
+    Those of constants are neither of the claim's inputs nor looked at: they are proven or refused.
+    """
+    found = asked.interval(value)
+    if found is not None and lowest <= found[0] and found[1] <= highest:
+        return True
+    return value in asked.outside and asked.constant(value) is None
 
 
 def may_be_negative(asked: Asked, node: Node) -> bool:

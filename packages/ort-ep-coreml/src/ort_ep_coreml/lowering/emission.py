@@ -55,6 +55,11 @@ class EmissionState:
             self._operands[value] = narrow(constant)
         return self._operands[value]
 
+    def count_on(self, value: Value, lowest: int, highest: int) -> None:
+        """Let runs look whether the integers of an input lie within these limits, and those that were said before."""
+        low, high = self.limits.get(value, (lowest, highest))
+        self.limits[value] = (max(low, lowest), min(high, highest))
+
     def operands(self, node: Node) -> list[Operand]:
         """Return the operands of all inputs that are present."""
         return [self.operand(value) for value in node.present_inputs()]

@@ -19,7 +19,7 @@ from ort_core.plugin.ir import Node, Value
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.attention import merged, repeated, rotated, split_rows, weighted
 from ort_ep_coreml.lowering.attention_masks import MASKED
-from ort_ep_coreml.lowering.conditions import known_attributes, only_attributes, only_outputs
+from ort_ep_coreml.lowering.conditions import known_attributes, lies_within, only_attributes, only_outputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.indexing import from_the_front, indices_in_bounds
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, Rule
@@ -46,6 +46,16 @@ class _Grouped:
     def columns(self) -> int:
         """How many rows the present has."""
         return self.capacity + self.fresh if self.appends else self.capacity
+
+    @property
+    def limits_of_lengths(self) -> tuple[int, int]:
+        """Between which numbers ``seqlens_k`` lies; a prompt may be padded behind its end."""
+        return (self.columns - 1 if self.appends and self.capacity else 0), self.columns - 1
+
+    @property
+    def limits_of_total(self) -> tuple[int, int]:
+        """Between which numbers ``total_sequence_length`` lies."""
+        return (self.columns if self.appends else 1), self.columns
 
 
 def _grouped(node: Node) -> _Grouped | str:
@@ -104,19 +114,11 @@ def _resident(to: EmissionState, node: Node, sizes: _Grouped) -> Term | int:
     lengths, total = node.input(_LENGTHS), node.input(_TOTAL)
     assert lengths is not None, "required"
     assert total is not None, "required"
+    to.count_on(lengths, *sizes.limits_of_lengths)
+    to.count_on(total, *sizes.limits_of_total)
     if sizes.appends:
-        lowest = sizes.columns - 1 if sizes.capacity else 0  # a prompt may be padded behind its end
-        _count_on(to, lengths, lowest, sizes.columns - 1)
-        _count_on(to, total, sizes.columns, sizes.columns)
         return sizes.capacity
-    _count_on(to, lengths, 0, sizes.capacity - 1)
-    _count_on(to, total, 1, sizes.capacity)
     return (term(to, lengths).reshaped(-1, 1, 1, 1) + (1 - sizes.fresh)).with_("maximum", 0)
-
-
-def _count_on(to: EmissionState, value: Value, lowest: int, highest: int) -> None:
-    low, high = to.limits.get(value, (lowest, highest))
-    to.limits[value] = max(low, lowest), min(high, highest)
 
 
 def _turned(to: EmissionState, node: Node, x: Term, resident: Term | int, sizes: _Grouped) -> Term:
@@ -174,10 +176,15 @@ def _groups_as_lowered(asked: Asked, node: Node) -> str | None:
     read = [place for place in _UNREAD if node.input(place) is not None]
     if read:
         return f"GroupQueryAttention with input {read[0]} ({node.inputs[read[0]].name!r}) is not lowered"  # type: ignore[union-attr]  # present
-    if any(value not in asked.outside for value in (node.input(_LENGTHS), node.input(_TOTAL))):
-        return "seqlens_k and total_sequence_length are computed where nobody looks at them before a run"
     sizes = _grouped(node)
-    return sizes if isinstance(sizes, str) else _rotates(node, sizes)
+    if isinstance(sizes, str):
+        return sizes
+    for value, limits in ((node.input(_LENGTHS), sizes.limits_of_lengths), (node.input(_TOTAL), sizes.limits_of_total)):
+        if value is None:
+            return "GroupQueryAttention without seqlens_k or total_sequence_length is not lowered"
+        if not lies_within(asked, value, *limits):
+            return f"nothing proves that {value.name!r} lies within {list(limits)}"
+    return _rotates(node, sizes)
 
 
 def _rotates(node: Node, sizes: _Grouped) -> str | None:
@@ -204,7 +211,7 @@ def _rotary(to: EmissionState, node: Node) -> Operand:
     if positions.shape == (1,):
         fresh = _length(node)
         assert isinstance(fresh, int), "_turns_as_lowered was asked"
-        _count_on(to, positions, 0, rows - fresh)
+        to.count_on(positions, 0, rows - fresh)
         at: Operand = (term(to, positions) + np.arange(fresh)).operand
     else:
         at = from_the_front(to, positions, (rows,))
@@ -240,11 +247,12 @@ def _turns_as_lowered(asked: Asked, node: Node) -> str | None:
         return "how many rows the cosines of RotaryEmbedding have is not known beforehand"
     if positions is None or positions.shape != (1,):
         return _positions_in_bounds(asked, node) if rank_of(positions) == 2 else "its positions have no two dimensions"
-    if not isinstance(_length(node), int):
+    fresh, rows = _length(node), table[0]
+    if not isinstance(fresh, int) or not isinstance(rows, int):
         return "RotaryEmbedding from a first position on over a length that is not known beforehand is not lowered"
-    return (
-        None if positions in asked.outside else f"nothing proves that positions from {positions.name!r} on have a row"
-    )
+    if lies_within(asked, positions, 0, rows - fresh):
+        return None
+    return f"nothing proves that positions from {positions.name!r} on have a row"
 
 
 _positions_in_bounds = indices_in_bounds(lambda node: sizes_of(node.inputs[2])[:1])  # type: ignore[arg-type]  # required

@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.plugin.ir import Node, Value
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
-from ort_ep_coreml.lowering.conditions import only_attributes
+from ort_ep_coreml.lowering.conditions import lies_within, only_attributes
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, mil_type
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, MOVED, NARROW, NUMBERS, Condition, Lower, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, term
@@ -41,8 +41,7 @@ def from_the_front(to: EmissionState, value: Value, sizes: Sequence[Size]) -> Op
         return (np.where(constant < 0, constant + np.array(fixed), constant) if wraps else constant).astype(np.int32)
     found = to.asked.interval(value)
     if wraps and not _lies_within(found, min(fixed)):  # an input of the claim: looked at before each run
-        lowest, highest = to.limits.get(value, (-min(fixed), min(fixed) - 1))
-        to.limits[value] = (max(lowest, -min(fixed)), min(highest, min(fixed) - 1))
+        to.count_on(value, -min(fixed), min(fixed) - 1)
     indices = term(to, value)
     if not wraps or (found is not None and found[0] >= 0):
         return indices.operand
@@ -52,6 +51,12 @@ def from_the_front(to: EmissionState, value: Value, sizes: Sequence[Size]) -> Op
 
 def _lies_within(found: tuple[int, int] | None, size: int) -> bool:
     return found is not None and -size <= found[0] and found[1] < size
+
+
+def _constant_lies_within(constant: np.ndarray | None, sizes: Sequence[int]) -> bool:
+    """Return whether indices are constants, and each lies within the axis that it belongs to."""
+    ends = np.array(sizes)
+    return constant is not None and bool(np.all((-ends <= constant) & (constant < ends)))
 
 
 def _columns(value: Value, sizes: Sequence[Size]) -> list[tuple[Value, Size]]:
@@ -85,9 +90,9 @@ def indices_in_bounds(sizes: Sizes, position: int = 1) -> Condition:
                 f"the size of the axis that {value.name!r} indexes is not known beforehand, and nothing proves that "
                 "they lie below its smallest: OpenSizes may bound both"
             )
-        if _lies_within(asked.interval(value), min(fixed)) or (
-            asked.constant(value) is None and value in asked.outside
-        ):
+        if _constant_lies_within(asked.constant(value), fixed):
+            return None
+        if lies_within(asked, value, -min(fixed), min(fixed) - 1):
             return None
         return (
             f"nothing proves that the indices {value.name!r} lie within an axis of {min(fixed)}; Core ML does not look"
@@ -113,12 +118,32 @@ def _gather(to: EmissionState, node: Node, x: Term) -> Term:
     assert indices is not None, "required"
     at, axis = from_the_front(to, indices, _of_axis(node)), axis_of(node, node.input(0), 0)
     if node.op_type == "GatherElements":
+        for place, size in _shortened(node):
+            x = x.cut(place, 0, size, rank_of(indices))
         return x.do("gather_along_axis", indices=at, axis=axis, validate_indices=False)
     if rank_of(indices):
         return x.do("gather", indices=at, axis=axis, validate_indices=False)
     # one index as a row: an index of rank 0 comes back from a written package as one of rank 1
     row = at.reshape(1) if isinstance(at, np.ndarray) else to.emit("expand_dims", x=at, axes=_ints(0))
     return x.do("gather", indices=row, axis=axis, validate_indices=False).do("squeeze", axes=_ints(axis))
+
+
+def _shortened(node: Node) -> list[tuple[int, int]]:
+    """Return (axis, size) of the axes beside its own of which GatherElements reads less than all."""
+    data, indices = (sizes_of(node.inputs[place]) for place in (0, 1))  # type: ignore[arg-type]  # required
+    axis = axis_of(node, node.input(0), 0)
+    pairs = enumerate(zip(data, indices, strict=True))
+    return [(place, new) for place, (old, new) in pairs if place != axis and old != new and isinstance(new, int)]
+
+
+def _other_axes_fit(asked: Asked, node: Node) -> str | None:
+    data, indices = (sizes_of(node.inputs[place]) for place in (0, 1))  # type: ignore[arg-type]  # required
+    axis = axis_of(node, node.input(0), 0)
+    for place, (old, new) in enumerate(zip(data, indices, strict=True)):
+        is_less = isinstance(old, int) and isinstance(new, int) and new <= old
+        if place != axis and old != new and not is_less:
+            return f"GatherElements of {new} places along axis {place}, which has {old}: nothing proves that it fits"
+    return None
 
 
 def _gather_nd(to: EmissionState, node: Node, x: Term) -> Term:
@@ -205,9 +230,25 @@ def _one_hot_as_lowered(asked: Asked, node: Node) -> str | None:
 
 
 def _reverse_sequence(to: EmissionState, node: Node) -> Operand:
-    seq, batch = node.int_attribute("time_axis", 0), node.int_attribute("batch_axis", 1)
-    lengths = to.operand(node.input(1))
-    return to.emit("reverse_sequence", x=to.operand(node.input(0)), lengths=lengths, seq_axis=seq, batch_axis=batch)
+    x, lengths = node.input(0), node.input(1)
+    assert lengths is not None, "required"
+    size, batch = _steps(node), node.int_attribute("batch_axis", 1)
+    assert isinstance(size, int), "_lengths_fit was asked"
+    to.count_on(lengths, 0, size)
+    seq = node.int_attribute("time_axis", 0)
+    return to.emit("reverse_sequence", x=to.operand(x), lengths=to.operand(lengths), seq_axis=seq, batch_axis=batch)
+
+
+def _steps(node: Node) -> Size:
+    return sizes_of(node.inputs[0])[node.int_attribute("time_axis", 0)]  # type: ignore[arg-type]  # required
+
+
+def _lengths_fit(asked: Asked, node: Node) -> str | None:
+    size, lengths = _steps(node), node.input(1)
+    assert lengths is not None, "required"
+    if isinstance(size, int) and lies_within(asked, lengths, 0, size):
+        return None
+    return f"nothing proves that the lengths {lengths.name!r} lie within the {size} steps of a sequence"
 
 
 _MOVABLE = MOVED | NARROW
@@ -215,7 +256,11 @@ _MOVABLE = MOVED | NARROW
 INDEXING: Mapping[str, Rule] = {
     "Gather": Rule(_moved(_gather), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_axis),), required=2),
     "GatherElements": Rule(
-        _moved(_gather), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_axis),), required=2
+        _moved(_gather),
+        _MOVABLE,
+        ports={1: INTS},
+        conditions=(indices_in_bounds(_of_axis), _other_axes_fit),
+        required=2,
     ),
     "GatherND": Rule(
         _moved(_gather_nd), _MOVABLE, ports={1: INTS}, conditions=(indices_in_bounds(_of_tuples),), required=2
@@ -239,6 +284,6 @@ INDEXING: Mapping[str, Rule] = {
     },
     "TopK": Rule(_top, results={1: INTS}, beforehand=(1,), conditions=(only_attributes(sorted=1),), outputs=2),
     "OneHot": Rule(_one_hot, MOVED, ports={0: INTS}, beforehand=(1, 2), conditions=(_one_hot_as_lowered,), required=3),
-    "ReverseSequence": Rule(_reverse_sequence, FLOATS | INTS, ports={1: INTS}, required=2),
+    "ReverseSequence": Rule(_reverse_sequence, FLOATS | INTS, ports={1: INTS}, conditions=(_lengths_fit,), required=2),
 }
 """Rules by operator."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
-from ort_ep_coreml.lowering.conditions import ranks
+from ort_ep_coreml.lowering.conditions import lies_within, ranks
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.normalisation import narrowed, widened
 from ort_ep_coreml.lowering.rule import INTS, Rule
@@ -28,10 +28,7 @@ def _loss(to: EmissionState, node: Node, scores: Term) -> Operand:
     """Return the loss of logarithms of probabilities, in float32."""
     value = node.input(1)
     assert value is not None, "required"
-    found, (lowest, highest) = to.asked.interval(value), _bounds(node)
-    if found is None or found[0] < lowest or found[1] > highest:  # an input of the claim: looked at before each run
-        low, high = to.limits.get(value, (lowest, highest))
-        to.limits[value] = max(low, lowest), min(high, highest)
+    to.count_on(value, *_bounds(node))
     classes, weight = term(to, value), node.input(2)
     is_counted = None
     if node.attribute("ignore_index") is not None:
@@ -40,7 +37,7 @@ def _loss(to: EmissionState, node: Node, scores: Term) -> Operand:
     row = classes.do("expand_dims", axes=np.array([1], np.int32))
     picked = scores.do("gather_along_axis", indices=row.operand, axis=1, validate_indices=False)
     loss = -picked.do("squeeze", axes=np.array([1], np.int32))
-    share = loss * 0 + 1 if weight is None else _shares(to, node, classes)
+    share = _ones(classes, loss) if weight is None else _shares(to, node, classes)
     if is_counted is not None:
         share = chosen(is_counted, share, 0, share)
         loss = chosen(is_counted, loss, 0, loss)
@@ -52,6 +49,11 @@ def _loss(to: EmissionState, node: Node, scores: Term) -> Operand:
     total = loss.reduced("reduce_sum", *axes, keeps=False)
     total = total / share.reduced("reduce_sum", *axes, keeps=False) if reduction == "mean" else total
     return narrowed(total, first(to, node)).operand
+
+
+def _ones(classes: Term, like: Term) -> Term:
+    """Return ones for every place, whatever numbers stand there."""
+    return classes.with_("equal", classes).cast(like.dtype, "fp32")
 
 
 def _shares(to: EmissionState, node: Node, classes: Term) -> Term:
@@ -77,9 +79,7 @@ def _classes_are_known(asked: Asked, node: Node) -> str | None:
     ignored = node.int_attribute("ignore_index", 0)
     if not -1 <= ignored <= count:  # between it and the classes lie numbers that are neither
         return f"{node.op_type} with ignore_index={ignored}, which lies apart from the classes 0 to {count - 1}"
-    lowest, highest = _bounds(node)
-    found = asked.interval(value)
-    if value in asked.outside or (found is not None and lowest <= found[0] and found[1] <= highest):
+    if lies_within(asked, value, *_bounds(node)):
         return None
     return f"nothing proves that the classes {value.name!r} lie within 0 to {count - 1}; Core ML does not look"
 

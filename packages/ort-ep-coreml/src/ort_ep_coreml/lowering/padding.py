@@ -44,7 +44,8 @@ def _pad(to: EmissionState, node: Node) -> Operand:
     if all(not any(each) for each in grown[:-_OWN_AXES]) and mode in ("reflect", "edge") and not any(map(any, cut)):
         own = {"reflect": "reflect", "edge": "replicate"}[mode]
         if dtype_of(node.input(0)) in FLOATS and _is_within_axes(node, grown):
-            return x.do("pad", pad=_flat(grown[-_OWN_AXES:]), mode=own).operand
+            zero = x.number(0)  # the default is float32 whatever is padded, and nothing that is read back
+            return x.do("pad", pad=_flat(grown[-_OWN_AXES:]), mode=own, constant_val=zero).operand
     for axis, each in enumerate(grown):
         x = _chosen_places(x, node, axis, each, cut[axis], mode)
     return x.operand

@@ -11,7 +11,7 @@ from ort_ep_coreml.lowering.asked import Asked, dtype_of, rank_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, NARROW, Rule
 from ort_ep_coreml.lowering.terms import Term, first, term
-from ort_ep_coreml.mil import Operand
+from ort_ep_coreml.mil import Operand, Size
 
 NIBBLES = frozenset({DataType.INT4, DataType.UINT4})
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
@@ -156,9 +156,16 @@ def _quantises_as_lowered(asked: Asked, node: Node) -> str | None:
         return f"{node.op_type} in blocks is lowered of constants only"
     if rank_of(scale) == 1 and not isinstance(sizes_of(scale)[0], int):  # type: ignore[arg-type]  # required
         return f"how many scales {node.op_type} has is not known beforehand"
+    if rank_of(scale) == 1 and sizes_of(scale)[0] != 1 and not isinstance(_axis_size(node), int):  # type: ignore[arg-type]  # required
+        return f"how many places the axis of {node.op_type} has is not known beforehand"
     if node.op_type == "QuantizeLinear" and dtype_of(node.input(0)) is not dtype_of(scale):
         return "QuantizeLinear by a scale of another element type is not lowered"
     return None
+
+
+def _axis_size(node: Node) -> Size:
+    sizes = sizes_of(node.inputs[0])  # type: ignore[arg-type]  # required
+    return sizes[node.int_attribute("axis", 1) % max(1, len(sizes))] if sizes else "?"
 
 
 def _is_open(asked: Asked, value: Value | None) -> bool:

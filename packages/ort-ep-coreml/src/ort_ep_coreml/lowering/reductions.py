@@ -141,7 +141,8 @@ def _cumulative_product(to: EmissionState, node: Node) -> Operand:
     assert isinstance(size, int), "_few_places was asked"
     places = range(size - 1, -1, -1) if node.int_attribute("reverse", 0) else range(size)
     parts = [x.cut(axis, place, place + 1, rank) for place in places]
-    found = [parts[0] * 0 + 1, *parts[:-1]] if node.int_attribute("exclusive", 0) else parts
+    one = chosen(parts[0].with_("equal", parts[0]), 1, 1, parts[0])  # no product: infinite parts have none with 0
+    found = [one, *parts[:-1]] if node.int_attribute("exclusive", 0) else parts
     for place in range(1, size):
         found[place] = found[place - 1] * found[place]
     return joined(found[::-1] if node.int_attribute("reverse", 0) else found, axis).operand

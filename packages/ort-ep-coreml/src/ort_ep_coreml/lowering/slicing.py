@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin.ir import Node, Value
+from ort_core.plugin.ops import slice_range
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.rule import INTS, MOVED, NARROW, Rule
@@ -77,7 +78,8 @@ def _slice(to: EmissionState, node: Node) -> Operand:
         size, start, stop = shape[cut.axis], cut.start, cut.stop
         stride[cut.axis] = cut.step
         if isinstance(size, int) and start is not None and stop is not None:
-            start, stop, _ = slice(start, stop, cut.step).indices(size)
+            kept = slice_range(size, start, stop, cut.step)
+            start, stop = kept.start, kept.stop
         opens[cut.axis] = start == 0 and cut.step > 0
         closes[cut.axis] = stop is not None and (stop < 0 if isinstance(size, int) else stop >= _END)
         begin[cut.axis] = _one(start) if start is not None else _computed(to, node, 1, cut)

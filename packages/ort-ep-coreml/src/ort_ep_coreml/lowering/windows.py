@@ -205,7 +205,11 @@ POOLED = (only_attributes(storage_order=0), padding_is_known, ranks(3, 5), _roun
 _CONVOLVED = (ranks(3, 5), static_inputs(1))
 
 WINDOWS: Mapping[str, Rule] = {
-    "Conv": Rule(_conv, conditions=(*_CONVOLVED, padding_is_known, _weights_are_fixed_or_dense), required=2),
+    "Conv": Rule(
+        _conv,
+        conditions=(ranks(3, 5), static_inputs(1, 2), padding_is_known, _weights_are_fixed_or_dense),
+        required=2,
+    ),
     "ConvTranspose": Rule(_conv_transpose, conditions=(*_CONVOLVED, _transposed_as_lowered), required=2),
     "MaxPool": Rule(pooled, conditions=(_without_dilation, *POOLED)),
     "GlobalAveragePool": Rule(_global("reduce_mean"), conditions=(ranks(3, 5),)),

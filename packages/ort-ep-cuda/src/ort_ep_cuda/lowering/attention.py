@@ -24,7 +24,8 @@ from ort_ep_cuda.lowering.row_kernel import RowStage, launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
-LEAST_ADDEND = -6.0e4  # of what is masked: float16 reaches -65504; beside it every other score is nothing
+LEAST_ADDEND = {DataType.FLOAT16: -6.0e4}  # of what is masked: float16 reaches -65504
+LEAST_WIDE_ADDEND = -1.0e38  # of the other types: times log2(e) it is finite, and beside it every score is nothing
 _KNOWN = frozenset(
     {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
 )
@@ -147,15 +148,15 @@ def _as_one_call(facts: LoweredNode, form: AttentionForm, out: TensorView) -> Sc
 def _bias(facts: LoweredNode, form: AttentionForm, dtype: DataType) -> TensorView:
     """Return a mask as an addend that is broadcast over batch and heads, but has rows and columns of its own."""
     assert form.mask is not None
-    mask = form.mask.broadcast_to(_mask_shape(form))
+    mask, least = form.mask.broadcast_to(_mask_shape(form)), LEAST_ADDEND.get(dtype, LEAST_WIDE_ADDEND)
     if not form.is_zero_when_masked:
         return facts.builder.stored(mask)
 
     def meaning(roots: Sequence[Scalar]) -> Scalar:
         allowed = lift(0.0, DataType.FLOAT)
         if roots[0].dtype is DataType.BOOL:
-            return select(roots[0], allowed, lift(LEAST_ADDEND, DataType.FLOAT))
-        return binary("max", cast(roots[0], DataType.FLOAT), LEAST_ADDEND)
+            return select(roots[0], allowed, lift(least, DataType.FLOAT))
+        return binary("max", cast(roots[0], DataType.FLOAT), least)
 
     return facts.builder.stored(combine([mask], meaning, dtype))
 

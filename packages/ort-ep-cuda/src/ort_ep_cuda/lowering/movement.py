@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_core.plugin import InvalidArgument
+from ort_core.plugin.ops import slice_range
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of, broadcast
 from ort_ep_cuda.lowering.tensors import LazyTensor
 from ort_ep_cuda.lowering.views import Shape, TensorView
-
-_END = 2**62  # bounds of Slice beyond it mean "to the end"
 
 
 def lower_reshape(facts: LoweredNode) -> None:
@@ -80,16 +79,10 @@ def lower_slice(facts: LoweredNode) -> None:
     steps = (facts.integers(4, "steps") if facts.opset >= 10 else None) or (1,) * len(starts)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         axis = axis_of(axis, len(x.shape))
-        first, last, stride = slice(_bound(start), _bound(end), step).indices(x.shape[axis])
-        size = len(range(first, last, stride))
-        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
-        x = x.moved(lambda v, a=axis, f=first, s=stride, n=size: v.sliced(a, f, s, n), shape)  # type: ignore[misc]  # a lambda's defaults bind the loop's variables
+        kept = slice_range(x.shape[axis], start, end, step)
+        shape = (*x.shape[:axis], len(kept), *x.shape[axis + 1 :])
+        x = x.moved(lambda v, a=axis, r=kept: v.sliced(a, r.start, r.step, len(r)), shape)  # type: ignore[misc]  # a lambda's defaults bind the loop's variables
     facts.builder.define(facts.output, x)
-
-
-def _bound(bound: int) -> int | None:
-    """Return a bound of Python's slice; the least and largest numbers stand for the ends of the axis."""
-    return bound if abs(bound) < _END else None if bound > 0 else -_END
 
 
 def lower_split(facts: LoweredNode) -> None:

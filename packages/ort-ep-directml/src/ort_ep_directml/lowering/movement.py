@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ops import slice_range
 from ort_ep_directml.lowering.asked import element_type, onnx_type
 from ort_ep_directml.lowering.attributes import axis_of, constant_ints, from_front
 from ort_ep_directml.lowering.emission import EmissionState
@@ -97,7 +98,7 @@ def _slice(to: EmissionState, node: Node) -> Operand:
         place = from_front(axis, x.rank)
         if end is None and step < 0:
             raise Refused("a Slice that walks back to an end which is no constant is left to others")
-        walked = range(*slice(start, end, step).indices(x.sizes[place]))
+        walked = slice_range(x.sizes[place], start, x.sizes[place] if end is None else end, step)
         walked = walked if end is not None else walked[: to.sizes(node.output)[place]]
         if not walked:
             raise Refused("the slice holds no element; DirectML has no empty tensors")

@@ -47,6 +47,10 @@ def normalized(
     bias: Operand | None = None,
 ) -> Operand:
     """Append ``(x - mean) / sqrt(variance + epsilon) * scale + bias`` over some axes."""
+    if all(x.sizes[axis] == 1 for axis in axes):  # DirectML gives NaN now and then of one element that is its own mean
+        found = binary(to, "ELEMENT_WISE_SUBTRACT", x, x)
+        found = found if scale is None else times(to, found, scale)
+        return found if bias is None else binary(to, "ELEMENT_WISE_ADD", found, bias)
     fields: dict[str, object] = {"Axes": axes, "NormalizeVariance": 1, "Epsilon": epsilon}
     return to.emit("MEAN_VARIANCE_NORMALIZATION1", (x.dtype, x.sizes), Input=x, Scale=scale, Bias=bias, **fields)
 

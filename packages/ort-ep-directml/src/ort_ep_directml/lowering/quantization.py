@@ -9,7 +9,7 @@ from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.attributes import axis_of
 from ort_ep_directml.lowering.elementwise import binary, clamp, unary
 from ort_ep_directml.lowering.emission import EmissionState
-from ort_ep_directml.lowering.operand import Operand, expanded
+from ort_ep_directml.lowering.operand import Operand, broadcast, expanded
 from ort_ep_directml.lowering.plan import Sizes
 from ort_ep_directml.lowering.products import matrices
 from ort_ep_directml.lowering.reductions import reduced
@@ -101,6 +101,14 @@ def _optional(to: EmissionState, node: Node, place: int) -> Operand | None:
     return None if node.input(place) is None else to.operand(node.input(place))
 
 
+def _alike(scale: Operand | None, zero: Operand | None) -> tuple[Operand, Operand]:
+    """Return a scale and a zero point of one number of elements, as which DirectML takes them."""
+    assert scale is not None, "required"
+    assert zero is not None, "required"
+    sizes = broadcast(scale.sizes, zero.sizes)
+    return expanded(scale, sizes), expanded(zero, sizes)
+
+
 def _matmul_integer(to: EmissionState, node: Node) -> Operand:
     a, b = matrices(to, to.operand(node.input(0)), to.operand(node.input(1)))
     zero_a = _of_matrix(to, _optional(to, node, 2), a.rank, rows=True)
@@ -113,9 +121,9 @@ def _matmul_integer(to: EmissionState, node: Node) -> Operand:
 def _qlinear_matmul(to: EmissionState, node: Node) -> Operand:
     inputs = to.operands(node)
     a, b = matrices(to, inputs[0], inputs[3])
-    scale_a, zero_a = (_of_matrix(to, each, a.rank, rows=True) for each in inputs[1:3])
-    scale_b, zero_b = (_of_matrix(to, each, a.rank, rows=False) for each in inputs[4:6])
-    scale, zero = (_of_matrix(to, each, a.rank, rows=True) for each in inputs[6:8])
+    scale_a, zero_a = _alike(*(_of_matrix(to, each, a.rank, rows=True) for each in inputs[1:3]))
+    scale_b, zero_b = _alike(*(_of_matrix(to, each, a.rank, rows=False) for each in inputs[4:6]))
+    scale, zero = _alike(*(_of_matrix(to, each, a.rank, rows=True) for each in inputs[6:8]))
     parts = {
         "A": a, "AScale": scale_a, "AZeroPoint": zero_a, "B": b, "BScale": scale_b, "BZeroPoint": zero_b,
         "OutputScale": scale, "OutputZeroPoint": zero,

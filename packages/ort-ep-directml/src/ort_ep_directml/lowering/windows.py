@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ort_core.plugin.ir import Node
+from ort_ep_directml.lowering.elementwise import binary
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, reinterpreted
 from ort_ep_directml.lowering.plan import Sizes
@@ -100,19 +102,21 @@ def convolved(
     """Append a convolution of a node's input and filters, with its bias where it has one."""
     x, filters = operands
     bias = None if node.input(2) is None else channel_shaped(to, to.operand(node.input(2)), x.rank)
+    is_apart = bias is not None and any(output_padding)  # DirectML leaves the padding of a result without its bias
     flags = {"Mode": int(ConvolutionMode.CROSS_CORRELATION), "Direction": int(direction)}
-    return to.emit(
+    found = to.emit(
         "CONVOLUTION",
         (x.dtype, to.sizes(node.output)),
         Input=x,
         Filter=filters,
-        Bias=bias,
+        Bias=None if is_apart else bias,
         Dilations=window.dilations,
         OutputPadding=output_padding,
         GroupCount=node.int_attribute("group", 1),
         **flags,
         **window.fields(),
     )
+    return binary(to, "ELEMENT_WISE_ADD", found, bias) if is_apart and bias is not None else found
 
 
 def _conv_transpose(to: EmissionState, node: Node) -> Operand:
@@ -134,6 +138,10 @@ def _conv_transpose(to: EmissionState, node: Node) -> Operand:
         else:
             before[place] = total // 2 if upper else total - total // 2
             after[place] = total - before[place]
+        kept = min(after[place], extra[place])  # DirectML adds zeros behind what it cut, ONNX cuts less
+        after[place], extra[place] = after[place] - kept, extra[place] - kept
+    if any(map(operator.ge, extra, strides)):
+        raise Refused("DirectML adds less than a stride to a transposed convolution")
     window = Window(filters.sizes[2:], tuple(strides), tuple(dilations), tuple(before), tuple(after))
     return convolved(to, node, (x, filters), window, ConvolutionDirection.BACKWARD, tuple(extra))
 

@@ -18,6 +18,7 @@ _ATTACHED = re.compile(r", ![\w.]+ !\d+")
 _FAST = re.compile(r"\b(?:fast|nnan|ninf|nsz|arcp|contract|afn|reassoc) ")
 _LABEL = re.compile(r"^([\w.\"$-]+):")
 _LOCAL_MEMORY = re.compile(r" ?addrspace\(\d+\)")
+_UNDEFINED = re.compile(r"= external (addrspace\(3\) global [^,\n]+)")  # memory of a group that nobody else defines
 
 
 def slots_of(module: ShaderModule) -> Mapping[tuple[ResourceClass, int], int]:
@@ -269,5 +270,5 @@ class _Translation:
 def _plain(text: str) -> str:
     """Without attributes, metadata, address spaces, and leave to compute otherwise than written."""
     text = re.sub(r"(?<=\)) #\d+", "", _ATTACHED.sub("", text))
-    text = _FAST.sub("", text)
+    text = _UNDEFINED.sub(r"= internal \1 undef", _FAST.sub("", text))
     return _LOCAL_MEMORY.sub("", text)

@@ -46,6 +46,12 @@ def _not_of_a_quotient(view: GraphView, node: Node) -> str | None:
     return "OpenVINO divides with an error in the last place, which rounding makes a whole step"
 
 
+def _shifts_nothing_out(view: GraphView, node: Node) -> str | None:
+    if node.string_attribute("direction", "") == "RIGHT":
+        return None
+    return "OpenVINO saturates where a shift to the left loses bits"
+
+
 def _not_training(view: GraphView, node: Node) -> str | None:
     training = node.input(2)
     constant = constant_of(view, training)
@@ -89,7 +95,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "BitwiseOr": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "BitwiseXor": Rule(BYTES | SHORTS | WIDE, conditions=(fits_int32,)),
     "BitwiseNot": Rule(BYTES | INT32),
-    "BitShift": Rule(frozenset({DataType.UINT8})),
+    "BitShift": Rule(frozenset({DataType.UINT8}), conditions=(_shifts_nothing_out,)),
     "Where": Rule(MOVED, ports={0: BOOL}),
     "Cast": Rule(MOVED, conditions=(_exact_conversion, without_attributes(saturate=1))),
     "CastLike": Rule(

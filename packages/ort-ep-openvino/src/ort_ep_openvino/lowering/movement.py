@@ -35,6 +35,28 @@ def _known_axes(view: GraphView, node: Node) -> str | None:
     return constant_inputs(1)(view, node)
 
 
+def _of_equal_sizes(view: GraphView, node: Node) -> str | None:
+    data, indices = (value.shape if value is not None else None for value in (node.input(0), node.input(1)))
+    if data is None or indices is None or len(data) != len(indices):
+        return "the sizes of GatherElements are not known before a run"
+    axis = node.int_attribute("axis", 0) % max(1, len(data))
+    if all(a is not None and a == b for place, (a, b) in enumerate(zip(data, indices, strict=True)) if place != axis):
+        return None
+    return "OpenVINO gathers elements of sizes that are equal beside the axis only, and nothing says that these are"
+
+
+def _splits_evenly(view: GraphView, node: Node) -> str | None:
+    data, parts = node.input(0), node.int_attribute("num_outputs", 0)
+    sizes = () if data is None or data.shape is None else data.shape
+    if not parts or (sizes and isinstance(sizes[node.int_attribute("axis", 0)], int)):
+        return None
+    return "OpenVINO splits an axis of open size in parts of equal size only"
+
+
+def _has_axes(view: GraphView, node: Node) -> str | None:
+    return None if node.output.rank else "OpenVINO expands a scalar to a scalar with one axis"
+
+
 def _reduced_floats(view: GraphView, node: Node) -> str | None:
     if node.string_attribute("reduction", "none") == "none" or dtype_of(node.output) in FLOATS:
         return None
@@ -52,9 +74,9 @@ MOVEMENT: Mapping[str, Rule] = {
     "Squeeze": Rule(MOVED, ports={1: INDICES}, conditions=(_known_axes,)),
     "Unsqueeze": Rule(MOVED, ports={1: INDICES}, conditions=(_known_axes,)),
     "Concat": Rule(MOVED, oldest=4),
-    "Split": Rule(MOVED, ports={1: INDICES}),
+    "Split": Rule(MOVED, ports={1: INDICES}, conditions=(_splits_evenly,)),
     "Slice": Rule(MOVED, ports=dict.fromkeys(range(1, 5), INDICES)),
-    "Expand": Rule(MOVED, ports={1: INDICES}),
+    "Expand": Rule(MOVED, ports={1: INDICES}, conditions=(_has_axes,)),
     "Tile": Rule(MOVED, ports={1: INDICES}, conditions=(_known_tiles,), oldest=6),
     "Pad": Rule(
         FLOATS | {DataType.INT32},
@@ -62,7 +84,7 @@ MOVEMENT: Mapping[str, Rule] = {
         conditions=(only_attributes(mode=("constant", "reflect", "edge")),),
         oldest=2,
     ),
-    "GatherElements": Rule(MOVED, ports={1: INDICES}),
+    "GatherElements": Rule(MOVED, ports={1: INDICES}, conditions=(_of_equal_sizes,)),
     "ScatterND": Rule(MOVED, ports={1: INDICES}, conditions=(_reduced_floats,)),
     "Compress": Rule(MOVED, ports={1: BOOL}),
     "DepthToSpace": Rule(FLOATS),

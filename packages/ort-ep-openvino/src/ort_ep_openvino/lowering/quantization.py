@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_openvino.lowering.conditions import constant_of
+from ort_ep_openvino.lowering.conditions import constant_of, is_static
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, SHORTS, Rule
 
 _ACCUMULATED = BYTES | SHORTS | {DataType.INT32}
@@ -15,6 +15,8 @@ _SCALES = dict.fromkeys((1, 4, 6), FLOATS)
 
 def _given_scale(view: GraphView, node: Node) -> str | None:
     scale = node.input(1)
+    if scale is not None and scale.rank and not is_static(scale):
+        return "OpenVINO takes scales of an axis whose number is known before a run"
     if scale is None or scale.producer is None or constant_of(view, scale) is not None:
         return None
     return "OpenVINO multiplies by the reciprocal of a computed scale, and rounds some values to the neighbour"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_openvino.lowering.conditions import without_attributes
+from ort_ep_openvino.lowering.conditions import is_static, without_attributes
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, INDICES, Rule
 
 INT64 = frozenset({DataType.INT64})
@@ -28,22 +29,82 @@ def _resize_is_right(view: GraphView, node: Node) -> str | None:
     return None
 
 
+def _counts_as_onnx(view: GraphView, node: Node) -> str | None:
+    if not (node.int_attribute("ceil_mode", 0) and node.int_attribute("count_include_pad", 0)):
+        return None
+    x, kernel = node.input(0), node.ints_attribute("kernel_shape") or ()
+    if x is None or not is_static(x) or not is_static(node.output):
+        return "OpenVINO counts what a last window of AveragePool may reach beyond the padding"
+    ones = (1,) * len(kernel)
+    strides, dilations = (node.ints_attribute(name) or ones for name in ("strides", "dilations"))
+    pads = node.ints_attribute("pads") or (0,) * (2 * len(kernel))
+    for axis, size in enumerate(kernel):
+        span, count = (size - 1) * dilations[axis] + 1, (node.output.shape or ())[axis + 2]
+        whole = (x.shape or ())[axis + 2] + pads[axis] + pads[axis + len(kernel)]  # type: ignore[operator]  # static
+        if (count - 1) * strides[axis] + span > whole:  # type: ignore[operator]  # static
+            return "OpenVINO counts what the last window of AveragePool reaches beyond the padding"
+    return None
+
+
+def _transposes_as_onnx(view: GraphView, node: Node) -> str | None:
+    weight = node.input(1)
+    kernel = node.ints_attribute("kernel_shape") or (weight.shape if weight is not None and weight.shape else ())[2:]
+    dilations = node.ints_attribute("dilations") or (1,) * len(kernel)
+    spans = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True) if isinstance(size, int)]
+    if len(spans) < len(kernel):
+        return "the window of ConvTranspose is not known before a run"
+    if node.ints_attribute("output_shape") is not None:
+        return _fills_exactly(node, spans)
+    strides = node.ints_attribute("strides") or (1,) * len(kernel)
+    is_same, x = _text(node, "auto_pad", "NOTSET").startswith("SAME"), node.input(0)
+    if is_same and (x is None or not is_static(x)):
+        return "OpenVINO makes more of a ConvTranspose by auto_pad where a size is open"
+    if is_same and (any(node.ints_attribute("output_padding") or ()) or any(map(operator.lt, spans, strides))):
+        return "OpenVINO makes less of a ConvTranspose by auto_pad whose windows do not meet, or with output_padding"
+    return None
+
+
+def _fills_exactly(node: Node, spans: Sequence[int]) -> str | None:
+    """Refuse sizes that are asked for where something has to be cut."""
+    x, wanted = node.input(0), node.ints_attribute("output_shape") or ()
+    strides = node.ints_attribute("strides") or (1,) * len(spans)
+    extra = node.ints_attribute("output_padding") or (0,) * len(spans)
+    sizes = (x.shape if x is not None and x.shape else ())[2:]
+    made = [
+        stride * (size - 1) + more + span if isinstance(size, int) else None
+        for size, stride, more, span in zip(sizes, strides, extra, spans, strict=True)
+    ]
+    pairs = zip(made, wanted[-len(made) :], strict=True)
+    if all(size is not None and (size == goal or (size < goal and not any(extra))) for size, goal in pairs):
+        return None
+    return "OpenVINO cuts a ConvTranspose to its output_shape in another way"
+
+
+def _has_two_corners(view: GraphView, node: Node) -> str | None:
+    if not node.int_attribute("align_corners", 0):
+        return None
+    sizes = (node.output.shape or (None,))[1:-1]
+    if sizes and all(isinstance(size, int) and size > 1 for size in sizes):
+        return None
+    return "OpenVINO is wrong for AffineGrid with align_corners=1 where a size is 1 or not known before a run"
+
+
 WINDOWS: Mapping[str, Rule] = {
     "MatMul": Rule(FLOATS),
     "Gemm": Rule(FLOATS, oldest=7),
     "Einsum": Rule(FLOATS),
     "Conv": Rule(FLOATS),
-    "ConvTranspose": Rule(FLOATS),
-    "AveragePool": Rule(FLOATS),
+    "ConvTranspose": Rule(FLOATS, conditions=(_transposes_as_onnx,)),
+    "AveragePool": Rule(FLOATS, conditions=(_counts_as_onnx,)),
     "MaxPool": Rule(FLOATS, results={1: INT64}, conditions=(without_attributes(ceil_mode=0),)),
-    "LpPool": Rule(FLOATS),
+    "LpPool": Rule(FLOATS, conditions=(without_attributes(ceil_mode=0),)),
     "GlobalAveragePool": Rule(FLOATS),
     "GlobalMaxPool": Rule(FLOATS),
     "GlobalLpPool": Rule(FLOATS),
     "Resize": Rule(FLOATS, ports={3: INDICES}, conditions=(_resize_is_right,), oldest=11),
     "Upsample": Rule(FLOATS, oldest=9),
     "GridSample": Rule(FLOATS),
-    "AffineGrid": Rule(FLOATS, ports={1: INDICES}),
+    "AffineGrid": Rule(FLOATS, ports={1: INDICES}, conditions=(_has_two_corners,)),
     "RoiAlign": Rule(FLOATS, ports={2: INDICES}, conditions=(without_attributes(mode="avg"),)),
     "NonMaxSuppression": Rule(FLOATS, ports={2: INT64}, results={0: INT64}, oldest=10),
     "HannWindow": Rule(FLOATS, ports={0: INDICES}),

@@ -16,6 +16,7 @@ from ort_ep_tensorrt.lowering.editing import Editor, Results, dtype_of_value, fi
 from ort_ep_tensorrt.lowering.taps import MAX_ELEMENTS, summed, taps_of
 
 _FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
+_STATES_COORDINATES = 11  # the opset from which on Resize says how places correspond; before, as by "asymmetric"
 _AXIS_IS_INPUT = 20  # the opset from which on the axis of DFT is one
 
 
@@ -71,7 +72,7 @@ def resize(editor: Editor) -> Results | Rejection:
         return Rejection("Resize of a part of the image is not written in parts", node)
     if node.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return Rejection("Resize that keeps the ratio of sizes is not written in parts", node)
-    scales, sizes = (editor.fixed(index) for index in ((1, 3) if editor.opset < 11 else (2, 3)))
+    scales, sizes = (editor.fixed(index) for index in ((1, 3) if editor.opset < _STATES_COORDINATES else (2, 3)))
     if x.shape is None or dtype_of_value(x) not in _FLOATS or (scales is None) is (sizes is None):
         return Rejection(f"the sizes that Resize makes of {x.name!r}, {x.type}, are not known", node)
     found = x if dtype_of_value(x) is DataType.FLOAT else editor.cast(x, DataType.FLOAT)
@@ -96,10 +97,14 @@ def _resized(editor: Editor, x: Value, axis: int, wanted: np.generic, *, by_size
     if not isinstance(size, int) or size * size > MAX_ELEMENTS:
         return Rejection(f"axis {axis} of {x.name!r}, {size}, is open or too long to be written out", editor.node)
     lines, goal = np.eye(size, dtype=np.float32), [size if by_size else 1, wanted]
-    inputs = [lines, None, None, np.array(goal, np.int64)] if by_size else [lines, None, np.array(goal, np.float32)]
+    inputs: list[np.ndarray | None] = [lines, None, np.array(goal, np.float32)]
+    if by_size:
+        inputs = [lines, None, None, np.array(goal, np.int64)]
+    elif editor.opset < _STATES_COORDINATES:
+        inputs = [lines, np.array(goal, np.float32)]
     left_out = ("axes", "keep_aspect_ratio_policy")
     attributes: dict[str, object] = {n: a.value for n, a in editor.node.attributes.items() if n not in left_out}
-    matrix = editor.computed("Resize", inputs, attributes, max(editor.opset, 11))
+    matrix = editor.computed("Resize", inputs, attributes, editor.opset)
     taps = matrix if isinstance(matrix, Rejection) else taps_of(matrix)
     return Rejection(taps.reason, editor.node) if isinstance(taps, Rejection) else summed(editor, x, axis, taps)
 

@@ -94,6 +94,8 @@ def _matrices(editor: Editor) -> list[np.ndarray] | Rejection:
         matrix = editor.computed("AveragePool", [np.eye(size)[:, None]], _along(editor.node, axis), _WITH_DILATIONS)
         if isinstance(matrix, Rejection):
             return matrix
+        if not np.isfinite(matrix).all():
+            return Rejection(f"a window of {editor.node.op_type} reads padding alone", editor.node)
         found.append(matrix[:, 0])
     return found
 

@@ -150,6 +150,8 @@ def one_hot(
     inside = (indices >= -count) & (indices < count) & (indices == np.trunc(indices))
     wanted = np.where(inside, indices, 0).astype(np.int64)
     wanted = np.where(wanted < 0, wanted + count, wanted)
+    if not indices.ndim:  # one index is a row of one
+        rows, inside, wanted = rows[None], np.asarray(inside)[None], wanted[None]
     hits = np.nonzero(inside)
     rows[(*hits, wanted[hits])] = values[1]
     return out

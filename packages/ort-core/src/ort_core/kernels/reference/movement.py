@@ -18,6 +18,7 @@ from ort_core.kernels.reference.axes import (
     single_integer,
     zero_of,
 )
+from ort_core.ops.shape_arithmetic import slice_range
 
 MAX_TILE_ELEMENTS = 2**32 - 1  # onnxruntime refuses larger outputs of Tile
 
@@ -251,12 +252,8 @@ def _cut(start: int, end: int, step: int, length: int) -> slice:
     """Return the slice with start and end clamped as the specification says (numpy reads -1 differently)."""
     if step == 0:
         raise InvalidArgument("Slice: 'step' value cannot be 0")
-    lowest, highest = (0, length) if step > 0 else (-1, length - 1)
-    start = min(max(start + length if start < 0 else start, max(lowest, 0)), highest)
-    end = min(max(end + length if end < 0 else end, lowest), highest)
-    if length == 0 or (end - start) * (1 if step > 0 else -1) <= 0:
-        return slice(0, 0)
-    return slice(start, None if end < 0 else end, step)
+    kept = slice_range(length, start, end, step)
+    return slice(kept.start, None if kept.stop < 0 else kept.stop, step) if kept else slice(0, 0)
 
 
 @kernel("Trilu", since=14)
