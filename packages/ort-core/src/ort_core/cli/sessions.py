@@ -56,6 +56,17 @@ class SessionRequest:
         return InferenceSession(str(model), options or self.options(), parse_providers(self.providers))
 
 
+def providers_used(session: InferenceSession) -> list[str]:
+    """Return the providers that run nodes of a session, in its order; a wanted one that runs none is told on stderr."""
+    from ort_core.cli.console import note
+
+    names, counts = session.get_providers(), session.explain().counts()
+    used = [name for name in names if counts.get(name)]
+    for name in names[: names.index(used[0])] if used else ():
+        note(f"note: {name} runs no node of this model; `ort explain` with the same options says why.")
+    return used or names
+
+
 def add_working_folder() -> None:
     """Make modules of the working folder importable, as ``python -m`` does: users' operators and passes lie there."""
     folder = str(Path.cwd())

@@ -117,7 +117,8 @@ def operators_text(nodes: tuple[NodePlacement, ...], limit: int = 8) -> str:
 
 
 def _show(report: PlacementReport) -> None:
-    from ort_core.cli.console import new_table, output_console, show_table
+    from ort_core.cli.console import output_console
+    from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
     counts = ", ".join(f"{count} on {name}" for name, count in report.counts().items())
@@ -157,7 +158,8 @@ def _refusal_rows(report: PlacementReport) -> list[tuple[str, str, str, str]]:
 
 
 def _show_nodes(report: PlacementReport) -> None:
-    from ort_core.cli.console import new_table, output_console, show_table
+    from ort_core.cli.console import output_console
+    from ort_core.cli.tables import new_table, show_table
 
     table = new_table(("node", "operator", "provider", "partition"))
     for node in report.nodes:

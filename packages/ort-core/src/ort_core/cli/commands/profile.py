@@ -142,8 +142,9 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
 
 
 def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:  # Any: plain data
-    from ort_core.cli.console import count_text, new_table, output_console, show_table, time_text
+    from ort_core.cli.console import count_text, output_console, time_text
     from ort_core.cli.profile_report import rate_texts
+    from ort_core.cli.tables import new_table, show_table
 
     details = ("calls",) if what == "operator" else ("operator", "output")
     rates = ("GFLOP/s", "GB/s", "of ceiling") if any("gflops_per_s" in row for row in rows) else ()

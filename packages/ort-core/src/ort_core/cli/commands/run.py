@@ -63,7 +63,7 @@ def run(
     from ort_core.cli.feeds import InputRequest, build_feeds, run_with_feeds
     from ort_core.cli.output_files import check_output, save_outputs
     from ort_core.cli.parameters import check_known
-    from ort_core.cli.sessions import SessionRequest
+    from ort_core.cli.sessions import SessionRequest, providers_used
     from ort_core.cli.summaries import summarise
     from ort_core.onnx_io.load import load_model
     from ort_core.options import RunOptions
@@ -89,7 +89,7 @@ def run(
         save_outputs(output, outputs)
     report = {
         "model": str(model),
-        "providers": session.get_providers(),
+        "providers": providers_used(session),
         "load_ms": load_ns / 1e6,
         "run_ms": run_ns / 1e6,
         "inputs": {name: {**summarise(v, first), "origin": feeds.origins[name]} for name, v in feeds.values.items()},
@@ -111,8 +111,9 @@ def _timed(
 
 
 def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import new_table, output_console, show_table, time_text
+    from ort_core.cli.console import output_console, time_text
     from ort_core.cli.summaries import first_text, range_text, shape_text
+    from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
     table = new_table(("input", "value", "from"))
