@@ -141,6 +141,12 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
         console.print(f"trace written to {report['trace']}; open it in https://ui.perfetto.dev or chrome://tracing")
 
 
+def _first_name(row: Mapping[str, Any]) -> str:  # Any: plain data
+    """Return the name of a row, of a fused region that of its first node: the names of all are in the page and JSON."""
+    is_fused = "+" in str(row.get("operator", "")) and "+" in row["name"]
+    return row["name"].partition("+")[0] + "+…" if is_fused else str(row["name"])
+
+
 def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:  # Any: plain data
     from ort_core.cli.console import count_text, output_console, time_text
     from ort_core.cli.profile_report import rate_texts
@@ -155,7 +161,7 @@ def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None: 
         so_far += row["share"]
         cells = [str(row[detail]) for detail in details]
         cells += [time_text(row["ms"] * 1e6), f"{row['share']:.1%}", f"{so_far:.1%}"]
-        table.add_row(row["name"], *cells, *(rate_texts(row) if rates else ()))
+        table.add_row(_first_name(row), *cells, *(rate_texts(row) if rates else ()))
     show_table(output_console(), table)
     if len(rows) > top:
         output_console().print(f"… and {count_text(len(rows) - top, f'more {what}')}; --top shows more\n")
