@@ -229,6 +229,16 @@ def test_compile_writes_a_model_that_computes_the_same(ort, model_path, tmp_path
     assert same.code == 0
 
 
+def test_a_compiled_model_runs_its_code_where_a_configuration_entry_trusts_it(ort, model_path, tmp_path):
+    assert ort("compile", model_path("small"), "-o", tmp_path / "ctx.onnx").code == 0
+    for command in (["run"], ["explain"], ["bench", "-n", "2"], ["profile"]):
+        distrusted = ort(*command, tmp_path / "ctx.onnx")
+        assert "is not used" in distrusted.err
+        trusted = ort(*command, tmp_path / "ctx.onnx", "--config", "session.trust_compiled_code=1")
+        assert trusted.code == 0
+        assert "is not used" not in trusted.err + trusted.out
+
+
 def test_compile_says_what_was_not_stored_and_refuses_to_overwrite_its_input(ort, model_path, tmp_path):
     result = ort("compile", model_path("words"), "-o", tmp_path / "out.onnx")
     assert result.code == 0

@@ -33,6 +33,8 @@ def words(result):
         ("optimize", ["--enable", "Nothing"], "no optimizer pass is called 'Nothing'"),
         ("run", ["--ops", "missing.py"], "there is no file 'missing.py'"),
         ("compare", ["--provider-b", "cpuu"], "--provider-b: no provider is called 'cpuu'. Did you mean 'cpu'?"),
+        ("run", ["--config", "session.trust_compild_code=1"], "Did you mean 'session.trust_compiled_code'"),
+        ("explain", ["--config", "session.trust_compiled_code"], "write KEY=VALUE"),
         ("optimize", ["--allow", "0.1"], "--allow: it has no effect without --check"),
         ("optimize", ["--dim", "N=3"], "--dim: it has no effect without --check"),
         ("optimize", ["--external-data", "w.bin"], "--external-data: it has no effect without OUTPUT"),

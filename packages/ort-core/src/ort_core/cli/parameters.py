@@ -79,6 +79,13 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="Fail when a node does not run on the first provider.", rich_help_panel=_PLACEMENT),
 ]
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", metavar="KEY=VALUE", rich_help_panel=_PLACEMENT,
+        help="A configuration entry of the session, such as session.trust_compiled_code=1; repeatable.",
+    ),
+]  # fmt: skip
 Threads = Annotated[
     int,
     typer.Option(
@@ -141,6 +148,17 @@ def parse_sizes(texts: Sequence[str] | None) -> dict[str, int]:
             raise typer.BadParameter(f"{text!r} is no size; write NAME=SIZE, such as batch=2", param_hint="--dim")
         sizes[name] = int(size)
     return sizes
+
+
+def parse_config(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return configuration entries by key from ``session.trust_compiled_code=1``."""
+    entries = {}
+    for text in texts or ():
+        key, found, value = text.partition("=")
+        if not found or not key:
+            raise typer.BadParameter(f"{text!r} is no entry; write KEY=VALUE", param_hint="--config")
+        entries[key] = value
+    return entries
 
 
 def parse_providers(texts: Sequence[str] | None, hint: str = "--provider") -> list[tuple[str, dict[str, str]]] | None:

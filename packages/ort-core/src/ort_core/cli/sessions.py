@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ort_core.cli.parameters import LevelName, parse_providers
+from ort_core.cli.parameters import LevelName, parse_config, parse_providers
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
@@ -26,6 +26,7 @@ class SessionRequest:
     strict: bool = False
     threads: int = 0
     operators: Sequence[str] | None = None
+    config: Sequence[str] | None = None
 
     def options(self) -> SessionOptions:
         """Return the session options."""
@@ -35,6 +36,8 @@ class SessionRequest:
         options.graph_optimization_level = optimization_level(self.level)
         options.strict_placement = self.strict
         options.intra_op_num_threads = self.threads
+        for key, value in parse_config(self.config).items():
+            options.add_session_config_entry(key, value)
         if self.operators:
             add_working_folder()
         for source in self.operators or ():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ort_core.cli.parameters import (
+    Config,
     Dims,
     Disabled,
     Inputs,
@@ -58,6 +59,7 @@ def bench(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     threads: Threads = 0,
+    config: Config = None,
     ops: Operators = None,
     json: JsonFlag = False,
 ) -> None:
@@ -75,7 +77,7 @@ def bench(
     loaded = load_model(model)
     inputs_request, session = (
         InputRequest(inputs, shape, dim, seed),
-        SessionRequest(provider, level, disable, False, threads, ops),
+        SessionRequest(provider, level, disable, False, threads, ops, config),
     )
     if against is None:
         report = _bench_alone(model, loaded, inputs_request, session, TurnRequest(warmup, iterations, duration))
@@ -183,14 +185,14 @@ def _bench_against(
     from ort_core.cli.bench_worker import OpenRequest
     from ort_core.cli.console import counted, working
     from ort_core.cli.feeds import run_with_feeds
-    from ort_core.cli.parameters import parse_providers
+    from ort_core.cli.parameters import parse_config, parse_providers
     from ort_core.cli.sessions import optimization_level
 
     def open_both(feeds: Feeds) -> Contest:
         level = int(optimization_level(request.level))
         ours = OpenRequest(
             "ort-core", str(model), parse_providers(request.providers), level, tuple(request.disabled or ()),
-            request.threads, feeds.values, tuple(request.operators or ()),
+            request.threads, feeds.values, tuple(request.operators or ()), tuple(parse_config(request.config).items()),
         )  # fmt: skip
         theirs = OpenRequest(engine, str(model), [("CPUExecutionProvider", {})], 99, (), request.threads, feeds.values)
         with counted(f"Measuring {model.name} in turns", rounds) as advance:

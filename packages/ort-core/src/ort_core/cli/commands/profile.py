@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ort_core.cli.parameters import (
+    Config,
     Dims,
     Disabled,
     Inputs,
@@ -45,6 +46,7 @@ def profile(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     threads: Threads = 0,
+    config: Config = None,
     ops: Operators = None,
     json: JsonFlag = False,
 ) -> None:
@@ -59,7 +61,7 @@ def profile(
         check_folder(trace, "--trace")
     if html is not None:
         check_folder(html, "--html")
-    request = SessionRequest(provider, level, disable, False, threads, ops)
+    request = SessionRequest(provider, level, disable, False, threads, ops, config)
     inputs_request = InputRequest(inputs, shape, dim, seed)
     with tempfile.TemporaryDirectory(prefix="ort-profile-") as folder:
         written, run_ns, ceilings = _record(model, inputs_request, request, Path(folder), warmup, iterations)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ort_core.cli.parameters import (
+    Config,
     Dims,
     Disabled,
     Inputs,
@@ -52,6 +53,7 @@ def run(
     disable: Disabled = None,
     strict: Strict = False,
     threads: Threads = 0,
+    config: Config = None,
     ops: Operators = None,
     time_limit: Annotated[
         float | None, typer.Option("--time-limit", metavar="SECONDS", min=0, help="Stop the run after this time.")
@@ -76,7 +78,7 @@ def run(
         inputs_request = InputRequest(inputs, shape, dim, seed)
         build_feeds(loaded, inputs_request)  # wrong options are told before the model is prepared
         start = time.perf_counter_ns()
-        session = SessionRequest(provider, level, disable, strict, threads, ops).open(model)
+        session = SessionRequest(provider, level, disable, strict, threads, ops, config).open(model)
         load_ns = time.perf_counter_ns() - start
     names = list(fetch or names)
     options = RunOptions()
