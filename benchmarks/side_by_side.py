@@ -119,7 +119,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def milliseconds(value: float) -> str:
     """Return a time in the unit that reads best."""
-    return f"{value * 1e3:.3g} us" if value < 1 else f"{value:.3g} ms"
+    return f"{value * 1e3:.3g} us" if value < 1 else f"{value:.3g} ms" if value < 999.5 else f"{value / 1e3:.3g} s"
 
 
 def measurements(

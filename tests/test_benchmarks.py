@@ -89,9 +89,9 @@ PLACED = {
 def test_table_of_measured_placement_names_what_is_above_the_limit():
     rows = [MACHINE, {**PLACED, "interval_95": [1.02, 1.2]}, {**PLACED, "model": "n", "interval_95": [1.04, 1.2]}]
     section = module("measured_placement_page").section(rows, "rows.jsonl")
-    assert "Above 1.03: n.\n" in section
+    assert "The lower end is above 1.03 for n.\n" in section
     assert "| m | 1.1 ms | 1 ms (B) | 2 ms | 1.10 | 1.02 to 1.20 | B 3 | 2.0 s |" in section
-    assert "None is above 1.03." in module("measured_placement_page").section(rows[:2], "rows.jsonl")
+    assert "No lower end is above 1.03." in module("measured_placement_page").section(rows[:2], "rows.jsonl")
 
 
 def test_measured_placement_is_compared_with_its_providers_alone(tmp_path):

@@ -63,7 +63,8 @@ def install(command: str) -> int:
     own = [package for package in packages if not package.name.startswith(VENDOR)]
     editable = [argument for package in own for argument in ("-e", str(package))]
     pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--quiet", "--disable-pip-version-check"]
-    status = subprocess.run([*pip, *editable, *required], cwd=ROOT, check=False).returncode
+    # pip itself as well, for whoever activates .venv and follows a message that says `pip install …`
+    status = subprocess.run([*pip, "pip", *editable, *required], cwd=ROOT, check=False).returncode
     if status:
         print(f"pip could not install the requirements (exit status {status}); its messages are above")
         return status

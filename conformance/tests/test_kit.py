@@ -13,6 +13,7 @@ import pytest
 
 from ort_conformance.commands.new_ep import new_ep
 from ort_conformance.template.writing import Form, PackageNames, package_files, write_package
+from ort_core.cli.app import build_app
 
 EXAMPLE = Path(__file__).parents[2] / "examples/ort-ep-template"
 MAXIMUM_LINES = 260  # of Python outside tests: what a vendor reads before the first change
@@ -69,6 +70,29 @@ def test_new_package_conforms_at_once(form, tmp_path, install):
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "report.json", "junit.xml", "support_matrix.md", "support_matrix_reasons.html",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("provider", "expected"),
+    [
+        ("cpuu", "Did you mean 'cpu'?"),
+        ("AbsentExecutionProvider", "no provider is called 'AbsentExecutionProvider'"),
+        ("qnn", "QNNExecutionProvider: it is not installed: no known package"),
+    ],
+)
+def test_a_provider_that_is_not_there_is_refused_before_any_check(capsys, provider, expected):
+    with pytest.raises(SystemExit) as ended:
+        build_app()(["conformance", "--provider", provider], prog_name="ort")
+    assert ended.value.code == 2
+    assert expected in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_a_provider_may_be_named_in_short(capsys):
+    with pytest.raises(SystemExit) as ended:
+        build_app()(["conformance", "-p", "reference", "--suite", "contract"], prog_name="ort")
+    printed = capsys.readouterr()
+    assert ended.value.code == 0, printed.out + printed.err
+    assert "ReferenceExecutionProvider: conformant" in printed.out
 
 
 @pytest.mark.parametrize("module", ["ort_conformance.profile", "ort_conformance.template.writing"])

@@ -78,4 +78,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python fuse_silu.py MODEL.onnx   (a model with Sigmoid and Mul, such as EfficientNet or YOLO)")
     main(sys.argv[1])

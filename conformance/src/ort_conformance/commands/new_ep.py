@@ -11,11 +11,13 @@ from ort_conformance.template.writing import Form, PackageNames, write_package
 
 
 def new_ep(
-    name: Annotated[str, typer.Argument(help="Vendor's short name, such as acme: gives the package ort-ep-acme.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Vendor's short name, such as acme: gives the package ort-ep-acme.")
+    ],
     form: Annotated[
         Form, typer.Option(help="compiling: whole subgraphs at once; kernels: a function per operator.")
     ] = Form.COMPILING,
-    folder: Annotated[Path, typer.Option(help="Where the package's folder is made.")] = Path(),
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the package's folder is made.")] = Path(),
 ) -> None:
     """Write a complete provider package: plugin, provider, capability, compiled partition, options and tests."""
     try:

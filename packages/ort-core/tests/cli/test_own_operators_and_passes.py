@@ -60,7 +60,7 @@ def test_a_users_fusion_to_a_users_operator_is_run_and_checked(ort, silu_model, 
 
 def test_a_library_that_is_not_there_is_told(ort, silu_model) -> None:
     result = ort("run", silu_model, "--ops", "nowhere.py")
-    assert result.code == 1
+    assert result.code == 2
     assert "nowhere.py" in result.err
 
 

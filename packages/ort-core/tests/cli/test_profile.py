@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from ort_core.cli.commands import profile as profile_command
 from ort_core.cli.profile_page import kind_of, profile_page
 from ort_core.cli.profile_report import summarise_trace
 from ort_core.cpu.provider import CpuExecutionProvider
@@ -114,6 +115,13 @@ def test_page_has_every_region_in_the_strip_the_roofline_and_the_table_and_fetch
     )
     assert tags.found.count("circle") > 0
     assert not tags.fetched
+
+
+def test_table_names_a_fused_region_by_its_first_node_and_others_whole():
+    fused = {"name": "/layer/MatMul+/layer/Gelu", "operator": "MatMul+Gelu"}
+    assert profile_command._first_name(fused) == "/layer/MatMul+…"
+    assert profile_command._first_name({"name": "a+b", "operator": "MatMul"}) == "a+b"
+    assert profile_command._first_name({"name": "MatMul+Gelu", "share": 0.5}) == "MatMul+Gelu", "a row of operators"
 
 
 def test_page_shows_names_as_text_whatever_they_hold(tmp_path):

@@ -54,6 +54,20 @@ def test_run_resizes_an_image_and_scales_it_to_one(ort, tmp_path):
     found = np.load(tmp_path / "o.npz")["y"]
     np.testing.assert_allclose(found[0, :, 0, 0], [1, 0, 0.2], atol=1e-6)
     assert found.shape == (1, 3, 2, 5)
+    assert "red.png is resized from 10x4 to 5x2" in result.err
+
+
+def test_an_archive_gives_its_arrays_to_the_inputs_of_their_names_only(ort, model_path, tmp_path):
+    np.savez(tmp_path / "unnamed.npz", X)
+    assert ort("run", model_path("small"), "-i", tmp_path / "unnamed.npz").code == 0
+    np.savez(tmp_path / "other.npz", xx=X)
+    other = ort("run", model_path("small"), "-i", tmp_path / "other.npz")
+    assert other.code == 2
+    assert "no input 'xx'" in other.err
+    np.savez(tmp_path / "empty.npz")
+    empty = ort("run", model_path("small"), "-i", tmp_path / "empty.npz")
+    assert empty.code == 1
+    assert "has no arrays" in empty.err
 
 
 def test_random_inputs_respect_shape_dim_and_seed(ort, model_path):

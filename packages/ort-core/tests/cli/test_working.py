@@ -49,7 +49,7 @@ def test_optimize_leaves_out_disabled_passes_and_refuses_unknown_ones(ort, model
     data = ort("optimize", model_path("small"), "--disable", "EliminateIdentity", "--json").data
     assert all(row["name"] != "EliminateIdentity" for row in data["rows"])
     refused = ort("optimize", model_path("small"), "--disable", "EliminateIdentiti")
-    assert refused.code == 1
+    assert refused.code == 2
     assert "Did you mean 'EliminateIdentity'" in refused.err
 
 
@@ -76,7 +76,7 @@ def test_optimize_never_writes_over_the_weights_that_it_reads(ort, tmp_path):
         + "}> { y = MatMul(x, w) }"
     )
     save_model(model, tmp_path / "m.onnx", external_file="m.onnx.data")
-    result = ort("optimize", tmp_path / "m.onnx", tmp_path / "m.onnx")
+    result = ort("optimize", tmp_path / "m.onnx", tmp_path / "n.onnx", "--external-data", "m.onnx.data")
     assert result.code == 1
     assert "choose another --external-data" in result.err
     assert ort("optimize", tmp_path / "m.onnx", tmp_path / "n.onnx").code == 0
@@ -229,10 +229,20 @@ def test_compile_writes_a_model_that_computes_the_same(ort, model_path, tmp_path
     assert same.code == 0
 
 
+def test_a_compiled_model_runs_its_code_where_a_configuration_entry_trusts_it(ort, model_path, tmp_path):
+    assert ort("compile", model_path("small"), "-o", tmp_path / "ctx.onnx").code == 0
+    for command in (["run"], ["explain"], ["bench", "-n", "2"], ["profile"]):
+        distrusted = ort(*command, tmp_path / "ctx.onnx")
+        assert "is not used" in distrusted.err
+        trusted = ort(*command, tmp_path / "ctx.onnx", "--config", "session.trust_compiled_code=1")
+        assert trusted.code == 0
+        assert "is not used" not in trusted.err + trusted.out
+
+
 def test_compile_says_what_was_not_stored_and_refuses_to_overwrite_its_input(ort, model_path, tmp_path):
     result = ort("compile", model_path("words"), "-o", tmp_path / "out.onnx")
     assert result.code == 0
     assert "cannot go through an EPContext node" in result.out
     refused = ort("compile", model_path("small"), "-o", model_path("small"))
     assert refused.code == 2
-    assert "not be the model" in refused.err
+    assert "would overwrite the model" in refused.err

@@ -33,6 +33,7 @@ class OpenRequest:
     threads: int
     feeds: Mapping[str, Any]  # Any: run-time values
     operators: tuple[str, ...] = ()  # Python files and modules with operators of the user's
+    config: tuple[tuple[str, str], ...] = ()  # entries of the session's configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ def _open(request: OpenRequest) -> tuple[Any, OpenAnswer]:  # Any: a function th
     options = engine.SessionOptions()
     options.intra_op_num_threads = request.threads
     options.graph_optimization_level = engine.GraphOptimizationLevel(request.level)
+    for key, value in request.config:
+        options.add_session_config_entry(key, value)
     for source in request.operators:
         options.register_custom_ops_library(source)
     start = time.perf_counter_ns()

@@ -6,13 +6,12 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _PIPED_WIDTH = 160  # of a table that goes to a file or another program, where COLUMNS does not say otherwise
 
@@ -30,8 +29,9 @@ def message_console() -> Console:
 def _console(is_terminal: bool, *, stderr: bool) -> Console:
     from rich.console import Console  # 40 ms that `ort --version` and --json do not need
 
-    width = None if is_terminal or os.environ.get("COLUMNS") else _PIPED_WIDTH
-    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+    is_open = not is_terminal and not os.environ.get("COLUMNS")  # a line of a file may be as long as its sentence
+    width = _PIPED_WIDTH if is_open else None
+    return Console(stderr=stderr, width=width, soft_wrap=is_open, markup=False, highlight=False, emoji=False)
 
 
 def print_json(data: object) -> None:
@@ -71,36 +71,6 @@ def fail(text: str) -> None:
     from rich.text import Text
 
     message_console().print(Text("error: ", style="bold red").append(text, style="not bold default"), soft_wrap=True)
-
-
-def show_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and values in two columns."""
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in facts:
-        grid.add_row(name, value)
-    console.print(grid)
-
-
-def new_table(columns: Sequence[str], *, numbers: Sequence[str] = (), title: str | None = None) -> Table:
-    """Return an empty table; the columns named in ``numbers`` are aligned to the right."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False)
-    for name in columns:
-        is_number = name in numbers
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    return table
-
-
-def show_table(console: Console, table: Table) -> None:
-    """Print a table and an empty line."""
-    console.print(table)
-    console.print()
 
 
 def count_text(count: int, noun: str) -> str:
@@ -161,3 +131,11 @@ def time_text(ns: float) -> str:
 def number_text(value: object) -> str:
     """Return a number with six digits at most; text as it is."""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def rate_text(per_second: float) -> str:
+    """Return how many there are in a second, without an exponent: ``0.0123``, ``12.3``, ``106,600``."""
+    if per_second < 1000:
+        return f"{per_second:.3g}"
+    digits = len(str(int(per_second))) - 4
+    return f"{round(per_second, -digits):,.0f}"

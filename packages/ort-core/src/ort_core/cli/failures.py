@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import typer
 
 from ort_core.cli.console import fail, note, warn
-from ort_core.errors import OrtError
+from ort_core.errors import OrtError, UnknownOption
 
-FAILED, INTERRUPTED = 1, 130
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 
 
 @contextmanager
@@ -30,8 +30,8 @@ def reported(*, is_debugging: bool) -> Iterator[None]:
         except (OrtError, OSError, MemoryError) as error:
             if is_debugging:
                 note(traceback.format_exc())
-            fail(str(error) or type(error).__name__)
-            raise typer.Exit(FAILED) from error
+            fail(failure_text(error))
+            raise typer.Exit(WRONG_USAGE if isinstance(error, UnknownOption) else FAILED) from error
         except RuntimeError as error:
             if type(error).__module__.startswith(("typer", "click")):  # how they end a command: Exit, Abort
                 raise
@@ -40,6 +40,13 @@ def reported(*, is_debugging: bool) -> Iterator[None]:
             if type(error).__module__.startswith(("typer", "click")):  # wrong usage: they print it
                 raise
             _report_bug(error, is_debugging)
+
+
+def failure_text(error: Exception) -> str:
+    """Return an error in words: of the system's errors the file and what happened, without the number."""
+    if isinstance(error, OSError) and not isinstance(error, OrtError) and error.strerror and error.filename:
+        return f"{str(error.filename)!r}: {error.strerror}"
+    return str(error) or type(error).__name__
 
 
 def _report_bug(error: Exception, is_debugging: bool) -> None:

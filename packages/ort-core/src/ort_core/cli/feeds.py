@@ -57,7 +57,7 @@ def run_with_feeds(model: Model, request: InputRequest, run: Callable[[Feeds], R
             if not feeds.has_guesses or isinstance(error, (RunTimeout, RunTerminated)):
                 break
     assert first_error is not None
-    if feeds.advice:
+    if feeds.advice and not isinstance(first_error, (RunTimeout, RunTerminated)):
         note(f"note: {feeds.advice}")
     raise first_error
 

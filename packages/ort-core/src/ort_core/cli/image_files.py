@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ort_core.cli.console import note
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
@@ -35,8 +36,10 @@ def read_image(path: Path, target: Value) -> np.ndarray:
             image = opened.convert(_MODES[channels])
     except (UnidentifiedImageError, OSError) as error:
         raise InvalidArgument(f"{str(path)!r} cannot be read as an image: {error}") from error
-    if height is not None or width is not None:
-        image = image.resize((width or image.width, height or image.height))
+    wanted = (width or image.width, height or image.height)
+    if wanted != image.size:
+        note(f"note: {path.name} is resized from {image.width}x{image.height} to {wanted[0]}x{wanted[1]}")
+        image = image.resize(wanted)
     array = np.asarray(image).reshape(image.height, image.width, channels)
     if not is_last:
         array = array.transpose(2, 0, 1)

@@ -129,7 +129,8 @@ def _read_many(path: Path, inputs: Sequence[Value]) -> dict[str, object]:
     if isinstance(found, dict) and found and set(map(str, found)) <= names:
         by_name = {value.name: value for value in inputs}
         return {name: _from_entry(item, by_name[name]) for name, item in found.items()}
-    if isinstance(found, dict) and path.suffix.lower() == ".npz" and (len(found) != 1 or len(inputs) != 1):
+    is_unnamed = list(found) == ["arr_0"] if isinstance(found, dict) else False  # numpy's name where none was given
+    if isinstance(found, dict) and path.suffix.lower() == ".npz" and (not is_unnamed or len(inputs) != 1):
         wrong = next(name for name in found if name not in names)
         _by_name(str(wrong), inputs)
     target = _next_free(path, inputs, {})
@@ -166,9 +167,12 @@ def _load_numpy(path: Path) -> np.ndarray:
 def _load_archive(path: Path) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
         raise InvalidArgument(f"{str(path)!r} is no .npz file that can be read: {error}") from error
+    if not arrays:
+        raise InvalidArgument(f"{str(path)!r} has no arrays")
+    return arrays
 
 
 def _load_json(path: Path) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,9 +25,13 @@ def check_output(path: Path | None) -> None:
 
 
 def check_folder(path: Path, hint: str) -> None:
-    """Refuse a path whose folder does not exist."""
+    """Refuse a path that is a folder, or whose folder does not exist or takes no file."""
     if not path.parent.is_dir():
         raise typer.BadParameter(f"the folder {str(path.parent)!r} does not exist", param_hint=hint)
+    if path.is_dir():
+        raise typer.BadParameter(f"{str(path)!r} is a folder; name a file", param_hint=hint)
+    if not os.access(path.parent, os.W_OK):
+        raise typer.BadParameter(f"the folder {str(path.parent)!r} cannot be written to", param_hint=hint)
 
 
 def save_outputs(path: Path, outputs: Mapping[str, object]) -> None:

@@ -31,8 +31,10 @@ def existing_model(path: Path | None) -> Path | None:
         models = sorted(path.glob("*.onnx"))
         if (path / "model.onnx") in models or len(models) == 1:
             return path / "model.onnx" if len(models) > 1 else models[0]
-        found = ", ".join(model.name for model in models) or "none"
-        raise typer.BadParameter(f"{str(path)!r} is a folder; name the model in it (found there: {found})")
+        if not models:
+            raise typer.BadParameter(f"the folder {str(path)!r} has no .onnx file")
+        found = ", ".join(model.name for model in models)
+        raise typer.BadParameter(f"the folder {str(path)!r} has several models; name one of them: {found}")
     if path.is_file():
         return path
     from ort_core.errors import did_you_mean
@@ -40,6 +42,17 @@ def existing_model(path: Path | None) -> Path | None:
     near = [entry.name for entry in path.parent.iterdir() if entry.suffix == ".onnx"] if path.parent.is_dir() else []
     where = "" if path.parent.is_dir() else f" The folder {str(path.parent)!r} does not exist either."
     raise typer.BadParameter(f"there is no file {str(path)!r}.{where}{did_you_mean(path.name, near)}")
+
+
+def existing_operators(sources: list[str] | None) -> list[str] | None:
+    """Return files and modules of operators as they are, or refuse a file that does not exist with near names."""
+    from ort_core.errors import did_you_mean
+
+    for path in map(Path, sources or ()):
+        if path.suffix == ".py" and not path.is_file():
+            near = [entry.name for entry in path.parent.glob("*.py")] if path.parent.is_dir() else []
+            raise typer.BadParameter(f"there is no file {str(path)!r}.{did_you_mean(path.name, near)}")
+    return sources
 
 
 ModelPath = Annotated[
@@ -66,6 +79,13 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="Fail when a node does not run on the first provider.", rich_help_panel=_PLACEMENT),
 ]
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", metavar="KEY=VALUE", rich_help_panel=_PLACEMENT,
+        help="A configuration entry of the session, such as session.trust_compiled_code=1; repeatable.",
+    ),
+]  # fmt: skip
 Threads = Annotated[
     int,
     typer.Option(
@@ -75,7 +95,7 @@ Threads = Annotated[
 Operators = Annotated[
     list[str] | None,
     typer.Option(
-        "--ops", metavar="FILE.py|MODULE", rich_help_panel=_PLACEMENT,
+        "--ops", metavar="FILE.py|MODULE", rich_help_panel=_PLACEMENT, callback=existing_operators,
         help="Operators of your own: a Python file, or the name of a module; repeatable.",
     ),
 ]  # fmt: skip
@@ -98,6 +118,13 @@ Dims = Annotated[
     typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dimension; repeatable.", rich_help_panel=_INPUTS),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of random inputs.", rich_help_panel=_INPUTS)]
+
+
+def check_needed(needed: str, given: Mapping[str, object]) -> None:
+    """Refuse options, by name, that were given and mean nothing without the option ``needed``."""
+    for name, value in given.items():
+        if value:
+            raise typer.BadParameter(f"it has no effect without {needed}: give {needed} as well", param_hint=name)
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]]:
@@ -123,7 +150,18 @@ def parse_sizes(texts: Sequence[str] | None) -> dict[str, int]:
     return sizes
 
 
-def parse_providers(texts: Sequence[str] | None) -> list[tuple[str, dict[str, str]]] | None:
+def parse_config(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return configuration entries by key from ``session.trust_compiled_code=1``."""
+    entries = {}
+    for text in texts or ():
+        key, found, value = text.partition("=")
+        if not found or not key:
+            raise typer.BadParameter(f"{text!r} is no entry; write KEY=VALUE", param_hint="--config")
+        entries[key] = value
+    return entries
+
+
+def parse_providers(texts: Sequence[str] | None, hint: str = "--provider") -> list[tuple[str, dict[str, str]]] | None:
     """Return (name, options) in order from ``cpu`` or ``CUDAExecutionProvider:device_id=1``; ``None`` without any."""
     if not texts:
         return None
@@ -134,15 +172,13 @@ def parse_providers(texts: Sequence[str] | None) -> list[tuple[str, dict[str, st
         for entry in filter(None, rest.split(",")):
             key, found, value = entry.partition("=")
             if not found:
-                raise typer.BadParameter(
-                    f"{entry!r} in {text!r} is no option; write KEY=VALUE", param_hint="--provider"
-                )
+                raise typer.BadParameter(f"{entry!r} in {text!r} is no option; write KEY=VALUE", param_hint=hint)
             options[key] = value
-        request.append((full_provider_name(name), options))
+        request.append((full_provider_name(name, hint), options))
     return request
 
 
-def full_provider_name(name: str) -> str:
+def full_provider_name(name: str, hint: str = "--provider") -> str:
     """Return the full name of a provider named in short (``cpu``), or refuse with near names."""
     from ort_core.environment import default_environment
     from ort_core.errors import did_you_mean
@@ -154,11 +190,24 @@ def full_provider_name(name: str) -> str:
     by_short = {each.removesuffix("ExecutionProvider").lower(): each for each in reversed(known)}
     found = by_short.get(name.removesuffix("ExecutionProvider").lower())
     if found is None:
-        hint = did_you_mean(name.lower(), list(by_short)) or did_you_mean(name, known)
+        near = did_you_mean(name.lower(), list(by_short)) or did_you_mean(name, known)
         raise typer.BadParameter(
-            f"no provider is called {name!r}.{hint} Installed: {', '.join(installed)}. `ort providers` shows more.",
-            param_hint="--provider",
+            f"no provider is called {name!r}.{near} Installed: {', '.join(installed)}. `ort providers` shows more.",
+            param_hint=hint,
         )
+    return found
+
+
+def installed_provider_name(name: str, hint: str = "--provider") -> str:
+    """Return the full name of a provider that a plugin brings, or refuse with what to install or why it is unusable."""
+    from ort_core.environment import PACKAGES, default_environment
+
+    found, environment = full_provider_name(name, hint), default_environment()
+    if found not in environment.provider_classes():
+        broken = environment.plugins.unusable.get(found)
+        remedy = PACKAGES.get(found, "no known package brings it")
+        reason = f"the plugin cannot be used: {broken}" if broken else f"it is not installed: {remedy}"
+        raise typer.BadParameter(f"{found}: {reason}", param_hint=hint)
     return found
 
 

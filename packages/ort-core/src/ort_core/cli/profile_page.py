@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ort_core.cli.console import time_text
+from ort_core.cli.console import bytes_text, time_text
 from ort_core.cli.profile_report import ceiling_text, rate_texts
 
 Row = Mapping[str, Any]  # Any: plain data, as in the JSON document
@@ -94,7 +94,9 @@ def _roofline(rows: Sequence[Row], provider: str, ceilings: Row, colors: Mapping
             parts.append(
                 f'<line class="roof" x1="{x_of(start):.1f}" y1="{y_of(start * slope):.1f}" '
                 f'x2="{x_of(peak / slope):.1f}" y2="{y_of(peak):.1f}"><title>{slope / 1e9:.0f} GB/s over '
-                f"{each['nbytes'] / 2**20:.3g} MiB</title></line>"
+                f"{bytes_text(each['nbytes'])}</title></line>"
+                f'<text class="size" transform="translate({x_of(peak / slope):.1f} {y_of(peak) - 3:.1f}) rotate(-55)">'
+                f"{bytes_text(each['nbytes'])}</text>"
             )
     top = peak / max(slopes)
     parts.append(
@@ -143,15 +145,20 @@ def _rows(rows: Sequence[Row], colors: Mapping[str, str]) -> str:
         numbers = "".join(f'<td class="n">{escape(text)}</td>' for text in texts)
         color = colors[kind_of(row["operator"])]
         lines.append(
-            f'<tr id="row{number}"><td><i style="background:{color}"></i>{escape(row["name"])}</td>'
-            f"<td>{escape(row['operator'])}</td><td>{escape(row['output'])}</td><td>{escape(row['provider'])}</td>"
+            f'<tr id="row{number}"><td><i style="background:{color}"></i>{_breakable(row["name"])}</td>'
+            f"<td>{_breakable(row['operator'])}</td><td>{escape(row['output'])}</td><td>{escape(row['provider'])}</td>"
             f"{numbers}</tr>"
         )
     return "\n".join(lines)
 
 
+def _breakable(name: str) -> str:
+    """Return a name as HTML whose lines may end behind the joints of a path and between fused nodes."""
+    return escape(name).replace("/", "/<wbr>").replace("+", "+<wbr>")
+
+
 _STYLE = """
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1280px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 1.8rem; }
 p { margin: .3rem 0; } svg { width: 100%; height: auto; } svg text { font: 12px system-ui, sans-serif; fill: #555; }
 .grid { stroke: #e4e4e4; } .roof { stroke: #333; stroke-width: 1.6; } circle { fill-opacity: .65; stroke: #fff; }
@@ -159,6 +166,9 @@ p { margin: .3rem 0; } svg { width: 100%; height: auto; } svg text { font: 12px 
 i { display: inline-block; width: .7em; height: .7em; border-radius: 2px; margin-right: .4em; }
 table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th, td { text-align: left; padding: .25rem .5rem; border-bottom: 1px solid #eee; overflow-wrap: anywhere; }
+td:first-child { padding-left: 1.6em; position: relative; } td i { position: absolute; left: .5em; top: .6em; }
+td:nth-child(2) { min-width: 9em; } td:nth-child(3), td:nth-child(4) { white-space: nowrap; }
+svg text.size { font-size: 9px; }
 th { position: sticky; top: 0; background: #fff; } td.n, th.n { text-align: right; white-space: nowrap; }
 tr.chosen { background: #fff3c4; } input { font: inherit; padding: .3rem .5rem; width: 18rem; margin: .4rem 0; }
 [data-row] { cursor: pointer; }

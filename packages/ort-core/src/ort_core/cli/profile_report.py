@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ort_core.cli.console import bytes_text
+
 if TYPE_CHECKING:
     from ort_core.providers.ceilings import Ceilings
 
@@ -115,7 +117,7 @@ def rate_texts(row: Mapping[str, Any]) -> tuple[str, str, str]:  # Any: a node's
 def ceiling_text(name: str, ceilings: Mapping[str, Any]) -> str:  # Any: plain data of Ceilings
     """Return the ceilings of one provider's device in a sentence."""
     moved = ", ".join(
-        f"{each['bytes_per_s'] / 1e9:.0f} GB/s over {each['nbytes'] / 2**20:.3g} MiB" for each in ceilings["bandwidths"]
+        f"{each['bytes_per_s'] / 1e9:.0f} GB/s over {bytes_text(each['nbytes'])}" for each in ceilings["bandwidths"]
     )
     threads = ceilings["num_threads"]
     return (

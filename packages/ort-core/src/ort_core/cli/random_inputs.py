@@ -182,7 +182,7 @@ class InputMaker:
         if given is not None:
             fits = shape is None or not shape or len(given) == len(shape)
             if not fits or any(isinstance(d, int) and d != g for d, g in zip(shape or (), given)):
-                shown = "x".join("?" if d is None else str(d) for d in shape or ())
+                shown = f"[{', '.join('?' if d is None else str(d) for d in shape or ())}]"
                 raise typer.BadParameter(
                     f"input {value.name!r} is declared as {shown}, {'x'.join(map(str, given))} does not fit",
                     param_hint="--shape",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ort_core.cli.parameters import LevelName, parse_providers
+from ort_core.cli.parameters import LevelName, parse_config, parse_providers
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
@@ -26,6 +26,7 @@ class SessionRequest:
     strict: bool = False
     threads: int = 0
     operators: Sequence[str] | None = None
+    config: Sequence[str] | None = None
 
     def options(self) -> SessionOptions:
         """Return the session options."""
@@ -35,6 +36,8 @@ class SessionRequest:
         options.graph_optimization_level = optimization_level(self.level)
         options.strict_placement = self.strict
         options.intra_op_num_threads = self.threads
+        for key, value in parse_config(self.config).items():
+            options.add_session_config_entry(key, value)
         if self.operators:
             add_working_folder()
         for source in self.operators or ():
@@ -54,6 +57,17 @@ class SessionRequest:
         from ort_core.session import InferenceSession
 
         return InferenceSession(str(model), options or self.options(), parse_providers(self.providers))
+
+
+def providers_used(session: InferenceSession) -> list[str]:
+    """Return the providers that run nodes of a session, in its order; a wanted one that runs none is told on stderr."""
+    from ort_core.cli.console import note
+
+    names, counts = session.get_providers(), session.explain().counts()
+    used = [name for name in names if counts.get(name)]
+    for name in names[: names.index(used[0])] if used else ():
+        note(f"note: {name} runs no node of this model; `ort explain` with the same options says why.")
+    return used or names
 
 
 def add_working_folder() -> None:

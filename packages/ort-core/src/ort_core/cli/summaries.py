@@ -87,7 +87,7 @@ def first_text(summary: Mapping[str, object]) -> str:
     items = [f"{i[0]}: {_short(i[1])}" if isinstance(i, list) else _short(i) for i in first]
     shape, length = summary.get("shape"), summary.get("length")
     total = int(np.prod(shape)) if isinstance(shape, list) else length
-    return ", ".join(items) + (", …" if isinstance(total, int) and total > len(items) else "")
+    return ", ".join([*items, *(["…"] if isinstance(total, int) and total > len(items) else [])])
 
 
 def _short(item: object) -> str:

@@ -142,7 +142,25 @@ def _parse(content: bytes, origin: str) -> onnx.ModelProto:
     try:
         return onnx.ModelProto.FromString(content)
     except (DecodeError, RecursionError) as error:
-        raise InvalidProtobuf(f"Load model from {origin} failed:Protobuf parsing failed.") from error
+        raise InvalidProtobuf(
+            f"Load model from {origin} failed:Protobuf parsing failed. {_what_else(content)}"
+        ) from error
+
+
+_OTHER_FORMATS = (
+    (0, b"version https://git-lfs", "It is a pointer of Git LFS: run `git lfs pull` for the model itself."),
+    (0, b"PK\x03\x04", "It is a zip archive: unpack it, or, if PyTorch wrote it, export the model with torch.onnx."),
+    (0, b"\x89HDF", "It is an HDF5 file, as Keras writes: convert the model to ONNX."),
+    (4, b"TFL3", "It is a TensorFlow Lite model: convert it to ONNX."),
+    (0, b"<", "It is a text such as a web page: the download gave something else than the model."),
+    (0, b"{", "It is a text such as JSON, not a model in ONNX's binary form."),
+)  # what stands where a model was named, by its first bytes
+
+
+def _what_else(content: bytes) -> str:
+    """Say what bytes are that are no model, as far as their beginning tells."""
+    found = next((text for start, sign, text in _OTHER_FORMATS if content[start:].startswith(sign)), None)
+    return found or f"Its {len(content):,} bytes are no ONNX model, or only a part of one."
 
 
 def _metadata(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ort_core.errors import InvalidArgument, did_you_mean
+from ort_core.errors import InvalidArgument, UnknownOption, did_you_mean
 from ort_core.passes.base import Level, Pass, RulePass
 from ort_core.passes.decide_branches import BranchesByRank
 from ort_core.passes.eliminate_casts import CastThereAndBack, SameTypeCast, WideningCastChain
@@ -137,14 +137,15 @@ def pipeline_for(
         extra: a user's passes; those of this level take part, placed by their ``after`` and ``before``, else last.
 
     Raises:
-        InvalidArgument: a name is not known, or the constraints of passes contradict each other.
+        UnknownOption: a name is not known.
+        InvalidArgument: the constraints of passes contradict each other.
     """
     names = set(known_names(extra))
     for name in (*disabled, *enabled):
         if name not in names and name not in NOTHING_TO_DISABLE:
-            raise InvalidArgument(
+            raise UnknownOption(
                 f"no optimizer pass is called {name!r}.{did_you_mean(name, sorted(names))} "
-                f"Known are: {', '.join(sorted(names))}."
+                f"`ort optimize --list` shows all {len(names)}."
             )
     off = {member for name in disabled for member in RULE_GROUPS.get(name, (name,))}
     builder = _BUILDERS.get(level)

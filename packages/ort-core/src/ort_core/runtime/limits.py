@@ -48,7 +48,7 @@ class LimitGuard:
             raise RunTerminated("Exiting due to terminate flag being set to true.")
         if self._deadline_ns is not None and time.monotonic_ns() > self._deadline_ns:
             raise RunTimeout(
-                "the run passed its time limit (RunOptions.time_limit_s); raise the limit or make the input smaller"
+                "the run passed its time limit (RunOptions.time_limit_s, --time-limit); raise it or make inputs smaller"
             )
 
     def check_allocation(self, nbytes: int, what: str) -> None:

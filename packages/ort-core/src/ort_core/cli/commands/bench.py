@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ort_core.cli.parameters import (
+    Config,
     Dims,
     Disabled,
     Inputs,
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from ort_core.ir.model import Model
 
 
+_ROUNDS = 7  # turns of each engine where --rounds does not say
+
+
 def bench(
     model: ModelPath,
     iterations: Annotated[
@@ -44,7 +48,9 @@ def bench(
         str | None,
         typer.Option("--against", metavar="ENGINE", help="Compare in turns with 'onnxruntime', or FILE.py's engine."),
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=5, help="Turns of each engine, with --against.")] = 7,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=5, help="Turns of each engine, with --against; 7 without it.")
+    ] = None,
     inputs: Inputs = None,
     shape: Shapes = None,
     dim: Dims = None,
@@ -53,6 +59,7 @@ def bench(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     threads: Threads = 0,
+    config: Config = None,
     ops: Operators = None,
     json: JsonFlag = False,
 ) -> None:
@@ -60,20 +67,24 @@ def bench(
     from ort_core.cli.bench_worker import TurnRequest
     from ort_core.cli.console import print_json
     from ort_core.cli.feeds import InputRequest
+    from ort_core.cli.parameters import check_needed
     from ort_core.cli.sessions import SessionRequest
     from ort_core.onnx_io.load import load_model
 
     _check_engine(against)
+    if against is None:
+        check_needed("--against", {"--rounds": rounds})
     loaded = load_model(model)
     inputs_request, session = (
         InputRequest(inputs, shape, dim, seed),
-        SessionRequest(provider, level, disable, False, threads, ops),
+        SessionRequest(provider, level, disable, False, threads, ops, config),
     )
     if against is None:
         report = _bench_alone(model, loaded, inputs_request, session, TurnRequest(warmup, iterations, duration))
     else:
-        turn = TurnRequest(warmup, iterations, duration / rounds / 2)
-        report = _bench_against(against, rounds, model, loaded, inputs_request, session, turn)
+        turns = rounds or _ROUNDS
+        turn = TurnRequest(warmup, iterations, duration / turns / 2)
+        report = _bench_against(against, turns, model, loaded, inputs_request, session, turn)
     if json:
         print_json(report)
     elif against is None:
@@ -113,6 +124,7 @@ def _bench_alone(
     from ort_core.cli.bench_worker import measure, peak_memory
     from ort_core.cli.console import working
     from ort_core.cli.feeds import run_with_feeds
+    from ort_core.cli.sessions import providers_used
 
     start = time.perf_counter_ns()
     with working(f"Loading {model.name}"):
@@ -129,7 +141,7 @@ def _bench_alone(
         feeds, _ = run_with_feeds(loaded, inputs, run_first)
         latencies = measure(lambda: session.run(None, feeds.values), turn)
     return {
-        "model": str(model), "providers": session.get_providers(), "threads": request.threads, "warmup": turn.warmup,
+        "model": str(model), "providers": providers_used(session), "threads": request.threads, "warmup": turn.warmup,
         "inputs": _shapes(feeds.values), "load_ms": load_ns / 1e6, "first_run_ms": first[-1] / 1e6,
         **statistics(latencies, batch_size(loaded, feeds.values)), "peak_memory_nbytes": peak_memory(),
     }  # fmt: skip
@@ -173,14 +185,14 @@ def _bench_against(
     from ort_core.cli.bench_worker import OpenRequest
     from ort_core.cli.console import counted, working
     from ort_core.cli.feeds import run_with_feeds
-    from ort_core.cli.parameters import parse_providers
+    from ort_core.cli.parameters import parse_config, parse_providers
     from ort_core.cli.sessions import optimization_level
 
     def open_both(feeds: Feeds) -> Contest:
         level = int(optimization_level(request.level))
         ours = OpenRequest(
             "ort-core", str(model), parse_providers(request.providers), level, tuple(request.disabled or ()),
-            request.threads, feeds.values, tuple(request.operators or ()),
+            request.threads, feeds.values, tuple(request.operators or ()), tuple(parse_config(request.config).items()),
         )  # fmt: skip
         theirs = OpenRequest(engine, str(model), [("CPUExecutionProvider", {})], 99, (), request.threads, feeds.values)
         with counted(f"Measuring {model.name} in turns", rounds) as advance:
@@ -231,19 +243,20 @@ _COLUMNS = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("min", "min"), ("me
 
 
 def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts, show_table, time_text
+    from ort_core.cli.console import bytes_text, output_console, rate_text, time_text
+    from ort_core.cli.tables import new_table, show_facts, show_table
 
     console = output_console()
     table = new_table(("runs", *(name for name, _ in _COLUMNS), "runs/s"), numbers=("runs", *dict(_COLUMNS), "runs/s"))
     latency = report["latency_ms"]
     cells = [time_text(latency[key] * 1e6) for _, key in _COLUMNS]
-    table.add_row(str(report["runs"]), *cells, f"{report['runs_per_second']:.4g}")
+    table.add_row(str(report["runs"]), *cells, rate_text(report["runs_per_second"]))
     show_table(console, table)
     inputs = ", ".join(f"{name} {text}" for name, text in list(report["inputs"].items())[:4])
     more = f", and {len(report['inputs']) - 4} more" if len(report["inputs"]) > 4 else ""
     facts = [
         ("inputs", inputs + more),
-        ("items/s", f"{report['items_per_second']:.4g} (batch {report['batch']})"),
+        ("items/s", f"{rate_text(report['items_per_second'])} (batch {report['batch']})"),
         ("load", f"{time_text(report['load_ms'] * 1e6)}, first run {time_text(report['first_run_ms'] * 1e6)}"),
         ("memory", f"{bytes_text(report['peak_memory_nbytes'])} at most, of the whole process"),
         ("ran on", f"{', '.join(report['providers'])}, threads: {report['threads'] or 'as the provider chooses'}"),
@@ -252,7 +265,8 @@ def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON
 
 
 def _show_contest(report: Mapping[str, Any], against: str) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_table, time_text
+    from ort_core.cli.console import bytes_text, output_console, time_text
+    from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
     names = [name for name, _ in _COLUMNS]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,7 +44,8 @@ def show_size(json: JsonFlag = False) -> None:
 def show_entries(json: JsonFlag = False) -> None:
     """List the entries, least recently used first."""
     from ort_core.cache.store import ArtefactCache
-    from ort_core.cli.console import bytes_text, new_table, output_console, print_json, show_table
+    from ort_core.cli.console import bytes_text, output_console, print_json
+    from ort_core.cli.tables import new_table, show_table
 
     entries = sorted(ArtefactCache().entries(), key=lambda entry: entry.used_at)
     if json:
@@ -83,7 +86,14 @@ def cache_facts() -> dict[str, Any]:  # Any: plain data
     cache = ArtefactCache()
     entries = list(cache.entries())
     total = sum(entry.nbytes for entry in entries)
-    return {"path": str(cache.folder), "entries": len(entries), "nbytes": total, "max_nbytes": cache.max_nbytes}
+    return {"path": str(cache.folder), "entries": len(entries), "nbytes": total, "max_nbytes": cache.max_nbytes,
+            "is_writable": cache.max_nbytes <= 0 or _is_writable(cache.folder)}  # fmt: skip
+
+
+def _is_writable(folder: Path) -> bool:
+    """Return whether files can be made in a folder, or it in the first one around it that exists."""
+    existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    return existing.is_dir() and os.access(existing, os.W_OK)
 
 
 def _when(seconds: float) -> str:

@@ -40,7 +40,7 @@ class ToleranceChoice(enum.StrEnum):
 def compare(
     model: ModelPath,
     other: Annotated[
-        Path | None, typer.Argument(metavar="[OTHER]", help="Another model; else the same.", callback=existing_model)
+        Path | None, typer.Argument(metavar="OTHER", help="Another model; else the same.", callback=existing_model)
     ] = None,
     provider_a: Annotated[
         list[str] | None, typer.Option("--provider-a", metavar="NAME", help="Provider of a.", rich_help_panel=_SIDES)
@@ -84,8 +84,8 @@ def compare(
     else:
         asked = SessionRequest(provider_b or provider_a, level_b or level_a, operators=ops)
         second = Side("b", other or model, asked)
-    for side in (first, second):
-        parse_providers(side.request.providers)
+    parse_providers(provider_a, "--provider-a")
+    parse_providers(provider_b, "--provider-b")
     with working("Comparing outputs"):
         feeds, outputs = compare_outputs(first, second, InputRequest(inputs, shape, dim, seed), tolerance.value)
     agrees = all(each.is_equal for each in outputs)
@@ -126,7 +126,8 @@ def _interior(values: list[tuple[str, Difference]]) -> dict[str, object]:
 
 
 def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import new_table, output_console, show_table
+    from ort_core.cli.console import output_console
+    from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
     for name in ("a", "b"):

@@ -43,8 +43,10 @@ def compile(  # noqa: A001 - the name of the command
 
     target = default_path(str(model)) if output is None else output
     check_folder(target, "--output")
-    if target.suffix != ".onnx" or target.resolve() == model.resolve():
-        raise typer.BadParameter(f"{str(target)!r} must end in .onnx and not be the model", param_hint="--output")
+    if target.suffix != ".onnx":
+        raise typer.BadParameter(f"{str(target)!r} must end in .onnx", param_hint="--output")
+    if target.resolve() == model.resolve():
+        raise typer.BadParameter("this would overwrite the model; name another file", param_hint="--output")
     if external_data is not None and Path(external_data).name != external_data:
         raise typer.BadParameter(f"{external_data!r} must be a file name, no path", param_hint="--external-data")
     options = SessionRequest(provider, level, disable, strict, operators=ops).options()
@@ -62,7 +64,8 @@ def compile(  # noqa: A001 - the name of the command
 
 
 def _show(target: Path, stored: tuple[str, ...], refused: dict[str, str]) -> None:
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_table
+    from ort_core.cli.console import bytes_text, output_console
+    from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
     table = new_table(("partition", "stored", "reason"))

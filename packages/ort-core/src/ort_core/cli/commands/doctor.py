@@ -86,11 +86,17 @@ def _problems(report: dict[str, Any]) -> list[str]:  # Any: plain data
         problems.append(
             "no execution provider is available: is ort-core installed with its entry points? pip install ort-core"
         )
+    if not report["cache"]["is_writable"]:
+        problems.append(
+            f"the cache folder {report['cache']['path']} cannot be written, so every process compiles its models anew: "
+            "name another one in ORT_CACHE_DIR, or set ORT_CACHE_MAX_NBYTES=0 if that is meant"
+        )
     return problems
 
 
 def _show(report: dict[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts, show_table
+    from ort_core.cli.console import bytes_text, output_console
+    from ort_core.cli.tables import new_table, show_facts, show_table
 
     console = output_console()
     table = new_table(("package", "version", "remarks"))
@@ -113,6 +119,7 @@ def _show(report: dict[str, Any]) -> None:  # Any: plain data, as in the JSON do
         ("cache", f"{cache['path']}: {bytes_text(cache['nbytes'])} of at most {bytes_text(cache['max_nbytes'])}"),
         *((name, value) for name, value in report["settings"].items()),
     ])  # fmt: skip
+    console.print()
     table = new_table(("plugin", "package", "state"))
     for plugin in report["plugins"]:
         table.add_row(plugin["name"], plugin["package"], plugin["reason"] or "ok")

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ort_core.cli.parameters import Disabled, JsonFlag, Level, LevelName, ModelPath, Operators, ProviderNames, Strict
+from ort_core.cli.parameters import (
+    Config,
+    Disabled,
+    JsonFlag,
+    Level,
+    LevelName,
+    ModelPath,
+    Operators,
+    ProviderNames,
+    Strict,
+)
 
 if TYPE_CHECKING:
     from ort_core.ir.graph import Graph
@@ -23,6 +33,7 @@ def explain(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     strict: Strict = False,
+    config: Config = None,
     ops: Operators = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line for each node.")] = False,
     as_if: Annotated[
@@ -54,7 +65,7 @@ def explain(
     if html is not None:
         check_folder(html, "--html")
     with working(f"Placing {model.name}"):
-        options = SessionRequest(provider, level, disable, strict, operators=ops).options()
+        options = SessionRequest(provider, level, disable, strict, operators=ops, config=config).options()
         graph, report = _placed(model, options, request, as_if=as_if)
     if html is not None:
         from ort_core.cli.graph_facts import graph_facts
@@ -117,7 +128,8 @@ def operators_text(nodes: tuple[NodePlacement, ...], limit: int = 8) -> str:
 
 
 def _show(report: PlacementReport) -> None:
-    from ort_core.cli.console import new_table, output_console, show_table
+    from ort_core.cli.console import output_console
+    from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
     counts = ", ".join(f"{count} on {name}" for name, count in report.counts().items())
@@ -157,7 +169,8 @@ def _refusal_rows(report: PlacementReport) -> list[tuple[str, str, str, str]]:
 
 
 def _show_nodes(report: PlacementReport) -> None:
-    from ort_core.cli.console import new_table, output_console, show_table
+    from ort_core.cli.console import output_console
+    from ort_core.cli.tables import new_table, show_table
 
     table = new_table(("node", "operator", "provider", "partition"))
     for node in report.nodes:

@@ -90,7 +90,8 @@ def _nodes(graph: Graph) -> Iterator[dict[str, object]]:
 
 
 def _show(report: Mapping[str, Any], limit: int | None) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_facts, show_table
+    from ort_core.cli.console import bytes_text, output_console
+    from ort_core.cli.tables import new_table, show_facts, show_table
 
     console = output_console()
     parameters, memory = report["parameters"], report["memory"]
@@ -108,6 +109,7 @@ def _show(report: Mapping[str, Any], limit: int | None) -> None:  # Any: plain d
         ("memory", _memory_text(memory, parameters["nbytes"])),
     ]
     show_facts(console, [(name, text) for name, text in facts if text])
+    console.print()
     for what in ("inputs", "outputs"):
         table = new_table((what[:-1], "type"))
         for entry in report[what][:limit]:

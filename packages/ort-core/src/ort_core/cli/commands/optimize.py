@@ -33,7 +33,7 @@ def optimize(
         typer.Argument(metavar="MODEL", help="An .onnx file, or a folder with one.", callback=existing_model),
     ] = None,
     output: Annotated[
-        Path | None, typer.Argument(metavar="[OUTPUT]", help="The file to write; without it nothing is written.")
+        Path | None, typer.Argument(metavar="OUTPUT", help="The file to write; without it nothing is written.")
     ] = None,
     level: Level = LevelName.ALL,
     disable: Disabled = None,
@@ -77,10 +77,18 @@ def optimize(
     from ort_core.cli.feeds import InputRequest
     from ort_core.cli.optimization import build_pipelines, environment_with, load_passes, optimize_model
     from ort_core.cli.output_files import check_folder
+    from ort_core.cli.parameters import check_needed
     from ort_core.onnx_io.load import load_model
 
     if output is not None:
         check_folder(output, "OUTPUT")
+        if model is not None and output.resolve() == model.resolve():
+            raise typer.BadParameter("this would overwrite the model; name another file", param_hint="OUTPUT")
+    else:
+        check_needed("OUTPUT", {"--external-data": external_data})
+    if not check:
+        made = {"--input": inputs, "--shape": shape, "--dim": dim, "--seed": seed}
+        check_needed("--check", {"--allow": allow, **made})
     environment = environment_with(ops or ())
     pipelines = build_pipelines(level, disable or (), enable or (), load_passes(extra or ()))
     if list_passes:
@@ -133,7 +141,8 @@ def _write(model: Model, source: Path, output: Path, external: str | None) -> di
 
 
 def _show_passes(pipelines: Any, json: bool) -> None:  # Any: as in optimization.Pipelines, imported late
-    from ort_core.cli.console import new_table, output_console, print_json, show_table
+    from ort_core.cli.console import output_console, print_json
+    from ort_core.cli.tables import new_table, show_table
 
     rows = [
         {"name": each.name, "level": level.name.lower(), "opt_in": each.is_opt_in,
@@ -152,7 +161,8 @@ def _show_passes(pipelines: Any, json: bool) -> None:  # Any: as in optimization
 
 
 def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> None:  # Any: plain data
-    from ort_core.cli.console import bytes_text, new_table, output_console, show_table, time_text
+    from ort_core.cli.console import bytes_text, output_console, time_text
+    from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
     shown = [row for row in report.rows if show_all or row.num_rewrites]

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ort_core.cli.parameters import (
+    Config,
     Dims,
     Disabled,
     Inputs,
@@ -45,6 +46,7 @@ def profile(
     level: Level = LevelName.ALL,
     disable: Disabled = None,
     threads: Threads = 0,
+    config: Config = None,
     ops: Operators = None,
     json: JsonFlag = False,
 ) -> None:
@@ -59,7 +61,7 @@ def profile(
         check_folder(trace, "--trace")
     if html is not None:
         check_folder(html, "--html")
-    request = SessionRequest(provider, level, disable, False, threads, ops)
+    request = SessionRequest(provider, level, disable, False, threads, ops, config)
     inputs_request = InputRequest(inputs, shape, dim, seed)
     with tempfile.TemporaryDirectory(prefix="ort-profile-") as folder:
         written, run_ns, ceilings = _record(model, inputs_request, request, Path(folder), warmup, iterations)
@@ -141,9 +143,16 @@ def _show(report: Mapping[str, Any], top: int) -> None:  # Any: plain data, as i
         console.print(f"trace written to {report['trace']}; open it in https://ui.perfetto.dev or chrome://tracing")
 
 
+def _first_name(row: Mapping[str, Any]) -> str:  # Any: plain data
+    """Return the name of a row, of a fused region that of its first node: the names of all are in the page and JSON."""
+    is_fused = "+" in str(row.get("operator", "")) and "+" in row["name"]
+    return row["name"].partition("+")[0] + "+…" if is_fused else str(row["name"])
+
+
 def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None:  # Any: plain data
-    from ort_core.cli.console import count_text, new_table, output_console, show_table, time_text
+    from ort_core.cli.console import count_text, output_console, time_text
     from ort_core.cli.profile_report import rate_texts
+    from ort_core.cli.tables import new_table, show_table
 
     details = ("calls",) if what == "operator" else ("operator", "output")
     rates = ("GFLOP/s", "GB/s", "of ceiling") if any("gflops_per_s" in row for row in rows) else ()
@@ -154,7 +163,7 @@ def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None: 
         so_far += row["share"]
         cells = [str(row[detail]) for detail in details]
         cells += [time_text(row["ms"] * 1e6), f"{row['share']:.1%}", f"{so_far:.1%}"]
-        table.add_row(row["name"], *cells, *(rate_texts(row) if rates else ()))
+        table.add_row(_first_name(row), *cells, *(rate_texts(row) if rates else ()))
     show_table(output_console(), table)
     if len(rows) > top:
         output_console().print(f"… and {count_text(len(rows) - top, f'more {what}')}; --top shows more\n")

@@ -15,8 +15,9 @@ def providers(
     json: JsonFlag = False,
 ) -> None:
     """List execution providers, available or not."""
-    from ort_core.cli.console import new_table, output_console, print_json, show_table
+    from ort_core.cli.console import output_console, print_json
     from ort_core.cli.provider_facts import describe_plugins, describe_providers
+    from ort_core.cli.tables import new_table, show_table
 
     rows = describe_providers()
     broken = [plugin for plugin in describe_plugins() if plugin.reason]

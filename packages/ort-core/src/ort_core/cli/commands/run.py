@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ort_core.cli.parameters import (
+    Config,
     Dims,
     Disabled,
     Inputs,
@@ -52,6 +53,7 @@ def run(
     disable: Disabled = None,
     strict: Strict = False,
     threads: Threads = 0,
+    config: Config = None,
     ops: Operators = None,
     time_limit: Annotated[
         float | None, typer.Option("--time-limit", metavar="SECONDS", min=0, help="Stop the run after this time.")
@@ -63,7 +65,7 @@ def run(
     from ort_core.cli.feeds import InputRequest, build_feeds, run_with_feeds
     from ort_core.cli.output_files import check_output, save_outputs
     from ort_core.cli.parameters import check_known
-    from ort_core.cli.sessions import SessionRequest
+    from ort_core.cli.sessions import SessionRequest, providers_used
     from ort_core.cli.summaries import summarise
     from ort_core.onnx_io.load import load_model
     from ort_core.options import RunOptions
@@ -76,7 +78,7 @@ def run(
         inputs_request = InputRequest(inputs, shape, dim, seed)
         build_feeds(loaded, inputs_request)  # wrong options are told before the model is prepared
         start = time.perf_counter_ns()
-        session = SessionRequest(provider, level, disable, strict, threads, ops).open(model)
+        session = SessionRequest(provider, level, disable, strict, threads, ops, config).open(model)
         load_ns = time.perf_counter_ns() - start
     names = list(fetch or names)
     options = RunOptions()
@@ -89,7 +91,7 @@ def run(
         save_outputs(output, outputs)
     report = {
         "model": str(model),
-        "providers": session.get_providers(),
+        "providers": providers_used(session),
         "load_ms": load_ns / 1e6,
         "run_ms": run_ns / 1e6,
         "inputs": {name: {**summarise(v, first), "origin": feeds.origins[name]} for name, v in feeds.values.items()},
@@ -111,8 +113,9 @@ def _timed(
 
 
 def _show(report: Mapping[str, Any]) -> None:  # Any: plain data, as in the JSON document
-    from ort_core.cli.console import new_table, output_console, show_table, time_text
+    from ort_core.cli.console import output_console, time_text
     from ort_core.cli.summaries import first_text, range_text, shape_text
+    from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
     table = new_table(("input", "value", "from"))
