@@ -84,6 +84,8 @@ HEAVY = frozenset(
         "LogSoftmax",
         "RMSNormalization",
         "GroupNormalization",
+        "GroupNorm",
+        "SkipGroupNorm",
         "LSTM",
         "GRU",
         "RNN",

@@ -186,23 +186,6 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
             lowering.set(output, statistic.reshaped(tensor_type(output)[1]))
 
 
-def group_normalization(lowering: Lowering, node: Node) -> None:
-    """GroupNormalization: statistics of each group's run of elements; scale and bias for each channel (or group)."""
-    source = lowering.contiguous(_float_value(node))
-    shape, groups = source.shape, node.int_attribute("num_groups", 1)
-    if not isinstance(shape[1], int) or shape[1] % groups:
-        raise NotLowered("the channels do not divide into groups")
-    pixels = count_of(shape[2:])
-    view = source.reshaped((shape[0], groups, shape[1] // groups, pixels))
-    mean = _mean(lowering, view, (2, 3), node)
-    inverse = _inverse_deviation(lowering, view, mean, (2, 3), node.float_attribute("epsilon", 1e-5), node)
-    per_group = lowering.opset_of(node) < 21
-    inner = (groups, 1, 1) if per_group else (groups, shape[1] // groups, 1)
-    scale, bias = (lowering.contiguous(node.input(i)).reshaped(inner) for i in (1, 2))
-    operand = combined(view.shape, lambda x, m, d, s, b: (x - m) * d * s + b, view, mean, inverse, scale, bias)
-    lowering.set(node.output, _stored(lowering, operand, node, node.output).reshaped(shape))
-
-
 def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
     """MeanVarianceNormalization: ``(x - mean) / (deviation + 1e-9)`` over its axes."""
     view = _float_view(lowering, node)

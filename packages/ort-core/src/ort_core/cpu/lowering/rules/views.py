@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ort_core.cpu.lowering.layout_steps import is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import (
     PendingAnchor,
@@ -15,7 +16,7 @@ from ort_core.cpu.lowering.pending import (
 )
 from ort_core.cpu.lowering.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
+from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, ordered_strides
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
 from ort_core.plugin.loops import element
 
@@ -43,6 +44,10 @@ def reshape(lowering: Lowering, node: Node) -> None:
             return
     source = lowering.view(value)
     lowering.require_equal(count_of(source.shape), count_of(shape))
+    images = _images_of(source, shape)
+    if images is not None:
+        lowering.set(node.output, images)
+        return
     rows = source.with_rows(shape[:-1]) if shape and source.shape[-1:] == shape[-1:] and not source.order else None
     if rows is not None and not source.is_contiguous:
         lowering.set(node.output, rows)
@@ -50,6 +55,14 @@ def reshape(lowering: Lowering, node: Node) -> None:
         lowering.set(node.output, PendingReshape(source, shape, (node,)))
     else:
         lowering.set(node.output, lowering.contiguous(value).reshaped(shape))
+
+
+def _images_of(source: View, shape: tuple[KnownDim, ...]) -> View | None:
+    """Return channels-last images with their space counted by other axes, ``None`` where that is not what is asked."""
+    if len(shape) not in (3, 4, 5) or source.shape[:2] != shape[:2] or not is_channels_last(source):
+        return None
+    order = channels_last(len(shape))
+    return View(source.buffer, shape, ordered_strides(shape, order), source.offset, order)
 
 
 def _anchor_with_rows(pending: PendingAnchor, shape: tuple[KnownDim, ...], node: Node) -> PendingAnchor | None:
@@ -94,7 +107,10 @@ def transpose(lowering: Lowering, node: Node) -> None:
             node.output, PendingAnchor(known.anchor, known.expression, known.inputs, known.shape, names, tuple(order))
         )
         return
-    lowering.set(node.output, lowering.view(value).transposed(order))
+    moved = lowering.view(value).transposed(order)
+    if len(shape) == 4 and is_channels_last(moved):  # rank 3 is as often a matrix that a product reads transposed
+        moved = View(moved.buffer, moved.shape, moved.strides, moved.offset, channels_last(4))
+    lowering.set(node.output, moved)
 
 
 def expand(lowering: Lowering, node: Node) -> None:
