@@ -211,3 +211,59 @@ def test_one_group_of_large_numbers_agrees_with_float64() -> None:
     # The mean is rounded to float32: half of its last digit over the deviation is all that may be lost.
     bound = 2.0**-24 * 3000 / 0.05 * np.abs(tensors["s"]).max() * 2
     assert np.abs(found - wanted).max() <= bound
+
+
+@pytest.mark.parametrize("opset", [17, 20])
+@pytest.mark.parametrize("channels", [6, 40])
+def test_layer_norm_over_channels_written_as_means_moves_nothing(
+    agrees: Agrees, partitions: list[CpuPartition], channels: int, opset: int
+) -> None:
+    axes = {"axes": [1]} if opset < 18 else {}
+    names = lambda x: [x] if opset < 18 else [x, "axis"]  # noqa: E731 - the operands of a mean
+    middle = [
+        N("ReduceMean", names("a"), ["u"], **axes), N("Sub", ["a", "u"], ["d"]), N("Pow", ["d", "two"], ["q"]),
+        N("ReduceMean", names("q"), ["v"], **axes), N("Add", ["v", "epsilon"], ["e"]), N("Sqrt", ["e"], ["r"]),
+        N("Div", ["d", "r"], ["n"]), N("Mul", ["n", "s"], ["m"]), N("Add", ["m", "t"], ["b"]),
+    ]  # fmt: skip
+    nodes, constants = between_convolutions(middle, channels)
+    constants |= {
+        "axis": np.array([1]), "two": np.array(2, np.float32), "epsilon": np.array(1e-6, np.float32),
+        "s": numbers(3, channels, 1, 1), "t": numbers(4, channels, 1, 1),
+    }  # fmt: skip
+    agrees(nodes, constants, ["N", 3, "H", 9], (1, 3, 7, 9), (2, 3, 12, 9), opset=opset)
+    assert words(partitions).count("Layout") == 2
+
+
+def test_layer_norm_over_transposed_channels_moves_nothing(agrees: Agrees, partitions: list[CpuPartition]) -> None:
+    middle = [
+        N("Transpose", ["a"], ["l"], perm=[0, 2, 3, 1]), N("LayerNormalization", ["l", "s", "t"], ["n"]),
+        N("MatMul", ["n", "w"], ["p"]), N("Gelu", ["p"], ["g"]), N("Transpose", ["g"], ["k"], perm=[0, 3, 1, 2]),
+        N("Mul", ["k", "gain"], ["m"]), N("Sigmoid", ["m"], ["b"]),
+    ]  # fmt: skip
+    nodes, constants = between_convolutions(middle, 24)
+    constants |= {
+        "s": numbers(3, 24), "t": numbers(4, 24), "w": numbers(5, 24, 24, scale=0.2), "gain": numbers(6, 24, 1, 1),
+    }  # fmt: skip
+    agrees(nodes, constants, ["N", 3, "H", 9], (1, 3, 7, 9), (2, 3, 12, 9))
+    assert words(partitions).count("Layout") == 2
+    assert "Copy" not in words(partitions)
+
+
+@pytest.mark.parametrize("axes", [[1], [2, 3], [1, 2, 3], [0, 2, 3], [2], [0, 1]])
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceL2", "ReduceMean", "ReduceMax", "ReduceLogSumExp"])
+def test_reductions_read_channels_last_images_in_their_own_order(
+    agrees: Agrees, operator: str, axes: list[int]
+) -> None:
+    nodes = [N("Conv", ["x", "w"], ["a"]), N(operator, ["a", "axes"], ["b"], keepdims=0), N("Neg", ["b"], ["y"])]
+    constants = {"w": numbers(1, 20, 3, 1, 1), "axes": np.array(axes)}
+    agrees(nodes, constants, ["N", 3, 6, "W"], (2, 3, 6, 5), (1, 3, 6, 17))
+
+
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
+def test_softmax_over_channels_reads_channels_last_images(
+    agrees: Agrees, partitions: list[CpuPartition], operator: str
+) -> None:
+    nodes = [N("Conv", ["x", "w"], ["a"]), N(operator, ["a"], ["b"], axis=1), N("Conv", ["b", "w2"], ["y"])]
+    constants = {"w": numbers(1, 21, 3, 1, 1), "w2": numbers(2, 4, 21, 1, 1)}
+    agrees(nodes, constants, ["N", 3, 6, "W"], (2, 3, 6, 5), (1, 3, 6, 17))
+    assert words(partitions).count("Layout") == 2

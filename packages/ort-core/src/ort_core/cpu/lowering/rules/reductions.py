@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ort_core.cpu.codegen.scans import Scan, scan_kernel
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
+from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, known_order, order_of
 from ort_core.cpu.lowering.reducing import (
     Operand,
     combined,
@@ -46,7 +46,9 @@ def reduce(lowering: Lowering, node: Node) -> None:
     if not axes:
         raise NotLowered("nothing is reduced")
     is_trailing = axes == tuple(range(len(shape) - len(axes), len(shape)))
-    if dtype is F32 and is_trailing and node.op_type in rows._REDUCTIONS:
+    is_pool = axes == (2, 3) and node.op_type in ("ReduceMean", "ReduceMax")
+    is_row = is_trailing and (is_pool or not known_order(lowering.pending(value)))
+    if dtype is F32 and is_row and node.op_type in rows._REDUCTIONS:
         rows.reduce(lowering, node)
         return
     if node.op_type == "ReduceLogSumExp":
@@ -275,10 +277,11 @@ def _operand(lowering: Lowering, value: Value, shape: tuple[KnownDim, ...]) -> O
 
 
 def _stored(lowering: Lowering, operand: Operand, node: Node, value: Value | None = None) -> View:
-    target = lowering.new_view(operand.dtype, operand.shape)
-    if value is not None:
-        target = lowering.result_view(value, operand.shape)
     pending = PendingElementwise(operand.expression, operand.inputs, operand.shape, (node,))
+    if value is None:
+        target = lowering.new_view(operand.dtype, operand.shape, order_of(pending))
+    else:
+        target = lowering.result_view(value, operand.shape)
     return lowering.store_elementwise(pending, target)
 
 

@@ -12,6 +12,7 @@ from ort_core.cpu.lowering.pending import (
     PendingReshape,
     PlacedAnchor,
     RowAnchor,
+    known_order,
     order_of,
 )
 from ort_core.cpu.lowering.quantized import quantized_value, set_quantized
@@ -205,7 +206,7 @@ def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
     dtype, shape = tensor_type(node.output)
     axis = node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1) % len(shape)
-    orders = [_order(lowering.pending(value)) for value in node.present_inputs()]
+    orders = [known_order(lowering.pending(value)) for value in node.present_inputs()]
     order = next((each for each in orders if each), ())
     if order and axis == 1 and not lowering.is_output(node.output):
         target = lowering.new_view(dtype, shape, order)
@@ -228,13 +229,6 @@ def concat(lowering: Lowering, node: Node) -> None:
         lowering.store_elementwise(pending, place)
     lowering.require_equal(start, shape[axis])
     lowering.set(node.output, target)
-
-
-def _order(known: object) -> tuple[int, ...]:
-    """Return the memory order of a part, computed or not."""
-    if isinstance(known, View):
-        return known.order
-    return order_of(known) if isinstance(known, PendingElementwise | PendingAnchor) else ()
 
 
 def _goes_among_others(pending: PendingAnchor, place: View) -> bool:
