@@ -20,7 +20,7 @@ class WindowPlanes:
 
 
 def window_planes(emitter: Emitter, planes: Planes, image: Operand, arguments: Operand) -> WindowPlanes:
-    """Return what the outputs of plane ``image``, counted over all output volumes, read; see ``ConvolutionArguments``."""
+    """Return what the outputs of plane ``image``, counted over all volumes, read; see ``ConvolutionArguments``."""
     volume, plane = divide(emitter, image, emitter.argument(arguments, ARGUMENTS.planes))
     origin = emitter.sub(emitter.mul(plane, planes.stride), planes.before)
 

@@ -118,7 +118,7 @@ class VolumeConvolution:
         return len(inputs) <= 4 and all(operand_kind(view, shape) is not None for view in inputs)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
-        """Write the steps: a border around planes if there are pads that the kernel does not make up, the convolution."""
+        """Write the steps: a border around planes unless the kernel makes it up, then the convolution."""
         kinds = [kind for kind in (operand_kind(view, pending.shape) for view in pending.inputs) if kind is not None]
         epilogue = None if pending.expression.operation == "input" else Epilogue(pending.expression, tuple(kinds))
         machine = lowering.target
