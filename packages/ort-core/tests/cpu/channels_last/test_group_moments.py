@@ -58,6 +58,19 @@ def test_statistics_are_those_of_float64(
         assert comparison.passes, comparison
 
 
+@pytest.mark.parametrize("channels", [3, 40])
+def test_moments_of_some_channels_leave_the_others_out(run_kernel: RunKernel, target: Target, channels: int) -> None:
+    wide = np.random.default_rng(1).standard_normal((2, 50, channels + 7)).astype(np.float32)
+    row = padded_channels(channels, target)
+    kernel = moments_kernel("kernel", channels, target, pitch=channels + 7)
+    memory = np.zeros(2 * 2 * 2 * row * 2, np.float32)
+    found = run_kernel(kernel, [wide, memory, 2, 50, 30, 2, 50 * (channels + 7)], 1, target).view(np.float64)
+    sums = found.reshape(2, 2, 2, row).sum(1)[..., :channels]
+    part = wide[..., :channels].astype(np.float64)
+    assert compare(sums[:, 0], part.sum(1), "approximate").passes
+    assert compare(sums[:, 1], np.square(part).sum(1), "approximate").passes
+
+
 def test_deviation_survives_a_mean_that_is_far_larger(run_kernel: RunKernel, target: Target) -> None:
     x = (10_000 + np.random.default_rng(1).standard_normal((1, 900, 16)) * 0.1).astype(np.float32)
     mean, factor = statistics(run_kernel, target, x, 4, 300)

@@ -207,8 +207,8 @@ class _Generator:
         args = emitter.parameter("args")
         entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
         entries += [
-            (entry, entry + 1 if kind is OperandKind.TENSOR else 0, self.spec.out_channels)
-            for kind, entry in zip(self.operands, self.entries, strict=True)
+            (entry, entry + 1 if kind is OperandKind.TENSOR else 0, self._operand_pitch(i))
+            for i, (kind, entry) in enumerate(zip(self.operands, self.entries, strict=True))
         ]
         found: list[tuple[Operand, Operand | None, int]] = []
         for entry, stride_entry, pitch in entries:
@@ -220,6 +220,10 @@ class _Generator:
             image_stride = emitter.argument(args, stride_entry + 1)
             found.append((position(emitter, base, [(image, image_stride), (row, stride)]), stride, pitch))
         return found
+
+    def _operand_pitch(self, operand: int) -> int:
+        assert self.spec.epilogue is not None
+        return self.spec.epilogue.pitch(operand, self.spec.out_channels)
 
     # a tile ---------------------------------------------------------------------------------------------------------
 
@@ -381,7 +385,7 @@ class _Generator:
                 if (operand, i) in per_channel:
                     return per_channel[operand, i]
                 base, stride = emitter.parameter(f"operand{operand}"), emitter.parameter(f"operand{operand}_row")
-                place: Terms = [(stride, row), (pixel, self.spec.out_channels), (i, lanes.width)]
+                place: Terms = [(stride, row), (pixel, self._operand_pitch(operand)), (i, lanes.width)]
                 return lanes.read(emitter, position(emitter, base, place))
 
             if epilogue:

@@ -276,8 +276,10 @@ class _Generator:
         """Return (address of the row, pixel pitch) of the output and of the epilogue's operands; 0: no pixels."""
         args = emitter.parameter("args")
         entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
-        for kind, entry in zip(self.operands, self.entries, strict=True):
-            entries.append((entry, entry + 1 if kind is OperandKind.TENSOR else 0, self.spec.out_channels))
+        for i, (kind, entry) in enumerate(zip(self.operands, self.entries, strict=True)):
+            assert self.spec.epilogue is not None
+            pitch = self.spec.epilogue.pitch(i, self.spec.out_channels)
+            entries.append((entry, entry + 1 if kind is OperandKind.TENSOR else 0, pitch))
         found = []
         for entry, strides, pitch in entries:
             base = emitter.element(emitter.argument(args, entry, "ptr"), channel)

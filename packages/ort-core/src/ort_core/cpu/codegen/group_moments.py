@@ -30,8 +30,10 @@ def part_pixels(channels: int, pixels: KnownDim) -> KnownDim:
     return maximum(max(1, PART // channels), ceil_div(pixels, MOST_PARTS))
 
 
-def moments_kernel(name: str, channels: int, target: Target) -> list[Emitter]:
+def moments_kernel(name: str, channels: int, target: Target, *, pitch: int | None = None) -> list[Emitter]:
     """Return the function that stores the moments of every part of every image.
+
+    ``pitch``: elements from one pixel to the next, ``None``: ``channels``.
 
     The argument table: images, moments ``[image][part][2][padded channels]``, the number of images, pixels of an image,
     pixels of a part, parts of an image, elements from one image to the next.
@@ -40,7 +42,7 @@ def moments_kernel(name: str, channels: int, target: Target) -> list[Emitter]:
     args = emitter.parameter("args")
     x, moments = (emitter.argument(args, i, "ptr") for i in range(2))
     count, pixels, length, parts, image_stride = (emitter.argument(args, i) for i in range(2, 7))
-    printer = _MomentsPrinter(emitter, channels, target)
+    printer = _MomentsPrinter(emitter, channels, pitch or channels, target)
     with share_of(emitter, emitter.mul(count, parts)) as unit:
         image, part = divide(emitter, unit, parts)
         first = emitter.mul(part, length)
@@ -56,9 +58,10 @@ def moments_kernel(name: str, channels: int, target: Target) -> list[Emitter]:
 class _MomentsPrinter:
     """Prints the sums over a block of pixels, a few vectors of channels at a time."""
 
-    def __init__(self, emitter: Emitter, channels: int, target: Target) -> None:
+    def __init__(self, emitter: Emitter, channels: int, pitch: int, target: Target) -> None:
         self._emitter = emitter
         self._channels = channels
+        self._pitch = pitch
         self._lanes = target.lanes
         self._squares = padded_channels(channels, target)
 
@@ -90,7 +93,7 @@ class _MomentsPrinter:
         with emitter.loop(*pixels, unroll=False, hint="pixel") as pixel:
             for number, lanes in enumerate(vectors):
                 offset = emitter.add(channel, number * self._lanes)
-                value = lanes.read(emitter, position(emitter, images, [(pixel, self._channels), (offset, 1)]))
+                value = lanes.read(emitter, position(emitter, images, [(pixel, self._pitch), (offset, 1)]))
                 wide = emitter.assign(type_, f"fpext {value.typed} to {type_}")
                 total, squares = slots[2 * number : 2 * number + 2]
                 emitter.store(emitter.binary("fadd", emitter.load(type_, total), wide), total)

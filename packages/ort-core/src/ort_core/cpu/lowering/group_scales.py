@@ -7,7 +7,7 @@ from them. What is left is elementwise and takes in what follows, such as SiLU.
 from __future__ import annotations
 
 from ort_core.cpu.codegen.group_moments import moments_kernel, padded_channels, part_pixels, scales_kernel
-from ort_core.cpu.lowering.layout_steps import is_channels_last, kernel_text
+from ort_core.cpu.lowering.layout_steps import is_channels_last, kernel_text, lies_among_channels, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Operators, pointer
@@ -20,7 +20,7 @@ F32, F64 = DataType.FLOAT, DataType.DOUBLE
 
 def takes_groups(view: View) -> bool:
     """Return whether images lie so that their groups are normalised as they lie."""
-    return view.dtype is F32 and is_channels_last(view)
+    return view.dtype is F32 and (is_channels_last(view) or lies_among_channels(view))
 
 
 def normalized_groups(
@@ -74,9 +74,11 @@ def _scales(
     parts: KnownDim = ceil_div(pixels, length)
     moments = lowering.new_view(F64, (batch, parts, 2, padded_channels(channels, machine)))
     mean, factor = (lowering.new_view(F32, (batch, channels)) for _ in range(2))
+    pitch = pixel_pitch(images) if len(images.shape) == 4 else None
     kernel = kernel_text(
-        "moments", f"{channels}", lambda name: moments_kernel(name, channels, machine), is_vectorised=True
-    )
+        "moments", f"{channels} {pitch}", lambda name: moments_kernel(name, channels, machine, pitch=pitch),
+        is_vectorised=True,
+    )  # fmt: skip
     arguments: list[Argument] = [pointer(images), pointer(moments), batch, pixels, length, parts, images.strides[0]]
     lowering.emit(
         kernel, arguments, [images.buffer], [moments.buffer], elements * 2, operators, elements * 3,

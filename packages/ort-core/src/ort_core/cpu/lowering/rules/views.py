@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.lowering.layout_steps import is_channels_last
+from ort_core.cpu.lowering.concatenations import joined
+from ort_core.cpu.lowering.layout_steps import as_it_lies, is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import (
     PendingAnchor,
@@ -143,7 +144,7 @@ def slice_(lowering: Lowering, node: Node) -> None:
         lowering.require_equal(count, shape[axis])
         offset = offset + begin * strides[axis]
         strides[axis] = strides[axis] * step
-    lowering.set(node.output, View(view.buffer, shape, tuple(strides), offset))
+    lowering.set(node.output, as_it_lies(View(view.buffer, shape, tuple(strides), offset)))
 
 
 def _slice_bounds(
@@ -197,7 +198,7 @@ def split(lowering: Lowering, node: Node) -> None:
             raise NotLowered("an output of Split has no name")
         _, shape = tensor_type(output)
         offset = view.offset + start * view.strides[axis]
-        lowering.set(output, View(view.buffer, shape, view.strides, offset))
+        lowering.set(output, as_it_lies(View(view.buffer, shape, view.strides, offset)))
         start = start + shape[axis]
     lowering.require_equal(start, view.shape[axis])
 
@@ -206,12 +207,17 @@ def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
     dtype, shape = tensor_type(node.output)
     axis = node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1) % len(shape)
+    for value in node.present_inputs():
+        if not lowering.is_single_use(value):
+            lowering.view(value)  # it is stored once, perhaps where this concatenation, or a larger one, has it
     orders = [known_order(lowering.pending(value)) for value in node.present_inputs()]
     order = next((each for each in orders if each), ())
-    if order and axis == 1 and not lowering.is_output(node.output):
-        target = lowering.new_view(dtype, shape, order)
-    else:
-        target = lowering.result_view(node.output)
+    parts = [known for value in node.present_inputs() if isinstance(known := lowering.pending(value), View)]
+    whole = joined(parts) if order and axis == 1 and len(parts) == len(orders) else None
+    if whole is not None and whole.shape == shape and not lowering.is_output(node.output):
+        lowering.set(node.output, as_it_lies(whole))
+        return
+    target = _concatenated(lowering, node, order if axis == 1 else ())
     start: KnownDim = 0
     for value in node.present_inputs():
         known = lowering.pending(value)
@@ -219,6 +225,8 @@ def concat(lowering: Lowering, node: Node) -> None:
         offset = target.offset + start * target.strides[axis]
         place = View(target.buffer, part, target.strides, offset, target.order)
         start = start + part[axis]
+        if known == place:
+            continue
         if isinstance(known, PendingAnchor) and _goes_among_others(known, place) and lowering.is_single_use(value):
             known.anchor.store(lowering, known, place)  # type: ignore[attr-defined]  # a PlacedAnchor
             continue
@@ -229,6 +237,16 @@ def concat(lowering: Lowering, node: Node) -> None:
         lowering.store_elementwise(pending, place)
     lowering.require_equal(start, shape[axis])
     lowering.set(node.output, target)
+
+
+def _concatenated(lowering: Lowering, node: Node, order: tuple[int, ...]) -> View:
+    """Return where a concatenation is stored: where parts of it are already, in another one that reads it, or new."""
+    dtype, shape = tensor_type(node.output)
+    if not order or lowering.is_output(node.output):
+        return lowering.result_view(node.output)
+    concatenations = lowering.concatenations
+    known = concatenations.target(node) or concatenations.place(node.output, dtype, shape, order)
+    return known or lowering.new_view(dtype, shape, order)
 
 
 def _goes_among_others(pending: PendingAnchor, place: View) -> bool:
