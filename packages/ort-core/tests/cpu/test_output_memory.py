@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes  # noqa: F401 - makes its types known to numpy by name
 import numpy as np
 
 from ort_core.cpu.output_memory import ALIGNMENT, LEAST, OutputMemory
@@ -44,7 +45,7 @@ def test_no_more_memory_lies_idle_than_is_to_be_kept() -> None:
 
 def test_small_arrays_and_all_types_have_their_shape_and_type() -> None:
     memory = OutputMemory()
-    for dtype in ("bool", "int64", "int32", "float32", "uint8"):
+    for dtype in ("bool", "int64", "int32", "float32", "uint8", "bfloat16", "float8_e5m2", "int4"):
         for shape in ((), (3, 0), (LEAST, 3)):
             array = memory.empty(shape, np.dtype(dtype))
             assert (array.shape, array.dtype, array.flags.c_contiguous, array.flags.writeable) == (

@@ -35,7 +35,10 @@ class OutputMemory:
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < LEAST:
             return np.empty(shape, dtype)
-        return np.asarray(_Lease(self, self._block(nbytes), shape, dtype))
+        if dtype.isbuiltin == 1:
+            return np.asarray(_Lease(self, self._block(nbytes), shape, dtype))
+        # numpy does not know the types of ml_dtypes, such as bfloat16, by the text of their storage.
+        return np.asarray(_Lease(self, self._block(nbytes), shape, np.dtype(f"u{dtype.itemsize}"))).view(dtype)
 
     def _block(self, nbytes: int) -> np.ndarray:
         wanted = _rounded(nbytes)

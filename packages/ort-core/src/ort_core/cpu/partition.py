@@ -43,7 +43,7 @@ from ort_core.plugin import (
 )
 from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
-from ort_core.plugin.loops import SUPPORTED
+from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
 from ort_core.plugin.ops import known_contents
 
 log = logging.getLogger(__name__)
@@ -84,6 +84,8 @@ HEAVY = frozenset(
         "LogSoftmax",
         "RMSNormalization",
         "GroupNormalization",
+        "GroupNorm",
+        "SkipGroupNorm",
         "LSTM",
         "GRU",
         "RNN",
@@ -386,6 +388,8 @@ def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tupl
 
 
 def _generated_types(node: Node) -> Collection[DataType]:
+    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        return SUPPORTED | SMALL_TYPES
     if node.domain != "ai.onnx.ml":
         return SUPPORTED
     return ML_TYPES | {DataType.DOUBLE} if node.op_type in DOUBLE else ML_TYPES

@@ -51,11 +51,13 @@ if TYPE_CHECKING:
         substitute,
         unary,
     )
+    from ort_core.loops.small_types import SMALL_TYPES, packed, unpacked
 
 __all__ = [
     "COMPARISONS",
     "MAX_ULP",
     "MEANINGS",
+    "SMALL_TYPES",
     "SUPPORTED",
     "PREAMBLE",
     "THREADS_PER_BLOCK",
@@ -84,6 +86,7 @@ __all__ = [
     "meaning_of",
     "minimum",
     "operations",
+    "packed",
     "print_elementwise_kernel",
     "print_expression",
     "print_row_kernel",
@@ -102,6 +105,7 @@ __all__ = [
     "substitute",
     "tanh",
     "unary",
+    "unpacked",
 ]
 
 __getattr__ = late_names(  # no plugin pays for names that it does not use
@@ -170,5 +174,6 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
             "substitute",
             "unary",
         ),
+        "ort_core.loops.small_types": ("SMALL_TYPES", "packed", "unpacked"),
     },
 )

@@ -33,11 +33,18 @@ class OperandKind(Enum):
 class Epilogue:
     """What happens to a result between the registers and memory.
 
-    ``expression`` reads the result as input 0 and operand ``i`` as input ``i + 1``; all are float32.
+    ``expression`` reads the result as input 0 and operand ``i`` as input ``i + 1``; all are float32. ``pitches`` are
+    elements from one pixel of an operand to the next, where that is not the result's number of channels.
     """
 
     expression: Scalar
     operands: tuple[OperandKind, ...] = ()
+    pitches: tuple[int | None, ...] = ()
+
+    def pitch(self, operand: int, channels: int) -> int:
+        """Return the elements from one pixel of an operand to the next."""
+        own = self.pitches[operand] if self.pitches else None
+        return own or channels
 
     def apply(self, emitter: Emitter, value: Operand, width: int, read_operand: Callable[[int], Operand]) -> Operand:
         """Append the expression for ``width`` channels of one pixel and return its value."""
@@ -50,7 +57,7 @@ class Epilogue:
     @property
     def structure(self) -> str:
         """What the epilogue computes, as text: equal for equal epilogues."""
-        return f"{[kind.value for kind in self.operands]} {structure(self.expression)}"
+        return f"{[kind.value for kind in self.operands]} {self.pitches} {structure(self.expression)}"
 
     def entries(self, first: int) -> tuple[int, ...]:
         """Return the position of each operand's first entry when the epilogue's entries start at ``first``."""

@@ -24,6 +24,7 @@ from ort_core.cpu.codegen.channels_last import (
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, Planes, panels, tiling
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.window_planes import window_planes
 from ort_core.plugin.loops import operations
 
 FAR_WEIGHTS_NBYTES = 1 << 20  # small tiles fetch the next panel of weights beyond this only: it delays their sums
@@ -194,16 +195,10 @@ class _Generator:
     def _plane(self, emitter: Emitter, planes: Planes, image: Operand) -> tuple[Terms, list[Operand]]:
         """Return where the window's first plane lies, and what a tile is told: plane stride, first tap, end of taps."""
         args = emitter.parameter("args")
-        volume, plane = divide(emitter, image, emitter.argument(args, ARGUMENTS.planes))
         stride = emitter.argument(args, ARGUMENTS.x_plane)
-        origin = emitter.sub(emitter.mul(plane, planes.stride), planes.before)
-
-        def taps_below(limit: Operand) -> Operand:
-            reach = emitter.maximum(emitter.sub(limit, origin), 0)
-            return emitter.minimum(ceil_divide(emitter, reach, planes.dilation), planes.taps)
-
-        first, end = taps_below(integer(0)), taps_below(emitter.argument(args, ARGUMENTS.x_planes))
-        return [(volume, emitter.argument(args, ARGUMENTS.x_image)), (origin, stride)], [stride, first, end]
+        found = window_planes(emitter, planes, image, args)
+        place = [(found.volume, emitter.argument(args, ARGUMENTS.x_image)), (found.origin, stride)]
+        return place, [stride, found.first, found.end]
 
     def _targets(
         self, emitter: Emitter, image: Operand, row: Operand, channel: Operand
@@ -212,8 +207,8 @@ class _Generator:
         args = emitter.parameter("args")
         entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
         entries += [
-            (entry, entry + 1 if kind is OperandKind.TENSOR else 0, self.spec.out_channels)
-            for kind, entry in zip(self.operands, self.entries, strict=True)
+            (entry, entry + 1 if kind is OperandKind.TENSOR else 0, self._operand_pitch(i))
+            for i, (kind, entry) in enumerate(zip(self.operands, self.entries, strict=True))
         ]
         found: list[tuple[Operand, Operand | None, int]] = []
         for entry, stride_entry, pitch in entries:
@@ -225,6 +220,10 @@ class _Generator:
             image_stride = emitter.argument(args, stride_entry + 1)
             found.append((position(emitter, base, [(image, image_stride), (row, stride)]), stride, pitch))
         return found
+
+    def _operand_pitch(self, operand: int) -> int:
+        assert self.spec.epilogue is not None
+        return self.spec.epilogue.pitch(operand, self.spec.out_channels)
 
     # a tile ---------------------------------------------------------------------------------------------------------
 
@@ -386,7 +385,7 @@ class _Generator:
                 if (operand, i) in per_channel:
                     return per_channel[operand, i]
                 base, stride = emitter.parameter(f"operand{operand}"), emitter.parameter(f"operand{operand}_row")
-                place: Terms = [(stride, row), (pixel, self.spec.out_channels), (i, lanes.width)]
+                place: Terms = [(stride, row), (pixel, self._operand_pitch(operand)), (i, lanes.width)]
                 return lanes.read(emitter, position(emitter, base, place))
 
             if epilogue:

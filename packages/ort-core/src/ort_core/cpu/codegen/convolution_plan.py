@@ -83,7 +83,7 @@ class Convolution:
             on contiguous tensors pass all pixels as one row: height 1, this ``batch * height * width``.
         border: rows and columns of zeros around the input that are not in memory: top, left, bottom, right. ``None``:
             they are, if the windows reach beyond the input. Narrow kernels only.
-        planes: the window's third axis; ``None`` for images. Dense kernels only.
+        planes: the window's third axis; ``None`` for images.
         is_scaled: each input channel is multiplied by a number of its image, given at run time. Windows of 1x1 only.
     """
 

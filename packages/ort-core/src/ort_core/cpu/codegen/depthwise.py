@@ -5,18 +5,20 @@ convolution these are the same channels, else a fixed exchange of lanes per inpu
 is loaded once for all the taps of a window row that use it.
 
 The input holds the border, as for ``convolution``, or (``Convolution.border``) the kernel makes it up: rows of the
-window outside the image are left out, and pixels beside it are read from zeros. The argument table is the same.
+window outside the image are left out, and pixels beside it are read from zeros. The argument table is the same. Of
+volumes, the planes of the window that lie outside are left out as well.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ort_core.cpu.codegen.channels_last import (
     Lanes,
     OperandKind,
+    Terms,
     ceil_divide,
     channel_vectors,
     divide,
@@ -29,6 +31,7 @@ from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, tile_w
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.layout import joined_vectors, shuffle
+from ort_core.cpu.codegen.window_planes import WindowPlanes, window_planes
 
 VECTORS_PER_UNIT = 16  # vectors of channels that are one piece of work with one output row
 UNROLLED_PRODUCTS = 32  # products per output up to which the rows of the window are unrolled
@@ -38,24 +41,26 @@ MAX_GROUP_INPUTS = 16  # beyond, a group is wide enough for the dense kernel
 def is_narrow(spec: Convolution, target: Target) -> bool:
     """Return whether this kernel takes a convolution; else ``convolution`` does, group by group."""
     lanes, outputs, inputs = target.lanes, spec.group_outputs, spec.group_inputs
-    if spec.groups == 1 or spec.planes or lanes % outputs or inputs > MAX_GROUP_INPUTS:
+    if spec.groups == 1 or lanes % outputs or inputs > MAX_GROUP_INPUTS:
         return False
     return lanes // outputs * inputs <= 2 * lanes
 
 
 def narrow_count(spec: Convolution, target: Target) -> int:
     """Return how many elements the packed weights have, those for channels that do not exist included."""
-    taps = spec.kernel[0] * spec.kernel[1]
-    return -(-spec.out_channels // target.lanes) * target.lanes * spec.group_inputs * taps
+    return -(-spec.out_channels // target.lanes) * target.lanes * spec.depth
 
 
 def pack_narrow_weights(spec: Convolution, weights: np.ndarray, target: Target) -> np.ndarray:
-    """Return the weights ``[out][in / groups][rows][columns]`` as ``[vector][row][column][input][lane]``."""
-    lanes = target.lanes
+    """Return the weights ``[out][in / groups][rows][columns]`` as ``[vector][row][column][input][lane]``.
+
+    Those of volumes have ``[planes]`` in front of the rows, which are all rows of one window here.
+    """
+    lanes, window = target.lanes, (spec.window_rows, spec.kernel[1])
     count = -(-spec.out_channels // lanes)
-    padded = np.zeros((count * lanes, spec.group_inputs, *spec.kernel), np.float32)
-    padded[: spec.out_channels] = weights
-    parts = padded.reshape(count, lanes, spec.group_inputs, *spec.kernel)
+    padded = np.zeros((count * lanes, spec.group_inputs, *window), np.float32)
+    padded[: spec.out_channels] = weights.reshape(spec.out_channels, spec.group_inputs, *window)
+    parts = padded.reshape(count, lanes, spec.group_inputs, *window)
     return np.ascontiguousarray(parts.transpose(0, 3, 4, 2, 1)).ravel()
 
 
@@ -76,7 +81,8 @@ class _Outside:
 class _Window:
     """The input of a tile: row ``row`` and column ``column`` of ``x`` are those of its first tap.
 
-    Taps ``first_tap`` to ``stop_tap`` lie inside of the image.
+    Taps ``first_tap`` to ``stop_tap`` lie inside of the image. Of volumes, ``x`` is where the first tap's plane lies or
+    would lie.
     """
 
     x: Operand
@@ -143,18 +149,21 @@ class _Generator:
         emitter = Emitter(name, parameters, linkage="internal")
         args, image, row, pixel, vector = (emitter.parameter(n) for n in ("args", "image", "row", "pixel", "vector"))
         channel = emitter.mul(vector, self.lanes)
-        x = position(
-            emitter,
-            emitter.argument(args, ARGUMENTS.x, "ptr"),
-            [
-                (image, emitter.argument(args, ARGUMENTS.x_image)),
-                (emitter.mul(vector, self.lanes // spec.group_outputs), spec.group_inputs),
-            ],
-        )
+        planes = window_planes(emitter, spec.planes, image, args) if spec.planes else None
+        place: Terms = [(planes.volume if planes else image, emitter.argument(args, ARGUMENTS.x_image))]
+        if planes:
+            place = [*place, (planes.origin, emitter.argument(args, ARGUMENTS.x_plane))]
+        inputs = (emitter.mul(vector, self.lanes // spec.group_outputs), spec.group_inputs)
+        x = position(emitter, emitter.argument(args, ARGUMENTS.x, "ptr"), [*place, inputs])
         packed = emitter.argument(args, ARGUMENTS.weights, "ptr")
         weights = position(emitter, packed, [(vector, self.lanes * spec.depth)])
         window = self._window(emitter, x, row, pixel)
-        sums = self._sums(emitter, pixels, lanes, window, weights)
+        slots = [emitter.variable(lanes.type, zeros(lanes), "sum") for _ in range(pixels)]
+        if planes is None:
+            self._add_plane(emitter, slots, lanes, window, weights)
+        else:
+            self._add_planes(emitter, slots, lanes, window, weights, planes)
+        sums = [emitter.load(lanes.type, slot) for slot in slots]
         self._store(emitter, lanes, sums, self._targets(emitter, image, row, channel), pixel)
         return emitter
 
@@ -180,16 +189,31 @@ class _Generator:
         outside = _Outside(width, nothing)
         return _Window(x, x_row, first_row, first_column, rows_above(integer(0)), rows_above(height), outside)
 
-    def _sums(self, emitter: Emitter, pixels: int, lanes: Lanes, window: _Window, weights: Operand) -> list[Operand]:
+    def _add_planes(
+        self, emitter: Emitter, slots: list[Operand], lanes: Lanes, window: _Window, weights: Operand,
+        planes: WindowPlanes,
+    ) -> None:  # fmt: skip
+        """Append the products of a window over volumes, plane by plane."""
         spec = self.spec
-        slots = [emitter.variable(lanes.type, zeros(lanes), "sum") for _ in range(pixels)]
-        if spec.border is None and spec.depth <= UNROLLED_PRODUCTS:
+        assert spec.planes is not None
+        stride = emitter.argument(emitter.parameter("args"), ARGUMENTS.x_plane)
+        with emitter.loop(planes.first, planes.end, unroll=False, hint="kz") as kz:
+            plane = position(emitter, window.x, [(emitter.mul(kz, spec.planes.dilation), stride)])
+            packed = position(emitter, weights, [(kz, spec.depth // spec.planes.taps * self.lanes)])
+            self._add_plane(emitter, slots, lanes, replace(window, x=plane), packed)
+
+    def _add_plane(
+        self, emitter: Emitter, slots: list[Operand], lanes: Lanes, window: _Window, weights: Operand
+    ) -> None:
+        """Append the products of the window's rows in one plane, or in an image."""
+        spec = self.spec
+        products = spec.kernel[0] * spec.kernel[1] * spec.group_inputs
+        if spec.border is None and products <= UNROLLED_PRODUCTS:
             for ky in range(spec.kernel[0]):
                 self._window_row(emitter, integer(ky), slots, lanes, window, weights)
         else:
             with emitter.loop(window.first_tap, window.stop_tap, unroll=False, hint="ky") as row:
                 self._window_row(emitter, row, slots, lanes, window, weights)
-        return [emitter.load(lanes.type, slot) for slot in slots]
 
     def _window_row(
         self, emitter: Emitter, ky: Operand, slots: list[Operand], lanes: Lanes, window: _Window, weights: Operand
@@ -252,8 +276,10 @@ class _Generator:
         """Return (address of the row, pixel pitch) of the output and of the epilogue's operands; 0: no pixels."""
         args = emitter.parameter("args")
         entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
-        for kind, entry in zip(self.operands, self.entries, strict=True):
-            entries.append((entry, entry + 1 if kind is OperandKind.TENSOR else 0, self.spec.out_channels))
+        for i, (kind, entry) in enumerate(zip(self.operands, self.entries, strict=True)):
+            assert self.spec.epilogue is not None
+            pitch = self.spec.epilogue.pitch(i, self.spec.out_channels)
+            entries.append((entry, entry + 1 if kind is OperandKind.TENSOR else 0, pitch))
         found = []
         for entry, strides, pitch in entries:
             base = emitter.element(emitter.argument(args, entry, "ptr"), channel)

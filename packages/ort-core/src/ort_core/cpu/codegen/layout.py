@@ -203,9 +203,12 @@ def joined_vectors(emitter: Emitter, vectors: Sequence[Operand]) -> Operand:
     return parts[0]
 
 
-def pad_kernel(name: str, channels: int, *, value: float = 0.0) -> list[Emitter]:
-    """Return a kernel that copies channels-last images into larger ones and fills the border with a value."""
-    return _bordered(name, channels, value, _copy_function(f"{name}.copy", channels))
+def pad_kernel(name: str, channels: int, *, value: float = 0.0, pitch: int | None = None) -> list[Emitter]:
+    """Return a kernel that copies channels-last images into larger ones and fills the border with a value.
+
+    ``pitch``: elements from one pixel to the next of the source, ``None``: ``channels``.
+    """
+    return _bordered(name, channels, value, _copy_function(f"{name}.copy", channels, pitch or channels))
 
 
 def padded_channels_last_kernel(name: str, channels: int, target: Target) -> list[Emitter]:
@@ -283,11 +286,18 @@ def _fill_function(name: str, value: float) -> Emitter:
     return emitter
 
 
-def _copy_function(name: str, channels: int) -> Emitter:
+def _copy_function(name: str, channels: int, pitch: int) -> Emitter:
     emitter = Emitter(name, _COPY, linkage="internal")
-    with emitter.loop(0, emitter.mul(emitter.parameter("pixels"), channels)) as i:
-        emitter.store(
-            emitter.load("float", emitter.element(emitter.parameter("x"), i)),
-            emitter.element(emitter.parameter("y"), i),
-        )
+    x, y, pixels = (emitter.parameter(n) for n in ("x", "y", "pixels"))
+    if pitch == channels:
+        _append_copy(emitter, x, y, emitter.mul(pixels, channels))
+        return emitter
+    with emitter.loop(0, pixels, unroll=False, hint="pixel") as pixel:
+        near, far = (position(emitter, base, [(pixel, step)]) for base, step in ((x, pitch), (y, channels)))
+        _append_copy(emitter, near, far, integer(channels))
     return emitter
+
+
+def _append_copy(emitter: Emitter, x: Operand, y: Operand, count: Operand) -> None:
+    with emitter.loop(0, count) as i:
+        emitter.store(emitter.load("float", emitter.element(x, i)), emitter.element(y, i))

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from ort_core.cpu.codegen.emitter import Emitter, Operand, suffix, vector_type
 from ort_core.cpu.codegen.jit import Target
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import COMPARISONS, Scalar
+from ort_core.plugin.loops import COMPARISONS, SMALL_TYPES, Scalar
 
 TYPES = {
     DataType.FLOAT: "float", DataType.DOUBLE: "double", DataType.INT32: "i32", DataType.INT64: "i64",
     DataType.FLOAT16: "half", DataType.BFLOAT16: "i16", DataType.BOOL: "i1",
     DataType.UINT8: "i8", DataType.INT8: "i8", DataType.UINT16: "i16", DataType.INT16: "i16",
-    DataType.UINT32: "i32", DataType.UINT64: "i64",
+    DataType.UINT32: "i32", DataType.UINT64: "i64", **dict.fromkeys(SMALL_TYPES, "i8"),
 }  # fmt: skip
 STORED = {**TYPES, DataType.BOOL: "i8"}
-"""How elements lie in memory: a bool takes a byte. bfloat16 is only stored: the bits of it, no number."""
+"""How elements lie in memory: a bool takes a byte. Of bfloat16 and small types only bits are stored, no numbers."""
 
 _FLOAT = {"add": "fadd contract", "sub": "fsub contract", "mul": "fmul contract", "div": "fdiv", "rem": "frem"}
 _INTEGER = {

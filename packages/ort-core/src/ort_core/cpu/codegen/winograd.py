@@ -81,10 +81,13 @@ def transformed_weights(weights: np.ndarray) -> np.ndarray:
     return places.reshape(PLACES, inputs, outputs).astype(np.float32)
 
 
-def input_kernel(name: str, channels: int, pads: tuple[int, int], target: Target) -> list[Emitter]:
+def input_kernel(
+    name: str, channels: int, pads: tuple[int, int], target: Target, x_pixel: int | None = None
+) -> list[Emitter]:
     """Return the kernel that transforms the inputs of all tiles; ``pads`` are those at the top and at the left.
 
-    ``channels`` is a multiple of the vector's lanes.
+    ``channels`` is a multiple of the vector's lanes; ``x_pixel`` are the elements from one input pixel to the next,
+    ``None``: ``channels``.
     """
     emitter, at = kernel_emitter(name), INPUT_ARGUMENTS
     args, lanes = emitter.parameter("args"), Lanes(target.lanes, target.lanes)
@@ -102,7 +105,7 @@ def input_kernel(name: str, channels: int, pads: tuple[int, int], target: Target
             is_row = emitter.compare("ult", row, height)
             for column in columns:
                 inside = emitter.binary("and", is_row, emitter.compare("ult", column, width))
-                place = position(emitter, x, [(row, x_row), (column, channels)])
+                place = position(emitter, x, [(row, x_row), (column, x_pixel or channels)])
                 pixels.append(emitter.select(inside, place, zeros))
         with emitter.loop(0, integer(channels), target.lanes, unroll=False, hint="channel") as channel:
             values = [lanes.read(emitter, emitter.element(pixel, channel)) for pixel in pixels]
@@ -201,7 +204,7 @@ def _finish(
 ) -> None:  # fmt: skip
     """Append the epilogue and the store of one pixel's vector of channels.
 
-    ``pitches`` are the elements from one pixel to the next, of the epilogue's operands and of the output.
+    ``pitches`` are the number of channels and the elements from one pixel of the output to the next.
     """
     at, args = OUTPUT_ARGUMENTS, emitter.parameter("args")
     image, row, pixel, channel = where
@@ -217,8 +220,8 @@ def _finish(
 
     def read(operand: int) -> Operand:
         assert epilogue is not None
-        is_tensor = epilogue.operands[operand] is OperandKind.TENSOR
-        return lanes.read(emitter, address(entries[operand], entries[operand] + 1 if is_tensor else None, pitches[0]))
+        strides = entries[operand] + 1 if epilogue.operands[operand] is OperandKind.TENSOR else None
+        return lanes.read(emitter, address(entries[operand], strides, epilogue.pitch(operand, pitches[0])))
 
     if epilogue:
         value = epilogue.apply(emitter, value, lanes.width, read)

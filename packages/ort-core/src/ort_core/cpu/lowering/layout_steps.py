@@ -35,6 +35,26 @@ def is_channels_last(view: View) -> bool:
     return view.strides == ordered_strides(view.shape, channels_last(rank))
 
 
+def lies_among_channels(view: View) -> bool:
+    """Return whether images of rank 4 are some of the channels of channels-last ones: pixels have gaps, rows have none.
+
+    Only of elements of 32 bits, as above.
+    """
+    if len(view.shape) != 4 or not isinstance(view.shape[1], int) or view.dtype.bits != 32:
+        return False
+    image, channel, row, pixel = view.strides
+    if channel != 1 or not isinstance(pixel, int) or pixel <= view.shape[1]:
+        return False
+    return row == pixel * view.shape[3] and image == row * view.shape[2]
+
+
+def as_it_lies(view: View) -> View:
+    """Return a view that names its memory order, if it is of channels-last images, or of some of their channels."""
+    if view.order or not (lies_among_channels(view) or (len(view.shape) == 4 and is_channels_last(view))):
+        return view
+    return View(view.buffer, view.shape, view.strides, view.offset, channels_last(4))
+
+
 def as_images(view: View) -> View:
     """Return a channels-last view of rank 3 as one of rank 4 with height 1."""
     if len(view.shape) == 4:
@@ -69,7 +89,7 @@ def emit_channels_last(lowering: Lowering, source: View) -> View:
 
 
 def emit_channels_first(lowering: Lowering, source: View, target: View) -> None:
-    """Copy a channels-last activation to a row-major one."""
+    """Copy a channels-last activation, or some channels of one, to a row-major one."""
     channels = source.shape[1]
     assert isinstance(channels, int)
     _emit_transpose(lowering, source, target, source.shape, channels, to_last=False)
@@ -86,14 +106,18 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
     shape = (batch, channels, height + (top + bottom), width + (left + right))
     target = lowering.new_view(source.dtype, shape, channels_last(4))
     origin = lowering.row_major.get(source.buffer)
-    if origin is not None and value == 0.0 and _has_long_rows(origin):
+    is_whole = origin is not None and origin.shape == source.shape  # else the source is some of its channels
+    if origin is not None and is_whole and value == 0.0 and _has_long_rows(origin):
         source, machine = origin, lowering.target
         kernel = kernel_text(
             "padlayout", f"{channels}", lambda name: padded_channels_last_kernel(name, channels, machine),
             is_vectorised=True,
         )  # fmt: skip
     else:
-        kernel = kernel_text("pad", f"{channels} {value!r}", lambda name: pad_kernel(name, channels, value=value))
+        pitch = pixel_pitch(source)
+        kernel = kernel_text(
+            "pad", f"{channels} {value!r} {pitch}", lambda name: pad_kernel(name, channels, value=value, pitch=pitch)
+        )
     arguments: list[Argument] = [
         pointer(source), pointer(target), batch, height, width, source.strides[2], source.strides[0],
         target.strides[2], target.strides[0], top, bottom, left, right, source.strides[1],
@@ -134,12 +158,14 @@ def _emit_transpose(
     lowering: Lowering, source: View, target: View, shape: Sequence[KnownDim], channels: int, *, to_last: bool
 ) -> None:
     make = channels_last_kernel if to_last else channels_first_kernel
-    facts = f"{channels} {to_last}"
-    kernel = kernel_text("layout", facts, lambda name: make(name, channels, lowering.target), is_vectorised=True)
+    pitch = pixel_pitch(source) if len(shape) == 4 and not to_last else None
+    facts, machine = f"{channels} {to_last} {pitch}", lowering.target
+    kernel = kernel_text("layout", facts, lambda name: make(name, channels, machine, pitch=pitch), is_vectorised=True)
     pixels = count_of(shape[2:])
     image = pixels * channels
+    spread = image if pitch is None else pixels * pitch
     arguments: list[Argument] = [
-        pointer(source), pointer(target), shape[0], 1, pixels, pixels, pixels, image, image, image,
+        pointer(source), pointer(target), shape[0], 1, pixels, pixels, pixels, image, spread, spread,
     ]  # fmt: skip
     lowering.emit(
         kernel,

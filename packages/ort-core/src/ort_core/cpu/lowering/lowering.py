@@ -7,6 +7,7 @@ somebody needs them in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -17,7 +18,8 @@ from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.store_words import store_words_kernel
 from ort_core.cpu.lowering.bands import join_stages
-from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last
+from ort_core.cpu.lowering.concatenations import Concatenations
+from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
 from ort_core.cpu.lowering.pending import (
     MAX_OPERATIONS,
     FusionState,
@@ -26,6 +28,7 @@ from ort_core.cpu.lowering.pending import (
     PendingContents,
     PendingElementwise,
     PendingReshape,
+    PlacedAnchor,
     is_cheap,
     order_of,
 )
@@ -100,6 +103,7 @@ class Lowering:
         self.row_major: dict[Buffer, View] = {}  # what channels-last copies were made of
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
+        self.concatenations = Concatenations(self)
         self._made: dict[Hashable, KernelText] = {}
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
@@ -128,18 +132,18 @@ class Lowering:
         if view.is_contiguous:
             return view
         assert value is not None
-        if view.order and is_channels_last(view):
+        if (view.order and is_channels_last(view)) or lies_among_channels(view):
             target = self.new_view(view.dtype, view.shape)
             emit_channels_first(self, view, target)
             self._values[value] = target
             return target
-        view = self._values[value] = self.copied(view)
+        view = self._values[value] = self.copied(replace(view, order=()))
         return view
 
     def copied(self, view: View) -> View:
-        """Return a contiguous copy of a view."""
+        """Return a copy of a view without gaps, in row-major order or the one that the view names."""
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
-        return self.store_elementwise(pending, self.new_view(view.dtype, view.shape))
+        return self.store_elementwise(pending, self.new_view(view.dtype, view.shape, view.order))
 
     def computed(self, expression: Scalar, inputs: Sequence[View]) -> View:
         """Return an expression over views of one shape as a new contiguous view."""
@@ -181,6 +185,10 @@ class Lowering:
         """Return a new view in the arena without gaps: row-major, or with its axes in ``order``."""
         strides = ordered_strides(shape, order) if order else dense_strides(shape)
         return View(Buffer(dtype, count_of(shape), Place.ARENA), tuple(shape), strides, 0, order)
+
+    def placed_view(self, value: Value, dtype: DataType, shape: Sequence[KnownDim], order: tuple[int, ...]) -> View:
+        """Return where to store a value of a memory order: in a concatenation that reads it, or a new view."""
+        return self.concatenations.place(value, dtype, shape, order) or self.new_view(dtype, shape, order)
 
     def kernel(self, key: Hashable, make: Callable[[], KernelText]) -> KernelText:
         """Return the kernel for a key, its text written once: layers of one structure are many."""
@@ -392,7 +400,7 @@ class Lowering:
                 continue
             dtype, shape = stored_type(value)
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
-            if view.order and is_channels_last(view) and view.dtype is dtype:
+            if ((view.order and is_channels_last(view)) or lies_among_channels(view)) and view.dtype is dtype:
                 emit_channels_first(self, view, target)
                 continue
             if view.dtype is not dtype:
@@ -438,7 +446,7 @@ class Lowering:
             return self.store_elementwise(copy, self.result_view(value, source.shape)).reshaped(pending.shape)
         order = order_of(pending)
         if order and not self.is_output(value):
-            target = self.new_view(pending.dtype, pending.shape, order)
+            target = self._target_of(value, pending, order)
         elif isinstance(pending, PendingElementwise):
             target = self.result_view(value, pending.shape)
         if isinstance(pending, PendingElementwise):
@@ -455,6 +463,15 @@ class Lowering:
             natural = target.transposed(inverse)
         pending.anchor.store(self, pending, natural)  # type: ignore[attr-defined]  # every anchor has it; see rules
         return target
+
+    def _target_of(self, value: Value, pending: PendingElementwise | PendingAnchor, order: tuple[int, ...]) -> View:
+        """Return where to store a value of a memory order: in a concatenation that reads it, or by itself."""
+        may_be_part = isinstance(pending, PendingElementwise) or (
+            isinstance(pending.anchor, PlacedAnchor) and pending.anchor.stores_among_others
+        )
+        if may_be_part:
+            return self.placed_view(value, pending.dtype, pending.shape, order)
+        return self.new_view(pending.dtype, pending.shape, order)
 
     def stored_sizes(self, sizes: Sequence[KnownDim]) -> View:
         """Return sizes as a vector (int64) that kernels can read."""

@@ -154,6 +154,13 @@ def order_of(pending: PendingElementwise | PendingAnchor) -> tuple[int, ...]:
     return next((order for order in orders if order), ())
 
 
+def known_order(known: View | Pending | None) -> tuple[int, ...]:
+    """Return the memory order of a value, computed or not, where it is not row-major."""
+    if isinstance(known, View):
+        return known.order
+    return order_of(known) if isinstance(known, PendingElementwise | PendingAnchor) else ()
+
+
 def structure_of(expression: Scalar) -> tuple[object, ...]:
     """Return what two expressions have in common that compute the same in the same order; it can be hashed."""
     numbers: dict[int, int] = {}

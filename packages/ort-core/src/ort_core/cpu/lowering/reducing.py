@@ -74,12 +74,22 @@ def reduce_operand(
     ``target`` is a contiguous place for it, of any shape with as many elements.
     """
     final = kept_shape(operand.shape, axes)
+    operand, axes = _in_memory_order(operand, axes)
+    made = _reduced(lowering, operand, axes, kind, after, target, operators)
+    return made if target is not None else made.reshaped(final)
+
+
+def _reduced(
+    lowering: Lowering, operand: Operand, axes: Sequence[int], kind: str, after: After | None, target: View | None,
+    operators: Operators,
+) -> View:  # fmt: skip
+    final = kept_shape(operand.shape, axes)
     rank = len(operand.shape)
     chosen = [a for a in range(rank) if a in axes or operand.shape[a] == 1]  # reducing one element changes nothing
     trailing = [axis for axis in chosen if all(a in chosen for a in range(axis, rank))]
     by_rows = operand.dtype is F32 and kind != "prod" and trailing and _runs_along(operand, trailing)
     if by_rows and len(trailing) < len(chosen):
-        inner = reduce_operand(lowering, operand, trailing, kind, operators=operators)
+        inner = _reduced(lowering, operand, trailing, kind, None, None, operators)
         outer = [axis for axis in chosen if axis not in trailing]
         total = count_of([operand.shape[axis] for axis in chosen])
         place = target if after is None else None
@@ -88,6 +98,24 @@ def reduce_operand(
     if by_rows:
         return _rows(lowering, operand, trailing, kind, after, target, operators, final)
     return _fold(lowering, operand, chosen, kind, after, target, operators, final)
+
+
+def _in_memory_order(operand: Operand, axes: Sequence[int]) -> tuple[Operand, Sequence[int]]:
+    """Return the operand and the reduced axes with the axes as they lie in memory, where the result lies as before."""
+    rank = len(operand.shape)
+    orders = [view.order for view in operand.inputs if len(view.order) == rank]
+    kept = [axis for order in orders[:1] for axis in order if axis not in axes and operand.shape[axis] != 1]
+    if not orders or kept != sorted(kept):
+        return operand, axes
+    order = orders[0]
+    views = tuple(_with_rank(view, rank).transposed(order) for view in operand.inputs)
+    shape = tuple(operand.shape[axis] for axis in order)
+    return Operand(operand.expression, views, shape), sorted(order.index(axis) for axis in axes)
+
+
+def _with_rank(view: View, rank: int) -> View:
+    missing = rank - len(view.shape)
+    return View(view.buffer, (1,) * missing + view.shape, (0,) * missing + view.strides, view.offset)
 
 
 def reduced_by_states(

@@ -43,7 +43,10 @@ OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the
         "LayerNormalization RMSNormalization SimplifiedLayerNormalization com.microsoft:SkipLayerNormalization "
         "com.microsoft:SkipSimplifiedLayerNormalization"
     ),
-    "rows.instance_normalization": "InstanceNormalization",
+    "group_normalization.group_normalization": "GroupNormalization",
+    "group_normalization.instance_normalization": "InstanceNormalization",
+    "group_normalization.group_norm": "com.microsoft:GroupNorm",
+    "group_normalization.skip_group_norm": "com.microsoft:SkipGroupNorm",
     "reductions.reduce": (
         "ReduceSum ReduceMean ReduceMax ReduceMin ReduceSumSquare ReduceL1 ReduceL2 ReduceProd ReduceLogSum "
         "ReduceLogSumExp"
@@ -51,7 +54,6 @@ OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the
     "reductions.arg_extreme": "ArgMax ArgMin",
     "reductions.hardmax": "Hardmax",
     "reductions.cumulative": "CumSum CumProd",
-    "reductions.group_normalization": "GroupNormalization",
     "reductions.mean_variance_normalization": "MeanVarianceNormalization",
     "reductions.lp_normalization": "LpNormalization",
     "convolutions.convolution": "Conv",

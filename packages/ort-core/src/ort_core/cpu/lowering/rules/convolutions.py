@@ -15,7 +15,7 @@ from ort_core.cpu.codegen.depthwise import is_narrow, narrow_count, narrow_kerne
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.operand_kinds import operand_kind
+from ort_core.cpu.lowering.operand_kinds import epilogue_of, operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.quantized import quantized_constant
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
@@ -75,9 +75,7 @@ class ConvolutionAnchor:
         """Write the steps: a border if there are pads that the kernel does not make up, then the convolution."""
         x, y = self.x, _turned(target) if self.is_turned else as_images(target)
         kinds = [operand_kind(view, pending.shape) for view in pending.inputs]
-        epilogue = None
-        if pending.expression.operation != "input":
-            epilogue = Epilogue(pending.expression, tuple(kind for kind in kinds if kind is not None))
+        epilogue = epilogue_of(pending.expression, pending.inputs, pending.shape)
         machine = lowering.target
         if self.rank == 4 and takes_winograd(
             self.weights, self.strides, self.dilations, self.groups, pending.shape, machine
@@ -90,7 +88,7 @@ class ConvolutionAnchor:
         if any(self.pads) and narrow:
             spec = replace(spec, border=self.pads)
         elif any(self.pads):
-            x = emit_padded(lowering, x, self.pads)
+            x, spec = emit_padded(lowering, x, self.pads), replace(spec, x_pixel=None)
         make = narrow_kernel if narrow else convolution_kernel
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
         kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
@@ -150,7 +148,7 @@ class ConvolutionAnchor:
         weights = self.weights.reshape(self.weights.shape[0], self.weights.shape[1], *window)
         spec = Convolution(
             channels, weights.shape[0], window, self.strides, self.dilations, self.groups, epilogue,
-            y_pixel=pixel_pitch(y), expected_width=expected, is_scaled=self.scale is not None,
+            x_pixel=pixel_pitch(x), y_pixel=pixel_pitch(y), expected_width=expected, is_scaled=self.scale is not None,
         )  # fmt: skip
         return spec, sizes
 
@@ -165,7 +163,7 @@ def _turned(images: View) -> View:
 def _stage(spec: Convolution, narrow: bool, x: View, y: View) -> StageOfImages | None:
     """Return the convolution as a stage of several, where its images have known sizes and lie by themselves."""
     (x_height, x_width), (y_height, y_width) = x.shape[2:], y.shape[2:]
-    if spec.y_pixel is not None:
+    if spec.x_pixel is not None or spec.y_pixel is not None:
         return None
     if not (isinstance(x_height, int) and isinstance(x_width, int)):
         return None
@@ -190,7 +188,7 @@ def convolution(lowering: Lowering, node: Node) -> None:
         return
     scaled = _scaled_images(lowering, node, weights)
     channels = weights.shape[1] * node.int_attribute("group", 1)
-    x, scale = scaled if scaled is not None else (images(lowering, node.input(0), channels), None)
+    x, scale = scaled if scaled is not None else (images(lowering, node.input(0), channels, as_parts=True), None)
     rank = weights.ndim
     window = weights.shape[2:]
     dilations = pair(node.ints_attribute("dilations"), rank)

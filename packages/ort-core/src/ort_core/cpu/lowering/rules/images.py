@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.lowering.layout_steps import as_images, emit_channels_last, is_channels_last
+from ort_core.cpu.lowering.layout_steps import (
+    as_images,
+    as_it_lies,
+    emit_channels_last,
+    is_channels_last,
+    lies_among_channels,
+)
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.quantized import quantized_value
@@ -13,10 +19,17 @@ from ort_core.cpu.lowering.views import View, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 
 
-def images(lowering: Lowering, value: Value | None, channels: int | None = None) -> View:
+def images(lowering: Lowering, value: Value | None, channels: int | None = None, *, as_parts: bool = False) -> View:
     """Return a value as channels-last images of rank 4, copied once if it lies otherwise.
 
-    ``channels`` is how many there must be, for a value whose own type leaves it open.
+    Args:
+        lowering: receives the copy.
+        value: the images.
+        channels: how many there must be, for a value whose own type leaves it open.
+        as_parts: whether they may be some of the channels of others (``lies_among_channels``).
+
+    Raises:
+        NotLowered: these are no images, or how many channels they have is not known.
     """
     assert value is not None
     quantized = quantized_value(lowering, value)
@@ -31,7 +44,12 @@ def images(lowering: Lowering, value: Value | None, channels: int | None = None)
         return as_images(emit_channels_last(lowering, view))
     if len(view.shape) not in (3, 4) or not isinstance(view.shape[1], int) or view.dtype is not DataType.FLOAT:
         raise NotLowered("no images with a known number of channels")
-    if not is_channels_last(view):
+    if lies_among_channels(view):
+        view = as_it_lies(view)
+        if not as_parts:
+            view = lowering.copied(view)
+            lowering.replace(value, view)
+    elif not is_channels_last(view):
         view = emit_channels_last(lowering, lowering.contiguous(value))
         lowering.replace(value, view)
     return as_images(view)

@@ -44,7 +44,7 @@ def pooled_operand(lowering: Lowering, node: Node) -> View:
     dtype, shape = tensor_type(node.output)
     if dtype is not F32 or len(shape) not in (3, 4, 5):
         raise NotLowered("only float32 images and volumes are pooled natively")
-    return volumes(lowering, node.input(0)) if len(shape) == 5 else images(lowering, node.input(0))
+    return volumes(lowering, node.input(0)) if len(shape) == 5 else images(lowering, node.input(0), as_parts=True)
 
 
 def pooled(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
@@ -69,7 +69,7 @@ def _windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim],
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
     window = kernel[1:] if rank == 3 else kernel
     pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
-    target = lowering.new_view(F32, shape, channels_last(rank))
+    target = lowering.placed_view(node.output, F32, shape, channels_last(rank))
     spec = replace(kind, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     emit_pooling(lowering, node, spec, x, as_images(target))
     return target

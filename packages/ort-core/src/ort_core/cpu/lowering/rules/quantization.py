@@ -29,19 +29,26 @@ from ort_core.cpu.lowering.rules.integer_anchors import MAX_OPERANDS
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import Place, View, broadcast_strides, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
-from ort_core.plugin.loops import Scalar, binary, cast, substitute, unary
+from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, substitute, unary, unpacked
 
 OWN_OPERANDS = 3  # that a quantisation adds: a scale, a zero point, and a scale divided by another
 
 
 def quantize_linear(lowering: Lowering, node: Node) -> None:
-    """QuantizeLinear to 8 and 16 bits, by one scale or one for each index of an axis."""
+    """QuantizeLinear to 4, 8 and 16 bits, by one scale or one for each index of an axis."""
     value = node.input(0)
     dtype, shape = tensor_type(node.output)
-    if value is None or tensor_type(value)[0] is not F32 or dtype not in STORED_TYPES - {DataType.INT32}:
-        raise NotLowered("only float32 is quantised natively, to 8 and 16 bits")
+    if (
+        value is None
+        or tensor_type(value)[0] is not F32
+        or dtype not in (STORED_TYPES | SMALL_TYPES) - {DataType.INT32}
+    ):
+        raise NotLowered("only float32 is quantised natively, to 4, 8 and 16 bits")
     if node.int_attribute("block_size", 0) or node.int_attribute("precision", 0):
         raise NotLowered("blocked quantisation, or another precision than float32")
+    if dtype in SMALL_TYPES:
+        _quantize_small(lowering, node, value, dtype, shape)
+        return
     grid = constant_grid(lowering, node.input(1), node.input(2), dtype)
     known = quantized_value(lowering, value)
     if grid is not None and known is not None and known.grid.equals(grid):
@@ -60,7 +67,7 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
 
 
 def dequantize_linear(lowering: Lowering, node: Node) -> None:
-    """DequantizeLinear of 8, 16 and 32 bits to float32, by one scale or one for each index of an axis."""
+    """DequantizeLinear of up to 32 bits to float32, by one scale or one for each index of an axis."""
     value = node.input(0)
     dtype, shape = tensor_type(node.output)
     assert value is not None
@@ -69,9 +76,12 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
         raise NotLowered(f"values are dequantised natively to float32, not to {dtype.text}")
     if source not in STORED_TYPES or node.int_attribute("block_size", 0):
         constant = dequantized_constant(lowering, node)
-        if constant is None:
-            raise NotLowered("types of fewer than 8 bits, 8-bit floats and blocks are made real at load, as constants")
-        lowering.set(node.output, lowering.constant_view(constant, F32))
+        if constant is not None:
+            lowering.set(node.output, lowering.constant_view(constant, F32))
+        elif source not in SMALL_TYPES or node.int_attribute("block_size", 0):
+            raise NotLowered("blocks and types of 2 bits are made real at load, as constants")
+        else:
+            _dequantize_small(lowering, node, value, shape)
         return
     grid = constant_grid(lowering, node.input(1), node.input(2), source)
     _store_if_crowded(lowering, value)
@@ -87,6 +97,23 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
             real = as_float(stored)
             result = (real if zero is None else real - cast(zero, F32)) * scale
     _set(lowering, node, state, result, shape)
+
+
+def _quantize_small(lowering: Lowering, node: Node, value: Value, dtype: DataType, shape: Sequence[KnownDim]) -> None:
+    state, (real,) = lowering.fuse(node, [value], shape)
+    scale, zero = _parameters(lowering, state, node, shape)
+    quotient = real / scale
+    whole = unary("rint", quotient) if dtype.is_integer else quotient
+    offset = 0.0 if zero is None else unpacked(zero)
+    result = packed(whole + offset, dtype, saturate=bool(node.int_attribute("saturate", 1)))
+    _set(lowering, node, state, result, shape)
+
+
+def _dequantize_small(lowering: Lowering, node: Node, value: Value, shape: Sequence[KnownDim]) -> None:
+    state, (stored,) = lowering.fuse(node, [value], shape)
+    scale, zero = _parameters(lowering, state, node, shape)
+    real = unpacked(stored)
+    _set(lowering, node, state, (real if zero is None else real - unpacked(zero)) * scale, shape)
 
 
 def _store_if_crowded(lowering: Lowering, value: Value) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ort_core.cpu.codegen.scans import Scan, scan_kernel
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
-from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
+from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, known_order, order_of
 from ort_core.cpu.lowering.reducing import (
     Operand,
     combined,
@@ -46,7 +46,9 @@ def reduce(lowering: Lowering, node: Node) -> None:
     if not axes:
         raise NotLowered("nothing is reduced")
     is_trailing = axes == tuple(range(len(shape) - len(axes), len(shape)))
-    if dtype is F32 and is_trailing and node.op_type in rows._REDUCTIONS:
+    is_pool = axes == (2, 3) and node.op_type in ("ReduceMean", "ReduceMax")
+    is_row = is_trailing and (is_pool or not known_order(lowering.pending(value)))
+    if dtype is F32 and is_row and node.op_type in rows._REDUCTIONS:
         rows.reduce(lowering, node)
         return
     if node.op_type == "ReduceLogSumExp":
@@ -186,23 +188,6 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
             lowering.set(output, statistic.reshaped(tensor_type(output)[1]))
 
 
-def group_normalization(lowering: Lowering, node: Node) -> None:
-    """GroupNormalization: statistics of each group's run of elements; scale and bias for each channel (or group)."""
-    source = lowering.contiguous(_float_value(node))
-    shape, groups = source.shape, node.int_attribute("num_groups", 1)
-    if not isinstance(shape[1], int) or shape[1] % groups:
-        raise NotLowered("the channels do not divide into groups")
-    pixels = count_of(shape[2:])
-    view = source.reshaped((shape[0], groups, shape[1] // groups, pixels))
-    mean = _mean(lowering, view, (2, 3), node)
-    inverse = _inverse_deviation(lowering, view, mean, (2, 3), node.float_attribute("epsilon", 1e-5), node)
-    per_group = lowering.opset_of(node) < 21
-    inner = (groups, 1, 1) if per_group else (groups, shape[1] // groups, 1)
-    scale, bias = (lowering.contiguous(node.input(i)).reshaped(inner) for i in (1, 2))
-    operand = combined(view.shape, lambda x, m, d, s, b: (x - m) * d * s + b, view, mean, inverse, scale, bias)
-    lowering.set(node.output, _stored(lowering, operand, node, node.output).reshaped(shape))
-
-
 def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
     """MeanVarianceNormalization: ``(x - mean) / (deviation + 1e-9)`` over its axes."""
     view = _float_view(lowering, node)
@@ -292,10 +277,11 @@ def _operand(lowering: Lowering, value: Value, shape: tuple[KnownDim, ...]) -> O
 
 
 def _stored(lowering: Lowering, operand: Operand, node: Node, value: Value | None = None) -> View:
-    target = lowering.new_view(operand.dtype, operand.shape)
-    if value is not None:
-        target = lowering.result_view(value, operand.shape)
     pending = PendingElementwise(operand.expression, operand.inputs, operand.shape, (node,))
+    if value is None:
+        target = lowering.new_view(operand.dtype, operand.shape, order_of(pending))
+    else:
+        target = lowering.result_view(value, operand.shape)
     return lowering.store_elementwise(pending, target)
 
 

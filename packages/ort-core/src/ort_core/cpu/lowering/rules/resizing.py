@@ -9,7 +9,7 @@ from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.rules.images import images
 from ort_core.cpu.lowering.rules.resampling import FIRST_WITH_MODES, emit_resampled, planned_axes
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.views import View, channels_last, dense_strides
+from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import element
 
@@ -30,16 +30,18 @@ def resize(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     if dtype is not DataType.FLOAT or len(shape) != 4:
         raise NotLowered("only float32 images of rank 4 are resized natively")
-    x = images(lowering, node.input(0))
+    x = images(lowering, node.input(0), as_parts=True)
     vertical, horizontal = _factors(lowering, node, x)
     batch, channels, height, width = x.shape
     for size, expected in zip(shape, (batch, channels, height * vertical, width * horizontal)):
         lowering.require_equal(size, expected)
-    target = lowering.new_view(dtype, shape, channels_last(4))
+    target = lowering.placed_view(node.output, dtype, shape, channels_last(4))
     split = (batch, height, vertical, width, horizontal, channels)
     repeated = View(x.buffer, split, (x.strides[0], x.strides[2], 0, x.strides[3], 0, x.strides[1]), x.offset)
     pending = PendingElementwise(element(0, dtype), (repeated,), split, (node,))
-    lowering.store_elementwise(pending, View(target.buffer, split, dense_strides(split), target.offset))
+    image, channel, row, pixel = target.strides
+    steps = (image, row * vertical, row, pixel * horizontal, pixel, channel)
+    lowering.store_elementwise(pending, View(target.buffer, split, steps, target.offset))
     lowering.set(node.output, target)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ort_core.cpu.lowering.concatenations import joined
+from ort_core.cpu.lowering.layout_steps import as_it_lies, is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import (
     PendingAnchor,
@@ -11,11 +13,12 @@ from ort_core.cpu.lowering.pending import (
     PendingReshape,
     PlacedAnchor,
     RowAnchor,
+    known_order,
     order_of,
 )
 from ort_core.cpu.lowering.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.views import View, broadcast_strides, count_of
+from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, ordered_strides
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
 from ort_core.plugin.loops import element
 
@@ -43,6 +46,10 @@ def reshape(lowering: Lowering, node: Node) -> None:
             return
     source = lowering.view(value)
     lowering.require_equal(count_of(source.shape), count_of(shape))
+    images = _images_of(source, shape)
+    if images is not None:
+        lowering.set(node.output, images)
+        return
     rows = source.with_rows(shape[:-1]) if shape and source.shape[-1:] == shape[-1:] and not source.order else None
     if rows is not None and not source.is_contiguous:
         lowering.set(node.output, rows)
@@ -50,6 +57,14 @@ def reshape(lowering: Lowering, node: Node) -> None:
         lowering.set(node.output, PendingReshape(source, shape, (node,)))
     else:
         lowering.set(node.output, lowering.contiguous(value).reshaped(shape))
+
+
+def _images_of(source: View, shape: tuple[KnownDim, ...]) -> View | None:
+    """Return channels-last images with their space counted by other axes, ``None`` where that is not what is asked."""
+    if len(shape) not in (3, 4, 5) or source.shape[:2] != shape[:2] or not is_channels_last(source):
+        return None
+    order = channels_last(len(shape))
+    return View(source.buffer, shape, ordered_strides(shape, order), source.offset, order)
 
 
 def _anchor_with_rows(pending: PendingAnchor, shape: tuple[KnownDim, ...], node: Node) -> PendingAnchor | None:
@@ -94,7 +109,10 @@ def transpose(lowering: Lowering, node: Node) -> None:
             node.output, PendingAnchor(known.anchor, known.expression, known.inputs, known.shape, names, tuple(order))
         )
         return
-    lowering.set(node.output, lowering.view(value).transposed(order))
+    moved = lowering.view(value).transposed(order)
+    if len(shape) == 4 and is_channels_last(moved):  # rank 3 is as often a matrix that a product reads transposed
+        moved = View(moved.buffer, moved.shape, moved.strides, moved.offset, channels_last(4))
+    lowering.set(node.output, moved)
 
 
 def expand(lowering: Lowering, node: Node) -> None:
@@ -126,7 +144,7 @@ def slice_(lowering: Lowering, node: Node) -> None:
         lowering.require_equal(count, shape[axis])
         offset = offset + begin * strides[axis]
         strides[axis] = strides[axis] * step
-    lowering.set(node.output, View(view.buffer, shape, tuple(strides), offset))
+    lowering.set(node.output, as_it_lies(View(view.buffer, shape, tuple(strides), offset)))
 
 
 def _slice_bounds(
@@ -180,7 +198,7 @@ def split(lowering: Lowering, node: Node) -> None:
             raise NotLowered("an output of Split has no name")
         _, shape = tensor_type(output)
         offset = view.offset + start * view.strides[axis]
-        lowering.set(output, View(view.buffer, shape, view.strides, offset))
+        lowering.set(output, as_it_lies(View(view.buffer, shape, view.strides, offset)))
         start = start + shape[axis]
     lowering.require_equal(start, view.shape[axis])
 
@@ -189,12 +207,17 @@ def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
     dtype, shape = tensor_type(node.output)
     axis = node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1) % len(shape)
-    orders = [_order(lowering.pending(value)) for value in node.present_inputs()]
+    for value in node.present_inputs():
+        if not lowering.is_single_use(value):
+            lowering.view(value)  # it is stored once, perhaps where this concatenation, or a larger one, has it
+    orders = [known_order(lowering.pending(value)) for value in node.present_inputs()]
     order = next((each for each in orders if each), ())
-    if order and axis == 1 and not lowering.is_output(node.output):
-        target = lowering.new_view(dtype, shape, order)
-    else:
-        target = lowering.result_view(node.output)
+    parts = [known for value in node.present_inputs() if isinstance(known := lowering.pending(value), View)]
+    whole = joined(parts) if order and axis == 1 and len(parts) == len(orders) else None
+    if whole is not None and whole.shape == shape and not lowering.is_output(node.output):
+        lowering.set(node.output, as_it_lies(whole))
+        return
+    target = _concatenated(lowering, node, order if axis == 1 else ())
     start: KnownDim = 0
     for value in node.present_inputs():
         known = lowering.pending(value)
@@ -202,6 +225,8 @@ def concat(lowering: Lowering, node: Node) -> None:
         offset = target.offset + start * target.strides[axis]
         place = View(target.buffer, part, target.strides, offset, target.order)
         start = start + part[axis]
+        if known == place:
+            continue
         if isinstance(known, PendingAnchor) and _goes_among_others(known, place) and lowering.is_single_use(value):
             known.anchor.store(lowering, known, place)  # type: ignore[attr-defined]  # a PlacedAnchor
             continue
@@ -214,11 +239,14 @@ def concat(lowering: Lowering, node: Node) -> None:
     lowering.set(node.output, target)
 
 
-def _order(known: object) -> tuple[int, ...]:
-    """Return the memory order of a part, computed or not."""
-    if isinstance(known, View):
-        return known.order
-    return order_of(known) if isinstance(known, PendingElementwise | PendingAnchor) else ()
+def _concatenated(lowering: Lowering, node: Node, order: tuple[int, ...]) -> View:
+    """Return where a concatenation is stored: where parts of it are already, in another one that reads it, or new."""
+    dtype, shape = tensor_type(node.output)
+    if not order or lowering.is_output(node.output):
+        return lowering.result_view(node.output)
+    concatenations = lowering.concatenations
+    known = concatenations.target(node) or concatenations.place(node.output, dtype, shape, order)
+    return known or lowering.new_view(dtype, shape, order)
 
 
 def _goes_among_others(pending: PendingAnchor, place: View) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, Planes, pack_weights, weights_count
+from ort_core.cpu.codegen.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.codegen.pooling import Pooling
 from ort_core.cpu.lowering.layout_steps import (
@@ -117,16 +118,20 @@ class VolumeConvolution:
         return len(inputs) <= 4 and all(operand_kind(view, shape) is not None for view in inputs)
 
     def store(self, lowering: Lowering, pending: PendingAnchor, target: View) -> None:
-        """Write the steps: a border around planes if there are pads, then the convolution."""
+        """Write the steps: a border around planes unless the kernel makes it up, then the convolution."""
         kinds = [kind for kind in (operand_kind(view, pending.shape) for view in pending.inputs) if kind is not None]
         epilogue = None if pending.expression.operation == "input" else Epilogue(pending.expression, tuple(kinds))
         machine = lowering.target
         x, y, depth = as_planes(self.x), as_planes(target), self.x.shape[2]
-        if any(self.window.plane_pads):
-            x = emit_padded(lowering, x, self.window.plane_pads)
         spec, (batch, height, width) = self._spec(y, epilogue)
+        narrow = is_narrow(spec, machine)
+        if any(self.window.plane_pads) and narrow:
+            spec = replace(spec, border=self.window.plane_pads)
+        elif any(self.window.plane_pads):
+            x = emit_padded(lowering, x, self.window.plane_pads)
+        make = narrow_kernel if narrow else convolution_kernel
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-        kernel = kernel_text("conv", facts, lambda name: convolution_kernel(name, spec, machine), is_vectorised=True)
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
         weights = lowering.constant_view(self._packed(lowering, spec, facts), F32)
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], depth * x.strides[0],
@@ -160,12 +165,16 @@ class VolumeConvolution:
 
     def _packed(self, lowering: Lowering, spec: Convolution, facts: str) -> np.ndarray:
         machine, weights = lowering.target, self.weights
+        narrow = is_narrow(spec, machine)
+        count = (narrow_count if narrow else weights_count)(spec, machine)
 
         def fill(out: np.ndarray) -> None:
-            pack_weights(spec, weights, machine, out)
+            if narrow:
+                out[...] = pack_narrow_weights(spec, weights, machine)
+            else:
+                pack_weights(spec, weights, machine, out)
 
         # the kernels load whole, aligned vectors of weights
-        count = weights_count(spec, machine)
         return lowering.weights.packed(weights, f"convolution {facts}", lambda: aligned_empty((count,)), fill)
 
 

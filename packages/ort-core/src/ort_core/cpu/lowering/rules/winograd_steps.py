@@ -68,9 +68,10 @@ def emit_winograd(
     tiles: KnownDim = batch * (down * across)
     v, m = _transformed_view(tiles, inputs), _transformed_view(tiles, outputs)
     zeros = lowering.constant_view(np.zeros(inputs, np.float32), F32)
-    facts = f"{inputs} {pads[:2]}"
+    x_pixel, y_pixel = pixel_pitch(x), pixel_pitch(y)
+    facts = f"{inputs} {pads[:2]} {x_pixel}"
     make_input = kernel_text(
-        "winograd_in", facts, lambda name: input_kernel(name, inputs, pads[:2], machine), is_vectorised=True
+        "winograd_in", facts, lambda name: input_kernel(name, inputs, pads[:2], machine, x_pixel), is_vectorised=True
     )
     words: list[Argument] = [
         pointer(x), pointer(v), pointer(zeros), batch, down, across, x.shape[2], x.shape[3], x.strides[2], x.strides[0],
@@ -86,7 +87,6 @@ def emit_winograd(
     )  # fmt: skip
     emit_batched_product(lowering, v, packed, m, operators)
     is_whole = height % TILE == 0 and width % TILE == 0
-    y_pixel = pixel_pitch(y)
     facts = f"{outputs} {is_whole} {y_pixel} {epilogue.structure if epilogue else ''}"
     make_output = kernel_text(
         "winograd_out", facts, lambda name: output_kernel(name, outputs, epilogue, is_whole, machine, y_pixel),
