@@ -64,9 +64,10 @@ _HOMES = {
         "set_default_logger_severity", "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed",
         "unregister_execution_provider_library",
     ),
-    "tensors.device": (
-        "ArenaExtendStrategy", "OrtAllocatorType", "OrtArenaCfg", "OrtDevice", "OrtDeviceMemoryType",
-        "OrtDeviceVendorId", "OrtHardwareDeviceType", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType",
+    "tensors.device": ("OrtDevice",),
+    "tensors.memory_facts": (
+        "ArenaExtendStrategy", "OrtAllocatorType", "OrtArenaCfg", "OrtDeviceMemoryType", "OrtDeviceVendorId",
+        "OrtHardwareDeviceType", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType",
     ),
     "tensors.ort_value": ("OrtValue", "copy_tensors"),
     "tensors.ort_value_vector": ("OrtValueVector",),

@@ -10,8 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ort_core.errors import NotFound, OrtError, did_you_mean
@@ -106,6 +104,8 @@ class Environment:
     @_Shared
     def operators(self) -> Operators:
         """The operators of ONNX, onnxruntime's own, and those of plugins."""
+        from dataclasses import replace
+
         from ort_core.custom_ops.operators import Operators, split_conflicts  # a session out of the cache has no use
         from ort_core.kernels.reference_registry import reference_kernels  # for any of these
         from ort_core.onnx_io.schemas import find_onnx_schema
@@ -147,6 +147,8 @@ class Environment:
         """
         if not libraries:
             return self
+        from copy import copy  # few have libraries
+
         operators = self.operators.extended(libraries)
         view = copy(self)
         view.__dict__.update(operators=operators, plugins=self.plugins, devices=self.devices, passes=self.passes)

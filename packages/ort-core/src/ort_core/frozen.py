@@ -1,16 +1,21 @@
 """``frozen``: frozen dataclasses with slots that are cheap to define, for modules that every session imports.
 
 ``dataclass(frozen=True, slots=True)`` compiles six functions and looks into many places: 0.8 to 1.1 ms for a class of
-four fields (six times what this takes), and a session out of the cache imports fifty such classes. Here one
-function is compiled, ``__init__``; the others are shared. A class behaves as the plain decorator's would, which the
-tests hold it against; ``dataclasses.fields``, ``replace`` and ``asdict`` ask it for its fields and then do pay.
+four fields (twenty times what this takes), and a session out of the cache imports fifty such classes, of most of which
+it makes no instance. Here one function is compiled, ``__init__``, when the first instance is made; the others are
+shared. A class behaves as the plain decorator's would, which the tests hold it against; ``dataclasses.fields``,
+``replace`` and ``asdict`` ask it for its fields and then do pay.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+
+if TYPE_CHECKING:
+    import inspect
 
 T = TypeVar("T")
 _MISSING = object()
@@ -42,6 +47,11 @@ def frozen(cls: type[T]) -> type[T]:
             f"field {special[0]!r}: fields are plain ones here; dataclasses.dataclass knows {kinds[special[0]]}"
         )
     defaults = {name: own.pop(name) for name in names if name in own}
+    for name, default in defaults.items():
+        if isinstance(default, dataclasses.Field) and not _is_plain(default):
+            raise TypeError(f"field {name!r}: only a default_factory is understood here")
+        if type(default).__hash__ is None:
+            raise ValueError(f"field {name!r}: the default {default!r} is mutable; give a default_factory")
     inherited: tuple[str, ...] = getattr(cls, "__match_args__", ())
     every = (*inherited, *(name for name in names if name not in inherited))
     defaults = {**getattr(cls, "_frozen_defaults", {}), **defaults}
@@ -56,14 +66,48 @@ def frozen(cls: type[T]) -> type[T]:
     )
     for name in ("__dict__", "__weakref__"):
         own.pop(name, None)
-    methods = {"__init__": _init(every, defaults, hasattr(cls, "__post_init__")), **_METHODS}
-    for name, method in methods.items():
+    for name, method in _METHODS.items():
         own.setdefault(name, method)
     if own["__hash__"] is None:  # Python puts that where a class defines __eq__ alone
         own["__hash__"] = _METHODS["__hash__"]
     found: type[T] = type(cls)(cls.__name__, cls.__bases__, own)  # type: ignore[misc]  # a metaclass makes a class
     found.__qualname__ = cls.__qualname__
+    if "__init__" not in own:
+        setattr(found, "__init__", _late_init(found))  # noqa: B010 - mypy lets nobody assign to a method
+        setattr(found, "__signature__", _Signature(found))  # noqa: B010 - as above
     return found
+
+
+def _late_init(cls: type) -> Callable[..., None]:
+    """Return an ``__init__`` that gives way to a compiled one when the first instance is made."""
+
+    def __init__(self: object, *values: object, **named: object) -> None:  # noqa: N807 - it stands for that one
+        compile_init(cls)(self, *values, **named)
+
+    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    return __init__
+
+
+def compile_init(cls: Any) -> Callable[..., None]:  # Any: of any frozen class
+    """Give a frozen class its ``__init__`` and return it."""
+    found = cls.__init__ = _init(cls.__match_args__, cls._frozen_defaults, hasattr(cls, "__post_init__"))
+    found.__qualname__ = f"{cls.__qualname__}.__init__"
+    return found
+
+
+class _Signature:
+    """The signature that a class shows, which would else be that of the ``__init__`` that has not been compiled."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __get__(self, instance: object, owner: type) -> inspect.Signature:
+        if instance is not None or owner is not self._cls:
+            raise AttributeError("__signature__")  # of an instance, or of a class with an __init__ of its own
+        import inspect  # whoever asks has it
+
+        signature = inspect.signature(compile_init(owner))
+        return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
 class _Twin:
@@ -90,7 +134,7 @@ def _field(default: object) -> Any:  # Any: what dataclasses.field says it retur
     return default if isinstance(default, dataclasses.Field) else dataclasses.field(default=default)
 
 
-def _init(names: tuple[str, ...], defaults: dict[str, Any], calls_post_init: bool) -> object:
+def _init(names: tuple[str, ...], defaults: dict[str, Any], calls_post_init: bool) -> Callable[..., None]:
     """Compile ``__init__``."""
     scope: dict[str, Any] = {"_set": object.__setattr__, "_missing": _MISSING}
     parameters, body = ["self"], []
@@ -99,11 +143,7 @@ def _init(names: tuple[str, ...], defaults: dict[str, Any], calls_post_init: boo
         if name in defaults:
             default = defaults[name]
             scope[f"_{name}_default"] = default
-            if type(default).__hash__ is None:
-                raise ValueError(f"field {name!r}: the default {default!r} is mutable; give a default_factory")
             if isinstance(default, dataclasses.Field):
-                if not _is_plain(default):
-                    raise TypeError(f"field {name!r}: only a default_factory is understood here")
                 scope[f"_{name}_default"], scope[f"_{name}_made"] = _MISSING, default.default_factory
                 value = f"_{name}_made() if {name} is _missing else {name}"
         parameters.append(f"{name}=_{name}_default" if name in defaults else name)
@@ -111,7 +151,8 @@ def _init(names: tuple[str, ...], defaults: dict[str, Any], calls_post_init: boo
     if calls_post_init:
         body.append("    self.__post_init__()")
     exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(body or ["    pass"]), scope)
-    return scope["__init__"]
+    made: Callable[..., None] = scope["__init__"]
+    return made
 
 
 def _is_plain(field: dataclasses.Field[Any]) -> bool:

@@ -18,7 +18,7 @@ from ort_core.options import GraphOptimizationLevel, Option, RunOptions, Session
 from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
 from ort_core.settings import KNOWN_PROVIDERS, Scope, all_settings, environment_value, find_setting
 from ort_core.stages import PrepareSettings
-from ort_core.tensors.device import OrtHardwareDeviceType
+from ort_core.tensors.memory_facts import OrtHardwareDeviceType
 from ort_core.tensors.ort_value import OrtValue
 
 BEYOND = {"sample_inputs", "strict_placement", "max_allocation_bytes", "custom_passes", "time_limit_s"}
@@ -44,7 +44,7 @@ def test_methods_are_those_of_onnxruntime(name):
 @pytest.mark.parametrize("name", ["GraphOptimizationLevel", "ExecutionMode", "ExecutionOrder", "OrtCompileApiFlags"])
 def test_enumerations_have_the_members_of_onnxruntime(name):
     theirs = {n: int(m.value) for n, m in getattr(onnxruntime, name).__members__.items()}
-    assert {n: int(m) for n, m in getattr(options, name).__members__.items()} == theirs
+    assert {n: int(m) for n, m in getattr(ort, name).__members__.items()} == theirs
 
 
 def test_an_unknown_attribute_is_refused_with_the_near_name():

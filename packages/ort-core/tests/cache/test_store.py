@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ort_core.cache import store
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
+from ort_core.tensors.mapped_files import map_file
 
 KEY = CacheKey("test", b"graph", (b"w1", b"w2"), (("sdk", "1"), ("cpu", "x")))
 
@@ -79,20 +81,20 @@ def test_least_recently_used_entries_go_first(tmp_path: Path) -> None:
     assert [cache.get(key) is not None for key in keys] == [True, False, True, True]
 
 
-@pytest.mark.parametrize("version", [b"2", b"1", b"17"])
+@pytest.mark.parametrize("version", [b"3", b"2", b"1", b"17"])
 def test_entries_of_other_versions_are_made_anew_without_a_warning(
     tmp_path: Path, version: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = ArtefactCache(tmp_path)
     cache.put(KEY, bytes(1000))
     (entry,) = cache.entries()
-    entry.path.write_bytes(entry.path.read_bytes().replace(b"artefact-3", b"artefact-" + version, 1))
+    entry.path.write_bytes(entry.path.read_bytes().replace(store._MAGIC, store._FAMILY + version, 1))
     with caplog.at_level("INFO"):
         assert cache.get(KEY) is None
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert "another version of ort-core" in caplog.text
     assert not entry.path.exists()
-    entry.path.write_bytes(b"ort-core-artefact-3 but broken")
+    entry.path.write_bytes(store._MAGIC + b" but broken")
     assert cache.get(KEY) is None
     assert "corrupt" in caplog.text
 
@@ -102,8 +104,8 @@ def test_what_nobody_reads_any_more_goes_first(tmp_path: Path) -> None:
     keys = [CacheKey("test", bytes([i])) for i in range(3)]
     for key in keys:
         cache.put(key, bytes(1000))
-    newest = cache._path(keys[2])
-    newest.write_bytes(newest.read_bytes().replace(b"artefact-3", b"artefact-2", 1))
+    newest = Path(cache._path(keys[2]))
+    newest.write_bytes(newest.read_bytes().replace(store._MAGIC, store._FAMILY + b"2", 1))
     half, fresh = (tmp_path / "test" / f".writing-{name}" for name in ("half", "fresh"))
     for path in (half, fresh):
         path.write_bytes(b"unfinished")
@@ -208,3 +210,15 @@ def test_entry_of_several_chunks_comes_back_and_every_flipped_bit_is_noticed(
         path.unlink(missing_ok=True)
         path.write_bytes(damaged)
         assert cache.get(KEY) is None, at
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems give pages back later, or not at all")
+def test_mapped_content_is_not_resident_behind_the_writing(tmp_path: Path) -> None:
+    source = tmp_path / "weights"
+    source.write_bytes(bytes(range(256)) * (1 << 17))  # 32 MiB
+    weights = map_file(source)
+    cache = ArtefactCache(tmp_path / "cache")
+    assert cache.put(KEY, b"head", weights)
+    resident = next(int(part.rss) for part in psutil.Process().memory_maps() if part.path == str(source))
+    assert resident < 5 << 20, "but for what lies around the borders of chunks"
+    assert cache.get(KEY) == b"head" + bytes(weights)

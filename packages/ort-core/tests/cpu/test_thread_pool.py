@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from ort_core.cpu.threads.pool_code import ALIVE, ALL, ALONE, AWAKE, SLEEPERS, S
 from ort_core.cpu.threads.primitives import primitives_for
 from ort_core.cpu.threads.processors import available_threads
 from ort_core.cpu.threads.topology_linux import container_quota, count_cores
+from ort_core.errors import InvalidArgument
 from ort_core.plugin import ThreadOptions
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element
@@ -255,3 +257,13 @@ def test_quota_of_a_container_limits_the_default_number_of_threads(monkeypatch: 
     monkeypatch.setattr(processors.sys, "platform", "linux")
     monkeypatch.setattr("ort_core.cpu.threads.topology_linux.container_quota", lambda: 0.5)
     assert available_threads() == 1
+
+
+def test_another_number_of_threads_leaves_all_else() -> None:
+    options = ThreadOptions(3, False, 7, False, ((0,), (1,)))
+    assert options.with_threads(3) == options
+    assert ThreadOptions(0, False, 7, False).with_threads(2) == replace(
+        ThreadOptions(0, False, 7, False), num_threads=2
+    )
+    with pytest.raises(InvalidArgument, match="names 2 groups"):
+        options.with_threads(2)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -125,6 +127,37 @@ def test_copies_pickles_and_replacements_keep_the_fields(of: Any) -> None:
 @pytest.mark.parametrize("of", [PlainChecked, FrozenChecked])
 def test_what_the_class_defines_is_called(of: Any) -> None:
     assert (of(1).value, hash(of(1)), of(1) == of(1)) == (2, 7, True)
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["before", "behind the first instance"])
+def test_signature_is_that_of_the_fields_at_any_time(made: bool) -> None:
+    @frozen
+    class Named:
+        name: str
+        count: int = 3
+
+    class Derived(Named):
+        def __init__(self, text: str) -> None:
+            Named.__init__(self, text, len(text))
+
+    if made:
+        assert Named("a") == Named("a", 3)
+    assert list(inspect.signature(Named).parameters) == ["name", "count"]
+    assert inspect.signature(Named).parameters["count"].default == 3
+    assert list(inspect.signature(Derived).parameters) == ["text"]
+    assert (Derived("four").name, Derived("four").count) == ("four", 4)
+    assert not hasattr(Named("a"), "__signature__")
+
+
+def test_class_of_which_many_threads_make_the_first_instance_has_one_meaning() -> None:
+    @frozen
+    class Point:
+        x: int
+        y: int = 0
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(Point, range(200)))
+    assert [(each.x, each.y) for each in found] == [(x, 0) for x in range(200)]
 
 
 def test_fields_of_a_base_come_first() -> None:

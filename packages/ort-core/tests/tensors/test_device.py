@@ -12,7 +12,7 @@ from ort_core.environment import Environment
 from ort_core.errors import InvalidArgument, InvalidValue
 from ort_core.providers.discovery import PluginSource
 from ort_core.providers.hookspecs import PLUGIN_API
-from ort_core.tensors import device
+from ort_core.tensors import device, memory_facts
 from ort_core.tensors.device import CpuApi, CpuBuffer, CpuStream, Device, DeviceApi, DeviceDirectory, OrtDevice, Stream
 from ort_core.tensors.ort_value import OrtValue, copy_tensors
 
@@ -25,7 +25,9 @@ ENUMERATIONS = [
 @pytest.mark.parametrize("name", ENUMERATIONS)
 def test_enumerations_have_the_members_of_onnxruntime(name):
     theirs = getattr(onnxruntime, name).__members__
-    assert {n: int(m) for n, m in getattr(device, name).__members__.items()} == {n: int(m) for n, m in theirs.items()}
+    assert {n: int(m) for n, m in getattr(memory_facts, name).__members__.items()} == {
+        n: int(m) for n, m in theirs.items()
+    }
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda", "dml", "cann"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import mmap
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from ort_core.tensors.mapped_pages import read_ahead, release_pages
+from ort_core.tensors.mapped_pages import map_few_pages, read_ahead, release_pages
 
 COUNT = 1 << 22  # float32: 16 MiB
 
@@ -26,7 +27,7 @@ def file(tmp_path: Path) -> Path:
 def test_mapped_array_holds_the_same_after_its_pages_went(file: Path, view: slice) -> None:
     array = np.memmap(file, np.float32, "r")[view]
     expected = np.arange(COUNT, dtype=np.float32)[view]
-    for advise in (read_ahead, release_pages, read_ahead):
+    for advise in (read_ahead, release_pages, map_few_pages, read_ahead):
         advise(array)
         np.testing.assert_array_equal(array, expected)
 
@@ -61,3 +62,12 @@ def test_released_pages_are_no_longer_resident(file: Path) -> None:
     release_pages(array[1000:])
     resident = next(int(part.rss) for part in psutil.Process().memory_maps() if part.path == str(file))
     assert resident < COUNT, f"{resident} bytes of {4 * COUNT} are still resident"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system maps large pages of files unasked")
+def test_part_that_is_mapped_in_small_pages_is_that_part_alone(file: Path) -> None:
+    array = np.memmap(file, np.float32, "r")
+    map_few_pages(array[COUNT // 2 :])
+    parts = pairwise(Path("/proc/self/smaps").read_text(errors="replace").split("\nVmFlags:"))
+    kinds = ["nh" in flags.split("\n")[0].split() for facts, flags in parts if str(file) in facts]
+    assert kinds == [False, True], "small pages were asked for the second half"

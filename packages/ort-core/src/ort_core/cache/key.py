@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
+from ort_core.cache.digests import digest_of
 from ort_core.frozen import frozen
 
 
@@ -25,9 +24,6 @@ class CacheKey:
 
     def digest(self) -> str:
         """Return the name of the artefact: 64 hexadecimal digits."""
-        hasher = hashlib.sha256()
-        for part in (self.kind.encode(), self.structure, *self.weights):
-            hasher.update(len(part).to_bytes(8, "little") + part)
-        for name, text in sorted(self.facts):
-            hasher.update(f"{len(name)}:{name}={len(text)}:{text};".encode())
-        return hasher.hexdigest()
+        facts = [text.encode() for fact in sorted(self.facts) for text in fact]
+        count = len(self.weights).to_bytes(8, "little")
+        return digest_of((self.kind.encode(), self.structure, count, *self.weights, *facts)).hex()

@@ -1,7 +1,8 @@
 """ArtefactCache: files named by their key, written atomically, checked when read, bounded in size.
 
-An entry is a header line (format, length, digest of the content, padded to a fixed length) and the content. The digest
-is the SHA-256 of the SHA-256 of each 16 MiB, so that several threads check a large entry. Anything that does not fit is
+An entry is a header line (format, length, check sum of the content, padded to a fixed length) and the content. The
+check sum is that of the check sums of each 16 MiB, so that several threads check a large entry: it tells damage, and
+whoever may write into the cache may write what he likes, as into the program. Anything that does not fit is
 removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else; one in another version's
 format is no fault, and is replaced without a warning.
 Several processes may share a cache: a writer renames a finished file into place, a reader never sees half of one.
@@ -10,44 +11,55 @@ Entries hold machine code, so only those of this user, or of the system's admini
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import hashlib
 import logging
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ort_core.cache.digests import check_sum
 from ort_core.cache.key import CacheKey
 from ort_core.frozen import frozen
 from ort_core.settings import environment_value
 from ort_core.tensors.mapped_files import ForeignFile, map_file
 from ort_core.tensors.mapped_pages import release_pages
 
+if TYPE_CHECKING:
+    import io
+    from pathlib import Path  # which takes 3 ms to import: not for those who find what they look for, as most do
+
 log = logging.getLogger(__name__)
 
-_FAMILY, _VERSION = b"ort-core-artefact-", 3  # of this format
+_FAMILY, _VERSION = b"ort-core-artefact-", 4  # of this format
 _MAGIC = b"%s%d" % (_FAMILY, _VERSION)
 _START_NBYTES = 32
 _HEADER_NBYTES = 128  # fixed, so that what is aligned within the content is aligned in the mapped file
 _SUFFIX = ".artefact"
-_CHUNK_NBYTES = 1 << 24  # digested at once; its pages are given back behind it, for most readers use few of them
+_CHUNK_NBYTES = 1 << 24  # summed at once; its pages are given back behind it, for most readers use few of them
 _PARTIAL = ".writing-"
 _ABANDONED_S = 86_400  # a writer takes seconds: whoever began a file a day ago has ended without finishing it
 _TRIM_FRACTION = 16  # the part of the limit by which a cache may grow beyond it
 
 
-def cache_directory() -> Path:
+def cache_directory() -> str:
     """Return the folder of the cache: ``ORT_CACHE_DIR``, or the platform's cache folder of this user."""
     given = environment_value("ORT_CACHE_DIR")
-    if given:
-        return Path(str(given)).expanduser()
-    import platformdirs  # only asked where the variable is not set
+    return os.path.expanduser(str(given)) if given else _user_folder()
 
-    return Path(platformdirs.user_cache_dir("ort-core"))
+
+def _user_folder() -> str:
+    if sys.platform == "linux":
+        from ort_core.cache.user_folder_linux import user_cache_folder  # of this system
+
+        return user_cache_folder("ort-core")
+    import platformdirs
+
+    return platformdirs.user_cache_dir("ort-core")
 
 
 @frozen
@@ -70,8 +82,8 @@ class ArtefactCache:
             none; without one ``ORT_CACHE_MAX_NBYTES`` says.
     """
 
-    def __init__(self, folder: Path | None = None, max_nbytes: int | None = None) -> None:
-        self.folder = folder if folder is not None else cache_directory()
+    def __init__(self, folder: str | Path | None = None, max_nbytes: int | None = None) -> None:
+        self.folder = os.fspath(folder) if folder is not None else cache_directory()
         self.max_nbytes = _limit() if max_nbytes is None else max_nbytes
 
     def get(self, key: CacheKey) -> bytes | None:
@@ -112,15 +124,18 @@ class ArtefactCache:
 
         path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, partial = tempfile.mkstemp(prefix=_PARTIAL, dir=path.parent)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            handle, partial = tempfile.mkstemp(prefix=_PARTIAL, dir=os.path.dirname(path))
             try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(_header(sum(map(len, parts)), _chunk_digests(parts)))
-                    file.writelines(parts)
-                Path(partial).replace(path)
+                with os.fdopen(handle, "wb", buffering=0) as file:
+                    file.write(bytes(_HEADER_NBYTES))
+                    sums = _write(file, parts)
+                    file.seek(0)
+                    file.write(_header(sum(map(len, parts)), sums))
+                os.replace(partial, path)
             except BaseException:
-                Path(partial).unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(partial)
                 raise
         except OSError as error:
             log.info("cache entry %s cannot be written: %s", path, error)
@@ -135,7 +150,9 @@ class ArtefactCache:
 
     def entries(self) -> Iterator[CacheEntry]:
         """Yield all entries, in no order; files that vanish meanwhile are passed over."""
-        for path in self.folder.glob(f"*/*{_SUFFIX}"):
+        from pathlib import Path  # as above
+
+        for path in Path(self.folder).glob(f"*/*{_SUFFIX}"):
             try:
                 status = path.stat()
             except OSError:
@@ -177,29 +194,31 @@ class ArtefactCache:
         ``max_nbytes / 65536`` written, and appending is safe from many processes.
         """
         unit = max(1, self.max_nbytes // 65536)
-        count = self.folder / ".written"
+        count = os.path.join(self.folder, ".written")
         try:
-            with count.open("ab") as file:
+            with open(count, "ab") as file:
                 file.write(b"." * -(-nbytes // unit))
                 written = file.tell() * unit
             if written < self.max_nbytes // _TRIM_FRACTION:
                 return False
-            count.unlink(missing_ok=True)
+            os.unlink(count)
         except OSError as error:  # then the entries are counted each time
             log.debug("cannot count in %s: %s", count, error)
         return True
 
     def _remove_abandoned(self) -> None:
         """Remove files that a process did not live to finish."""
-        for path in self.folder.glob(f"*/{_PARTIAL}*"):
+        from pathlib import Path  # as above
+
+        for path in Path(self.folder).glob(f"*/{_PARTIAL}*"):
             try:
                 if path.stat().st_mtime < time.time() - _ABANDONED_S:
                     path.unlink()
             except OSError as error:  # finished, or removed, by another process meanwhile
                 log.debug("%s cannot be removed: %s", path, error)
 
-    def _path(self, key: CacheKey) -> Path:
-        return self.folder / key.kind / f"{key.digest()}{_SUFFIX}"
+    def _path(self, key: CacheKey) -> str:
+        return os.path.join(self.folder, key.kind, f"{key.digest()}{_SUFFIX}")
 
 
 def _limit() -> int:
@@ -222,11 +241,11 @@ def _start_of(path: Path) -> bytes:
         return b""
 
 
-def _mapped(path: Path) -> memoryview | None:
+def _mapped(path: str) -> memoryview | None:
     try:
         return map_file(path, is_final=True, owners=_owners())
     except ForeignFile as error:
-        _warn_of_foreign_entries(path.parent.parent, error.owner)
+        _warn_of_foreign_entries(os.path.dirname(os.path.dirname(path)), error.owner)
         return None
     except OSError:
         return None
@@ -238,7 +257,7 @@ def _owners() -> frozenset[int] | None:
 
 
 @functools.cache
-def _warn_of_foreign_entries(folder: Path, owner: int) -> None:
+def _warn_of_foreign_entries(folder: str, owner: int) -> None:
     """Say once that entries are not used."""
     log.warning(
         "the cache %s holds entries of user %d, which are not used: whoever wrote them could run code as you. "
@@ -248,58 +267,76 @@ def _warn_of_foreign_entries(folder: Path, owner: int) -> None:
     )
 
 
-def _header(length: int, digests: Sequence[bytes]) -> bytes:
-    digest = hashlib.sha256(b"".join(digests)).hexdigest()
-    return (b"%s %d %s" % (_MAGIC, length, digest.encode())).ljust(_HEADER_NBYTES - 1) + b"\n"
+def _header(length: int, sums: Sequence[int]) -> bytes:
+    of_all = check_sum(b"".join(each.to_bytes(4, "little") for each in sums))
+    return (b"%s %d %08x" % (_MAGIC, length, of_all)).ljust(_HEADER_NBYTES - 1) + b"\n"
 
 
-def _chunk_digests(parts: Sequence[bytes | memoryview]) -> list[bytes]:
-    """Return the digest of each chunk of the parts joined."""
-    digests: list[bytes] = []
-    hasher, room = hashlib.sha256(), _CHUNK_NBYTES
+def _write(file: io.FileIO, parts: Sequence[bytes | memoryview]) -> list[int]:
+    """Write the parts behind each other and return the check sum of each chunk of them.
+
+    What lies in mapped files, as weights do, is given back behind it: an entry may be as large as the model.
+    """
+    sums: list[int] = []
+    found, room = 0, _CHUNK_NBYTES
     for part in parts:
         rest = memoryview(part)
         while len(rest) >= room:
-            hasher.update(rest[:room])
-            digests.append(hasher.digest())
-            rest, hasher, room = rest[room:], hashlib.sha256(), _CHUNK_NBYTES
-        hasher.update(rest)
+            sums.append(_written(file, rest[:room], found))
+            rest, found, room = rest[room:], 0, _CHUNK_NBYTES
+        found = _written(file, rest, found)
         room -= len(rest)
-    return [*digests, hasher.digest()]
+    return [*sums, found]
+
+
+def _written(file: io.FileIO, content: memoryview, start: int) -> int:
+    """Write bytes and return the check sum that goes on behind ``start``."""
+    rest = content
+    while len(rest):
+        rest = rest[file.write(rest) :]
+    found = check_sum(content, start)
+    _release(content)
+    return found
 
 
 def _checked(stored: memoryview) -> memoryview | None:
     content = stored[_HEADER_NBYTES:]
-    # one chunk more than are full, as _chunk_digests has it
+    # one chunk more than are full, as _write has it
     chunks = [content[at : at + _CHUNK_NBYTES] for at in range(0, len(content) + 1, _CHUNK_NBYTES)]
     if len(chunks) == 1:
-        digests = [hashlib.sha256(content).digest()]
+        sums = [check_sum(content)]
     else:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            digests = list(pool.map(_digest_and_release, chunks))
-    fits = len(stored) >= _HEADER_NBYTES and stored[:_HEADER_NBYTES] == _header(len(content), digests)
+            sums = list(pool.map(_sum_and_release, chunks))
+    fits = len(stored) >= _HEADER_NBYTES and stored[:_HEADER_NBYTES] == _header(len(content), sums)
     return content if fits else None
 
 
-def _digest_and_release(chunk: memoryview) -> bytes:
-    digest = hashlib.sha256(chunk).digest()
-    if len(chunk):
-        release_pages(np.frombuffer(chunk, np.uint8))
-    return digest
+def _sum_and_release(chunk: memoryview) -> int:
+    found = check_sum(chunk)
+    _release(chunk)
+    return found
 
 
-def _unlink(path: Path) -> bool:
+def _release(content: memoryview) -> None:
+    if len(content):
+        release_pages(np.frombuffer(content, np.uint8))
+
+
+def _unlink(path: str | Path) -> bool:
     try:
-        path.unlink(missing_ok=True)
+        os.unlink(path)
+    except FileNotFoundError:  # another process removed it
+        return True
     except OSError as error:  # another user's file, or, on Windows, one that somebody maps
         log.info("cache entry %s cannot be removed: %s", path, error)
         return False
     return True
 
 
-def _touch(path: Path) -> None:
+def _touch(path: str) -> None:
     try:
         os.utime(path)
     except OSError:  # a cache on a read-only disk serves without remembering use

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import sys
-from pathlib import Path
 
 import numpy as np
+
+from ort_core.cache.digests import digest_of
 
 
 @functools.cache
@@ -17,9 +17,9 @@ def package_facts() -> tuple[tuple[str, str], ...]:
 
     The stamp (names, sizes and times of all files) makes entries of an edited source tree old at once.
     """
-    folder = str(Path(__file__).parent.parent)
+    folder = os.path.dirname(os.path.dirname(__file__))
     lines = sorted(_lines(folder, len(folder) + 1))
-    stamp = hashlib.sha256("".join(lines).encode()).hexdigest()
+    stamp = digest_of(["".join(lines).encode()]).hex()
     return (("files", stamp), ("numpy", np.__version__), ("byte order", sys.byteorder))
 
 

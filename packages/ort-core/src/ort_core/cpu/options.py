@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from ort_core.plugin import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class CpuOptions:
     """Options of the CPU provider.
 

@@ -8,18 +8,19 @@ sooner than the threads have met between them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.threads.pool_code import BARRIER, SERIAL
 
 if TYPE_CHECKING:
-    from ort_core.cpu.lowering.steps import Step
+    import numpy.typing as npt
 
-Flags = npt.NDArray[np.int64]
+    from ort_core.cpu.lowering.steps import Step
+    from ort_core.cpu.lowering.views import Buffer
+
+Flags: TypeAlias = "npt.NDArray[np.int64]"
 SERIAL_WORK = 3_000  # estimated work (1 us) below which one thread does a step alone if its neighbour is as small;
 # with 2 threads EfficientNet-B0 takes 1 % less time than without, with 6,000 and 12,000 as much as without or more
 MAX_KEPT = 16  # patterns of small steps whose flags are kept
@@ -41,6 +42,8 @@ class StepOrder:
     @classmethod
     def of(cls, steps: Sequence[Step], find: Callable[[Buffer], object]) -> StepOrder:
         """Return the order of steps; ``find`` tells what two buffers share when they share memory."""
+        from ort_core.cpu.lowering.views import Place  # a program out of the cache comes with its order
+
         numbers: dict[object, int] = {}
 
         def number(buffer: Buffer) -> int:

@@ -6,14 +6,18 @@ It is the same for all signatures, so that a new one costs a few operations on a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.plugin import frozen
 
-Words = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from ort_core.cpu.lowering.views import Buffer
+
+Words: TypeAlias = "npt.NDArray[np.int64]"
 
 
 @frozen
@@ -40,6 +44,8 @@ class Placement:
         cls, buffers: Mapping[Buffer, Sequence[int]], slot_of: Callable[[Buffer], int], inputs: int, outputs: int
     ) -> Placement:
         """Sort the words of a table by the buffers that they point into."""
+        from ort_core.cpu.lowering.views import Place  # a program out of the cache comes with its placement
+
         inputs_at = [_words(())] * inputs
         outputs_at: list[list[Words]] = [[] for _ in range(outputs)]
         errors = _words(())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from ort_core.plugin import frozen
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from ort_core.cpu.order import StepOrder
     from ort_core.cpu.placement import Placement
     from ort_core.cpu.sizes import Binding, SizeProgram, Types

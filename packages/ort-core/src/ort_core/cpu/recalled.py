@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.cpu.direct.direct_calls import build_direct_calls
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer
 from ort_core.plugin import CompiledPartition, DirectCalls, EagerPartition, Rejection, RunState
 
@@ -55,6 +54,8 @@ class RecalledPartition(EagerPartition):
 
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         """Offer direct calls of the program."""
+        from ort_core.cpu.direct.direct_calls import build_direct_calls  # a run asks, no load does
+
         return build_direct_calls(
             self.program, [sources[number] for number in self._reads], [self._writes[number] for number in order]
         )

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ort_core.plugin import frozen
 from ort_core.plugin.ir import Call, DataType, KnownDim, Symbol, SymbolicDim
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Types = Sequence[tuple[DataType, tuple[KnownDim, ...]]]
 PlainSizes = tuple[Sequence[str], Sequence[int], str, Sequence[tuple[int, int]]]

@@ -2,6 +2,7 @@
 
 Layout: the length of a JSON head, the head, and, aligned, arrays: tables of numbers, constants in the order in which
 kernels read them, object files. Constants stay where they are mapped, so a recalled program packs and copies nothing.
+Those that no kernel wanted in an order of its own lay in the model's file: tables of which a run picks few rows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ort_core.cpu.codegen.code_cache import adopt, names_of
 from ort_core.cpu.codegen.code_table import CodeTable, code_table
@@ -23,12 +23,16 @@ from ort_core.cpu.program import NativeProgram
 from ort_core.cpu.program_record import ProgramRecord
 from ort_core.cpu.sizes import Binding, SizeProgram, Types
 from ort_core.plugin.ir import DataType, KnownDim, dim_from_data, dim_to_data
+from ort_core.plugin.memory import is_mapped, map_few_pages
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ort_core.cpu.codegen.compiled_module import CompiledModule
     from ort_core.cpu.threads.pool import ThreadPool
 
 ALIGNMENT = 64
+MIN_PICKED_NBYTES = 1 << 21  # a large page
 _LENGTH = struct.Struct("<Q")
 PlainData = Any  # Any: nested lists and dicts, as JSON has them
 
@@ -67,6 +71,7 @@ def encode_program(program: NativeProgram) -> tuple[bytes | memoryview, ...]:
             [numbers[id(each.module)], each.names] if isinstance(each, CodeTable) else blob.add(each)
             for each in placement.arrays
         ],
+        "picked": [number for number, each in enumerate(placement.arrays) if _is_picked(each)],
         "modules": [[name.hex(), blob.add(np.frombuffer(m.object_code, np.uint8))] for name, m in named.items()],
     }  # fmt: skip
     text = json.dumps(head).encode()
@@ -96,11 +101,14 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         return _array_at(blob, where, np.int64)
 
     errors, arena, arena_slots, constants, constant_numbers = map(words, head["places"])
+    arrays = tuple(_constant(each, blob, modules) for each in head["constants"])
+    for number in head["picked"]:
+        map_few_pages(arrays[number])
     placement = Placement.with_arrays(
         tuple(words(each) for each in head["input_places"]),
         tuple(tuple(words(each) for each in groups) for groups in head["output_places"]),
         errors, arena, arena_slots, constants, constant_numbers,
-        tuple(_constant(each, blob, modules) for each in head["constants"]),
+        arrays,
     )  # fmt: skip
     argument_count, outputs_at, work_at = head["counts"]
     (inputs, input_types), (outputs, output_types) = head["inputs"], head["outputs"]
@@ -122,6 +130,10 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         StepOrder(*head["order"]),
         dict(head["in_place"]),
     )
+
+
+def _is_picked(array: np.ndarray) -> bool:
+    return array.nbytes >= MIN_PICKED_NBYTES and is_mapped(array)
 
 
 class _Blob:

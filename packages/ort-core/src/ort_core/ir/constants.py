@@ -6,7 +6,6 @@ once and safe from many threads; big weights stay in the file (memory-mapped) un
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 
@@ -88,6 +87,8 @@ class Constant:
     def digest(self) -> bytes:
         """Return a SHA-256 over element type, shape and bytes."""
         if self._digest is None:
+            import hashlib  # sessions out of the cache ask for no digests, and OpenSSL takes 5 ms to load
+
             hasher = hashlib.sha256(f"{int(self.dtype)}{self.shape}".encode())
             array = self.array()
             if self.dtype is DataType.STRING:

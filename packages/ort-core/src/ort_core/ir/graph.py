@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.ir.constants import Constant
-from ort_core.ir.nodes import Node
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ort_core.ir.nodes import Node
 
 
 class Graph:
@@ -272,6 +273,8 @@ class Graph:
         """Append a node with freshly named outputs, one per entry of ``types``, and return it."""
         name = name or self.fresh_name(op_type)
         outputs = [Value(self.fresh_name(f"{name}_out{i}"), t) for i, t in enumerate(types)]
+        from ort_core.ir.nodes import Node  # the graph of a session out of the cache has none
+
         return self.append(Node(op_type, inputs, outputs, attributes, domain=domain, name=name, opset=opset))  # type: ignore[arg-type]  # checked by Node
 
     def _link(self, node: Node, previous: Node | None, following: Node | None) -> Node:

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
+    from ort_core.cache.digests import digest_of
     from ort_core.cache.key import CacheKey
     from ort_core.cache.store import ArtefactCache
     from ort_core.cache.versions import package_facts
 
-__all__ = ["ArtefactCache", "CacheKey", "package_facts"]
+__all__ = ["ArtefactCache", "CacheKey", "digest_of", "package_facts"]
 
 __getattr__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
+        "ort_core.cache.digests": ("digest_of",),
         "ort_core.cache.key": ("CacheKey",),
         "ort_core.cache.store": ("ArtefactCache",),
         "ort_core.cache.versions": ("package_facts",),

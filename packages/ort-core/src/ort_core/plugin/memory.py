@@ -9,7 +9,7 @@ from ort_core.late_names import late_names
 if TYPE_CHECKING:
     from ort_core.memory.liveness import Interval, StepUse, last_readers, live_intervals
     from ort_core.memory.offsets import ArenaLayout, assign_offsets
-    from ort_core.tensors.mapped_pages import is_mapped, read_ahead, release_pages
+    from ort_core.tensors.mapped_pages import is_mapped, map_few_pages, read_ahead, release_pages
     from ort_core.tensors.weight_store import PackedWeight, WeightKey, WeightStore
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "is_mapped",
     "last_readers",
     "live_intervals",
+    "map_few_pages",
     "read_ahead",
     "release_pages",
 ]
@@ -42,6 +43,7 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
         ),
         "ort_core.tensors.mapped_pages": (
             "is_mapped",
+            "map_few_pages",
             "read_ahead",
             "release_pages",
         ),

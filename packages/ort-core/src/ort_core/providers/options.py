@@ -6,14 +6,14 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ort_core.errors import InvalidArgument, UnknownOption, did_you_mean
+from ort_core.frozen import frozen
 
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoOptions:
     """For a provider without options."""
 
@@ -28,6 +28,8 @@ def parse_options(options_type: type, given: Mapping[str, object], provider: str
         UnknownOption: a name is not a field; the message lists the valid ones.
         InvalidArgument: a value does not parse.
     """
+    if not given:
+        return _made(options_type, {}, provider)
     hints = typing.get_type_hints(options_type)
     fields = [field.name for field in dataclasses.fields(options_type)]
     parsed: dict[str, object] = {}
@@ -38,10 +40,7 @@ def parse_options(options_type: type, given: Mapping[str, object], provider: str
                 f"{provider} has no option {name!r}.{did_you_mean(name, fields)} Valid options: {valid}."
             )
         parsed[name] = _parse(hints[name], value, name, provider)
-    try:
-        return options_type(**parsed)
-    except ValueError as error:
-        raise InvalidArgument(f"{provider}: {error}") from error
+    return _made(options_type, parsed, provider)
 
 
 def options_as_strings(options: object) -> dict[str, str]:
@@ -51,6 +50,13 @@ def options_as_strings(options: object) -> dict[str, str]:
         value = getattr(options, field.name)
         texts[field.name] = str(int(value)) if isinstance(value, bool) else "" if value is None else str(value)
     return texts
+
+
+def _made(options_type: type, parsed: Mapping[str, object], provider: str) -> object:
+    try:
+        return options_type(**parsed)
+    except ValueError as error:
+        raise InvalidArgument(f"{provider}: {error}") from error
 
 
 def _parse(hint: object, value: object, name: str, provider: str) -> object:

@@ -30,6 +30,12 @@ class ThreadOptions:
     spin_between_runs: bool = True
     affinities: tuple[tuple[int, ...], ...] = ()
 
+    def with_threads(self, num_threads: int) -> ThreadOptions:
+        """Return the same for another number of threads (``dataclasses.replace`` would make a dataclass: 1.5 ms)."""
+        return ThreadOptions(
+            num_threads, self.allow_spinning, self.spin_duration_us, self.spin_between_runs, self.affinities
+        )
+
     def __post_init__(self) -> None:
         """Check that there is an affinity for each worker.
 

@@ -16,7 +16,6 @@ from ort_core.errors import InvalidArgument, InvalidType, InvalidValue, MissingI
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.tensors.device_array import DeviceArray
-from ort_core.tensors.dlpack import from_dlpack
 from ort_core.tensors.ort_value import OrtValue, RuntimeValue, string_array, type_of
 from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
@@ -218,6 +217,8 @@ class _Conversion:
     def _array(self, value: object, dtype: DataType) -> np.ndarray:
         """Return the array of something that is none yet: from DLPack, the array protocol, or Python numbers."""
         if hasattr(value, "__dlpack__"):
+            from ort_core.tensors.dlpack import from_dlpack  # hardly any process feeds other libraries' tensors
+
             return from_dlpack(value)
         if hasattr(value, "__array__"):
             return np.asarray(value)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ort_core.errors import AllocationLimitExceeded, RunTerminated, RunTimeout
@@ -73,7 +72,8 @@ def _container_limit() -> int:
     """Linux control groups bound a container's memory; elsewhere there is no such file and no such bound."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
-            text = Path(path).read_text(encoding="ascii").strip()
+            with open(path, encoding="ascii") as file:
+                text = file.read().strip()
         except OSError:
             continue
         if text.isdigit():

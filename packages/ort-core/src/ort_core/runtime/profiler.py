@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,7 +122,8 @@ class Profiler:
                 now = datetime.datetime.now()
                 path = f"{self._prefix}_{now:%Y-%m-%d_%H-%M-%S}_{now.microsecond // 1000:03d}.json"
                 try:
-                    Path(path).write_text(self._text(), encoding="utf-8")
+                    with open(path, "w", encoding="utf-8") as file:
+                        file.write(self._text())
                 except OSError as error:
                     raise Fail(
                         f"cannot write the profile to {path!r} (SessionOptions.profile_file_prefix): {error}"

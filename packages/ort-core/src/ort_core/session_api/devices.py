@@ -11,13 +11,11 @@ from ort_core.tensors.device import (
     CpuStream,
     Device,
     OrtDevice,
-    OrtDeviceMemoryType,
-    OrtHardwareDeviceType,
-    OrtMemoryInfo,
     Stream,
     directory_in_use,
     find_device,
 )
+from ort_core.tensors.memory_facts import OrtDeviceMemoryType, OrtHardwareDeviceType, OrtMemoryInfo
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ort_core.ir.rejection import Rejection
@@ -29,23 +30,34 @@ class DirectRunsState:
     """
 
     def __init__(self, plan: ExecutionPlan, output_names: list[str], refused: Rejection | None = None) -> None:
-        offered = plan.direct_calls() if refused is None else refused
-        self._calls: DirectCalls | None = None if isinstance(offered, Rejection) else offered
-        self._lock = threading.Lock()
+        self._plan, self._refused = plan, refused
+        self._lock = threading.RLock()
         self.output_names = output_names
-        self.refusal: Rejection | None = offered if isinstance(offered, Rejection) else None
-        self.call: DirectFunction = _unknown if self._calls is None else self._calls.call
+        self.call: DirectFunction = _unknown
+
+    @cached_property
+    def _offered(self) -> DirectCalls | Rejection:
+        """What the plan offers; asked by the first run, for a load makes nothing ready that may never be used."""
+        return self._plan.direct_calls() if self._refused is None else self._refused
+
+    @property
+    def refusal(self) -> Rejection | None:
+        """Why nothing runs directly, ``None`` where runs may."""
+        with self._lock:
+            return self._offered if isinstance(self._offered, Rejection) else None
 
     def learn(self, feeds: Mapping[str, object]) -> None:
         """Take note of the checked feeds of an ordinary run without options that succeeded."""
-        if self._calls is None:
-            return
-        self._calls.learn(feeds)
         with self._lock:
-            if self._calls is not None:
-                self.call = self._calls.call
+            calls = self._offered
+        if isinstance(calls, Rejection):
+            return
+        calls.learn(feeds)
+        with self._lock:
+            if self._offered is calls:  # not closed meanwhile
+                self.call = calls.call
 
     def close(self) -> None:
         """Run nothing directly from now on."""
         with self._lock:
-            self._calls, self.call = None, _unknown
+            self._offered, self.call = Rejection("the session is closed"), _unknown

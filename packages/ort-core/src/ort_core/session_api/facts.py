@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ort_core.errors import Fail
-from ort_core.tensors.device import OrtMemoryInfo
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from ort_core.session_api.devices import OrtEpAssignedSubgraph, OrtEpDevice
     from ort_core.session_api.loaded_model import LoadedModel
     from ort_core.session_api.node_arg import ModelMetadata, NodeArg
+    from ort_core.tensors.memory_facts import OrtMemoryInfo
 
 
 class SessionFacts:
@@ -68,10 +68,14 @@ class SessionFacts:
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Return where each input is wanted: the host, from where the plan copies."""
+        from ort_core.tensors.memory_facts import OrtMemoryInfo  # as above
+
         return [OrtMemoryInfo("Cpu") for _ in self._loaded.inputs]
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
         """Return where each output arrives: the host."""
+        from ort_core.tensors.memory_facts import OrtMemoryInfo  # as above
+
         return [OrtMemoryInfo("Cpu") for _ in self._loaded.outputs]
 
     def get_input_epdevices(self) -> list[OrtEpDevice]:

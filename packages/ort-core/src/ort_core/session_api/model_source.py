@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from ort_core.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, did_you_mean
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim, SymbolicDim, substitute
-from ort_core.ir.graph import Graph
-from ort_core.ir.model import Model
 from ort_core.ir.types import DataType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from ort_core.ir.values import Value
 from ort_core.options import SessionOptions
 from ort_core.tensors.ort_value import OrtValue
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ort_core.ir.graph import Graph
+    from ort_core.ir.model import Model
+    from ort_core.ir.values import Value
 
 Loadable = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | object  # object: an onnx.ModelProto
 
@@ -29,12 +32,14 @@ class ModelSource:
 
     def __init__(self, source: Loadable) -> None:
         self._source: Loadable | None = source
-        self._model: Model | None = source if isinstance(source, Model) else None
         self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
+        self._model = _model_of(source) if self.path is None else None
 
     @property
     def folder(self) -> Path | None:
         """The folder of the model's file, ``None`` when it came as bytes."""
+        from pathlib import Path  # as for loading: not for sessions out of the cache
+
         return None if self.path is None else Path(os.fsdecode(self.path)).parent
 
     def load(self, options: SessionOptions) -> Model:
@@ -71,6 +76,12 @@ class ModelSource:
     def __setstate__(self, state: dict[str, Any]) -> None:  # Any: pickled state
         self.path = state["path"]
         self._source, self._model = (self.path if self.path is not None else state["content"]), None
+
+
+def _model_of(source: Loadable) -> Model | None:
+    from ort_core.ir.model import Model  # a path needs none to be found in the cache
+
+    return source if isinstance(source, Model) else None
 
 
 def replace_initializers(model: Model, given: Mapping[str, object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ort_core.frozen import frozen
@@ -46,17 +46,38 @@ def _shape(value_type: ValueType | None) -> Shape | None:
     return None
 
 
-@dataclass(slots=True)
 class ModelMetadata:
     """What the model says about itself."""
 
-    custom_metadata_map: dict[str, str] = field(default_factory=dict)
-    description: str = ""
-    domain: str = ""
-    graph_description: str = ""
-    graph_name: str = ""
-    producer_name: str = ""
-    version: int = NO_VERSION
+    __slots__ = (
+        "custom_metadata_map", "description", "domain", "graph_description", "graph_name", "producer_name", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        custom_metadata_map: Mapping[str, str] | None = None,
+        description: str = "",
+        domain: str = "",
+        graph_description: str = "",
+        graph_name: str = "",
+        producer_name: str = "",
+        version: int = NO_VERSION,
+    ) -> None:
+        self.custom_metadata_map = dict(custom_metadata_map or {})
+        self.description, self.domain, self.graph_description = description, domain, graph_description
+        self.graph_name, self.producer_name, self.version = graph_name, producer_name, version
+
+    def as_dict(self) -> dict[str, object]:
+        """Return all that is said, by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __eq__(self, other: object) -> bool:
+        return self.as_dict() == other.as_dict() if isinstance(other, ModelMetadata) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
+
+    def __repr__(self) -> str:
+        return f"ModelMetadata({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
 
     @classmethod
     def of(cls, model: Model) -> ModelMetadata:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ort_core.errors import InvalidArgument
 from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
 from ort_core.session_api.devices import OrtEpDevice, ep_devices
-from ort_core.tensors.device import OrtHardwareDeviceType
+from ort_core.tensors.memory_facts import OrtHardwareDeviceType
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment

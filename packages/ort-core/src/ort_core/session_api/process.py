@@ -18,7 +18,7 @@ from ort_core.options import OrtCompiledModelCompatibility
 from ort_core.session_api import devices
 from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
 from ort_core.settings import KNOWN_PROVIDERS
-from ort_core.tensors.device import OrtArenaCfg, OrtHardwareDeviceType, OrtMemoryInfo
+from ort_core.tensors.memory_facts import OrtArenaCfg, OrtHardwareDeviceType, OrtMemoryInfo
 
 log = logging.getLogger("ort_core")
 _SEVERITIES = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)

@@ -17,7 +17,6 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ort_core import __version__
@@ -125,7 +124,7 @@ class Recollection:
             {
                 "files": files,
                 "shown": [_values_to_data(each) for each in (shown.required, shown.overridable, shown.outputs)],
-                "metadata": asdict(metadata),
+                "metadata": metadata.as_dict(),
                 "providers": prepared.providers,
                 "provider_options": {name: dict(options) for name, options in prepared.provider_options.items()},
                 "graph": [_values_to_data(plan.graph.inputs), _values_to_data(plan.graph.outputs)],

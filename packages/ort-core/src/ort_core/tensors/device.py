@@ -1,4 +1,4 @@
-"""Where data lives: Device, the facts that onnxruntime's API states about memory, and DeviceApi, which moves bytes.
+"""Where data lives: Device, which onnxruntime's API calls OrtDevice, and DeviceApi, which moves bytes.
 
 A DeviceApi comes from a plugin (hook ``ort_devices``); the CPU's is here. A DeviceDirectory finds the DeviceApi of a
 device; each Environment has one.
@@ -6,7 +6,6 @@ device; each Environment has one.
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol, runtime_checkable
@@ -15,67 +14,6 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
 from ort_core.frozen import frozen
-
-
-class OrtDeviceVendorId(enum.IntEnum):
-    """PCI vendor numbers."""
-
-    NONE = 0x0000
-    AMD = 0x1002
-    NVIDIA = 0x10DE
-    ARM = 0x13B5
-    MICROSOFT = 0x1414
-    HUAWEI = 0x19E5
-    QUALCOMM = 0x5143
-    INTEL = 0x8086
-
-
-class OrtAllocatorType(enum.IntEnum):
-    """How an allocator works."""
-
-    INVALID = -1
-    ORT_DEVICE_ALLOCATOR = 0
-    ORT_ARENA_ALLOCATOR = 1
-
-
-class OrtMemType(enum.IntEnum):
-    """What memory is used for."""
-
-    CPU_INPUT = -2
-    CPU_OUTPUT = -1
-    CPU = -1
-    DEFAULT = 0
-
-
-class OrtDeviceMemoryType(enum.IntEnum):
-    """Whether the host may read memory of a device directly."""
-
-    DEFAULT = 0
-    HOST_ACCESSIBLE = 5
-
-
-class OrtMemoryInfoDeviceType(enum.IntEnum):
-    """Kinds of devices that have memory."""
-
-    CPU = 0
-    GPU = 1
-    FPGA = 2
-    NPU = 3
-
-
-class OrtHardwareDeviceType(enum.IntEnum):
-    """Kinds of hardware."""
-
-    CPU = 0
-    GPU = 1
-    NPU = 2
-
-
-class ArenaExtendStrategy(enum.IntEnum):
-    """How an arena grows."""
-
-    kNextPowerOfTwo = 0  # noqa: N815 - onnxruntime's name
-    kSameAsRequested = 1  # noqa: N815 - onnxruntime's name
 
 
 @frozen
@@ -95,17 +33,17 @@ class Device:
 
 
 CPU = Device()
-# Kinds that onnxruntime's API names: number of the device type, vendor of its usual hardware.
-_KINDS: dict[str, tuple[int, OrtDeviceVendorId]] = {
-    "cpu": (0, OrtDeviceVendorId.NONE),
-    "cuda": (1, OrtDeviceVendorId.NVIDIA),
-    "rocm": (1, OrtDeviceVendorId.AMD),
-    "hip": (1, OrtDeviceVendorId.AMD),
-    "dml": (1, OrtDeviceVendorId.MICROSOFT),
-    "gpu": (1, OrtDeviceVendorId.NONE),
-    "webgpu": (1, OrtDeviceVendorId.NONE),
-    "npu": (3, OrtDeviceVendorId.NONE),
-    "cann": (3, OrtDeviceVendorId.HUAWEI),
+# Kinds that onnxruntime's API names: number of the device type, OrtDeviceVendorId of its usual hardware.
+_KINDS: dict[str, tuple[int, int]] = {
+    "cpu": (0, 0),
+    "cuda": (1, 0x10DE),
+    "rocm": (1, 0x1002),
+    "hip": (1, 0x1002),
+    "dml": (1, 0x1414),
+    "gpu": (1, 0),
+    "webgpu": (1, 0),
+    "npu": (3, 0),
+    "cann": (3, 0x19E5),
 }
 
 
@@ -128,9 +66,9 @@ class OrtDevice:
             if kind is None:
                 raise InvalidArgument(f"Unsupported device type: {device_type}; known: {_known_kinds()}")
             device_type = Device(kind, device_id)
-        number, vendor = _KINDS.get(device_type.kind, (1, OrtDeviceVendorId.NONE))
+        number, vendor = _KINDS.get(device_type.kind, (1, 0))
         self._device, self._type, self._memory_type = device_type, number, memory_type
-        self._vendor = int(vendor) if vendor_id == -1 else int(vendor_id)
+        self._vendor = vendor if vendor_id == -1 else int(vendor_id)
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
@@ -190,60 +128,6 @@ def find_device(kind: str, index: int = 0) -> Device:
 
 def _known_kinds() -> str:
     return ", ".join(sorted(_KINDS))
-
-
-@frozen
-class OrtMemoryInfo:
-    """Facts about the memory where a value lies or is wanted."""
-
-    name: str
-    allocator_type: OrtAllocatorType = OrtAllocatorType.ORT_DEVICE_ALLOCATOR
-    device_id: int = 0
-    mem_type: OrtMemType = OrtMemType.DEFAULT
-    device_mem_type: OrtDeviceMemoryType = OrtDeviceMemoryType.DEFAULT
-    device_vendor_id: int = 0
-
-    @staticmethod
-    def create_v2(
-        name: str,
-        device_type: OrtMemoryInfoDeviceType,
-        vendor_id: int,
-        device_id: int,
-        device_mem_type: OrtDeviceMemoryType,
-        alignment: int,
-        allocator_type: OrtAllocatorType,
-        /,
-    ) -> OrtMemoryInfo:
-        """Return memory facts with a vendor (``device_type`` and ``alignment`` are accepted and say nothing more)."""
-        return OrtMemoryInfo(name, allocator_type, device_id, OrtMemType.DEFAULT, device_mem_type, vendor_id)
-
-    @property
-    def device(self) -> Device:
-        """The device that the name means."""
-        return Device("cpu" if self.name.lower().startswith("cpu") else self.name.lower(), self.device_id)
-
-
-class OrtArenaCfg:
-    """How an arena grows, as onnxruntime takes it: five numbers, or a mapping with their names."""
-
-    _NAMES = (
-        "max_mem", "arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk",
-        "initial_growth_chunk_size_bytes", "max_power_of_two_extend_bytes",
-    )  # fmt: skip
-
-    def __init__(self, *numbers: int | dict[str, int]) -> None:
-        first = numbers[0] if numbers else {}
-        listed = zip(self._NAMES, (n for n in numbers if isinstance(n, int)), strict=False)
-        given = dict(first) if isinstance(first, dict) else dict(listed)
-        unknown = sorted(set(given) - set(self._NAMES))
-        if unknown:
-            raise InvalidValue(f"Invalid OrtArenaCfg option: {unknown[0]}; known: {', '.join(self._NAMES)}")
-        self.max_mem = given.get("max_mem", 0)
-        self.arena_extend_strategy = given.get("arena_extend_strategy", -1)
-        self.initial_chunk_size_bytes = given.get("initial_chunk_size_bytes", -1)
-        self.max_dead_bytes_per_chunk = given.get("max_dead_bytes_per_chunk", -1)
-        self.initial_growth_chunk_size_bytes = given.get("initial_growth_chunk_size_bytes", -1)
-        self.max_power_of_two_extend_bytes = given.get("max_power_of_two_extend_bytes", -1)
 
 
 @runtime_checkable

@@ -11,7 +11,6 @@ import os
 import threading
 import weakref
 from collections.abc import Collection
-from pathlib import Path
 
 _mappings: weakref.WeakValueDictionary[tuple[int, ...], mmap.mmap] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
@@ -20,12 +19,14 @@ _lock = threading.Lock()
 class ForeignFile(OSError):
     """A file belongs to a user, ``owner``, whose files are not to be read."""
 
-    def __init__(self, path: Path, owner: int) -> None:
-        super().__init__(f"{path} belongs to user {owner}")
+    def __init__(self, path: str | os.PathLike[str], owner: int) -> None:
+        super().__init__(f"{os.fspath(path)} belongs to user {owner}")
         self.owner = owner
 
 
-def map_file(path: Path, *, is_final: bool = False, owners: Collection[int] | None = None) -> memoryview:
+def map_file(
+    path: str | os.PathLike[str], *, is_final: bool = False, owners: Collection[int] | None = None
+) -> memoryview:
     """Return the content of a file as read-only mapped memory, at an address of its own for each state of the file.
 
     Args:
@@ -37,7 +38,7 @@ def map_file(path: Path, *, is_final: bool = False, owners: Collection[int] | No
         ForeignFile: the file belongs to another user.
         OSError: the file cannot be read.
     """
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if owners is not None and status.st_uid not in owners:
             raise ForeignFile(path, status.st_uid)
@@ -51,7 +52,7 @@ def map_file(path: Path, *, is_final: bool = False, owners: Collection[int] | No
     return memoryview(found)
 
 
-def _mapping(descriptor: int, nbytes: int, path: Path) -> mmap.mmap:
+def _mapping(descriptor: int, nbytes: int, path: str | os.PathLike[str]) -> mmap.mmap:
     try:
         return mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
     except ValueError as error:

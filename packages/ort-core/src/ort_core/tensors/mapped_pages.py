@@ -1,7 +1,7 @@
 """Pages of memory-mapped files: read before a copy that would fault on each of them, given back behind it.
 
 A weight that was copied into another order leaves its file's pages in the process's resident memory, a second time the
-size of the model. They can always be dropped: whoever reads them again gets them from the file. Both functions do
+size of the model. They can always be dropped: whoever reads them again gets them from the file. All functions do
 nothing for arrays that lie elsewhere, or where the system has no such call.
 """
 
@@ -16,6 +16,7 @@ from numpy.lib.array_utils import byte_bounds
 
 log = logging.getLogger(__name__)
 _DROP: int | None = getattr(mmap, "MADV_DONTNEED", None)  # Windows has none
+_SMALL: int | None = getattr(mmap, "MADV_NOHUGEPAGE", None)  # Linux alone has it
 _POPULATE_READ = 22 if sys.platform == "linux" else None  # MADV_POPULATE_READ of Linux 5.14; Python does not name it
 
 
@@ -28,6 +29,16 @@ def read_ahead(array: np.ndarray) -> None:
     """Map all pages of a file-backed array in one call: a fifth of what faulting on each of them takes."""
     if _POPULATE_READ is not None:
         _advise(array, _POPULATE_READ)
+
+
+def map_few_pages(array: np.ndarray) -> None:
+    """Let a file-backed array come into resident memory in small pages: those around what is read, and few others.
+
+    For tables of which single rows are picked: Linux maps up to 2 MiB around each of them, which is right for weights
+    that are read whole.
+    """
+    if _SMALL is not None:
+        _advise(array, _SMALL)
 
 
 def release_pages(array: np.ndarray) -> None:

@@ -15,18 +15,13 @@ import numpy as np
 
 from ort_core.errors import AllocationLimitExceeded, InvalidType, InvalidValue
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from ort_core.tensors.device import (
-    CPU,
-    Device,
-    OrtMemoryInfo,
-    find_device,
-)
+from ort_core.tensors.device import CPU, Device, find_device
 from ort_core.tensors.device_array import DeviceArray, new_device_array
-from ort_core.tensors.dlpack import from_dlpack, to_dlpack
 from ort_core.tensors.packing import pack_bits, unpack_bits
 from ort_core.tensors.sparse import SparseArray
 
 if TYPE_CHECKING:
+    from ort_core.tensors.memory_facts import OrtMemoryInfo
     from ort_core.tensors.sparse_tensor import SparseTensor
 
 ElementType = int | np.dtype | type | str
@@ -136,6 +131,8 @@ class OrtValue:
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:  # Any: whatever has __dlpack__
         """Return a tensor over the memory of an object with ``__dlpack__``."""
+        from ort_core.tensors.dlpack import from_dlpack  # here and below: hardly any process exchanges tensors
+
         return cls(_tensor(from_dlpack(data)))
 
     @property
@@ -258,6 +255,8 @@ class OrtValue:
 
     def __dlpack__(self, **arguments: object) -> object:
         """Return a DLPack capsule over the tensor's memory."""
+        from ort_core.tensors.dlpack import to_dlpack
+
         return to_dlpack(self._host_tensor("can be exported"), **arguments)
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ort_core.frozen import frozen
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 @frozen
@@ -46,6 +49,8 @@ class PackedWeight:
     __slots__ = ("__weakref__", "buffer", "packed", "source")
 
     def __init__(self, source: np.ndarray, buffer: np.ndarray) -> None:
+        from concurrent.futures import Future  # sessions out of the cache pack nothing
+
         self.source = source
         self.buffer = buffer
         self.packed: Future[None] = Future()

@@ -5,14 +5,14 @@ LLVM is imported by whoever has to compile something.
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.compiled_module import CompiledModule, compiling, load_object
+from ort_core.cpu.codegen.compiler_memory import release
 from ort_core.cpu.codegen.host_key import host_key
-from ort_core.plugin.cache import ArtefactCache, CacheKey, package_facts
+from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.emitter import Emitter
@@ -33,7 +33,10 @@ def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
     def make() -> CompiledModule:
         from ort_core.cpu.codegen.jit import host_target  # here and below: only what is compiled needs LLVM
 
-        return _compiled(write(), host_target())
+        try:
+            return _compiled(write(), host_target())
+        finally:
+            release()  # such modules are compiled alone: when a thread pool starts, or long after the load
 
     return _found_or_made(_digest(f"{package_facts()}|{facts}", host_key()), None, make)
 
@@ -51,7 +54,7 @@ def names_of(modules: Iterable[CompiledModule]) -> dict[bytes, CompiledModule]:
     """Return modules by what identifies their text and target; one that did not come from here by its object code."""
     with compiling:
         names = {id(module): name for name, module in _loaded.items()}
-    return {names.get(id(each)) or hashlib.sha256(each.object_code).digest(): each for each in modules}
+    return {names.get(id(each)) or digest_of([each.object_code]): each for each in modules}
 
 
 def adopt(name: bytes, object_code: bytes) -> CompiledModule:
@@ -87,7 +90,7 @@ def _text(functions: Sequence[Emitter]) -> str:
 
 def _digest(text: str, key: str) -> bytes:
     """Return what identifies the compiled form of a module."""
-    return hashlib.sha256(f"{key}\n{text}".encode()).digest()
+    return digest_of([key.encode(), text.encode()])
 
 
 def _found_or_made(name: bytes, target: Target | None, make: Callable[[], CompiledModule]) -> CompiledModule:

@@ -14,10 +14,8 @@ import mmap
 import struct
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, frozen
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -33,7 +31,8 @@ _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _FAILED = ctypes.c_void_p(-1).value
 
 
-class _Section(NamedTuple):
+@frozen
+class _Section:
     kind: int
     flags: int
     offset: int
@@ -43,24 +42,28 @@ class _Section(NamedTuple):
     alignment: int
 
 
-class _Symbol(NamedTuple):
+@frozen
+class _Symbol:
     name: bytes
     section: int  # 0: found elsewhere
     value: int
 
 
-class _Relocation(NamedTuple):
+@frozen
+class _Relocation:
     at: int
     kind: int
     symbol: _Symbol
     addend: int
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class LinkedObject:
     """Functions in executable memory, which is given back with this object."""
 
-    functions: Mapping[str, int]
+    __slots__ = ("__weakref__", "functions")
+
+    def __init__(self, functions: Mapping[str, int]) -> None:
+        self.functions = functions
 
 
 def link(object_code: bytes) -> LinkedObject | Rejection:
@@ -121,12 +124,12 @@ def _placed(
     addresses = {**outside, **own, **{each: start + table for each in symbols if each.name == _TABLE}}
     for symbol, at in entries.items():
         _WORD.pack_into(image, at, addresses[symbol])
-    for at, kind, symbol, addend in relocations:
-        if kind == _ENTRY_FROM_TABLE:
-            value = entries[symbol] - table
+    for each in relocations:
+        if each.kind == _ENTRY_FROM_TABLE:
+            value = entries[each.symbol] - table
         else:
-            value = addresses[symbol] - start - (table if kind == _FROM_TABLE else at)
-        _WORD.pack_into(image, at, value + addend)
+            value = addresses[each.symbol] - start - (table if each.kind == _FROM_TABLE else each.at)
+        _WORD.pack_into(image, each.at, value + each.addend)
     ctypes.memmove(start, bytes(image), len(image))
     if _library().mprotect(start, len(image), mmap.PROT_READ | mmap.PROT_EXEC):
         return Rejection(f"the system does not let memory be executed (errno {ctypes.get_errno()})")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from ort_core.cpu.codegen.code_cache import compiled_for_host
 from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
@@ -19,12 +18,13 @@ from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, P
 from ort_core.cpu.threads.pool_code import ALONE
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ort_core.cpu.codegen.compiled_module import CompiledModule
     from ort_core.cpu.program import BoundState
     from ort_core.cpu.threads.pool import ThreadPool
 
-Words = npt.NDArray[np.int64]
-_kept_modules: list[CompiledModule] = []  # never freed: functions may outlive all that we can follow
+Words: TypeAlias = "npt.NDArray[np.int64]"
 
 
 class KeptWords(np.ndarray[Any, Any]):  # Any: numpy's own parameters
@@ -88,6 +88,11 @@ def build_call(layout: PythonLayout, head: KeptWords, name: str) -> Callable[...
     return build_function(_definition(layout.arrays, name), head)  # type: ignore[return-value]  # what the code returns
 
 
+def compile_calls(layout: PythonLayout) -> None:
+    """Make the module ready for ``build_call``."""
+    _module(layout.arrays)
+
+
 @functools.cache
 def _definition(arrays: ArrayLayout, name: str) -> MethodDefinition:
     """Return the definition of a function, and so keep it and its code as long as the process runs.
@@ -95,9 +100,13 @@ def _definition(arrays: ArrayLayout, name: str) -> MethodDefinition:
     The collector may take a head apart before the function whose ``self`` it is, and a function looks into its
     definition when it goes: nothing that can be collected may own one.
     """
-    module = compiled_for_host(f"direct calls {arrays}", functools.partial(_written, arrays))
-    _kept_modules.append(module)
-    return MethodDefinition(b"direct_run", module.address(name), METH_FASTCALL, None)
+    return MethodDefinition(b"direct_run", _module(arrays).address(name), METH_FASTCALL, None)
+
+
+@functools.cache
+def _module(arrays: ArrayLayout) -> CompiledModule:
+    """Return the code, which is never freed: functions may outlive all that we can follow."""
+    return compiled_for_host(f"direct calls {arrays}", functools.partial(_written, arrays))
 
 
 def _written(arrays: ArrayLayout) -> str:

@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -168,7 +167,7 @@ _shared_lock = threading.Lock()
 def shared_pool(options: ThreadOptions = ThreadOptions()) -> ThreadPool:  # noqa: B008 - immutable
     """Return the process's pool for these options; ``num_threads`` 0: as many as this process may use."""
     if not options.num_threads:
-        options = replace(options, num_threads=available_threads())
+        options = options.with_threads(available_threads())
     with _shared_lock:  # a second pool for the same options would be collected while its workers sleep in its memory
         if options not in _shared:
             _shared[options] = _pool_of(options)

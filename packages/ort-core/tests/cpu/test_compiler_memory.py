@@ -1,0 +1,121 @@
+"""LLVM's pages are given back behind a compilation, weights wait for that, and no run compiles what a load could."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from ort_core.cpu.codegen import compiler_memory, jit
+from ort_core.cpu.lowering.weight_packing import WeightPacking
+
+ADD = "define i64 @{name}(i64 %a) {{\n  %b = add i64 %a, {number}\n  ret i64 %b\n}}\n"
+SMAPS = """\
+7f0000000000-7f0000003000 r--p 00000000 fe:00 12                 /lib/libmade-1.so
+Rss:                  8 kB
+Anonymous:            0 kB
+VmFlags: rd mr mw me
+7f0000003000-7f0000009000 r-xp 00003000 fe:00 12                 /lib/libmade-1.so
+Rss:                 16 kB
+Anonymous:            4 kB
+7f0000009000-7f000000a000 rw-p 00009000 fe:00 12                 /lib/libmade-1.so
+Rss:                  4 kB
+Anonymous:            0 kB
+7f000000a000-7f000000b000 rw-p 00000000 00:00 0
+Rss:                  4 kB
+Anonymous:            0 kB
+7f000000b000-7f000000c000 r-xp 00000000 fe:00 13                 /lib/with a space/libother.so
+Rss:                  4 kB
+Anonymous:            0 kB
+"""
+linux = pytest.mark.skipif(sys.platform != "linux", reason="how pages of a library are given back is known for Linux")
+
+
+@linux
+def test_only_ranges_as_they_are_in_their_file_are_told() -> None:
+    from ort_core.cpu.codegen.library_pages_linux import LibraryRange, unchanged
+
+    assert list(unchanged(SMAPS.splitlines(keepends=True))) == [
+        LibraryRange(0x7F0000000000, 0x7F0000003000, "/lib/libmade-1.so", 8192),
+        LibraryRange(0x7F000000B000, 0x7F000000C000, "/lib/with a space/libother.so", 4096),
+    ]
+
+
+@linux
+def test_pages_of_the_compiler_go_and_it_compiles_again() -> None:
+    from ort_core.cpu.codegen.library_pages_linux import release_library
+
+    first = jit.compile_module(ADD.format(name="first", number=1))
+    assert compiler_memory.has_compiled()
+    assert release_library("libllvmlite") > 10 << 20, "what compiling a module has read of 150 MB of code"
+    assert release_library("libllvmlite") < 10 << 20
+    second = jit.compile_module(ADD.format(name="second", number=2))
+    assert first.address("first")
+    assert second.address("second")
+
+
+@linux
+def test_library_that_is_not_loaded_gives_nothing() -> None:
+    from ort_core.cpu.codegen.library_pages_linux import release_library
+
+    assert release_library("libnothing-of-that-name") == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_weights_wait_for_the_end_once_the_compiler_has_worked(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    monkeypatch.setattr(compiler_memory, "has_compiled", lambda: True)
+    done: list[str] = []
+    monkeypatch.setattr(compiler_memory, "release", lambda: done.append("released"))
+
+    def fill(out: np.ndarray) -> None:
+        done.append("packed")
+        out[:] = 7
+
+    packing = WeightPacking(2)
+    source = np.zeros((600, 600), np.float32)
+    try:
+        with packing:
+            found = packing.packed(source, "any", lambda: np.zeros((600, 600), np.float32), fill)
+            assert done == []
+            if fails:
+                raise ValueError("the lowering failed")
+    except ValueError:
+        assert fails
+    assert done == ["released", "packed"], "another session may wait for the weight"
+    assert (found == 7).all()
+
+
+LOAD = """
+import json, sys
+import numpy
+import ort_core
+from ort_core.cpu.codegen import jit
+session = ort_core.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+compiled, every = [], jit.compile_module
+jit.compile_module = lambda *given, **named: compiled.append(given[0]) or every(*given, **named)
+x = numpy.ones((3, 64), numpy.float32)
+outputs = [session.run(None, {"x": x})[0] for _ in range(4)]
+print(json.dumps([len(compiled), session._loaded.direct.refusal is None, float(outputs[-1][0, 0])]))
+"""
+
+
+def test_runs_behind_a_first_load_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])],
+        "dense", [info("x", TensorProto.FLOAT, ["N", 64])], [info("y", TensorProto.FLOAT, None)],
+        initializer=[numpy_helper.from_array(np.full((64, 64), 0.5, np.float32), "w")],
+    )  # fmt: skip
+    path = tmp_path / "dense.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path / "cache"))
+    done = subprocess.run([sys.executable, "-c", LOAD, str(path)], capture_output=True, text=True, check=True)
+    count, is_direct, value = json.loads(done.stdout)
+    assert (count, value) == (0, 32.0)
+    assert is_direct, "without direct calls the test would show nothing"
