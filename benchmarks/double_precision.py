@@ -1,11 +1,13 @@
 """A float32 model rewritten to compute in float64: the truth that the errors of float32 engines are measured against.
 
 Types, weights, constants and casts become double. What operators fix to float32 by their own definition (the scales of
-Resize, everything that NonMaxSuppression or ZipMap reads) stays float32, through casts where double meets it.
+Resize, everything that NonMaxSuppression or ZipMap reads) stays float32, through casts where double meets it. Fused
+operators that have no double form become the operators that they stand for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,47 @@ FIXED: dict[str, frozenset[int]] = {
     "ZipMap": frozenset({0}),
 }
 """Inputs that an operator takes in float32 alone."""
+
+
+def _skip_layer_normalization(node: NodeProto) -> list[NodeProto]:
+    """``LayerNormalization(input + skip + bias)``; of its further outputs only the sum."""
+    if any(node.output[1:3]):
+        raise ValueError(f"{node.name} gives its mean or deviation, which no double form is written for")
+    x, skip, gamma, beta, bias = (*node.input, "", "")[:5]
+    out = node.output[0]
+    total = node.output[3] if len(node.output) > 3 and node.output[3] else f"{out}__sum"
+    added = [("Add", [x, skip], f"{out}__skip"), ("Add", [f"{out}__skip", bias], total)] if bias else []
+    nodes = [helper.make_node(op, reads, [to]) for op, reads, to in added or [("Add", [x, skip], total)]]
+    reads = [name for name in (total, gamma, beta) if name]
+    return [*nodes, helper.make_node("LayerNormalization", reads, [out], epsilon=_attribute(node, "epsilon", 1e-12))]
+
+
+def _bias_gelu(node: NodeProto) -> list[NodeProto]:
+    """``v / 2 (1 + erf(v / sqrt 2))`` of ``v = x + bias``."""
+    out = node.output[0]
+    v, half, root, ratio, error, one, above, halved = (f"{out}__{i}" for i in range(8))
+    constants = [(half, 0.5), (root, np.sqrt(2.0)), (one, 1.0)]
+    return [
+        *(helper.make_node("Constant", [], [n], value=numpy_helper.from_array(np.array(c))) for n, c in constants),
+        helper.make_node("Add", list(node.input), [v]),
+        helper.make_node("Div", [v, root], [ratio]),
+        helper.make_node("Erf", [ratio], [error]),
+        helper.make_node("Add", [error, one], [above]),
+        helper.make_node("Mul", [v, half], [halved]),
+        helper.make_node("Mul", [halved, above], [out]),
+    ]
+
+
+def _attribute(node: NodeProto, name: str, default: float) -> float:
+    found = [helper.get_attribute_value(each) for each in node.attribute if each.name == name]
+    return float(found[0]) if found else default
+
+
+UNFUSED: dict[str, Callable[[NodeProto], list[NodeProto]]] = {
+    "SkipLayerNormalization": _skip_layer_normalization,
+    "BiasGelu": _bias_gelu,
+}
+"""Operators of onnxruntime's domain as the standard ones that they stand for."""
 
 
 def to_double(path: Path) -> ModelProto:
@@ -60,7 +103,7 @@ def _rewrite(graph: GraphProto) -> None:
                 narrowed.add(name)
             node.input[position] = f"{name}__float32"
         _rewrite_attributes(node)
-        nodes.append(node)
+        nodes.extend(UNFUSED.get(node.op_type, lambda each: [each])(node) if node.domain else [node])
     del graph.node[:]
     graph.node.extend(nodes)
 

@@ -9,6 +9,9 @@ The input must hold the border: pixel (0, 0) of ``x`` is the first tap of the fi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ort_core.cpu.codegen.channels_last import (
     Lanes,
     OperandKind,
@@ -21,9 +24,10 @@ from ort_core.cpu.codegen.channels_last import (
     share_of,
     zeros,
 )
-from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, Planes, panels, tiling
+from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, Planes, panels, tiling, turn
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.partial_sums import PartialSums
 from ort_core.cpu.codegen.window_planes import window_planes
 from ort_core.plugin.loops import operations
 
@@ -252,40 +256,49 @@ class _Generator:
     def _accumulate(
         self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]]
     ) -> None:
-        planes, x = self.spec.planes, emitter.parameter("x")
-        if planes is None:
-            self._accumulate_plane(emitter, rows, pixels, vectors, sums, x, integer(0))
-            return
-        first, end = emitter.parameter("first_tap"), emitter.parameter("end_tap")
-        with emitter.loop(first, end, unroll=False, hint="kz") as kz:
-            plane = position(emitter, x, [(emitter.mul(kz, planes.dilation), emitter.parameter("x_plane"))])
-            first_row = emitter.mul(kz, self.spec.kernel[0])
-            self._accumulate_plane(emitter, rows, pixels, vectors, sums, plane, first_row)
+        spec, x = self.spec, emitter.parameter("x")
+        partial = None
+        if spec.chain != (spec.window_rows, spec.run[1]):
+            slots = [slot for pixel_sums in sums for slot in pixel_sums]
+            partial = PartialSums(emitter, slots, [lanes.type for lanes in vectors] * len(sums))
+        if spec.planes is None:
+            self._accumulate_plane(emitter, rows, pixels, vectors, sums, partial, (x, integer(0)))
+        else:
+            first, end = emitter.parameter("first_tap"), emitter.parameter("end_tap")
+            with emitter.loop(first, end, unroll=False, hint="kz") as kz:
+                plane = position(emitter, x, [(emitter.mul(kz, spec.planes.dilation), emitter.parameter("x_plane"))])
+                first_row = emitter.mul(kz, spec.kernel[0])
+                self._accumulate_plane(emitter, rows, pixels, vectors, sums, partial, (plane, first_row))
+        if partial:
+            partial.take_back()
 
     def _accumulate_plane(
         self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]],
-        x: Operand, first_row: Operand,
+        partial: PartialSums | None, place: tuple[Operand, Operand],
     ) -> None:  # fmt: skip
-        """Append the products of one plane of the window, whose first row of taps has the number ``first_row``."""
+        """Append the products of one plane of the window: its address, and the number of its first row of taps."""
         spec = self.spec
+        x, first_row = place
         taps, run = spec.run
         panel = sum(lanes.width for lanes in vectors)
         x_row, weights = emitter.parameter("x_row"), emitter.parameter("w")
-        with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as ky:
+        step = self._turn(run, len(sums) * len(vectors))
+        with (
+            _window_rows(emitter, spec, partial) as ky,
+            emitter.loop(0, integer(taps), unroll=False, hint="kx") as kx,
+        ):
             line = position(emitter, x, [(emitter.mul(ky, spec.dilations[0]), x_row)])
-            with emitter.loop(0, integer(taps), unroll=False, hint="kx") as kx:
-                tap = position(emitter, line, [(kx, spec.dilations[1] * spec.input_pitch)])
-                bases = [position(emitter, tap, [(x_row, row * spec.strides[0])]) for row in range(rows)]
-                panel_row = emitter.add(emitter.mul(emitter.add(first_row, ky), taps), kx)
-                weight = position(emitter, weights, [(panel_row, run * panel)])
-                step = self._turn(run, rows * pixels * len(vectors))
-                with emitter.loop(0, integer(run), step, unroll=False, hint="k") as k:
-                    for part in range(step):
-                        at = emitter.add(k, part)
-                        line = emitter.element(weight, emitter.mul(at, panel))
-                        depth = emitter.add(emitter.mul(panel_row, run), at)
-                        self._prefetch(emitter, len(sums), bases[0], at, depth, line)
-                        self._multiply(emitter, pixels, vectors, sums, bases, at, line)
+            tap = position(emitter, line, [(kx, spec.dilations[1] * spec.input_pitch)])
+            bases = [position(emitter, tap, [(x_row, row * spec.strides[0])]) for row in range(rows)]
+            panel_row = emitter.add(emitter.mul(emitter.add(first_row, ky), taps), kx)
+            weight = position(emitter, weights, [(panel_row, run * panel)])
+            with _run_parts(emitter, spec, partial) as part, emitter.loop(*part, step, unroll=False, hint="k") as k:
+                for number in range(step):
+                    at = emitter.add(k, number)
+                    row_of_panel = emitter.element(weight, emitter.mul(at, panel))
+                    depth = emitter.add(emitter.mul(panel_row, run), at)
+                    self._prefetch(emitter, len(sums), bases[0], at, depth, row_of_panel)
+                    self._multiply(emitter, pixels, vectors, sums, bases, at, row_of_panel)
 
     def _turn(self, run: int, sums: int) -> int:
         """Return how many input numbers one turn of the inner loop takes.
@@ -297,7 +310,7 @@ class _Generator:
         """
         if self.has_large_tiles and sums >= 12:
             return 1
-        return next(size for size in (4, 3, 2, 1) if run % size == 0)
+        return turn(run)
 
     def _prefetch(self, emitter: Emitter, tile: int, base: Operand, at: Operand, depth: Operand, line: Operand) -> None:
         """Ask for what comes next: with one turn of the inner loop goes one piece of the work to come.
@@ -392,6 +405,33 @@ class _Generator:
                 value = epilogue.apply(emitter, value, lanes.width, read)
             place: Terms = [(emitter.parameter("y_row"), row), (pixel, self.spec.output_pitch), (i, lanes.width)]
             lanes.write(emitter, value, position(emitter, emitter.parameter("y"), place))
+
+
+@contextmanager
+def _window_rows(emitter: Emitter, spec: Convolution, partial: PartialSums | None) -> Iterator[Operand]:
+    """Loop over the window's rows in one plane; where chains end behind a row, sums are put aside."""
+    rows, each = spec.kernel[0], spec.chain[0]
+    if partial is None or each == 0:
+        with emitter.loop(0, integer(rows), unroll=False, hint="ky") as ky:
+            yield ky
+        return
+    with emitter.loop(0, integer(rows), each, unroll=False, hint="rows") as first:
+        stop = emitter.minimum(emitter.add(first, each), rows)
+        with emitter.loop(first, stop, unroll=False, hint="ky") as ky:
+            yield ky
+        partial.put_aside()
+
+
+@contextmanager
+def _run_parts(emitter: Emitter, spec: Convolution, partial: PartialSums | None) -> Iterator[tuple[Operand, Operand]]:
+    """Loop over the parts of a run, from where to where; where chains end behind a part, sums are put aside."""
+    run, (rows, each) = integer(spec.run[1]), spec.chain
+    if partial is None or rows:
+        yield integer(0), run
+        return
+    with emitter.loop(0, run, each, unroll=False, hint="part") as first:
+        yield first, emitter.minimum(emitter.add(first, each), run)
+        partial.put_aside()
 
 
 def prefetch(emitter: Emitter, address: Operand, level: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.channels_last import Epilogue, Lanes, channel_vectors
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.partial_sums import CHAIN, even_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,16 @@ class Convolution:
         return self.kernel[1], self.group_inputs
 
     @property
+    def chain(self) -> tuple[int, int]:
+        """What is summed one after the other (``partial_sums``): window rows, 0 if less than one; numbers of a run."""
+        taps, run = self.run
+        if self.depth <= CHAIN:
+            return self.window_rows, run
+        if taps * run <= CHAIN:
+            return even_part(self.kernel[0], CHAIN // (taps * run)), run
+        return 0, even_part(run, CHAIN, turn(run))
+
+    @property
     def input_pitch(self) -> int:
         """Elements from one input pixel to the next."""
         return self.x_pixel or self.in_channels
@@ -184,6 +195,11 @@ def register_tile(target: Target, spec: Convolution | None = None) -> tuple[int,
         return 4, 6
     vectors = 2 if target.lanes >= 8 else 4
     return vectors, (target.vector_registers - vectors - 2) // vectors
+
+
+def turn(run: int) -> int:
+    """Return how many numbers of a run, up to four, divide it."""
+    return next(size for size in (4, 3, 2, 1) if run % size == 0)
 
 
 def _falling(*sizes: int) -> tuple[int, ...]:

@@ -1,10 +1,11 @@
 """Microkernels: a tile of C (1 to MR rows, one panel of NR columns) plus the product of a strip of A and a panel of B.
 
 ``void tile(i64 depth, ptr a, i64 a_row, ptr b, i64 b_row, ptr c, i64 c_row, i64 first, ptr ahead, i64 ahead_step)``
-computes ``c[r, j] = (first ? 0 : c[r, j]) + sum over k < depth of a[r, k] * b[k, j]`` with all sums in registers. Rows
+computes ``c[r, j] = (first ? 0 : c[r, j]) + sum over k < depth of a[r, k] * b[k, j]`` with sums in registers. Rows
 of A are contiguous in k, rows of B and C in j; whole vectors are read from B and C, so both are padded to NR columns.
-At each k it asks for the row of B at ``ahead + k * ahead_step`` bytes, for the tiles to come; the rows of C
-below its own are asked for at the start, so that the next tile's stores do not wait.
+Sums of a part of K start from zero and are added to C at its end, so that rounding errors stay small
+(``partial_sums``). At each k it asks for the row of B at ``ahead + k * ahead_step`` bytes, for the tiles to come; the
+rows of C below its own are asked for at the start, so that the next tile's stores do not wait.
 
 One module holds a tile for each row count and the block copy; it is compiled once per target and shared by all
 products, which find the functions in a table. So a new epilogue compiles a driver only.
@@ -12,13 +13,15 @@ products, which find the functions in a table. So a new epilogue compiles a driv
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.packing import COPY_BLOCK, copy_block
+from ort_core.cpu.codegen.partial_sums import CHAIN
 from ort_core.cpu.codegen.vectors import prefetch, zero
 
 Multiply = Callable[[Emitter, Operand, Operand, Operand], Operand]
@@ -93,8 +96,7 @@ def _float_multiply(emitter: Emitter, a: Operand, b: Operand, total: Operand) ->
 def tile(shape: TileShape, rows: int, multiply: Multiply = _float_multiply, prefix: str = "product") -> Emitter:
     """Return the tile of so many rows; its words are floats, or what else of 32 bits ``multiply`` takes them for."""
     emitter = Emitter(tile_name(rows, prefix), _TILE)
-    sets = max(1, -(-_CHAINS // (rows * shape.vectors)))
-    sums = [_start_sums(emitter, shape, rows, first=s == 0) for s in range(sets)]
+    sums = _Sums(emitter, shape, rows, max(1, -(-_CHAINS // (rows * shape.vectors))))
     a, a_row = emitter.parameter("a"), emitter.parameter("a_row")
     strips = [emitter.element(a, emitter.mul(a_row, row)) for row in range(rows)]
     for row in range(rows):
@@ -102,20 +104,18 @@ def tile(shape: TileShape, rows: int, multiply: Multiply = _float_multiply, pref
             prefetch(emitter, emitter.element(_output(emitter, shape, row + rows, 0), line), write=True, level=3)
     depth = emitter.parameter("depth")
     done = _unrolled(emitter, shape, rows, sums, multiply)
-    whole = emitter.sub(depth, emitter.urem(emitter.sub(depth, done), sets))
-    with emitter.loop(done, whole, sets, unroll=False, hint="k") as k:
-        for s in range(sets):
-            _step(emitter, shape, strips, emitter.add(k, s), sums[s], multiply)
-    if sets > 1:
+    whole = emitter.sub(depth, emitter.urem(emitter.sub(depth, done), sums.sets))
+    with sums.parts(done, whole) as part, emitter.loop(*part, sums.sets, unroll=False, hint="k") as k:
+        for s in range(sums.sets):
+            _step(emitter, shape, strips, emitter.add(k, s), sums.slots[s], multiply)
+    if sums.sets > 1:
         with emitter.loop(whole, depth, unroll=False, hint="k") as k:
-            _step(emitter, shape, strips, k, sums[0], multiply)
-    _store_sums(emitter, shape, sums)
+            _step(emitter, shape, strips, k, sums.slots[0], multiply)
+    sums.store()
     return emitter
 
 
-def _unrolled(
-    emitter: Emitter, shape: TileShape, rows: int, sums: list[list[list[Operand]]], multiply: Multiply
-) -> Operand:
+def _unrolled(emitter: Emitter, shape: TileShape, rows: int, sums: _Sums, multiply: Multiply) -> Operand:
     """Emit turns of ``_TURN`` numbers of K, where B is packed and what is fetched ahead is near; return their K."""
     if shape.is_large:
         return integer(0)
@@ -126,7 +126,7 @@ def _unrolled(
     whole = emitter.sub(depth, emitter.urem(depth, _TURN))
     done = emitter.select(emitter.binary("and", dense, near), whole, integer(0))
     firsts = [emitter.element(emitter.parameter("a"), emitter.mul(a_row, row)) for row in range(0, rows, _ADDRESSED)]
-    with emitter.loop(0, done, _TURN, unroll=False, hint="k") as k:
+    with sums.parts(integer(0), done) as part, emitter.loop(*part, _TURN, unroll=False, hint="k") as k:
         ahead = emitter.element(emitter.parameter("ahead"), emitter.mul(k, step), "i8")
         prefetch(emitter, ahead, write=False, level=2)
         panel = emitter.element(emitter.parameter("b"), emitter.mul(k, shape.columns))
@@ -136,19 +136,56 @@ def _unrolled(
         ]
         for t in range(_TURN):
             b = emitter.element(panel, t * shape.columns)
-            _add_products(emitter, shape, b, strips, integer(t), sums[t % len(sums)], multiply)
+            _add_products(emitter, shape, b, strips, integer(t), sums.slots[t % sums.sets], multiply)
     return done
 
 
-def _start_sums(emitter: Emitter, shape: TileShape, rows: int, *, first: bool) -> list[list[Operand]]:
-    type_ = vector_type(shape.lanes, "float")
-    sums = [[emitter.variable(type_, zero(type_), "sum") for _ in range(shape.vectors)] for _ in range(rows)]
-    if first:
-        with emitter.when(emitter.compare("eq", emitter.parameter("first"), 0)):
-            for row, slots in enumerate(sums):
-                for vector, slot in enumerate(slots):
-                    emitter.store(emitter.load(type_, _output(emitter, shape, row, vector), 4), slot)
-    return sums
+class _Sums:
+    """The sums of a tile while it is emitted: ``sets`` for each number; parts of K are added up in C."""
+
+    def __init__(self, emitter: Emitter, shape: TileShape, rows: int, sets: int) -> None:
+        self.emitter, self.shape, self.sets, self.chain = emitter, shape, sets, CHAIN * sets
+        self.type = vector_type(shape.lanes, "float")
+        self.places = [(row, vector) for row in range(rows) for vector in range(shape.vectors)]
+        self.slots = [[[self._slot() for _ in range(shape.vectors)] for _ in range(rows)] for _ in range(sets)]
+        self.is_first = emitter.variable("i1", emitter.compare("ne", emitter.parameter("first"), 0), "first")
+
+    def _slot(self) -> Operand:
+        return self.emitter.variable(self.type, zero(self.type), "sum")
+
+    @contextmanager
+    def parts(self, start: Operand, stop: Operand) -> Iterator[tuple[Operand, Operand]]:
+        """Emit the body for parts of K between two places, whose sums are stored behind all but the last."""
+        e = self.emitter
+        with e.loop(start, stop, self.chain, unroll=False, hint="part") as part:
+            behind = e.add(part, self.chain)
+            yield part, e.minimum(behind, stop)
+            with e.when(e.compare("slt", behind, stop)):
+                self.store()
+                e.store(Operand("i1", "false"), self.is_first)
+                for slot in (slot for each in self.slots for slots in each for slot in slots):
+                    e.store(zero(self.type), slot)
+
+    def store(self) -> None:
+        """Write the sums to C, added to what it holds but for the first ones."""
+        e, outputs = self.emitter, [_output(self.emitter, self.shape, *place) for place in self.places]
+        totals = self._totals()
+        with e.either(e.load("i1", self.is_first)) as branch:
+            for output, total in zip(outputs, totals, strict=True):
+                e.store(total, output, 4)
+            with branch.otherwise():
+                for output, total in zip(outputs, totals, strict=True):
+                    e.store(e.binary("fadd", total, e.load(self.type, output, 4)), output, 4)
+
+    def _totals(self) -> list[Operand]:
+        e = self.emitter
+        totals = []
+        for row, vector in self.places:
+            total = e.load(self.type, self.slots[0][row][vector])
+            for other in self.slots[1:]:
+                total = e.binary("fadd", total, e.load(self.type, other[row][vector]))
+            totals.append(total)
+        return totals
 
 
 def _step(
@@ -182,16 +219,6 @@ def _add_products(
         value = emitter.splat(emitter.load("float", emitter.element(strip, k)), shape.lanes)
         for vector, slot in zip(panel, slots, strict=True):
             emitter.store(multiply(emitter, value, vector, emitter.load(type_, slot)), slot)
-
-
-def _store_sums(emitter: Emitter, shape: TileShape, sums: list[list[list[Operand]]]) -> None:
-    type_ = vector_type(shape.lanes, "float")
-    for row in range(len(sums[0])):
-        for vector in range(shape.vectors):
-            total = emitter.load(type_, sums[0][row][vector])
-            for other in sums[1:]:
-                total = emitter.binary("fadd", total, emitter.load(type_, other[row][vector]))
-            emitter.store(total, _output(emitter, shape, row, vector), 4)
 
 
 def _output(emitter: Emitter, shape: TileShape, row: int, vector: int) -> Operand:
