@@ -87,7 +87,7 @@ def cache_facts() -> dict[str, Any]:  # Any: plain data
     entries = list(cache.entries())
     total = sum(entry.nbytes for entry in entries)
     return {"path": str(cache.folder), "entries": len(entries), "nbytes": total, "max_nbytes": cache.max_nbytes,
-            "is_writable": cache.max_nbytes <= 0 or _is_writable(cache.folder)}  # fmt: skip
+            "is_writable": cache.max_nbytes <= 0 or _is_writable(Path(cache.folder))}  # fmt: skip
 
 
 def _is_writable(folder: Path) -> bool:
