@@ -16,6 +16,7 @@ import ort_core as ort
 from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.environment import default_environment
+from ort_core.session_api import file_identity
 from ort_core.tensors.mapped_files import map_file
 from ort_core.tensors.weight_store import WeightStore
 from ort_core.tolerances import compare
@@ -164,7 +165,10 @@ def test_a_weight_whose_packing_failed_is_packed_again_by_the_next(tmp_path: Pat
     np.testing.assert_array_equal(found, pack_panels(matrix, 32))
 
 
-def test_two_sessions_of_one_model_file_hold_its_packed_weights_once(tmp_path: Path) -> None:
+def test_two_sessions_of_one_model_file_hold_its_packed_weights_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_identity, "MIN_AGE_S", 3600.0)  # a session out of the cache holds no packed weights
     weights = numbers(3, 512, 384)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])], "shared",
