@@ -20,19 +20,28 @@ SMAPS = """\
 7f0000000000-7f0000003000 r--p 00000000 fe:00 12                 /lib/libmade-1.so
 Rss:                  8 kB
 Anonymous:            0 kB
+Swap:                 0 kB
 VmFlags: rd mr mw me
 7f0000003000-7f0000009000 r-xp 00003000 fe:00 12                 /lib/libmade-1.so
 Rss:                 16 kB
 Anonymous:            4 kB
+Swap:                 0 kB
 7f0000009000-7f000000a000 rw-p 00009000 fe:00 12                 /lib/libmade-1.so
 Rss:                  4 kB
 Anonymous:            0 kB
+Swap:                 0 kB
 7f000000a000-7f000000b000 rw-p 00000000 00:00 0
 Rss:                  4 kB
 Anonymous:            0 kB
+Swap:                 0 kB
 7f000000b000-7f000000c000 r-xp 00000000 fe:00 13                 /lib/with a space/libother.so
 Rss:                  4 kB
 Anonymous:            0 kB
+Swap:                 0 kB
+7f000000c000-7f000000d000 r--p 00001000 fe:00 13                 /lib/with a space/libother.so
+Rss:                  0 kB
+Anonymous:            0 kB
+Swap:                 4 kB
 """
 linux = pytest.mark.skipif(sys.platform != "linux", reason="how pages of a library are given back is known for Linux")
 

@@ -44,15 +44,17 @@ def release_library(name: str) -> int:
 
 def unchanged(lines: Iterable[str]) -> Iterator[LibraryRange]:
     """Yield the ranges that show files, may not be written, and have no page of their own."""
-    head, resident = None, 0
+    head, resident, changed = None, 0, 0
     for line in lines:
         found = _HEAD.match(line)
         if found is not None:
-            head = found
+            head, changed = found, 0
         elif head is not None and line.startswith("Rss:"):
             resident = 1024 * int(line.split()[1])
-        elif head is not None and line.startswith("Anonymous:"):
-            if line.split()[1] == "0" and "w" not in head[3]:
+        elif line.startswith("Anonymous:"):
+            changed = int(line.split()[1])
+        elif head is not None and line.startswith("Swap:"):  # behind the others; changed pages may lie there alone
+            if changed + int(line.split()[1]) == 0 and "w" not in head[3]:
                 yield LibraryRange(int(head[1], 16), int(head[2], 16), head[4], resident)
             head = None
 
