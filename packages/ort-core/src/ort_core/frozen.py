@@ -59,8 +59,7 @@ def frozen(cls: type[T]) -> type[T]:
         __slots__=tuple(name for name in names if name not in inherited),
         __match_args__=every,
         _frozen_defaults=defaults,
-        # a tuple, also of one field (twice): what compares tuples takes an array or a NaN for equal to itself
-        _frozen_values=staticmethod(attrgetter(*every, every[-1])) if every else staticmethod(lambda _: ()),
+        _frozen_values=staticmethod(_values(every)),
         __dataclass_fields__=_Twin("__dataclass_fields__"),
         __dataclass_params__=_Twin("__dataclass_params__"),
     )
@@ -76,6 +75,13 @@ def frozen(cls: type[T]) -> type[T]:
         setattr(found, "__init__", _late_init(found))  # noqa: B010 - mypy lets nobody assign to a method
         setattr(found, "__signature__", _Signature(found))  # noqa: B010 - as above
     return found
+
+
+def _values(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
+    """Return what takes an instance's values as a tuple: comparing those, Python takes an array or a NaN for itself."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda self: (getattr(self, names[0]),)) if names else lambda _: ()
 
 
 def _late_init(cls: type) -> Callable[..., None]:

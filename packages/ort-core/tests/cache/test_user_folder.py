@@ -17,13 +17,13 @@ def test_folder_is_that_of_platformdirs(home: str | None, monkeypatch: pytest.Mo
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if home is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", home)
-    monkeypatch.setenv("HOME", "/home/of/the/test")
+    monkeypatch.setenv("HOME", "/of/the/test")
     assert cache_directory() == platformdirs.user_cache_dir("ort-core")
     assert ArtefactCache().folder == cache_directory()
 
 
 def test_variable_goes_first_and_may_name_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/of/the/test")
-    monkeypatch.setenv("USERPROFILE", "/home/of/the/test")
+    monkeypatch.setenv("HOME", "/of/the/test")
+    monkeypatch.setenv("USERPROFILE", "/of/the/test")
     monkeypatch.setenv("ORT_CACHE_DIR", "~/models")
-    assert cache_directory() == "/home/of/the/test/models"
+    assert cache_directory() == "/of/the/test/models"

@@ -182,6 +182,13 @@ def test_a_class_of_one_field_compares_as_a_tuple_does() -> None:
     assert hash(FrozenOne("a")) == hash(FrozenOne("a"))
 
 
+def test_objects_in_each_other_are_hashed_once() -> None:
+    nested: object = 1
+    for _ in range(100):  # 2**100 hashes if each asked for its field's twice
+        nested = FrozenOne(nested)
+    assert hash(nested) == hash(nested)
+
+
 @pytest.mark.parametrize(
     "asked", [field(default=1, repr=False), field(default_factory=list, compare=False), field(kw_only=True)]
 )

@@ -302,3 +302,18 @@ def test_image_stored_inside_the_border_of_the_next_convolution_equals_onnxrunti
     model = model_of(nodes, {"x": (FLOAT, ["N", 3, "H", "W"])}, outputs, constants, opset=13)
     for size in ((1, 3, 9, 9), (2, 3, 5, 17), (1, 3, 30, 31)):
         check(model, {"x": images(*size)}, "approximate")
+
+
+@pytest.mark.parametrize("shape", [[1, 8, -1], [1, -1]], ids=["pixels", "all"])
+def test_quantised_images_are_reshaped_in_row_major_order(shape: list[int]) -> None:
+    nodes = [
+        N("QuantizeLinear", ["x", "x_s", "x_z"], ["xq"]), N("DequantizeLinear", ["xq", "x_s", "x_z"], ["xf"]),
+        N("DequantizeLinear", ["w", "w_s", "w_z"], ["wf"]), N("Conv", ["xf", "wf"], ["c"]),
+        N("QuantizeLinear", ["c", "y_s", "y_z"], ["cq"]), N("DequantizeLinear", ["cq", "y_s", "y_z"], ["cf"]),
+        N("Reshape", ["cf", "shape"], ["r"]), N("QuantizeLinear", ["r", "y_s", "y_z"], ["y"]),
+    ]  # fmt: skip
+    constants = {
+        **grid("x", 0.02, 128), **grid("w", 0.01, 0, np.int8), **grid("y", 0.05, 120), "w": weights(8, 3, 1, 1),
+        "shape": np.array(shape),
+    }  # fmt: skip
+    check(model_of(nodes, {"x": (FLOAT, [1, 3, 5, 6])}, {"y": U8}, constants), {"x": images(1, 3, 5, 6)}, "rounding")

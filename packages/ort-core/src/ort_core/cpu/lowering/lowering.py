@@ -7,7 +7,6 @@ somebody needs them in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -137,13 +136,13 @@ class Lowering:
             emit_channels_first(self, view, target)
             self._values[value] = target
             return target
-        view = self._values[value] = self.copied(replace(view, order=()))
+        view = self._values[value] = self.copied(view)
         return view
 
-    def copied(self, view: View) -> View:
-        """Return a copy of a view without gaps, in row-major order or the one that the view names."""
+    def copied(self, view: View, order: tuple[int, ...] = ()) -> View:
+        """Return a copy of a view without gaps, in a memory order as ``View`` has it: row-major order by default."""
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
-        return self.store_elementwise(pending, self.new_view(view.dtype, view.shape, view.order))
+        return self.store_elementwise(pending, self.new_view(view.dtype, view.shape, order))
 
     def computed(self, expression: Scalar, inputs: Sequence[View]) -> View:
         """Return an expression over views of one shape as a new contiguous view."""

@@ -47,7 +47,7 @@ def images(lowering: Lowering, value: Value | None, channels: int | None = None,
     if lies_among_channels(view):
         view = as_it_lies(view)
         if not as_parts:
-            view = lowering.copied(view)
+            view = lowering.copied(view, view.order)
             lowering.replace(value, view)
     elif not is_channels_last(view):
         view = emit_channels_last(lowering, lowering.contiguous(value))
