@@ -19,6 +19,27 @@ def give_back_free_memory() -> None:
         library.malloc_trim(0)
 
 
+class _MallocInfo(ctypes.Structure):
+    """``struct mallinfo2`` of glibc 2.33 and later, summed over all arenas (mallinfo(3))."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    )  # fmt: skip
+
+
+def allocated_nbytes() -> int:
+    """Return the bytes that callers of malloc have, whether their pages are resident or not; 0 where nobody counts."""
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallinfo2"):
+        return 0
+    library.mallinfo2.restype = _MallocInfo
+    found = library.mallinfo2()
+    return int(found.uordblks) + int(found.hblkhd)
+
+
 def held_nbytes() -> int | None:
     """Return the bytes of anonymous, shared and swapped memory; None where the kernel does not count them."""
     try:
