@@ -7,13 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from ort_core.cache import store
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
-from ort_core.tensors.mapped_files import map_file
 
 KEY = CacheKey("test", b"graph", (b"w1", b"w2"), (("sdk", "1"), ("cpu", "x")))
 
@@ -210,15 +208,3 @@ def test_entry_of_several_chunks_comes_back_and_every_flipped_bit_is_noticed(
         path.unlink(missing_ok=True)
         path.write_bytes(damaged)
         assert cache.get(KEY) is None, at
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems give pages back later, or not at all")
-def test_mapped_content_is_not_resident_behind_the_writing(tmp_path: Path) -> None:
-    source = tmp_path / "weights"
-    source.write_bytes(bytes(range(256)) * (1 << 17))  # 32 MiB
-    weights = map_file(source)
-    cache = ArtefactCache(tmp_path / "cache")
-    assert cache.put(KEY, b"head", weights)
-    resident = next(int(part.rss) for part in psutil.Process().memory_maps() if part.path == str(source))
-    assert resident < 5 << 20, "but for what lies around the borders of chunks"
-    assert cache.get(KEY) == b"head" + bytes(weights)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from ort_core.cpu.codegen import compiler_memory, jit
-from ort_core.cpu.lowering.weight_packing import WeightPacking
 
 ADD = "define i64 @{name}(i64 %a) {{\n  %b = add i64 %a, {number}\n  ret i64 %b\n}}\n"
 SMAPS = """\
@@ -76,30 +69,6 @@ def test_library_that_is_not_loaded_gives_nothing() -> None:
     assert release_library("libnothing-of-that-name") == 0
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_weights_wait_for_the_end_once_the_compiler_has_worked(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
-    monkeypatch.setattr(compiler_memory, "has_compiled", lambda: True)
-    done: list[str] = []
-    monkeypatch.setattr(compiler_memory, "release", lambda: done.append("released"))
-
-    def fill(out: np.ndarray) -> None:
-        done.append("packed")
-        out[:] = 7
-
-    packing = WeightPacking(2)
-    source = np.zeros((600, 600), np.float32)
-    try:
-        with packing:
-            found = packing.packed(source, "any", lambda: np.zeros((600, 600), np.float32), fill)
-            assert done == []
-            if fails:
-                raise ValueError("the lowering failed")
-    except ValueError:
-        assert fails
-    assert done == ["released", "packed"], "another session may wait for the weight"
-    assert (found == 7).all()
-
-
 LOAD = """
 import json, sys
 import numpy
@@ -112,19 +81,3 @@ x = numpy.ones((3, 64), numpy.float32)
 outputs = [session.run(None, {"x": x})[0] for _ in range(4)]
 print(json.dumps([len(compiled), session._loaded.direct.refusal is None, float(outputs[-1][0, 0])]))
 """
-
-
-def test_runs_behind_a_first_load_compile_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])],
-        "dense", [info("x", TensorProto.FLOAT, ["N", 64])], [info("y", TensorProto.FLOAT, None)],
-        initializer=[numpy_helper.from_array(np.full((64, 64), 0.5, np.float32), "w")],
-    )  # fmt: skip
-    path = tmp_path / "dense.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
-    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path / "cache"))
-    done = subprocess.run([sys.executable, "-c", LOAD, str(path)], capture_output=True, text=True, check=True)
-    count, is_direct, value = json.loads(done.stdout)
-    assert (count, value) == (0, 32.0)
-    assert is_direct, "without direct calls the test would show nothing"

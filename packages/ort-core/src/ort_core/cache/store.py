@@ -273,10 +273,7 @@ def _header(length: int, sums: Sequence[int]) -> bytes:
 
 
 def _write(file: io.FileIO, parts: Sequence[bytes | memoryview]) -> list[int]:
-    """Write the parts behind each other and return the check sum of each chunk of them.
-
-    What lies in mapped files, as weights do, is given back behind it: an entry may be as large as the model.
-    """
+    """Write the parts behind each other and return the check sum of each chunk of them."""
     sums: list[int] = []
     found, room = 0, _CHUNK_NBYTES
     for part in parts:
@@ -294,9 +291,7 @@ def _written(file: io.FileIO, content: memoryview, start: int) -> int:
     rest = content
     while len(rest):
         rest = rest[file.write(rest) :]
-    found = check_sum(content, start)
-    _release(content)
-    return found
+    return check_sum(content, start)
 
 
 def _checked(stored: memoryview) -> memoryview | None:

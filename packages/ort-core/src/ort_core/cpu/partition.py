@@ -15,10 +15,8 @@ import numpy as np
 from ort_core.cpu.bodies import CompiledBody
 from ort_core.cpu.bounds import check_bound
 from ort_core.cpu.choice import is_choice
-from ort_core.cpu.codegen import compiler_memory
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
-from ort_core.cpu.direct.direct_calls import compile_ahead
 from ort_core.cpu.direct_offer import DirectOffer
 from ort_core.cpu.lowering.lowering import Lowering, computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
@@ -139,8 +137,6 @@ class CpuPartition(EagerPartition):
         with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
             groups = self._native_groups(target, pool)
             self._deciding = self._deciding_program(groups)
-            if groups and compiler_memory.has_compiled():
-                compile_ahead()
         self._build(groups)
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_core.cpu.direct.call_layout import MAX_ARRAYS
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
-from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head, compile_calls
+from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head
 from ort_core.plugin import DirectFunction, Rejection
 
 if TYPE_CHECKING:
@@ -144,16 +144,6 @@ def _no_feeds_known(feeds: object, outputs: object) -> None:
 
 def _no_arrays_known(*inputs: object) -> None:
     """Stand for the function of a step until there is an entry."""
-
-
-def compile_ahead() -> None:
-    """Compile the code of direct calls, the same for all programs, while a load compiles anyway.
-
-    The run that asked for it else would take LLVM's memory beside that of all weights.
-    """
-    layout = find_python_layout()
-    if not isinstance(layout, Rejection):
-        compile_calls(layout)
 
 
 def build_direct_calls(

@@ -88,11 +88,6 @@ def build_call(layout: PythonLayout, head: KeptWords, name: str) -> Callable[...
     return build_function(_definition(layout.arrays, name), head)  # type: ignore[return-value]  # what the code returns
 
 
-def compile_calls(layout: PythonLayout) -> None:
-    """Make the module ready for ``build_call``."""
-    _module(layout.arrays)
-
-
 @functools.cache
 def _definition(arrays: ArrayLayout, name: str) -> MethodDefinition:
     """Return the definition of a function, and so keep it and its code as long as the process runs.

@@ -1,8 +1,7 @@
 """Weights in the order in which kernels read them, filled in by threads of their own while the lowering goes on.
 
 The memory of a packed weight is there at once, so that steps can point to it; its contents are there when the packing
-has finished. Copies in numpy let go of the interpreter's lock. Where LLVM has to compile, weights are packed behind it
-and its memory is given back before: a load never holds both. What is packed twice from the same memory in the same
+has finished. Copies in numpy let go of the interpreter's lock. What is packed twice from the same memory in the same
 layout, by two nodes, by a second attempt to lower a group or by another session of the same file, is packed once.
 """
 
@@ -14,7 +13,6 @@ from types import TracebackType
 
 import numpy as np
 
-from ort_core.cpu.codegen import compiler_memory
 from ort_core.plugin.memory import PackedWeight, WeightKey, WeightStore, is_mapped, read_ahead, release_pages
 
 Fill = Callable[[np.ndarray], object]
@@ -39,7 +37,6 @@ class WeightPacking:
         self._target = target
         self._pool: ThreadPoolExecutor | None = None
         self._used: dict[WeightKey, PackedWeight] = {}
-        self._waiting: list[tuple[PackedWeight, Fill]] = []
 
     def packed(self, source: np.ndarray, layout: str, allocate: Callable[[], np.ndarray], fill: Fill) -> np.ndarray:
         """Return ``source`` in another layout; filled in when the packing has finished.
@@ -67,7 +64,6 @@ class WeightPacking:
         Raises:
             MemoryError: there was no room for one.
         """
-        self._start_waiting()
         for weight in self._used.values():
             weight.packed.result()
 
@@ -81,7 +77,6 @@ class WeightPacking:
             if kind is None:
                 self.finish()
         finally:
-            self._start_waiting()
             if self._pool is not None:
                 self._pool.shutdown()  # what another session may wait for is packed to its end
             self._used = {key: weight for key, weight in self._used.items() if is_mapped(weight.source)}
@@ -90,19 +85,7 @@ class WeightPacking:
         if self._num_threads == 0 or weight.buffer.nbytes < MIN_SHARED_NBYTES:
             _pack(weight, fill)
             weight.packed.result()
-        elif compiler_memory.has_compiled():
-            self._waiting.append((weight, fill))
-        else:
-            self._submit(weight, fill)
-
-    def _start_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting:
-            compiler_memory.release()
-        for weight, fill in waiting:
-            self._submit(weight, fill)
-
-    def _submit(self, weight: PackedWeight, fill: Fill) -> None:
+            return
         try:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._num_threads, "ort-weight-packing")
