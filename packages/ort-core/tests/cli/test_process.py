@@ -74,8 +74,39 @@ def test_an_interrupt_ends_quietly_with_130(tmp_path):
             _, err = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130, err
+    assert _shown_by_a_shell(process.returncode) == 130, err
     assert b"Traceback" not in err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_an_interrupt_where_no_exception_can_leave_ends_the_command_all_the_same():
+    code = """
+import os, signal, time, weakref
+from ort_core.cli import app
+
+class Referent: pass
+
+def command():
+    referent = Referent()
+    reference = weakref.ref(referent, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    del referent
+    time.sleep(60)
+
+app.build_app = lambda: lambda prog_name: command()
+app.main()
+"""
+    started = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, preexec_fn=_heed_interrupts
+    )
+    assert _shown_by_a_shell(ended.returncode) == 130, ended.stderr
+    assert ended.stderr == ""
+    assert time.monotonic() - started < 50
+
+
+def _shown_by_a_shell(returncode):
+    """Return what ``$?`` says. Python ends by the signal itself where the interrupt came through an ``exec``."""
+    return 128 - returncode if returncode < 0 else returncode
 
 
 def _heed_interrupts():

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ort_core.cli.failures import reported
+from ort_core.cli.failures import INTERRUPTED, reported
+from ort_core.cli.interrupts import repeat_lost_interrupts
 from ort_core.cli.plugin_commands import find_plugin_commands
 
 # Name, and whether the module holds a typer application rather than a function of the command's name.
@@ -75,10 +76,11 @@ def build_app() -> typer.Typer:
 
 def main() -> None:
     """Run the command line and exit with its code: 0 done, 1 the model or the run failed, 2 wrong usage."""
+    repeat_lost_interrupts()
     try:
         build_app()(prog_name="ort")
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:  # the reader (head, less) went away: no error, and nobody to tell
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
