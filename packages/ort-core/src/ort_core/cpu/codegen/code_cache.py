@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.compiled_module import CompiledModule, compiling, load_object
-from ort_core.cpu.codegen.compiler_memory import release
 from ort_core.cpu.codegen.host_key import host_key
 from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts
 
@@ -33,10 +32,7 @@ def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
     def make() -> CompiledModule:
         from ort_core.cpu.codegen.jit import host_target  # here and below: only what is compiled needs LLVM
 
-        try:
-            return _compiled(write(), host_target())
-        finally:
-            release()  # such modules are compiled alone: when a thread pool starts, or long after the load
+        return _compiled(write(), host_target())
 
     return _found_or_made(_digest(f"{package_facts()}|{facts}", host_key()), None, make)
 

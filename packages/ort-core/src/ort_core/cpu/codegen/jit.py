@@ -10,7 +10,6 @@ import llvmlite.binding as llvm
 
 from ort_core.cpu.codegen.compiled_module import CompiledModule as CompiledModule
 from ort_core.cpu.codegen.compiled_module import compiling, load_object
-from ort_core.cpu.codegen.compiler_memory import note_use
 
 SCALAR_CHAINS = "; scalar chains\n"
 """First line of a module whose parallel scalar chains are to stay so: LLVM would join their loads into gathers."""
@@ -101,7 +100,6 @@ def compile_module(text: str, target: Target | None = None, *, is_vectorised: bo
     """
     target = target or host_target()
     with compiling:
-        note_use()
         machine = _machine(target)
         module = _optimized(text, machine, target, is_vectorised)
         object_code = machine.emit_object(module)

@@ -15,7 +15,7 @@ from ort_core.plugin.loops import Scalar, meaning_of
 
 def group_normalization(lowering: Lowering, node: Node) -> None:
     """GroupNormalization: statistics of each group's run of elements; scale and bias for each channel (or group)."""
-    images = reductions._float_view(lowering, node)
+    images = reductions.float_view(lowering, node)
     if takes_groups(images):
         lowering.set(node.output, _as_they_lie(lowering, node, images, node.int_attribute("num_groups", 1)))
         return
@@ -25,18 +25,18 @@ def group_normalization(lowering: Lowering, node: Node) -> None:
         raise NotLowered("the channels do not divide into groups")
     pixels = count_of(shape[2:])
     view = source.reshaped((shape[0], groups, shape[1] // groups, pixels))
-    mean = reductions._mean(lowering, view, (2, 3), node)
-    inverse = reductions._inverse_deviation(lowering, view, mean, (2, 3), node.float_attribute("epsilon", 1e-5), node)
+    mean = reductions.mean_along(lowering, view, (2, 3), node)
+    inverse = reductions.inverse_deviation(lowering, view, mean, (2, 3), node.float_attribute("epsilon", 1e-5), node)
     per_group = lowering.opset_of(node) < 21
     inner = (groups, 1, 1) if per_group else (groups, shape[1] // groups, 1)
     scale, bias = (lowering.contiguous(node.input(i)).reshaped(inner) for i in (1, 2))
     operand = combined(view.shape, lambda x, m, d, s, b: (x - m) * d * s + b, view, mean, inverse, scale, bias)
-    lowering.set(node.output, reductions._stored(lowering, operand, node, node.output).reshaped(shape))
+    lowering.set(node.output, reductions.store_operand(lowering, operand, node, node.output).reshaped(shape))
 
 
 def instance_normalization(lowering: Lowering, node: Node) -> None:
     """InstanceNormalization: each channel is a group of its own; a row where images are channels-first."""
-    images = reductions._float_view(lowering, node)
+    images = reductions.float_view(lowering, node)
     if takes_groups(images):
         channels = images.shape[1]
         assert isinstance(channels, int)

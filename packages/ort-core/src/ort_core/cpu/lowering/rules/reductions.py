@@ -86,7 +86,7 @@ def _signed_range(bits: int) -> tuple[int, int]:
 
 
 def _log_sum_exp(lowering: Lowering, node: Node, axes: tuple[int, ...]) -> None:
-    view = _float_view(lowering, node)
+    view = float_view(lowering, node)
     peak = reduce_operand(lowering, operand_of(view), axes, "max", lambda r, n: _finite(r), operators=(node,))
     shifted = combined(view.shape, lambda x, m: exp(x - m), view, peak)
     total = reduce_operand(lowering, shifted, axes, "sum", lambda r, n: log(r), operators=(node,))
@@ -124,14 +124,14 @@ def softmax(lowering: Lowering, node: Node) -> None:
     if opset < 13 or axis == len(shape) - 1:
         rows.softmax(lowering, node)
         return
-    view = _float_view(lowering, node)
+    view = float_view(lowering, node)
     peak = reduce_operand(lowering, operand_of(view), [axis], "max", operators=(node,))
     powers = combined(shape, lambda x, m: exp(x - m), view, peak)
     if node.op_type == "LogSoftmax":
         total = reduce_operand(lowering, powers, [axis], "sum", lambda r, n: log(r), operators=(node,))
         _finish(lowering, node, node.output, combined(shape, lambda x, m, t: x - m - t, view, peak, total))
         return
-    stored = _stored(lowering, powers, node)
+    stored = store_operand(lowering, powers, node)
     total = reduce_operand(lowering, operand_of(stored), [axis], "sum", lambda r, n: 1.0 / r, operators=(node,))
     _finish(lowering, node, node.output, combined(shape, lambda e, t: e * t, stored, total))
 
@@ -151,7 +151,7 @@ def hardmax(lowering: Lowering, node: Node) -> None:
     along = lowering.iota(flat[axis]).reshaped((flat[axis], *(1 for _ in flat[axis + 1 :])))
     marks = combined(flat, lambda i, b: cast(binary("eq", i, b), dtype), along, best)
     if len(flat) != len(shape):
-        lowering.set(node.output, _stored(lowering, marks, node).reshaped(shape))
+        lowering.set(node.output, store_operand(lowering, marks, node).reshaped(shape))
     else:
         _finish(lowering, node, node.output, marks)
 
@@ -161,14 +161,14 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     if node.op_type.startswith("Skip") or not any(v is not None for v in node.outputs[1:]):
         rows.layer_normalization(lowering, node)
         return
-    view = _float_view(lowering, node)
+    view = float_view(lowering, node)
     axes = range(node.int_attribute("axis", -1) % len(view.shape), len(view.shape))
     epsilon = node.float_attribute("epsilon", 1e-5)
     is_rms = node.op_type == "SimplifiedLayerNormalization"
     if any(tensor_type(v)[0] is not F32 for v in node.present_outputs()):
         raise NotLowered("statistics of another type")
-    mean = None if is_rms else _mean(lowering, view, axes, node)
-    inverse = _inverse_deviation(lowering, view, mean, axes, epsilon, node)
+    mean = None if is_rms else mean_along(lowering, view, axes, node)
+    inverse = inverse_deviation(lowering, view, mean, axes, epsilon, node)
     scale, bias = node.input(1), None if is_rms else node.input(2)
     operands = [v for v in (scale, bias) if v is not None]
     views = [lowering.spread(lowering.view(v), view.shape) for v in operands]
@@ -190,9 +190,9 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
 
 def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
     """MeanVarianceNormalization: ``(x - mean) / (deviation + 1e-9)`` over its axes."""
-    view = _float_view(lowering, node)
+    view = float_view(lowering, node)
     axes = [axis % len(view.shape) for axis in (node.ints_attribute("axes") or (0, 2, 3))]
-    mean = _mean(lowering, view, axes, node)
+    mean = mean_along(lowering, view, axes, node)
     squares = combined(view.shape, lambda x, m: (x - m) * (x - m), view, mean)
     deviation = reduce_operand(
         lowering, squares, axes, "sum", lambda r, n: 1.0 / (unary("sqrt", r / n) + 1e-9), operators=(node,)
@@ -202,7 +202,7 @@ def mean_variance_normalization(lowering: Lowering, node: Node) -> None:
 
 def lp_normalization(lowering: Lowering, node: Node) -> None:
     """LpNormalization: elements over their norm along an axis; nothing stays nothing."""
-    view = _float_view(lowering, node)
+    view = float_view(lowering, node)
     axis = node.int_attribute("axis", -1) % len(view.shape)
     is_first = node.int_attribute("p", 2) == 1
     sizes = combined(view.shape, lambda x: unary("abs", x) if is_first else x * x, view)
@@ -246,13 +246,15 @@ def cumulative(lowering: Lowering, node: Node) -> None:
     lowering.set(node.output, target)
 
 
-def _mean(lowering: Lowering, view: View, axes: Sequence[int], node: Node) -> View:
+def mean_along(lowering: Lowering, view: View, axes: Sequence[int], node: Node) -> View:
+    """Return the means along axes, which stay with size 1."""
     return reduce_operand(lowering, operand_of(view), axes, "sum", lambda r, n: r / n, operators=(node,))
 
 
-def _inverse_deviation(
+def inverse_deviation(
     lowering: Lowering, view: View, mean: View | None, axes: Sequence[int], epsilon: float, node: Node
 ) -> View:
+    """Return ``1 / sqrt(v + epsilon)``, ``v`` the mean square of the distance to the mean (or to 0)."""
     if mean is None:
         squares = combined(view.shape, lambda x: x * x, view)
     else:
@@ -276,7 +278,8 @@ def _operand(lowering: Lowering, value: Value, shape: tuple[KnownDim, ...]) -> O
     return operand_of(lowering.view(value))
 
 
-def _stored(lowering: Lowering, operand: Operand, node: Node, value: Value | None = None) -> View:
+def store_operand(lowering: Lowering, operand: Operand, node: Node, value: Value | None = None) -> View:
+    """Compute an operand into memory: that of a value, or memory of its own."""
     pending = PendingElementwise(operand.expression, operand.inputs, operand.shape, (node,))
     if value is None:
         target = lowering.new_view(operand.dtype, operand.shape, order_of(pending))
@@ -289,7 +292,8 @@ def _finish(lowering: Lowering, node: Node, value: Value, operand: Operand) -> N
     lowering.set(value, PendingElementwise(operand.expression, operand.inputs, operand.shape, (node,)))
 
 
-def _float_view(lowering: Lowering, node: Node) -> View:
+def float_view(lowering: Lowering, node: Node) -> View:
+    """Return the first input of a node; ``NotLowered`` where it is not float32."""
     return lowering.view(_float_value(node))
 
 
