@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ml_dtypes  # noqa: F401 - makes its types known to numpy by name
 import numpy as np
+import pytest
+from onnx import parser
 
+import ort_core as ort
 from ort_core.cpu.output_memory import ALIGNMENT, LEAST, OutputMemory
+from ort_core.errors import EPFail
 
 FLOATS = LEAST // 4
 F32 = np.dtype(np.float32)
@@ -13,7 +17,7 @@ F32 = np.dtype(np.float32)
 
 def test_memory_of_a_dropped_array_serves_the_next_one() -> None:
     memory = OutputMemory()
-    memory.keep(4 * LEAST)
+    memory.keep([((4 * FLOATS,), F32)])
     first = memory.empty((FLOATS + 8,), F32)
     address = first.ctypes.data
     assert address % ALIGNMENT == 0
@@ -24,7 +28,7 @@ def test_memory_of_a_dropped_array_serves_the_next_one() -> None:
 
 def test_a_view_that_lives_keeps_the_memory() -> None:
     memory = OutputMemory()
-    memory.keep(4 * LEAST)
+    memory.keep([((4 * FLOATS,), F32)])
     first = memory.empty((FLOATS,), F32)
     first[:] = 1
     view = first[5:9]
@@ -37,10 +41,10 @@ def test_a_view_that_lives_keeps_the_memory() -> None:
 
 def test_no_more_memory_lies_idle_than_is_to_be_kept() -> None:
     memory = OutputMemory()
-    memory.keep(3 * LEAST)
+    memory.keep([((FLOATS,), F32)] * 3 + [((FLOATS - 1,), F32)])
     arrays = [memory.empty((FLOATS,), F32) for _ in range(10)]
     arrays.clear()
-    assert sum(block.nbytes for block in memory._idle) <= 3 * LEAST
+    assert [block.nbytes for block in memory._idle] == [LEAST + ALIGNMENT] * 3, "what three large outputs take"
 
 
 def test_small_arrays_and_all_types_have_their_shape_and_type() -> None:
@@ -55,9 +59,67 @@ def test_small_arrays_and_all_types_have_their_shape_and_type() -> None:
 
 def test_an_array_that_goes_while_its_thread_holds_the_lock_comes_back_later() -> None:
     memory = OutputMemory()
-    memory.keep(4 * LEAST)
+    memory.keep([((4 * FLOATS,), F32)])
     first = memory.empty((FLOATS,), F32)
     address = first.ctypes.data
     with memory._lock:  # as when the garbage collector runs in the middle of it
         del first
     assert memory.empty((FLOATS,), F32).ctypes.data == address
+
+
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[N] x) => (float[N] y, float[N] z) { y = Tanh(x) z = Exp(x) }"""
+X = {"x": np.linspace(-1, 1, FLOATS, dtype=np.float32)}
+DIRECT = 3  # runs of one signature, after which they are single native calls
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> ort.InferenceSession:
+    """A session whose runs are direct calls: Python's own way through a program is gone."""
+    session = ort.InferenceSession(parser.parse_model(MODEL).SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(DIRECT):
+        session.run(None, X)
+
+    def run(*_: object) -> None:
+        raise AssertionError("an ordinary run")
+
+    monkeypatch.setattr("ort_core.cpu.program.ProgramPlan.run", run)
+    return session
+
+
+def test_direct_calls_give_the_memory_of_dropped_outputs_again(session: ort.InferenceSession) -> None:
+    kept = session.run(None, X)
+    places = [set(), set()]
+    for _ in range(5):
+        for array, seen in zip(session.run(None, X), places, strict=True):
+            np.testing.assert_allclose(array, (np.tanh, np.exp)[seen is places[1]](X["x"]), rtol=1e-6)
+            assert not any(np.may_share_memory(array, other) for other in kept)
+            seen.add(array.ctypes.data)
+    assert len(places[0] | places[1]) <= 4, "two runs' outputs: those that the loop still holds, and the next ones"
+    np.testing.assert_allclose(kept[0], np.tanh(X["x"]), rtol=1e-6)
+
+
+def test_an_interrupt_while_a_direct_call_takes_memory_is_raised(
+    session: ort.InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = session.run(None, X)
+    with monkeypatch.context() as patched:
+        patched.setattr(OutputMemory, "empty", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.run(None, X)
+    for array, expected in zip(session.run(None, X), before, strict=True):
+        np.testing.assert_array_equal(array, expected)
+
+
+def test_a_direct_call_without_room_leaves_the_error_to_the_ordinary_run(
+    session: ort.InferenceSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(OutputMemory, "empty", no_room)
+    with pytest.raises(EPFail, match="an ordinary run"):
+        session.run(None, X)

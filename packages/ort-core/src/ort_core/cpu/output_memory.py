@@ -10,10 +10,13 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 
-LEAST = 1 << 18  # bytes: smaller ones the C library keeps itself
+LEAST = (
+    1 << 17
+)  # bytes: smaller ones the C library keeps itself; these it may ask of the system, and give back, each time
 ALIGNMENT = 64
 
 
@@ -26,9 +29,17 @@ class OutputMemory:
         self._lock = threading.Lock()
         self._limit = 0
 
-    def keep(self, nbytes: int) -> None:
-        """Let this much memory lie idle: what a run returns."""
-        self._limit = max(self._limit, nbytes)
+    def keep(self, outputs: Iterable[tuple[tuple[int, ...], np.dtype]]) -> None:
+        """Let as much memory lie idle as a run takes that returns outputs of these shapes and element types."""
+        sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
+        self._limit = max(self._limit, sum(_rounded(size) + ALIGNMENT for size in sizes if size >= LEAST))
+
+    def lease(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
+        """Return what ``empty`` returns, ``None`` where there is no room."""
+        try:
+            return self.empty(shape, dtype)
+        except MemoryError:
+            return None
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Return an uninitialised array of its own memory, C-contiguous."""

@@ -67,6 +67,7 @@ class BoundState:
     dtypes: tuple[np.dtype, ...]
     nbytes: int  # that a run takes, outputs included
     in_place: Mapping[int, int]  # outputs that may be the very memory of an input, and of which
+    memory: OutputMemory
 
     def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
         """Say for good where the data of an input lies."""
@@ -205,7 +206,7 @@ class ProgramPlan:
         work = values[record.work_at :]
         self._wanted = _wanted_threads(sum(work))
         self._flags = record.order.flags(work)
-        program.memory.keep(output_nbytes)
+        program.memory.keep(zip(self._shapes, self._dtypes, strict=True))
         self._inputs, self._outputs, self._errors = placement.inputs, placement.outputs, placement.errors
         self._arena = (placement.arena, np.array(self._offsets, np.int64)[placement.arena_slots])
         self._states: deque[_ProgramRunState] = deque()
@@ -233,7 +234,7 @@ class ProgramPlan:
         return BoundState(
             state, state.steps_address, len(self._program.kernels), self._wanted, state.error_address,
             tuple(state.places(positions) for positions in self._inputs), outputs, tuple(self._shapes),
-            tuple(self._dtypes), self.nbytes, self._program.record.in_place,
+            tuple(self._dtypes), self.nbytes, self._program.record.in_place, self._program.memory,
         )  # fmt: skip
 
     def release(self) -> None:

@@ -6,8 +6,9 @@ the ordinary run: checked feeds (``runtime.feeds``), a plan by signature, ``Prog
 
 ``ort_direct_call`` (a session's run) and ``ort_direct_step`` (one program of a partition) have CPython's METH_FASTCALL
 signature. They answer None to everything that they do not know: then the ordinary run goes on and gives the result, or
-the precise error. They read objects by the layout of CPython's headers and numpy's arrays, which ``python_layout``
-checks before any call is made, and call functions by addresses that lie in the records: the code depends on no version.
+the precise error. They raise only what Python raised while memory was taken for an output: an interrupt. They read
+objects by the layout of CPython's headers and numpy's arrays, which ``python_layout`` checks before any call is made,
+and call functions by addresses that lie in the records: the code depends on no version.
 
 Rules that keep it sound:
 
@@ -122,7 +123,7 @@ none:
   ret ptr null
 }
 
-; Run the entry that the inputs fit, if there is one and it is free; returns a list, or None.
+; Run the entry that the inputs fit, if there is one and it is free; returns a list, or None; null with an error set.
 define internal ptr @answer(ptr %head, ptr %given, ptr %arrays, ptr %starts, ptr %lengths) {
 entry:
   %found = call ptr @find_entry(ptr %head, ptr %arrays)
@@ -131,7 +132,12 @@ entry:
 run:
   %list = call ptr @run_entry(ptr %head, ptr %found, ptr %given, ptr %arrays, ptr %starts, ptr %lengths)
   %failed = icmp eq ptr %list, null
-  br i1 %failed, label %refuse, label %give
+  br i1 %failed, label %look, label %give
+look:
+  %error.set = call ptr @pointer(ptr %head, i64 @@H.ERROR_SET@)
+  %error = call ptr %error.set()
+  %silent = icmp eq ptr %error, null
+  br i1 %silent, label %refuse, label %give
 give:
   ret ptr %list
 refuse:

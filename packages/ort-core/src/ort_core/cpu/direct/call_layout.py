@@ -34,7 +34,9 @@ class Head(enum.IntEnum):
     NAMES = 21  # addresses of the three lists below
     TYPES = 22
     LIST = 23
-    COUNT = 24
+    CALL = 24
+    ERROR_SET = 25
+    COUNT = 26
 
 
 class Entry(enum.IntEnum):
@@ -53,7 +55,8 @@ class Entry(enum.IntEnum):
     COUNT = 10
 
 
-OUTPUT_WORDS = 6  # numpy's type number, its dtype, rank, address of sizes, bytes, which input may lie there (or -1)
+# numpy's type number, its dtype, rank, address of sizes, bytes, which input may lie there (or -1), what makes it (or 0)
+OUTPUT_WORDS = 7
 MAX_ARRAYS = 160  # inputs and outputs of one call
 
 

@@ -1,4 +1,7 @@
-"""Native code that makes the list of outputs: new arrays, or the caller's own where they fit and overlap nothing."""
+"""Native code that makes the list of outputs: new arrays, or the caller's own where they fit and overlap nothing.
+
+Small arrays are made by numpy, large ones by a function of Python that gives dropped outputs' memory out again.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,8 @@ entry:
   ret ptr %array
 }
 
-; Return a new list of the outputs, the caller's own arrays or new ones; null (no error set) when one does not fit.
+; Return a new list of the outputs, the caller's own arrays or new ones; null when one does not fit or has no room, and
+; with an error set when the function that makes one raised it.
 define internal ptr @outputs(ptr %head, ptr %record, ptr %given, ptr %starts, ptr %lengths) {
 entry:
   %inputs = call i64 @word(ptr %head, i64 @@H.INPUTS@)
@@ -143,11 +147,27 @@ share:
   call void %incref(ptr %own)
   br label %place
 allocate:
+  %maker = call ptr @pointer(ptr %output, i64 6)
+  %is.small = icmp eq ptr %maker, null
+  br i1 %is.small, label %small, label %large
+small:
   %made = call ptr @fresh_output(ptr %head, ptr %output)
   %no.array = icmp eq ptr %made, null
   br i1 %no.array, label %undo, label %place
+large:
+  %call = call ptr @pointer(ptr %head, i64 @@H.CALL@)
+  %leased = call ptr %call(ptr %maker)
+  %raised = icmp eq ptr %leased, null
+  br i1 %raised, label %raise, label %leasing
+leasing:
+  %none = call ptr @pointer(ptr %head, i64 @@H.NONE@)
+  %no.room = icmp eq ptr %leased, %none
+  br i1 %no.room, label %crowded, label %place
+crowded:
+  call void @drop(ptr %head, ptr %leased)
+  br label %undo
 place:
-  %array = phi ptr [%own, %share], [%made, %allocate]
+  %array = phi ptr [%own, %share], [%made, %small], [%leased, %leasing]
   %data = call ptr @field(ptr %array, i64 @@A.data@)
   %start.p = getelementptr ptr, ptr %starts, i64 %position
   store ptr %data, ptr %start.p
@@ -161,6 +181,9 @@ placed:
   br label %next
 out:
   ret ptr %list
+raise:
+  call void @drop(ptr %head, ptr %list)
+  ret ptr null
 undo:
   call void @drop(ptr %head, ptr %list)
   br label %clear

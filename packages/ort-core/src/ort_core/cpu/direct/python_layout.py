@@ -26,6 +26,7 @@ _FUNCTIONS = {
     Head.DECREF: "Py_DecRef", Head.CLEAR_ERROR: "PyErr_Clear", Head.NEW_LIST: "PyList_New",
     Head.SET_ITEM: "PyList_SetItem", Head.TUPLE_SIZE: "PyTuple_Size", Head.TUPLE_ITEM: "PyTuple_GetItem",
     Head.RELEASE_LOCK: "PyEval_SaveThread", Head.TAKE_LOCK: "PyEval_RestoreThread",
+    Head.CALL: "PyObject_CallNoArgs", Head.ERROR_SET: "PyErr_Occurred",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ort_core.cpu.codegen.code_cache import compiled_for_host
 from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
+from ort_core.cpu.output_memory import LEAST
 from ort_core.cpu.threads.pool_code import ALONE
 
 if TYPE_CHECKING:
@@ -55,14 +56,14 @@ def build_entry(
     for number, index in enumerate(order):
         patches.extend((*place, len(shapes) + number) for place in bound.outputs[index])
     signature = [word for s, n in zip(shapes, nbytes, strict=True) for word in (len(s), *s, n)]
-    rows, kept_sizes = _output_rows(bound, sources, order)
+    rows, kept_outputs = _output_rows(bound, sources, order)
     words = _words(Entry.COUNT)
     kept = [_filled(patches), _filled(signature), _filled(rows)]
     words[Entry.STEPS], words[Entry.STEP_COUNT], words[Entry.WANTED] = bound.steps, bound.count, bound.wanted
     words[Entry.ERROR], words[Entry.HOLDS_LOCK] = bound.error, bound.wanted == ALONE
     words[Entry.PATCH_COUNT] = len(patches)
     words[Entry.PATCHES], words[Entry.SIGNATURE], words[Entry.OUTPUTS] = (each.ctypes.data for each in kept)
-    words.kept = (bound, *kept, kept_sizes, *sources)
+    words.kept = (bound, *kept, kept_outputs, *sources)
     return words
 
 
@@ -112,15 +113,19 @@ def _written(arrays: ArrayLayout) -> str:
 
 def _output_rows(
     bound: BoundState, sources: Sequence[int | np.ndarray], order: Sequence[int]
-) -> tuple[list[int], list[Words]]:
+) -> tuple[list[int], list[object]]:
     rows: list[int] = []
-    kept = []
+    kept: list[object] = []
     for index in order:
         shape, dtype = bound.shapes[index], bound.dtypes[index]
         sizes = _filled(shape)
-        kept.append(sizes)
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        rows.extend((dtype.num, id(dtype), len(shape), sizes.ctypes.data, nbytes, _shared_input(bound, sources, index)))
+        maker = functools.partial(bound.memory.lease, shape, dtype) if nbytes >= LEAST else None
+        kept.extend((sizes, maker))
+        shared = _shared_input(bound, sources, index)
+        rows.extend(
+            (dtype.num, id(dtype), len(shape), sizes.ctypes.data, nbytes, shared, 0 if maker is None else id(maker))
+        )
     return rows, kept
 
 
