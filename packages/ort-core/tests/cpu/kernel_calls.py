@@ -63,7 +63,7 @@ def call(kernel: LateText, words: Sequence[int], pool: ThreadPool, target: Targe
     """Compile and call a kernel with an argument table."""
     module = compiled(module_text(kernel.generate(kernel.name)), target)
     table = np.array(words, np.int64)
-    steps = np.array([module.address(kernel.name), table.ctypes.data, 1], np.int64)
+    steps = np.array([module.address(kernel.name), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
 
 

@@ -173,7 +173,7 @@ def attend(case: Case, facts: AttentionFacts, target: Target, pool: ThreadPool) 
         np.int64,
     )  # fmt: skip
     assert len(table) == ARGUMENTS.count
-    steps = np.array([kernel(facts, target).address("attention"), table.ctypes.data, 1], np.int64)
+    steps = np.array([kernel(facts, target).address("attention"), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
     assert (memory[..., [0, -1]] == GUARD).all(), "wrote beside the result"
     return out, int(error[0])

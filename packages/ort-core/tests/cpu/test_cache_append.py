@@ -28,7 +28,7 @@ def append(
     sizes = [out.shape[0], out.shape[1], out.shape[2], new.shape[2], past.shape[2], out.shape[3]]
     table = np.array([*addresses, *sizes, *(step // 4 for a in (out, past, new) for step in a.strides[:3])], np.int64)
     assert len(table) == ARGUMENTS.count
-    steps = np.array([kernel(machine).address("cache_append"), table.ctypes.data, 1], np.int64)
+    steps = np.array([kernel(machine).address("cache_append"), table.ctypes.data, 1, 0], np.int64)
     pool = ThreadPool(2)
     pool.run(int(steps.ctypes.data), 1)
     pool.close()

@@ -70,7 +70,7 @@ class Product:
         for start, array, tail in operands:
             args[start : start + BATCH_DIMS] = batch_strides(array, tail)
         args[ARGUMENTS.count :] = extra
-        steps = np.array([self.module.address("product"), args.ctypes.data, 1], np.int64)
+        steps = np.array([self.module.address("product"), args.ctypes.data, 1, 0], np.int64)
         pool.run(int(steps.ctypes.data), 1)
 
 

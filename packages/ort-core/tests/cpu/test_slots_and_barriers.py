@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer, Place
-from ort_core.cpu.order import SERIAL_WORK, StepOrder
+from ort_core.cpu.order import MAX_PIECES, PIECE_WORK, SERIAL_WORK, StepOrder
 from ort_core.cpu.slots import Slots
-from ort_core.cpu.threads.pool_code import BARRIER, SERIAL
+from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT, SERIAL
 from ort_core.plugin.ir import DataType, SymbolicDim
 
 N = SymbolicDim.named("N")
@@ -75,7 +76,7 @@ def test_slot_is_large_enough_for_every_value_in_it(steps: list[Step]) -> None:
 @given(step_lists(), st.lists(st.sampled_from([10, 10, SERIAL_WORK - 1, SERIAL_WORK, 10**6]), min_size=12, max_size=12))
 def test_threads_meet_between_steps_that_touch_the_same_memory(steps: list[Step], work: list[int]) -> None:
     slots = Slots(steps)
-    flags = StepOrder.of(steps, slots.find).flags(work[: len(steps)])
+    flags = StepOrder.of(steps, slots.find).flags(work[: len(steps)], 2)
     shared = [
         ({slots.find(b) for b in s.reads}, {slots.find(b) for b in s.writes if b.place is not Place.SCRATCH})
         for s in steps
@@ -96,11 +97,20 @@ def chain(length: int) -> list[Step]:
 
 def test_small_steps_in_a_row_are_run_by_one_thread_without_meeting() -> None:
     steps = chain(6)
-    flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10, 10, 10, 10**6, 10**6])
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10, 10, 10, 10**6, 10**6], 1)
     assert flags.tolist() == [BARRIER, SERIAL, SERIAL, SERIAL | BARRIER, BARRIER, 0]
 
 
 def test_a_small_step_alone_is_shared_by_all_threads() -> None:
     steps = chain(3)
-    flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10, 10**6])
+    flags = StepOrder.of(steps, Slots(steps).find).flags([10**6, 10, 10**6], 1)
     assert flags.tolist() == [BARRIER, BARRIER, 0]
+
+
+def test_long_steps_are_claimed_piece_by_piece_and_short_and_undivided_ones_are_not() -> None:
+    steps = [replace(step, is_divisible=number != 1) for number, step in enumerate(chain(5))]
+    order = StepOrder.of(steps, Slots(steps).find)
+    long, shares = 10**9, 3 * 2 * PIECE_WORK - 1
+    pieces = [flag >> PIECES_AT for flag in order.flags([long, long, shares, shares + 1, 10], 3).tolist()]
+    assert pieces == [MAX_PIECES, 0, 0, 2, 0]
+    assert order.flags([long] * 5, 1).tolist() == [BARRIER] * 4 + [0], "one thread has nobody to leave pieces to"

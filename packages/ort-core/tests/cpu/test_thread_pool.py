@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS, elementwise
 
-from ort_core.cpu.codegen.jit import assembly, target_of
+from ort_core.cpu.codegen.jit import assembly, compile_module, target_of
 from ort_core.cpu.threads import processors
 from ort_core.cpu.threads.pool import ThreadPool, _worker_memory, affinity_masks, shared_pool
-from ort_core.cpu.threads.pool_code import ALIVE, ALL, ALONE, AWAKE, SLEEPERS, STARTED, pool_text
+from ort_core.cpu.threads.pool_code import ALIVE, ALL, ALONE, AWAKE, BARRIER, PIECES_AT, SLEEPERS, STARTED, pool_text
 from ort_core.cpu.threads.primitives import primitives_for
 from ort_core.cpu.threads.processors import available_threads
 from ort_core.cpu.threads.topology_linux import container_quota, count_cores
@@ -41,6 +41,50 @@ def test_pool_gives_the_same_result_with_any_number_of_threads(count: int, spins
     for _ in range(50):
         np.testing.assert_array_equal(doubled(pool), X * 2 + 1)
     pool.close()
+
+
+# Piece after piece: counts[piece] += 1, threads[piece] = thread. A piece of a worker ends when the other ones are done.
+_PIECES = """
+define void @kernel(ptr %args, i64 %piece, i64 %pieces, i64 %thread) {
+entry:
+  %counts = load ptr, ptr %args
+  %threads.p = getelementptr i64, ptr %args, i64 1
+  %threads = load ptr, ptr %threads.p
+  %done.p = getelementptr i64, ptr %args, i64 2
+  %done = load ptr, ptr %done.p
+  %count.p = getelementptr i64, ptr %counts, i64 %piece
+  %before = atomicrmw add ptr %count.p, i64 1 seq_cst
+  %thread.p = getelementptr i64, ptr %threads, i64 %piece
+  store i64 %thread, ptr %thread.p
+  %last = sub i64 %pieces, 1
+  %is.worker = icmp ne i64 %thread, 0
+  br i1 %is.worker, label %wait, label %out
+wait:
+  %now = load atomic i64, ptr %done seq_cst, align 8
+  %rest = icmp ult i64 %now, %last
+  br i1 %rest, label %wait, label %out
+out:
+  %all = atomicrmw add ptr %done, i64 1 seq_cst
+  ret void
+}
+"""
+
+
+def test_pieces_are_claimed_once_each_and_a_slow_thread_leaves_them_to_the_others() -> None:
+    pool, each = ThreadPool(2), 8
+    module = compile_module(_PIECES)
+    counts, threads, done = (np.zeros(2 * each, np.int64) for _ in range(3))
+    table = np.array([counts.ctypes.data, threads.ctypes.data, done.ctypes.data], np.int64)
+    steps = np.array([[module.address("kernel"), table.ctypes.data, each << PIECES_AT | BARRIER, 0]], np.int64)
+    for run in range(1, 20):
+        done[:] = 0
+        assert pool.run(int(steps.ctypes.data), 1) == 2
+        assert counts.tolist() == [run] * (2 * each)
+        assert np.count_nonzero(threads) <= 1, "the worker's only piece ends behind all others"
+    pool.close()
+    counts[:] = done[:] = 0
+    assert pool.run(int(steps.ctypes.data), 1) == 1
+    assert counts.tolist() == [1] + [0] * (2 * each - 1), "who runs alone does all the work as one piece"
 
 
 def test_pool_goes_on_alone_when_it_is_closed() -> None:

@@ -50,7 +50,7 @@ def measure_ceilings(target: Target, pool: ThreadPool) -> Ceilings:
 def _best(pool: ThreadPool, kernel: int, words: list[int]) -> tuple[float, int]:
     """Return the shortest time of a kernel in seconds, and how many threads it ran on."""
     table = np.array(words, np.int64)
-    step = np.array([kernel, table.ctypes.data, 0], np.int64)
+    step = np.array([kernel, table.ctypes.data, 0, 0], np.int64)
     times = []
     for _ in range(REPEATS):
         begin = time.perf_counter()

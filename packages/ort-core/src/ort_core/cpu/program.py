@@ -205,7 +205,7 @@ class ProgramPlan:
         self.nbytes = self._arena_nbytes + output_nbytes
         work = values[record.work_at :]
         self._wanted = _wanted_threads(sum(work))
-        self._flags = record.order.flags(work)
+        self._flags = record.order.flags(work, program._pool.num_threads)
         program.memory.keep(zip(self._shapes, self._dtypes, strict=True))
         self._inputs, self._outputs, self._errors = placement.inputs, placement.outputs, placement.errors
         self._arena = (placement.arena, np.array(self._offsets, np.int64)[placement.arena_slots])
@@ -260,6 +260,7 @@ class _ProgramRunState:
         steps[:, 0] = program._addresses
         steps[:, 1] = start + program.record.starts
         steps[:, 2] = plan._flags
+        steps[:, 3] = 0
         self._steps = steps
         self._steps_address = steps.ctypes.data
         self._count = len(program.kernels)

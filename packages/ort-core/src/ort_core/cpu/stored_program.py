@@ -55,6 +55,7 @@ def encode_program(program: NativeProgram) -> tuple[bytes | memoryview, ...]:
         "counts": [record.argument_count, record.outputs_at, record.work_at],
         "per_thread": record.per_thread,
         "order": [[sorted(each) for each in sets] for sets in (record.order.reads, record.order.writes)],
+        "whole": sorted(record.order.whole),
         "in_place": list(record.in_place.items()),
         "kernels": [[numbers[id(program.modules[module])], name] for module, name in program.kernels],
         "starts": blob.add(record.starts),
@@ -127,7 +128,7 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         work_at,
         tuple(head["per_thread"]),
         placement,
-        StepOrder(*head["order"]),
+        StepOrder(*head["order"], head["whole"]),
         dict(head["in_place"]),
     )
 

@@ -66,7 +66,7 @@ def run_kernel() -> RunKernel:
         for pool in pools:
             held = [Guarded(entry) if isinstance(entry, np.ndarray) else entry for entry in entries]
             table = np.array([entry.address if isinstance(entry, Guarded) else entry for entry in held], np.int64)
-            steps = np.array([module.address(functions[-1].name), table.ctypes.data, BARRIER], np.int64)
+            steps = np.array([module.address(functions[-1].name), table.ctypes.data, BARRIER, 0], np.int64)
             pool.run(steps.ctypes.data, 1)
             for entry in held:
                 if isinstance(entry, Guarded):

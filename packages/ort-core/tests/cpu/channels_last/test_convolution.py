@@ -251,7 +251,7 @@ def test_convolution_reads_nothing_beside_its_tensors(
     )  # fmt: skip
     functions = (narrow_kernel if narrow else convolution_kernel)("kernel", spec, host_target())
     module = compile_module(module_text(functions))
-    steps = np.array([module.address("kernel"), table.ctypes.data, BARRIER], np.int64)
+    steps = np.array([module.address("kernel"), table.ctypes.data, BARRIER, 0], np.int64)
     ThreadPool(1).run(steps.ctypes.data, 1)  # a read past the end stops the process: the next page is closed
     assert_close(y, wanted, spec.depth)
 

@@ -73,7 +73,7 @@ def run(name: str, pool: ThreadPool, a: np.ndarray, b: np.ndarray, bias: np.ndar
     words[[ARGUMENTS.scratch, ARGUMENTS.scratch_stride]] = scratch.ctypes.data, each
     words[ARGUMENTS.tiles], words[ARGUMENTS.count] = table.ctypes.data, bias.ctypes.data
     words[ARGUMENTS.batch : ARGUMENTS.batch + BATCH_DIMS] = 1
-    steps = np.array([product.address("product"), words.ctypes.data, 1], np.int64)
+    steps = np.array([product.address("product"), words.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
 
 

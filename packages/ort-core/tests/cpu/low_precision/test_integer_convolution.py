@@ -93,7 +93,7 @@ def run(
             words.extend([out_w * pixel, out_h * out_w * pixel, pixel])
     module = compiled(module_text(integer_convolution_kernel("kernel", spec, target)), target)
     table = np.array(words, np.int64)
-    steps = np.array([module.address("kernel"), table.ctypes.data, 1], np.int64)
+    steps = np.array([module.address("kernel"), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
     assert (memory[y.size :] == GUARD).all(), "wrote past the end"
     return y

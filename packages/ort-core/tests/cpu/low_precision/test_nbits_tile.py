@@ -47,7 +47,7 @@ def test_product_equals_float64(
     words[ARGUMENTS.batch : ARGUMENTS.width + 1] = [1, 1, rows]
     words[ARGUMENTS.x_pixel], words[ARGUMENTS.y_pixel] = depth * 4, columns
     table = np.array(words, np.int64)
-    steps = np.array([module.address("kernel"), table.ctypes.data, 1], np.int64)
+    steps = np.array([module.address("kernel"), table.ctypes.data, 1, 0], np.int64)
     pool.run(int(steps.ctypes.data), 1)
     middle = 2.0 ** (bits - 1) if zeros is None else np.repeat(zeros, block, axis=1)
     real = (integers - middle) * np.repeat(scales.astype(np.float64), block, axis=1)

@@ -179,6 +179,6 @@ def applied(function: Callable[[Scalar], Scalar], x: np.ndarray) -> np.ndarray:
     module = compile_module(module_text(kernel.generate(symbol)), host_target())
     result = np.empty_like(x)
     table = np.array([result.ctypes.data, x.ctypes.data, x.size, 1], np.int64)
-    steps = np.array([module.address(symbol), table.ctypes.data, 1], np.int64)
+    steps = np.array([module.address(symbol), table.ctypes.data, 1, 0], np.int64)
     ThreadPool(1).run(int(steps.ctypes.data), 1)
     return result

@@ -116,7 +116,7 @@ def scratch_count(target: Target, rows: KnownDim, depth: KnownDim, width: KnownD
 
 
 def attention_text(name: str, target: Target, facts: AttentionFacts) -> str:
-    """Return the module of one attention, a step kernel ``void name(ptr args, i64 tid, i64 nt)``."""
+    """Return the module of one attention, a step kernel with the parameters of every kernel."""
     return module_text([_Driver(name, tile_shape(target), facts).emit()])
 
 
@@ -164,7 +164,7 @@ class _Driver:
 
     def _lay_out_scratch(self) -> None:
         e, given, shape = self.emitter, self.given, self.shape
-        mine = e.element(given["scratch"], e.mul(e.parameter("tid"), given["scratch_stride"]), "i8")
+        mine = e.element(given["scratch"], e.mul(e.parameter("thread"), given["scratch_stride"]), "i8")
         self.keys = mine
         self.values = e.element(self.keys, self._lines(e.mul(given["depth"], self.block)))
         self.scores = e.element(self.values, e.mul(self.columns, self.block))

@@ -18,7 +18,7 @@ def multiply_add_kernel(target: Target) -> tuple[str, Emitter]:
     """
     name = "ceiling_multiply_add"
     emitter = Emitter(name, KERNEL_PARAMETERS)
-    args, tid = emitter.parameter("args"), emitter.parameter("tid")
+    args, thread = emitter.parameter("args"), emitter.parameter("thread")
     out, rounds = emitter.argument(args, 0, "ptr"), emitter.argument(args, 1)
     type_ = vector_type(target.lanes, "float")
     factor, term = emitter.splat(float32(0.5), target.lanes), emitter.splat(float32(0.25), target.lanes)
@@ -29,7 +29,7 @@ def multiply_add_kernel(target: Target) -> tuple[str, Emitter]:
     total = emitter.load(type_, sums[0])
     for each in sums[1:]:
         total = emitter.binary("fadd", total, emitter.load(type_, each))
-    emitter.store(total, emitter.element(out, emitter.mul(tid, LINE_NBYTES), "i8"), 4)
+    emitter.store(total, emitter.element(out, emitter.mul(thread, LINE_NBYTES), "i8"), 4)
     return name, emitter
 
 
@@ -46,11 +46,11 @@ def read_kernel(target: Target) -> tuple[str, Emitter]:
     """
     name = "ceiling_read"
     emitter = Emitter(name, KERNEL_PARAMETERS)
-    args, tid = emitter.parameter("args"), emitter.parameter("tid")
+    args, thread = emitter.parameter("args"), emitter.parameter("thread")
     out, data = emitter.argument(args, 0, "ptr"), emitter.argument(args, 1, "ptr")
     nbytes, passes = emitter.argument(args, 2), emitter.argument(args, 3)
     type_ = vector_type(target.lanes, "float")
-    block = emitter.element(data, emitter.mul(tid, nbytes), "i8")
+    block = emitter.element(data, emitter.mul(thread, nbytes), "i8")
     step = CHAINS * target.vector_nbytes
     sums = [emitter.variable(type_, zero(type_)) for _ in range(CHAINS)]
     with emitter.loop(0, passes, unroll=False), emitter.loop(0, emitter.udiv(nbytes, step), unroll=False) as i:
@@ -61,7 +61,7 @@ def read_kernel(target: Target) -> tuple[str, Emitter]:
     total = emitter.load(type_, sums[0])
     for each in sums[1:]:
         total = emitter.binary("fadd", total, emitter.load(type_, each))
-    emitter.store(total, emitter.element(out, emitter.mul(tid, LINE_NBYTES), "i8"), 4)
+    emitter.store(total, emitter.element(out, emitter.mul(thread, LINE_NBYTES), "i8"), 4)
     return name, emitter
 
 

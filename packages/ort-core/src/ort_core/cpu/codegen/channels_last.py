@@ -125,20 +125,20 @@ def zeros(lanes: Lanes) -> Operand:
 
 @contextmanager
 def share_of(emitter: Emitter, units: Operand) -> Iterator[Operand]:
-    """Loop over this thread's contiguous share of ``units`` pieces of work; the body gets the unit.
+    """Loop over this piece's contiguous share of ``units`` pieces of work; the body gets the unit.
 
-    The emitter's function has the parameters ``tid`` and ``nt``.
+    The emitter's function has the parameters ``piece`` and ``pieces``.
     """
-    tid, threads = emitter.parameter("tid"), emitter.parameter("nt")
-    begin = emitter.udiv(emitter.mul(tid, units), threads)
-    end = emitter.udiv(emitter.mul(emitter.add(tid, 1), units), threads)
+    piece, pieces = emitter.parameter("piece"), emitter.parameter("pieces")
+    begin = emitter.udiv(emitter.mul(piece, units), pieces)
+    end = emitter.udiv(emitter.mul(emitter.add(piece, 1), units), pieces)
     with emitter.loop(begin, end, unroll=False, hint="unit") as unit:
         yield unit
 
 
 def kernel_emitter(name: str) -> Emitter:
-    """Return an emitter with the parameters of every kernel: ``args``, ``tid``, ``nt``."""
-    return Emitter(name, [("ptr noalias", "args"), ("i64", "tid"), ("i64", "nt")])
+    """Return an emitter with the parameters of every kernel: ``args``, ``piece``, ``pieces``, ``thread``."""
+    return Emitter(name, [("ptr noalias", "args"), ("i64", "piece"), ("i64", "pieces"), ("i64", "thread")])
 
 
 def ceil_divide(emitter: Emitter, value: Operand, divisor: int) -> Operand:

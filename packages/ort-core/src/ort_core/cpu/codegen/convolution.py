@@ -87,7 +87,7 @@ class _Generator:
         """Return how many pixels of a row are one piece of work: some tiles, or one where pieces would be few."""
         tile = self.tiling.widths[0]
         units = emitter.mul(lines, ceil_divide(emitter, width, tile * SEGMENT_TILES))
-        few = emitter.compare("slt", units, emitter.mul(emitter.parameter("nt"), BALANCED_UNITS))
+        few = emitter.compare("slt", units, emitter.mul(emitter.parameter("pieces"), BALANCED_UNITS))
         return emitter.select(few, integer(tile), integer(tile * SEGMENT_TILES))
 
     def _place_and_column(

@@ -154,16 +154,16 @@ class _Driver:
     def emit(self) -> Emitter:
         """Return the kernel."""
         e = self.emitter
-        args, tid, threads = (e.parameter(n) for n in ("args", "tid", "nt"))
+        args, piece, pieces = (e.parameter(n) for n in ("args", "piece", "pieces"))
         self._copy_tables(args)
         scratch = e.argument(args, SCRATCH, "ptr")
-        scratch = e.element(scratch, e.mul(tid, e.argument(args, SCRATCH_STRIDE)), "i8")
+        scratch = e.element(scratch, e.mul(e.parameter("thread"), e.argument(args, SCRATCH_STRIDE)), "i8")
         for start in self.bands.starts[:-1]:
             first, stop = (e.variable("i64", integer(0), hint) for hint in ("first", "stop"))
             self.memories.append(_Memory(e.element(scratch, start), first, stop))
         height = self.bands.stages[-1].y_size[0]
         rows = e.mul(e.argument(args, BATCH), height)
-        begin, end = e.udiv(e.mul(tid, rows), threads), e.udiv(e.mul(e.add(tid, 1), rows), threads)
+        begin, end = e.udiv(e.mul(piece, rows), pieces), e.udiv(e.mul(e.add(piece, 1), rows), pieces)
         with e.when(e.compare("slt", begin, end)):
             first_image, last_image = e.udiv(begin, height), e.udiv(e.sub(end, 1), height)
             with e.loop(first_image, e.add(last_image, 1), unroll=False, hint="image") as image:
@@ -292,8 +292,9 @@ class _Driver:
     def _write(self, table: Operand, entry: int, value: Operand) -> None:
         self.emitter.store(value, self.emitter.element(table, entry, "i64"))
 
-    def _call(self, number: int, tid: Operand, threads: Operand) -> None:
-        self.emitter.call_void(_stage_name(self.name, number), self.tables[number], tid, threads)
+    def _call(self, number: int, piece: Operand, pieces: Operand) -> None:
+        thread = self.emitter.parameter("thread")
+        self.emitter.call_void(_stage_name(self.name, number), self.tables[number], piece, pieces, thread)
 
 
 def fitting_rows(stages: Sequence[Stage], nbytes: int) -> int:

@@ -72,7 +72,7 @@ def grid_kernel() -> tuple[str, Emitter]:
     args = emitter.parameter("args")
     ranges, scale_at, zero_at = (emitter.argument(args, i, "ptr") for i in range(3))
     blocks = emitter.udiv(emitter.add(emitter.argument(args, 3), BLOCK - 1), BLOCK)
-    with emitter.when(emitter.compare("eq", emitter.parameter("tid"), 0)):
+    with emitter.when(emitter.compare("eq", emitter.parameter("piece"), 0)):
         sides = [_zero(emitter, 1) for _ in range(2)]
         with emitter.loop(0, blocks, unroll=False) as block:
             place = emitter.element(ranges, emitter.mul(block, 2))

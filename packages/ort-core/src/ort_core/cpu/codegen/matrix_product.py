@@ -15,6 +15,7 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text,
 from ort_core.cpu.codegen.epilogue import Epilogue
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.microkernel import TileShape, tile_shape
+from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
 from ort_core.cpu.codegen.packing import ALIGNMENT
 from ort_core.cpu.codegen.vectors import lane_mask, load_vector, store_vector
 
@@ -91,7 +92,7 @@ def product_text(
     epilogue: Epilogue | None = None,
     blocking: Blocking = Blocking(),
 ) -> str:
-    """Return the module of one product, a step kernel ``void name(ptr args, i64 tid, i64 nt)``.
+    """Return the module of one product, a step kernel with the parameters of every kernel.
 
     Args:
         name: the kernel's symbol.
@@ -201,7 +202,7 @@ class ProductDriver:
 
     def __init__(self, name: str, shape: TileShape, blocking: Blocking, *, packed: bool, has_epilogue: bool) -> None:
         self.shape, self.blocking, self.packed, self.has_epilogue = shape, blocking, packed, has_epilogue
-        self.emitter = Emitter(name, [("ptr noalias readonly", "args"), ("i64", "tid"), ("i64", "nt")])
+        self.emitter = Emitter(name, KERNEL_PARAMETERS)
         self.name = name
         self.scratch = _Scratch.of(shape, blocking)
         args = self.emitter.parameter("args")
@@ -211,7 +212,7 @@ class ProductDriver:
             for f in fields(ProductArguments)
             if f.name != "count"
         }
-        offset = self.emitter.mul(self.emitter.parameter("tid"), self.given["scratch_stride"])
+        offset = self.emitter.mul(self.emitter.parameter("thread"), self.given["scratch_stride"])
         self.mine = self.emitter.element(self.given["scratch"], offset, "i8")
         self._begin()
 
@@ -237,23 +238,23 @@ class ProductDriver:
         return e
 
     def _choose_share(self) -> None:
-        """Set this thread's tiles: all heights and a range of the panels' tiles, or all panels and some heights."""
+        """Set this piece's tiles: all heights and a range of the panels' tiles, or all panels and some heights."""
         e = self.emitter
-        tid, nt = e.parameter("tid"), e.parameter("nt")
+        piece, pieces = e.parameter("piece"), e.parameter("pieces")
         batch = integer(1)
         for i in range(BATCH_DIMS):
             batch = e.mul(batch, e.argument(e.parameter("args"), ARGUMENTS.batch + i))
         tall = e.compare("sgt", self.given["m"], self.given["n"])
-        balanced = e.compare("sge", self.heights, e.mul(nt, 16))
+        balanced = e.compare("sge", self.heights, e.mul(pieces, 16))
         single = e.compare("eq", batch, 1)
         by_rows = e.binary("and", e.binary("and", tall, balanced), single)
-        next_tid = e.add(tid, 1)
-        self.tile_low = e.select(by_rows, e.udiv(e.mul(self.heights, tid), nt), integer(0))
-        tile_high = e.select(by_rows, e.udiv(e.mul(self.heights, next_tid), nt), self.heights)
+        following = e.add(piece, 1)
+        self.tile_low = e.select(by_rows, e.udiv(e.mul(self.heights, piece), pieces), integer(0))
+        tile_high = e.select(by_rows, e.udiv(e.mul(self.heights, following), pieces), self.heights)
         self.tiles = e.sub(tile_high, self.tile_low)
         total = e.mul(batch, e.mul(self.panels, self.tiles))
-        self.low = e.select(by_rows, integer(0), e.udiv(e.mul(total, tid), nt))
-        self.high = e.select(by_rows, total, e.udiv(e.mul(total, next_tid), nt))
+        self.low = e.select(by_rows, integer(0), e.udiv(e.mul(total, piece), pieces))
+        self.high = e.select(by_rows, total, e.udiv(e.mul(total, following), pieces))
 
     def _choose_blocks(self) -> None:
         """Set the blocks: of even numbers of tiles, and of all K where there is a single tile, which gains nothing."""

@@ -18,6 +18,7 @@ from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.matrix_product import ARGUMENTS, Blocking, ProductDriver, finish_function
 from ort_core.cpu.codegen.microkernel import TileShape, tile_shape
 from ort_core.cpu.codegen.nbits_tile import NBitsProduct, NBitsTile, unpacked_weight
+from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
 from ort_core.cpu.codegen.unpacked_product import UnpackedDriver
 
 FEW_ROWS = 16  # above, unpacking to memory is faster
@@ -68,13 +69,13 @@ def panel_multiple(target: Target) -> int:
 
 def _chooser(name: str, many: int) -> Emitter:
     """Return the kernel that hands its share to one of the two forms."""
-    emitter = Emitter(name, [("ptr noalias readonly", "args"), ("i64", "tid"), ("i64", "nt")])
-    args, tid, nt = (emitter.parameter(each) for each in ("args", "tid", "nt"))
+    emitter = Emitter(name, KERNEL_PARAMETERS)
+    args, *share = (emitter.parameter(name) for _, name in KERNEL_PARAMETERS)
     rows = emitter.argument(args, many + ARGUMENTS.m)
     with emitter.either(emitter.compare("sgt", rows, FEW_ROWS)) as branch:
-        emitter.call_void(f"{name}_many", emitter.element(args, many, "i64"), tid, nt)
+        emitter.call_void(f"{name}_many", emitter.element(args, many, "i64"), *share)
         with branch.otherwise():
-            emitter.call_void(f"{name}_few", args, tid, nt)
+            emitter.call_void(f"{name}_few", args, *share)
     return emitter
 
 

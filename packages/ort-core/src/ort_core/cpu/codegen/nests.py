@@ -17,7 +17,7 @@ from ort_core.cpu.codegen.scalar_printer import STORED, TYPES, ScalarPrinter
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, structure
 
-KERNEL_PARAMETERS = (("ptr noalias readonly", "args"), ("i64", "tid"), ("i64", "nt"))
+KERNEL_PARAMETERS = (("ptr noalias readonly", "args"), ("i64", "piece"), ("i64", "pieces"), ("i64", "thread"))
 BLOCK = 4096  # elements of the innermost dimension per task: 16 KiB of float32, half of a first-level cache
 BROADCAST, DENSE, STRIDED = 0, 1, 2
 
@@ -101,10 +101,10 @@ class split_rows:  # noqa: N801 - a context manager that reads as a statement
 
 
 def share(emitter: Emitter, tasks: Operand) -> tuple[Operand, Operand]:
-    """Return the bounds of this thread's share of ``tasks``: contiguous, sizes differing by at most one."""
-    tid, threads = emitter.parameter("tid"), emitter.parameter("nt")
-    first = emitter.udiv(emitter.mul(tasks, tid), threads)
-    last = emitter.udiv(emitter.mul(tasks, emitter.add(tid, 1)), threads)
+    """Return the bounds of this piece's share of ``tasks``: contiguous, sizes differing by at most one."""
+    piece, pieces = emitter.parameter("piece"), emitter.parameter("pieces")
+    first = emitter.udiv(emitter.mul(tasks, piece), pieces)
+    last = emitter.udiv(emitter.mul(tasks, emitter.add(piece, 1)), pieces)
     return first, last
 
 

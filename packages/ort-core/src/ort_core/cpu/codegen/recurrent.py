@@ -191,7 +191,7 @@ class _Driver:
         e, given = self._emitter, self._given
         units = e.add(given["hidden"], self._lanes - 1)
         self._padded = e.sub(units, e.urem(units, self._lanes))
-        directions, threads = given["directions"], e.parameter("nt")
+        directions, threads = given["directions"], e.parameter("pieces")
         wanted = e.udiv(e.add(threads, e.sub(directions, 1)), directions)
         parts = e.maximum(e.minimum(wanted, given["batch"]), 1)
         first, last = share(e, e.mul(directions, parts))

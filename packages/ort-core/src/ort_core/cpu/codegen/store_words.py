@@ -11,7 +11,7 @@ def store_words_kernel(count: int, bits: int) -> tuple[str, Emitter]:
     name = f"words_{count}_{bits}"
     emitter = Emitter(name, KERNEL_PARAMETERS)
     args = emitter.parameter("args")
-    with emitter.when(emitter.compare("eq", emitter.parameter("tid"), 0)):
+    with emitter.when(emitter.compare("eq", emitter.parameter("piece"), 0)):
         out = emitter.argument(args, 0, "ptr")
         for number in range(count):
             value = emitter.argument(args, 1 + number)

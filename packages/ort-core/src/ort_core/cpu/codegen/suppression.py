@@ -30,7 +30,7 @@ def suppression_kernels(*, center_point_box: bool) -> tuple[str, list[Emitter]]:
     threshold = emitter.load("float", emitter.argument(args, 7, "ptr"))
     has_threshold = emitter.compare("ne", emitter.argument(args, 8), 0)
     out, counts = emitter.argument(args, 9, "ptr"), emitter.argument(args, 10, "ptr")
-    thread = emitter.parameter("tid")
+    thread = emitter.parameter("thread")
     heap = emitter.element(emitter.argument(args, 11, "ptr"), emitter.mul(thread, count), "i64")
     kept_start = emitter.mul(thread, emitter.mul(limit, COORDINATES))
     kept = emitter.element(emitter.argument(args, 12, "ptr"), kept_start)

@@ -90,7 +90,7 @@ class _TreePrinter:
         self._weights, self._starts, self._targets, self._base, self._out = (
             e.argument(args, i, "ptr") for i in range(4, 9)
         )
-        mine = e.mul(e.parameter("tid"), e.argument(args, 10))
+        mine = e.mul(e.parameter("thread"), e.argument(args, 10))
         self._scores = e.element(e.argument(args, 9, "ptr"), mine, "i8")
         rows, self._columns = e.argument(args, 11), e.argument(args, 13)
         self._row = integer(self._spec.row) if self._spec.row else e.argument(args, 12)
@@ -105,7 +105,7 @@ class _TreePrinter:
     def _blocks(self, rows: Operand) -> None:
         """Emit the loop over this thread's blocks; few rows are spread over all threads."""
         e = self._emitter
-        each = e.udiv(e.add(rows, e.sub(e.parameter("nt"), 1)), e.parameter("nt"))
+        each = e.udiv(e.add(rows, e.sub(e.parameter("pieces"), 1)), e.parameter("pieces"))
         size = e.minimum(e.mul(e.udiv(e.add(each, GROUP - 1), GROUP), GROUP), self._block)
         size = e.maximum(size, GROUP)
         blocks = e.udiv(e.add(rows, e.sub(size, 1)), size)

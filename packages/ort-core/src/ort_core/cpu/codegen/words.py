@@ -12,7 +12,7 @@ def words_kernel(count: int) -> tuple[str, Emitter]:
     emitter = Emitter(name, KERNEL_PARAMETERS)
     args = emitter.parameter("args")
     out = emitter.argument(args, 0, "ptr")
-    with emitter.when(emitter.compare("eq", emitter.parameter("tid"), 0)):
+    with emitter.when(emitter.compare("eq", emitter.parameter("piece"), 0)):
         for index in range(count):
             emitter.store(emitter.argument(args, 1 + index), emitter.element(out, index, "i64"), 8)
     return name, emitter

@@ -97,7 +97,7 @@ def _joined(lowering: Lowering, run: Sequence[Step]) -> Step:
     return Step(
         kernel.name, tuple(words), tuple(reads), (*run[-1].writes, scratch), _total([s.work for s in run]),
         tuple(operator for step in run for operator in step.operators), _total([s.flops for s in run]),
-        run[-1].node, _moved(run),
+        run[-1].node, _moved(run), is_divisible=False,  # each piece computes the rows around it once more
     )  # fmt: skip
 
 

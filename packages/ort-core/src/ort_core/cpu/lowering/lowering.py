@@ -283,6 +283,8 @@ class Lowering:
         nbytes: KnownDim | None = None,
         images: StageOfImages | None = None,
         in_place: tuple[Buffer, Buffer] | None = None,
+        *,
+        is_divisible: bool = True,
     ) -> None:
         """Append a step; its arguments are the fields of ``Step``."""
         self.kernels.setdefault(kernel.name, kernel)
@@ -299,6 +301,7 @@ class Lowering:
                 nbytes,
                 images,
                 in_place,
+                is_divisible,
             )
         )
 

@@ -47,7 +47,8 @@ class Step:
     """One kernel call; ``work`` estimates its cost in elements touched, for deciding on threads.
 
     ``flops`` and ``nbytes`` are what reports compare with the machine's ceilings. ``in_place`` is a buffer read and one
-    written that may be the same memory: then nothing that stays as it is is copied.
+    written that may be the same memory: then nothing that stays as it is is copied. A step that ``is_divisible`` may be
+    cut into many more pieces than there are threads.
     """
 
     kernel: str
@@ -61,6 +62,7 @@ class Step:
     nbytes: KnownDim | None = None  # read and written at least
     images: StageOfImages | None = None  # as what it can run together with its neighbours
     in_place: tuple[Buffer, Buffer] | None = None
+    is_divisible: bool = True
 
     def work_at(self, sizes: Mapping[str, int]) -> RegionWork:
         """Return the step's work under an assignment of the named sizes."""

@@ -1,9 +1,12 @@
 """The thread pool's own code: workers that wait, a program that all threads run, and a barrier between its steps.
 
-A program is an array of steps, three words each: the address of a kernel ``void (ptr args, i64 tid, i64 nthreads)``,
-the address of its argument table, and flags. All threads run the same steps (SPMD); a kernel takes its share of the
-work by ``tid``. Behind a step with ``BARRIER`` every thread waits for all others. A caller who finds the pool busy
-with another caller's program runs alone (``nthreads`` 1), so that callers never wait for one another.
+A program is an array of steps, four words each: the address of a kernel
+``void (ptr args, i64 piece, i64 pieces, i64 thread)``, the address of its argument table, flags, and the pieces that
+were claimed. A kernel does one of several pieces of its work; ``thread`` tells whose memory of its own it may use. All
+threads run the same steps (SPMD): each does the piece of its own number, or, in a step of many pieces, claims one after
+the other, so that a thread that is slowed down leaves more of them to the others. Behind a step with ``BARRIER`` every
+thread waits for all others. A caller who finds the pool busy with another caller's program runs alone (one piece), so
+that callers never wait for one another.
 
 To wake a thread takes 30 to 250 us, as long as many a program. A caller may ask for ``AWAKE`` threads only: if some
 sleep it runs alone, but wakes them to spin for a while, so that the next of several calls finds them.
@@ -12,7 +15,8 @@ sleep it runs alone, but wakes them to spin for a while, so that the next of sev
 from __future__ import annotations
 
 BARRIER, SERIAL = 1, 2  # flags of a step; a SERIAL one is run by thread 0 only
-STEP_WORDS = 3
+PIECES_AT = 8  # the bit of the flags from which on they hold how many pieces there are for each thread; 0: its share
+STEP_WORDS = 4
 ALONE, AWAKE, ALL = 1, 2, 1 << 30  # threads that a run wants: the caller, all if none of them sleeps, all
 
 # Offsets in bytes into the pool's memory. Words that different threads write lie on cache lines of their own.
@@ -42,7 +46,11 @@ def pool_text(triple: str, primitives: str) -> str:
     }  # fmt: skip
     for name, offset in sorted(names.items(), key=lambda item: -len(item[0])):  # no name is the start of a later one
         text = text.replace(f"@@{name}", f"getelementptr i8, ptr %pool, i64 {offset}")
-    return text.replace("$PAUSE", _PAUSE[arch]).replace("$MASK_NBYTES", str(MASK_NBYTES))
+    return (
+        text.replace("$PAUSE", _PAUSE[arch])
+        .replace("$MASK_NBYTES", str(MASK_NBYTES))
+        .replace("$PIECES_AT", str(PIECES_AT))
+    )
 
 
 _TEXT = """
@@ -122,10 +130,11 @@ entry:
   br i1 %none, label %out, label %step
 step:
   %i = phi i64 [0, %entry], [%i1, %next]
-  %at = mul i64 %i, 3
+  %at = mul i64 %i, 4
   %p0 = getelementptr i64, ptr %steps, i64 %at
   %p1 = getelementptr i64, ptr %p0, i64 1
   %p2 = getelementptr i64, ptr %p0, i64 2
+  %claimed = getelementptr i64, ptr %p0, i64 3
   %kernel = load ptr, ptr %p0
   %arguments = load ptr, ptr %p1
   %flags = load i64, ptr %p2
@@ -135,9 +144,22 @@ step:
   %skip = and i1 %serial, %not.first
   br i1 %skip, label %behind, label %do
 do:
-  %share = select i1 %serial, i64 1, i64 %threads
-  call void %kernel(ptr %arguments, i64 %tid, i64 %share)
+  %each = lshr i64 %flags, $PIECES_AT
+  %many = icmp ne i64 %each, 0
+  %claims = and i1 %many, %parallel
+  %all = mul i64 %each, %threads
+  br i1 %claims, label %claim, label %own
+own:
+  %shares = select i1 %serial, i64 1, i64 %threads
+  call void %kernel(ptr %arguments, i64 %tid, i64 %shares, i64 %tid)
   br label %behind
+claim:
+  %piece = atomicrmw add ptr %claimed, i64 1 monotonic
+  %left = icmp ult i64 %piece, %all
+  br i1 %left, label %do.piece, label %behind
+do.piece:
+  call void %kernel(ptr %arguments, i64 %piece, i64 %all, i64 %tid)
+  br label %claim
 behind:
   %barrier.bit = and i64 %flags, 1
   %wanted = icmp ne i64 %barrier.bit, 0
@@ -150,6 +172,25 @@ next:
   %i1 = add i64 %i, 1
   %more = icmp ult i64 %i1, %count
   br i1 %more, label %step, label %out
+out:
+  ret void
+}
+
+; Forget which pieces were claimed in an earlier run.
+define internal void @unclaim(ptr %steps, i64 %count) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [0, %entry], [%i1, %clear]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %clear, label %out
+clear:
+  %at = mul i64 %i, 4
+  %step = getelementptr i64, ptr %steps, i64 %at
+  %claimed = getelementptr i64, ptr %step, i64 3
+  store i64 0, ptr %claimed
+  %i1 = add i64 %i, 1
+  br label %next
 out:
   ret void
 }
@@ -251,6 +292,7 @@ alone:
   call void @steps(ptr %pool, ptr %steps, i64 %count, i64 0, i64 1)
   ret i64 1
 together:
+  call void @unclaim(ptr %steps, i64 %count)
   store ptr %steps, ptr %job
   store i64 %count, ptr %job1
   store i64 %size, ptr %job2
