@@ -13,6 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from random_graphs import RandomGraph
 
 import ort_core as ort
+from ort_core.cpu import order, program
 
 SIZES = ({"N": 3, "M": 5}, {"N": 33, "M": 19})
 Feeds = dict[str, np.ndarray]
@@ -52,6 +53,37 @@ def layered() -> tuple[ModelProto, Feeds]:
     graph = helper.make_graph(nodes, "layered", inputs, outputs, initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     return model, {"x": random.standard_normal((301, 96)).astype(np.float32)}
+
+
+@pytest.fixture
+def claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let threads claim pieces of every step, however small."""
+    monkeypatch.setattr(order, "PIECE_WORK", 1)
+    monkeypatch.setattr(order, "SERIAL_WORK", 0)
+    monkeypatch.setattr(program, "PARALLEL_WORK", 0)
+    monkeypatch.setattr(program, "WAKING_WORK", 0)
+
+
+@pytest.mark.usefixtures("claimed")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("images", [False, True], ids=["rows", "images"])
+@pytest.mark.parametrize("seed", range(6))
+def test_random_graph_gives_the_same_bits_whichever_thread_claims_what(seed: int, images: bool) -> None:
+    graph = RandomGraph(100 + seed, 10, images=images)
+    model = graph.model()
+    alone, *together = [session(model, threads) for threads in (1, 2, 3)]
+    for sizes in SIZES:
+        feeds = graph.feeds(sizes)
+        expected = results(alone, feeds)
+        assert all(results(each, feeds) == expected for each in together for _ in range(5)), f"graph {seed} at {sizes}"
+
+
+@pytest.mark.usefixtures("claimed")
+def test_products_sums_and_softmax_give_the_same_bits_whichever_thread_claims_what() -> None:
+    model, feeds = layered()
+    expected = results(session(model, 1), feeds)
+    for threads in (2, 3, 4):
+        assert results(session(model, threads), feeds) == expected, f"{threads} threads"
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -112,6 +112,7 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         arrays,
     )  # fmt: skip
     argument_count, outputs_at, work_at = head["counts"]
+    reads, writes = head["order"]
     (inputs, input_types), (outputs, output_types) = head["inputs"], head["outputs"]
     return ProgramRecord(
         tuple(inputs),
@@ -128,7 +129,7 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         work_at,
         tuple(head["per_thread"]),
         placement,
-        StepOrder(*head["order"], head["whole"]),
+        StepOrder(reads, writes, head["whole"]),
         dict(head["in_place"]),
     )
 
