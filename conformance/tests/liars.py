@@ -29,10 +29,27 @@ LEAK_NBYTES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of every provider here."""
+    """Options of every provider here.
+
+    Attributes:
+        fast_math: has no effect.
+        level: has none either.
+    """
 
     fast_math: bool = False
     level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SilentOptions:
+    """Options of which one is not explained.
+
+    Attributes:
+        level: has no effect.
+    """
+
+    level: int = 0
+    depth: int = 0
 
 
 class HonestPartition(KernelPartition):
@@ -300,6 +317,7 @@ LIARS: dict[str, type[Honest]] = {
     "contract/is_discovered_under_its_name": overriding(name="LiarBackend"),
     "contract/check_answers_without_raising": overriding(check=classmethod(_raises)),
     "contract/unavailability_is_explained": overriding(check=classmethod(lambda cls: Unavailable("  "))),
+    "contract/every_option_says_what_it_is_for": overriding(options_type=SilentOptions),
     "contract/unknown_option_is_refused_by_name": overriding(__init__=_ignores_options),
     "contract/option_of_a_wrong_type_is_refused_by_name": overriding(__init__=_ignores_options),
     "contract/claims_are_claims_or_reasons": overriding(get_capability=lambda self, view: []),

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ort_core.plugin import InvalidArgument, Unavailable
+from ort_core.plugin import InvalidArgument, Unavailable, describe_options
 from ort_ep_coreml.plugin import ort_cli_commands, ort_providers
 from ort_ep_coreml.provider import CoreMlEvaluationProvider, CoreMlExecutionProvider
 
@@ -54,3 +54,8 @@ def test_options_have_onnxruntimes_names():
 def test_the_plugin_brings_both_providers_and_the_subcommand():
     assert ort_providers() == [CoreMlExecutionProvider, CoreMlEvaluationProvider]
     assert set(ort_cli_commands()) == {"export-coreml"}
+
+
+@pytest.mark.parametrize("provider", [CoreMlExecutionProvider, CoreMlEvaluationProvider], ids=lambda cls: cls.name)
+def test_every_option_has_a_sentence(provider):
+    assert [option.name for option in describe_options(provider.options_type) if not option.sentence] == []

@@ -13,7 +13,7 @@ import pytest
 from emulated_gpu import EmulatedGpu
 from emulated_provider import EmulatedCudaProvider, session_of
 
-from ort_core.plugin import AllocationLimitExceeded, Available, InvalidArgument, Unavailable
+from ort_core.plugin import AllocationLimitExceeded, Available, InvalidArgument, Unavailable, describe_options
 from ort_core.plugin.cache import ArtefactCache
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.testing.models import model_of
@@ -320,3 +320,7 @@ def test_machine_code_is_compiled_once_for_each_architecture_and_compiler(tmp_pa
     assert asked == ["sm_90", "sm_80", "sm_90"]
     assert KernelCache("sm_90", "13.0", compile_source, store).code_of(kernels[::-1]) == b"sm_90"
     assert len(asked) == 3
+
+
+def test_every_option_has_a_sentence():
+    assert [option.name for option in describe_options(CudaOptions) if not option.sentence] == []

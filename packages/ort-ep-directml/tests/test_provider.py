@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fake_adapters import Card, Machine
 
-from ort_core.plugin import Claim, InvalidArgument, Rejection, Unavailable
+from ort_core.plugin import Claim, InvalidArgument, Rejection, Unavailable, describe_options
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.testing.models import model_of
 from ort_ep_directml import plugin, windows_libraries
@@ -148,3 +148,7 @@ def test_an_element_type_that_the_device_lacks_is_refused_by_name(monkeypatch):
     claims, reasons = answers()
     assert ["Relu", "Exp"] not in claims
     assert "'x' is of type float32, which this device has no tensors of" in reasons
+
+
+def test_every_option_has_a_sentence():
+    assert [option.name for option in describe_options(DmlExecutionProvider.options_type) if not option.sentence] == []

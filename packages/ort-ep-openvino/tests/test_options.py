@@ -7,7 +7,7 @@ import json
 import onnx
 import pytest
 
-from ort_core.plugin import InvalidArgument
+from ort_core.plugin import InvalidArgument, describe_options
 from ort_ep_openvino import _sdk
 from ort_ep_openvino.options import OpenVinoOptions
 from ort_ep_openvino.provider import OpenVinoExecutionProvider
@@ -139,3 +139,7 @@ def value_text(value: object) -> str:
     """Return a property as it is written in an option."""
     name = value.get_type_name() if hasattr(value, "get_type_name") else getattr(value, "name", value)
     return str(name).upper()
+
+
+def test_every_option_has_a_sentence():
+    assert [option.name for option in describe_options(OpenVinoOptions) if not option.sentence] == []

@@ -5,7 +5,7 @@ import dataclasses
 import fake_tensorrt
 import pytest
 
-from ort_core.plugin import InvalidArgument, OrtError
+from ort_core.plugin import InvalidArgument, OrtError, describe_options
 from ort_ep_tensorrt.environment_options import VARIABLES
 from ort_ep_tensorrt.options import _REFUSED as REFUSED
 from ort_ep_tensorrt.options_rtx import _REFUSED as REFUSED_RTX
@@ -237,3 +237,10 @@ def test_an_optimisation_level_outside_of_its_bounds_is_refused(level):
 def test_both_providers_mean_the_same_by_their_own_names():
     rtx = NvTensorRtRtxExecutionProvider({"nv_max_workspace_size": "5", "enable_cuda_graph": "1"}).settings
     assert (rtx.workspace_nbytes, rtx.captures_graphs, rtx.caches_timings) == (5, True, False)
+
+
+@pytest.mark.parametrize(
+    "provider", [TensorrtExecutionProvider, NvTensorRtRtxExecutionProvider], ids=lambda cls: cls.name
+)
+def test_every_option_has_a_sentence(provider):
+    assert [option.name for option in describe_options(provider.options_type) if not option.sentence] == []

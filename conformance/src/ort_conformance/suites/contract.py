@@ -17,7 +17,7 @@ from ort_conformance.profile import Feature
 from ort_conformance.subject import ORACLE, Subject
 from ort_conformance.suites.sample_graphs import BRANCHES, SAMPLES, SampleGraph
 from ort_core.errors import NotFound, OrtError
-from ort_core.plugin import Available, Claim, GraphView, Rejection, Unavailable
+from ort_core.plugin import Available, Claim, GraphView, Rejection, Unavailable, describe_options
 from ort_core.plugin.ir import Node, predecessors
 from ort_core.testing.claims import new_run_state, request_for
 from ort_core.testing.environments import session_environment
@@ -89,6 +89,19 @@ def unavailability_is_explained(subject: Subject) -> None:
         raise CannotJudge("the provider is available here")
     require(state.reason.strip(), "Unavailable has no reason")
     require(state.remedy.strip(), f"Unavailable({state.reason!r}) names no remedy")
+
+
+@promise(SUITE, needs_availability=False)
+def every_option_says_what_it_is_for(subject: Subject) -> None:
+    """Each option has a sentence, which ``ort providers --options`` shows."""
+    options = describe_options(subject.provider_class.options_type)
+    if not options:
+        raise CannotJudge("the provider has no options")
+    if subject.provider_class.options_type.__doc__ is None:
+        raise CannotJudge("Python runs without docstrings (-OO)")
+    silent = [option.name for option in options if not option.sentence.strip()]
+    where = f"the docstring of {subject.provider_class.options_type.__name__}, under 'Attributes:'"
+    require(not silent, f"options without a sentence: {', '.join(silent)}; write one for each in {where}")
 
 
 @promise(SUITE)

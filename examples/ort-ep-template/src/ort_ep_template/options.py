@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class TemplateOptions:
     """Options of a session's provider.
 
-    ``max_partition_nodes``: larger claims are refused; 0 sets no limit.
+    Attributes:
+        max_partition_nodes: larger claims are refused; 0 sets no limit.
     """
 
     max_partition_nodes: int = 0

@@ -59,6 +59,16 @@ def test_providers_lists_installed_and_missing_ones(ort):
     assert "CUDAExecutionProvider" in ort("providers", "--options").out
 
 
+def test_providers_explains_each_option(ort):
+    rows = {row["name"]: row for row in ort("providers", "--json").data["providers"]}
+    options = {option["name"]: option for option in rows["CPUExecutionProvider"]["options"]}
+    assert options["precision"]["type"] == "'float32' | 'bfloat16'"
+    assert options["precision"]["default"] == "'float32'"
+    assert options["precision"]["sentence"].startswith("What products of float32 models")
+    assert rows["CUDAExecutionProvider"]["options"] == [], "the package is not installed: nobody knows its options"
+    assert "What products of float32 models" in ort("providers", "--options").out
+
+
 def test_doctor_reports_versions_hardware_and_no_problem(ort):
     result = ort("doctor", "--json")
     assert result.data["versions"]["numpy"]

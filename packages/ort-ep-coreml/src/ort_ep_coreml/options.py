@@ -22,18 +22,19 @@ class CoreMlOptions:
 
     Attributes:
         MLComputeUnits: which units Core ML may use.
-        ModelFormat: ``MLProgram``; ``NeuralNetwork`` is refused.
+        ModelFormat: ``MLProgram``, the only form that is written; ``NeuralNetwork`` is refused.
         RequireStaticInputShapes: leave nodes with sizes that are only known at run time.
         EnableOnSubgraphs: claim inside bodies of control flow too.
         SpecializationStrategy: ``FastPrediction`` lets Core ML prepare longer and run faster.
-        ProfileComputePlan: refused.
+        ProfileComputePlan: refused: Xcode's performance report shows it.
         AllowLowPrecisionAccumulationOnGPU: let a GPU add products in half precision.
         ModelCacheDirectory: folder that keeps packages, found again by their whole content.
         Precision: ``FLOAT32`` computes in the model's types; ``FLOAT16`` lets Core ML compute in half precision.
         DeploymentTarget: the oldest system that the packages are for: iOS17 is macOS 14, iOS18 is macOS 15.
         MaximumSize: the largest value of a size that is only known at run time; runs beyond are computed elsewhere.
         States: inputs and outputs that a model keeps inside, in half precision: ``past=present, h0=hn``.
-        OpenSizes: values of such sizes by name, as ranges or lists: ``batch=1..8, sequence=16|64|128``.
+        OpenSizes: values of sizes that are only known at run time, by name, as ranges or lists:
+            ``batch=1..8, sequence=16|64|128``.
     """
 
     MLComputeUnits: MLComputeUnits = "ALL"

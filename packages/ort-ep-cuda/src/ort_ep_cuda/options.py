@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 _UNSUPPORTED = {
     "gpu_external_alloc": "memory comes from CuPy's pool; share it with cupy.cuda.set_allocator",
@@ -20,7 +21,7 @@ _UNSUPPORTED = {
 
 @dataclass(frozen=True, slots=True)
 class CudaOptions:
-    """Options of a session's provider.
+    """Options of a session's provider; those without a line below are refused.
 
     Attributes:
         device_id: which GPU.
@@ -47,6 +48,8 @@ class CudaOptions:
         tunable_op_max_tuning_duration_ms: accepted; it bounds what ``tunable_op_enable`` would start.
         external_data_loader_reading_threads: accepted; how ort-core reads weights does not depend on it.
     """
+
+    refused: ClassVar[Mapping[str, str]] = _UNSUPPORTED
 
     device_id: int = 0
     gpu_mem_limit: int = 0

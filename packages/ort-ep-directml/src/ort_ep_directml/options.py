@@ -25,10 +25,10 @@ class DmlOptions:
         device_filter: kinds of adapters that are considered.
         disable_metacommands: use DirectML's own shaders instead of those of the display driver.
         disable_graph_fusion: compile each node on its own, to find out which one misbehaves.
-        enable_graph_capture: so anyway: commands are recorded once for each signature of shapes.
+        enable_graph_capture: accepted; commands are recorded once for each signature of shapes.
         enable_cpu_sync_spinning: wait for the device in a loop, which answers sooner and keeps a core busy.
-        disable_memory_arena: so anyway: each run in flight has one buffer of the size that it needs.
-        enable_graph_serialization: refused.
+        disable_memory_arena: accepted; each run in flight has one buffer of the size that it needs.
+        enable_graph_serialization: refused: `ort extract` writes any part of a model.
         directml_path: the DirectML library to use: a file.
         allow_half_precision: let the device compute float32 operators in float16.
     """

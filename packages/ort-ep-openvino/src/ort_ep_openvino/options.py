@@ -11,37 +11,42 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ort_core.plugin import InvalidArgument
 
 _DEVICE = re.compile(r"(CPU|GPU|NPU)(\.\d+)?|(AUTO|HETERO|MULTI|BATCH)(:[\w.,()]+)?")
 _NAMED_SHAPE = re.compile(r"\s*([^\[\],]+?)\s*\[([^\[\]]*)\]\s*(?:,|$)")
 _SIZE = re.compile(r"\d+|\d+\.\.\d+|-1|\?")
+_REFUSED = {
+    "device_luid": "OpenVINO's Python API finds no device by it; use device_type and device_id",
+    "context": "an OpenCL context cannot be handed over from Python",
+    "enable_causallm": "generation with state is OpenVINO GenAI's, which this package does not use",
+    "layout": "models keep ONNX's layout",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class OpenVinoOptions:
-    """Options of a session's provider; all have onnxruntime's names.
+    """Options of a session's provider; all have onnxruntime's names, and those without a line below are refused.
 
     Attributes:
-        device_type: ``CPU``, ``GPU``, ``GPU.1``, ``NPU``, or ``AUTO:``, ``HETERO:``, ``MULTI:`` with a list.
+        device_type: where models run: ``CPU``, ``GPU``, ``GPU.1``, ``NPU``, or ``AUTO:``, ``HETERO:``,
+            ``MULTI:`` with a list.
         device_id: number of the device among those of its type; or a type, as older programs write it.
-        device_luid: refused: OpenVINO's Python API finds no device by it.
         cache_dir: folder for OpenVINO's own cache of compiled models; by default ort-core's artefact cache is used.
         precision: ``FP32`` and ``ACCURACY`` compute in the model's types; ``FP16`` lets OpenVINO compute in less.
         load_config: native properties by device as JSON, ``{"CPU": {"NUM_STREAMS": "2"}}``, or the path of such a file.
-        context: refused: an OpenCL context is a pointer of another library.
         num_of_threads: threads within a run; 0 takes the session's ``intra_op_num_threads``.
         model_priority: ``LOW``, ``MEDIUM``, ``HIGH`` among models on one device.
         num_streams: runs that OpenVINO works on at once; 0 lets it choose.
         enable_opencl_throttling: spare the processor while a GPU works.
         enable_qdq_optimizer: OpenVINO's optimiser of quantised models on the NPU.
-        enable_causallm: refused: generation with state is another API of OpenVINO.
         disable_dynamic_shapes: leave nodes whose sizes are only known at run time.
         reshape_input: bounds for the model's inputs, ``x[1..8,3,224,224]``.
-        layout: refused: models keep ONNX's layout.
     """
+
+    refused: ClassVar[Mapping[str, str]] = _REFUSED
 
     device_type: str = "CPU"
     device_id: str = ""
@@ -133,14 +138,6 @@ class OpenVinoOptions:
                 'option \'load_config\' must be as {"CPU": {"NUM_STREAMS": "2"}}: properties by device'
             )
         return {**given.get(self.device.partition(":")[0].partition(".")[0], {}), **given.get(self.device, {})}
-
-
-_REFUSED = {
-    "device_luid": "OpenVINO's Python API finds no device by it; use device_type and device_id",
-    "context": "an OpenCL context cannot be handed over from Python",
-    "enable_causallm": "generation with state is OpenVINO GenAI's, which this package does not use",
-    "layout": "models keep ONNX's layout",
-}
 
 
 def _shapes_in(text: str) -> dict[str, str]:

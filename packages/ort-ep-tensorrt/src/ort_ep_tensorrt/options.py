@@ -5,8 +5,10 @@ An option that is taken has an effect, or says what is so anyway; all others are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ort_ep_tensorrt.ranges import parse_ranges
 from ort_ep_tensorrt.refused import check_stream, refuse_changed
@@ -50,33 +52,36 @@ class TensorrtOptions:
         trt_min_subgraph_size: claims with fewer nodes run elsewhere.
         trt_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
         trt_fp16_enable: compute float32 in float16, but for nodes whose numbers need more; inputs and outputs stay.
-        trt_bf16_enable: as above, in bfloat16; one of the two.
-        trt_int8_enable: so anyway: what stands between QuantizeLinear and DequantizeLinear is computed in int8.
-        trt_layer_norm_fp32_fallback: with either of the two, layer normalisation stays in float32.
+        trt_bf16_enable: as ``trt_fp16_enable``, in bfloat16; one of the two.
+        trt_int8_enable: accepted; what stands between QuantizeLinear and DequantizeLinear is computed in int8 anyway.
+        trt_layer_norm_fp32_fallback: with float16 or bfloat16, layer normalisation stays in float32.
         trt_weight_stripped_engine_enable: keep engines without weights; the model's are given back when one is loaded.
         trt_cuda_graph_enable: replay the work of shapes that come again as a CUDA graph.
-        trt_tactic_sources: ``+JIT_CONVOLUTIONS,-EDGE_MASK_CONVOLUTIONS``: where kernels are searched.
+        trt_tactic_sources: where kernels are searched: ``+JIT_CONVOLUTIONS,-EDGE_MASK_CONVOLUTIONS``.
         trt_preview_features: features of TensorRT that are not final, by name, with commas.
         trt_extra_plugin_lib_paths: libraries with plugins, with semicolons; loaded beside TensorRT's own plugins.
         trt_engine_version_compatible: engines run with later versions of the same major number too (not onnxruntime's).
-        trt_engine_exclude_lean_runtime: such engines do not hold their runtime (not onnxruntime's).
+        trt_engine_exclude_lean_runtime: engines that run with later versions do not hold their runtime (not
+            onnxruntime's).
         trt_engine_cache_enable: keep built engines on disk; on by default, since keys hold all that they depend on.
-        trt_engine_cache_path: a folder for them; by default ort-core's artefact cache.
-        trt_force_sequential_engine_build: so anyway: engines are built one after the other.
+        trt_engine_cache_path: a folder for built engines; by default ort-core's artefact cache.
+        trt_force_sequential_engine_build: accepted; engines are built one after the other anyway.
         trt_timing_cache_enable: keep measurements of kernels, which shortens later builds.
-        trt_timing_cache_path: a folder for them.
+        trt_timing_cache_path: a folder for those measurements; by default ort-core's artefact cache.
         trt_force_timing_cache: take measurements of another GPU or version too.
         trt_detailed_build_log: engines keep the names of their layers.
         trt_sparsity_enable: weights in the 2:4 pattern may run on sparse tensor cores.
-        trt_builder_optimization_level: 0 to 5.
+        trt_builder_optimization_level: how long the fastest kernels are searched, 0 to 5.
         trt_auxiliary_streams: streams beside the caller's; -1: TensorRT chooses.
-        trt_profile_min_shapes: ``x:1x3x224x224,y:1x4``.
-        trt_profile_max_shapes: as above; all three or none.
-        trt_profile_opt_shapes: as above.
+        trt_profile_min_shapes: the smallest shapes, ``x:1x3x224x224,y:1x4``; all three of trt_profile or none.
+        trt_profile_max_shapes: the largest shapes, in the same form.
+        trt_profile_opt_shapes: the shapes that engines are tuned for, in the same form.
         trt_engine_hw_compatible: engines run on other GPUs from Ampere on.
-        trt_op_types_to_exclude: ``NonMaxSuppression,TopK``: operators that run elsewhere.
-        trt_load_user_initializer: so anyway: weights are read in place.
+        trt_op_types_to_exclude: operators that run elsewhere: ``NonMaxSuppression,TopK``.
+        trt_load_user_initializer: accepted; weights are read in place anyway.
     """
+
+    refused: ClassVar[Mapping[str, str]] = _REFUSED
 
     device_id: int = 0
     has_user_compute_stream: bool = False

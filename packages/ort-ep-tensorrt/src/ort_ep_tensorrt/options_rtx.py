@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ort_ep_tensorrt.ranges import parse_ranges
 from ort_ep_tensorrt.refused import check_stream, refuse_changed
@@ -29,13 +31,15 @@ class RtxOptions:
         nv_max_workspace_size: scratch memory of a layer in bytes; 0: no limit.
         nv_max_shared_mem_size: shared memory of a kernel in bytes; 0: no limit.
         nv_detailed_build_log: engines keep the names of their layers.
-        nv_profile_min_shapes: ``x:1x3x224x224,y:1x4``.
-        nv_profile_max_shapes: as above; all three or none.
-        nv_profile_opt_shapes: as above.
+        nv_profile_min_shapes: the smallest shapes, ``x:1x3x224x224,y:1x4``; all three of nv_profile or none.
+        nv_profile_max_shapes: the largest shapes, in the same form.
+        nv_profile_opt_shapes: the shapes that engines are tuned for, in the same form.
         enable_cuda_graph: TensorRT-RTX replays its work as a CUDA graph.
         nv_runtime_cache_path: a folder for the kernels that TensorRT-RTX compiles on the GPU; by default none are kept.
-        nv_use_external_data_initializer: so anyway: weights are read in place.
+        nv_use_external_data_initializer: accepted; weights are read in place anyway.
     """
+
+    refused: ClassVar[Mapping[str, str]] = _REFUSED
 
     device_id: int = 0
     has_user_compute_stream: bool = False

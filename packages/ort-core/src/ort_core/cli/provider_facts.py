@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from ort_core.environment import PACKAGES, Environment, default_environment
+from ort_core.providers.option_facts import OptionFacts, describe_options
 from ort_core.providers.provider import Available, ExecutionProvider
 
 
@@ -19,7 +19,7 @@ class ProviderRow:
     is_listed: bool
     package: str
     remarks: str
-    options: dict[str, str]
+    options: tuple[OptionFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ def describe_providers() -> list[ProviderRow]:
     plugins = {plugin.name for plugin in environment.plugins.plugins}
     for name, refusal in environment.plugins.unusable.items():
         if name not in classes and name not in plugins:
-            rows.append(ProviderRow(name, True, False, False, "", str(refusal), {}))
+            rows.append(ProviderRow(name, True, False, False, "", str(refusal)))
     known = {row.name for row in rows}
     for name, remedy in PACKAGES.items():
         if name not in known:
-            rows.append(ProviderRow(name, False, False, False, "", f"not installed: {remedy}", {}))
+            rows.append(ProviderRow(name, False, False, False, "", f"not installed: {remedy}"))
     return rows
 
 
@@ -63,11 +63,5 @@ def _installed(environment: Environment, cls: type[ExecutionProvider]) -> Provid
         cls.is_listed,
         environment.plugins.origins.get(cls.name, ""),
         remarks,
-        _options(cls),
+        describe_options(cls.options_type),
     )
-
-
-def _options(cls: type[ExecutionProvider]) -> dict[str, str]:
-    if not dataclasses.is_dataclass(cls.options_type):
-        return {}
-    return {field.name: repr(field.default) for field in dataclasses.fields(cls.options_type)}

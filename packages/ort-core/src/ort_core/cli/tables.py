@@ -67,6 +67,8 @@ def shared_widths(natural: Sequence[int], least: Sequence[int], room: int) -> li
 
 
 def _show_rows(console: Console, table: Table) -> None:
+    if table.title:
+        console.print(table.title, style="bold")
     for row in zip(*(column.cells for column in table.columns)):
         facts = [(str(column.header), str(cell)) for column, cell in zip(table.columns, row)]
         show_facts(console, [(name, text) for name, text in facts if text])

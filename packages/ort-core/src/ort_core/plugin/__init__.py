@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ort_core.providers.grouping import convex_groups
     from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
+    from ort_core.providers.option_facts import OptionFacts, describe_options
     from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
     from ort_core.providers.thread_options import ThreadOptions
 
@@ -56,6 +57,7 @@ __all__ = [
     "KernelPartition",
     "KernelProvider",
     "NotImplemented",
+    "OptionFacts",
     "OrtError",
     "OutputPlan",
     "PartitionPlan",
@@ -65,6 +67,7 @@ __all__ = [
     "ThreadOptions",
     "Unavailable",
     "convex_groups",
+    "describe_options",
     "filled",
     "frozen",
     "hand_out",
@@ -118,6 +121,10 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
         "ort_core.providers.kernel_provider": (
             "KernelPartition",
             "KernelProvider",
+        ),
+        "ort_core.providers.option_facts": (
+            "OptionFacts",
+            "describe_options",
         ),
         "ort_core.providers.provider": (
             "Available",

@@ -52,7 +52,9 @@ class ExecutionProvider(ABC):
     """The public name, as in onnxruntime where it has one: ``"CPUExecutionProvider"``."""
 
     options_type: ClassVar[type] = NoOptions
-    """A frozen dataclass: field names are option names, defaults are the defaults."""
+    """A frozen dataclass: field names are option names, defaults are the defaults, and its docstring has a sentence for
+    each under ``Attributes:``. Options that are only known in order to refuse them may stand with the reason in a class
+    variable ``refused`` instead, a mapping by name."""
 
     is_last_resort: ClassVar[bool] = False
     """Whether what nobody else took may be given to this provider (the built-in CPU provider says so)."""

@@ -11,7 +11,7 @@ from ort_core.cli.parameters import JsonFlag
 
 
 def providers(
-    options: Annotated[bool, typer.Option("--options", help="Show each provider's options.")] = False,
+    options: Annotated[bool, typer.Option("--options", help="Explain each provider's options.")] = False,
     json: JsonFlag = False,
 ) -> None:
     """List execution providers, available or not."""
@@ -35,8 +35,8 @@ def providers(
     for plugin in broken:
         console.print(f"plugin {plugin.name} ({plugin.package}) cannot be used: {plugin.reason}")
     if options:
-        table = new_table(("provider", "option", "default"))
-        for row in rows:
-            for name, default in row.options.items():
-                table.add_row(row.name, name, default)
-        show_table(console, table)
+        for row in filter(lambda row: row.options, rows):
+            table = new_table(("option", "type", "default", "meaning"), title=row.name)
+            for option in row.options:
+                table.add_row(option.name, option.type, option.default, option.sentence or "-")
+            show_table(console, table)
