@@ -66,7 +66,7 @@ class Environment:
     Args:
         find_sources: gives the plugins; those of installed distributions without one.
 
-    ``seed`` and the two numbers of threads (0 chooses) are for sessions that state none; they may be set at any time.
+    ``seed`` and ``intra_op_num_threads`` (0 chooses) are for sessions that state none; they may be set at any time.
     ``clock`` gives the nanoseconds that placement is measured in.
     """
 
@@ -78,7 +78,6 @@ class Environment:
         self.process_id = os.getpid()
         self.seed: int | None = None
         self.intra_op_num_threads = 0
-        self.inter_op_num_threads = 0
         self.clock: Callable[[], int] = time.perf_counter_ns
 
     @_Shared

@@ -74,6 +74,11 @@ class Setting:
             return None
 
 
+IN_TURN = "operators run one after the other, each on up to intra_op_num_threads threads"
+"""Why numbers of operators at the same time change nothing."""
+ONE_ARENA = "one arena is planned for each device and run; there is no second allocator to choose"
+"""Why choices of allocators change nothing."""
+
 _PREPACK = "kernels here keep no second, packed copy of a weight that this could switch off"
 _INTER_SPIN = "operators run one after the other; no threads wait between them"
 _BACKOFF = "waiting threads look again after one pause instruction"
@@ -85,12 +90,10 @@ _SHARED_CONTEXT = "each compiled partition is complete in itself"
 _WEIGHTLESS = "each provider decides whether its bytes hold weights; a compiled model keeps the weights of the others"
 _MOE = "experts are not counted here"
 _TRAINING = "it belongs to onnxruntime's training builds"
-_ORDER = "operators run one after the other"
 _ANY_OPSET = "a model of any opset is loaded; a node that has no kernel of its version is an error which names it"
 _NBITS = "DequantizeLinear in front of a product is compiled as it stands"
 _FIRST_TAKES = "a node goes to the first provider asked for that takes it; session.placement_policy can measure instead"
 _INLINED = "functions are inlined; name InlineFunctions in optimization.disable_specified_optimizers to keep them"
-_ARENA = "one arena is planned for each device and run; there is no second allocator to choose"
 _LEVELS = ("disable_all", "enable_basic", "enable_extended", "enable_layout", "enable_all")
 
 
@@ -214,8 +217,8 @@ def _threads_and_memory() -> tuple[Setting, ...]:
         _session("session.set_denormal_as_zero", False, "Treat denormal numbers as zero.", "results follow IEEE 754"),
         _session("session.disable_prepacking", False, "Do not pack weights.", _PREPACK),
         _session("session.prepack.enable_parallel", False, "Pack weights by many threads.", _PREPACK),
-        _session("session.use_env_allocators", False, "Use allocators of the environment.", _ARENA),
-        _session("session.use_device_allocator_for_initializers", False, "Weights outside the arena.", _ARENA),
+        _session("session.use_env_allocators", False, "Use allocators of the environment.", ONE_ARENA),
+        _session("session.use_device_allocator_for_initializers", False, "Weights outside the arena.", ONE_ARENA),
     )  # fmt: skip
 
 
@@ -290,7 +293,7 @@ def _run_keys() -> tuple[Setting, ...]:
             "memory.enable_memory_arena_shrinkage",
             "",
             "Give unused memory back after the run, as `cpu:0;gpu:0`.",
-            _ARENA,
+            ONE_ARENA,
         ),
         _run(
             "disable_synchronize_execution_providers",
@@ -313,7 +316,7 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_TEST_DATA", "", "Folder of test data outside the repository."),
         _variable("ORT_LOAD_CONFIG_FROM_MODEL", False, "Read session options from the model's metadata `ort_config`."),
         _variable("ORT_INTRA_OP_NUM_THREADS", 0, "Threads within an operator where the options leave it at 0."),
-        _variable("ORT_INTER_OP_NUM_THREADS", 0, "Operators at the same time where the options leave it at 0.", _ORDER),
+        _variable("ORT_INTER_OP_NUM_THREADS", 0, "Operators at the same time where the options say 0.", IN_TURN),
         _variable("ORT_DISABLE_TELEMETRY", False, "No telemetry.", "there is none"),
         _variable("ORT_DISABLE_FLASH_ATTENTION", False, "Plain attention.", attention),
         _variable("ORT_GQA_DISABLE_FLASH_ATTENTION", False, "Plain attention.", attention),

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import warnings
 from pathlib import Path
 
@@ -100,6 +101,61 @@ def test_a_key_without_effect_is_taken_and_the_reason_logged(caplog):
     with caplog.at_level("INFO", "ort_core"):
         SessionOptions().add_session_config_entry("session.inter_op.allow_spinning", "0")
     assert "session.inter_op.allow_spinning has no effect here: operators run one after the other" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "why"),
+    [
+        (
+            SessionOptions,
+            "inter_op_num_threads",
+            4,
+            "operators run one after the other",
+        ),
+        (SessionOptions, "execution_mode", ort.ExecutionMode.ORT_PARALLEL, "operators run one after the other"),
+        (SessionOptions, "execution_order", ort.ExecutionOrder.PRIORITY_BASED, "a provider orders its own steps"),
+        (SessionOptions, "enable_cpu_mem_arena", False, "one arena is planned"),
+        (SessionOptions, "enable_mem_pattern", False, "memory is always planned"),
+        (SessionOptions, "enable_mem_reuse", False, "memory is always planned"),
+        (SessionOptions, "use_per_session_threads", False, "share threads"),
+        (SessionOptions, "use_deterministic_compute", True, "the same bits on every run"),
+        (SessionOptions, "log_severity_level", 3, "set_default_logger_severity"),
+        (RunOptions, "logid", "mine", "set_default_logger_severity"),
+        (RunOptions, "only_execute_path_to_fetches", True, "a run computes all outputs"),
+    ],
+)
+def test_an_attribute_without_effect_says_why_where_it_is_set(kind, name, value, why, caplog):
+    chosen = kind()
+    with caplog.at_level("INFO", "ort_core"):
+        setattr(chosen, name, getattr(chosen, name))
+    assert caplog.text == "", "the default asks for nothing"
+    with caplog.at_level("INFO", "ort_core"):
+        setattr(chosen, name, value)
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"{kind.__name__} {name} has no effect here: ")
+    assert why in record.getMessage()
+
+
+def test_a_key_that_stands_for_an_attribute_without_effect_says_so_once(caplog):
+    with caplog.at_level("INFO", "ort_core"):
+        SessionOptions().add_session_config_entry("session.execution_mode", "parallel")
+    assert [record.getMessage() for record in caplog.records] == [
+        "SessionOptions execution_mode has no effect here: operators run one after the other, "
+        "each on up to intra_op_num_threads threads"
+    ]
+
+
+def test_every_attribute_is_read_somewhere_or_says_why_not():
+    package = Path(settings.__file__).parent
+    sources = [path for path in package.rglob("*.py") if path.parent.name != "options" and path.name != "settings.py"]
+    read = "\n".join(path.read_text(encoding="utf-8") for path in [*sources, package / "stages" / "settings.py"])
+    silent = [
+        name
+        for kind in (SessionOptions, RunOptions)
+        for name, option in vars(kind).items()
+        if isinstance(option, Option) and not option.no_effect and not re.search(rf"\.{name}\b", read)
+    ]
+    assert silent == [], "these attributes are taken, nothing reads them, and nothing tells the user so"
 
 
 def test_every_key_is_read_somewhere_or_says_why_not():

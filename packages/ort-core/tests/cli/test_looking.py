@@ -77,6 +77,14 @@ def test_doctor_reports_versions_hardware_and_no_problem(ort):
     assert "processor" in ort("doctor").out
 
 
+def test_doctor_says_which_environment_variables_have_no_effect(ort, monkeypatch):
+    monkeypatch.setenv("ORT_INTER_OP_NUM_THREADS", "4")
+    monkeypatch.setenv("ORT_INTRA_OP_NUM_THREADS", "2")
+    settings = ort("doctor", "--json").data["settings"]
+    assert settings["ORT_INTRA_OP_NUM_THREADS"] == "2"
+    assert settings["ORT_INTER_OP_NUM_THREADS"].startswith("4 (no effect here: operators run one after the other")
+
+
 @pytest.fixture
 def filled_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path / "cache"))

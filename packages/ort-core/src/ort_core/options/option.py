@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import enum
+import logging
 import os
 from typing import Generic, TypeVar, cast, overload
 
 from ort_core.errors import InvalidArgument, InvalidType
 
+log = logging.getLogger(__name__)
+
 _T = TypeVar("_T")
 
 
 class Option(Generic[_T]):
-    """A typed attribute: a descriptor that checks what is set. ``range`` (both ends included) limits numbers."""
+    """A typed attribute: a descriptor that checks what is set. ``range`` (both ends included) limits numbers.
+
+    ``no_effect`` says why one of onnxruntime's attributes changes nothing here; whoever sets another value than the
+    default finds it in the log, as for configuration keys without effect.
+    """
 
     def __init__(
         self,
@@ -22,8 +29,10 @@ class Option(Generic[_T]):
         *,
         range: tuple[float, float] | None = None,
         optional: bool = False,
+        no_effect: str = "",
     ) -> None:
         self._kind, self._default, self._range, self._optional = kind, default, range, optional
+        self.no_effect = no_effect
         self.__doc__ = doc
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -39,7 +48,9 @@ class Option(Generic[_T]):
         return self if instance is None else instance.__dict__.get(self._name, self._default)
 
     def __set__(self, instance: object, value: _T) -> None:
-        instance.__dict__[self._name] = self._checked(value)
+        checked = instance.__dict__[self._name] = self._checked(value)
+        if self.no_effect and checked != self._default:
+            log.info("%s %s has no effect here: %s", self._owner, self._name, self.no_effect)
 
     def _checked(self, value: object) -> object:
         if value is None and self._optional:

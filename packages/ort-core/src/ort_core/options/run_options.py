@@ -7,8 +7,10 @@ from typing import cast
 
 from ort_core.errors import InvalidType
 from ort_core.options.option import Option
-from ort_core.options.strict_options import ANY_SIZE, SEVERITIES, StrictOptions
+from ort_core.options.strict_options import ANY_SIZE, ONE_LOGGER, SEVERITIES, StrictOptions
 from ort_core.settings import Scope
+
+_ALL_STEPS = "a run computes all outputs and returns those asked for; `ort extract` makes a model of what a few need"
 
 
 class RunOptions(StrictOptions):
@@ -17,11 +19,17 @@ class RunOptions(StrictOptions):
     _scope = Scope.RUN
 
     log_severity_level = Option(
-        int, -1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: as the session.", range=SEVERITIES
+        int,
+        -1,
+        "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: as the session.",
+        range=SEVERITIES,
+        no_effect=ONE_LOGGER,
     )
-    log_verbosity_level = Option(int, 0, "Detail of verbose lines.")
-    logid = Option(str, "", "Name of the run in log lines.")
-    only_execute_path_to_fetches = Option(bool, False, "Run only the nodes that the asked-for outputs need.")
+    log_verbosity_level = Option(int, 0, "Detail of verbose lines.", no_effect=ONE_LOGGER)
+    logid = Option(str, "", "Name of the run in log lines.", no_effect=ONE_LOGGER)
+    only_execute_path_to_fetches = Option(
+        bool, False, "Run only the nodes that the asked-for outputs need.", no_effect=_ALL_STEPS
+    )
     terminate = Option(bool, False, "Stop every run that uses these options, with RunTerminated.")
     time_limit_s = Option(
         cast("type[float | None]", float),

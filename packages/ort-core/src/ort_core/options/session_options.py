@@ -13,13 +13,17 @@ from ort_core.errors import InvalidArgument, InvalidType
 from ort_core.frozen import frozen
 from ort_core.options.choices import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from ort_core.options.option import Option
-from ort_core.options.strict_options import ANY_SIZE, SEVERITIES, StrictOptions
-from ort_core.settings import Scope
+from ort_core.options.strict_options import ANY_SIZE, ONE_LOGGER, SEVERITIES, StrictOptions
+from ort_core.settings import IN_TURN, ONE_ARENA, Scope
 
 if TYPE_CHECKING:
     from ort_core.options.rare_choices import OrtExecutionProviderDevicePolicy
 
 _THREADS = (0, 65536)
+_PLANNED = "a run's memory is always planned before it: where each value lies, and which values share a place"
+_ORDERED = "a provider orders its own steps; the CPU provider's order is fixed when a model is compiled"
+_SAME_BITS = "the CPU provider computes the same bits on every run anyway, and no other provider asks"
+_SHARED_THREADS = "sessions with the same options of threads share threads, so that there are never more than asked for"
 
 
 @frozen
@@ -35,26 +39,36 @@ class SessionOptions(StrictOptions):
 
     _scope = Scope.SESSION
 
-    enable_cpu_mem_arena = Option(bool, True, "Keep buffers between runs.")
-    enable_mem_pattern = Option(bool, True, "Plan all offsets before a run.")
-    enable_mem_reuse = Option(bool, True, "Let values share memory when their lifetimes do not meet.")
+    enable_cpu_mem_arena = Option(bool, True, "Keep buffers between runs.", no_effect=ONE_ARENA)
+    enable_mem_pattern = Option(bool, True, "Plan all offsets before a run.", no_effect=_PLANNED)
+    enable_mem_reuse = Option(
+        bool, True, "Let values share memory when their lifetimes do not meet.", no_effect=_PLANNED
+    )
     enable_profiling = Option(bool, False, "Write a Chrome trace; end_profiling() returns its path.")
-    execution_mode = Option(ExecutionMode, ExecutionMode.ORT_SEQUENTIAL, "Sequential or parallel operators.")
-    execution_order = Option(ExecutionOrder, ExecutionOrder.DEFAULT, "Which topological order.")
+    execution_mode = Option(
+        ExecutionMode, ExecutionMode.ORT_SEQUENTIAL, "Sequential or parallel operators.", no_effect=IN_TURN
+    )
+    execution_order = Option(ExecutionOrder, ExecutionOrder.DEFAULT, "Which topological order.", no_effect=_ORDERED)
     graph_optimization_level = Option(
         GraphOptimizationLevel, GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the graph is optimised."
     )
-    inter_op_num_threads = Option(int, 0, "Operators at the same time; 0 chooses.", range=_THREADS)
+    inter_op_num_threads = Option(int, 0, "Operators at the same time; 0 chooses.", range=_THREADS, no_effect=IN_TURN)
     intra_op_num_threads = Option(int, 0, "Threads within an operator; 0 chooses.", range=_THREADS)
     log_severity_level = Option(
-        int, -1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: as the process.", range=SEVERITIES
+        int,
+        -1,
+        "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: as the process.",
+        range=SEVERITIES,
+        no_effect=ONE_LOGGER,
     )
-    log_verbosity_level = Option(int, 0, "Detail of verbose lines.")
-    logid = Option(str, "", "Name of the session in log lines.")
+    log_verbosity_level = Option(int, 0, "Detail of verbose lines.", no_effect=ONE_LOGGER)
+    logid = Option(str, "", "Name of the session in log lines.", no_effect=ONE_LOGGER)
     optimized_model_filepath = Option(str, "", "Save the optimised model there.")
     profile_file_prefix = Option(str, "onnxruntime_profile_", "Start of the trace's file name; the time is appended.")
-    use_deterministic_compute = Option(bool, False, "Same bits on every run; always so on the CPU.")
-    use_per_session_threads = Option(bool, True, "Own threads for this session.")
+    use_deterministic_compute = Option(
+        bool, False, "Same bits on every run; always so on the CPU.", no_effect=_SAME_BITS
+    )
+    use_per_session_threads = Option(bool, True, "Own threads for this session.", no_effect=_SHARED_THREADS)
     strict_placement = Option(bool, False, "A node that its first provider refuses is an error with the reason.")
     max_allocation_bytes = Option(
         cast("type[int | None]", int),

@@ -28,6 +28,10 @@ SEVERITIES = (-1, 4)
 """Which levels of severity a log may have."""
 ANY_SIZE = (0, float("inf"))
 """What a limit may be."""
+ONE_LOGGER = (
+    "lines of every session and run go to Python's logger 'ort_core': set_default_logger_severity sets its level"
+)
+"""Why levels and names of sessions' and runs' own lines change nothing."""
 _LEVELS_BY_TEXT = {
     "disable_all": GraphOptimizationLevel.ORT_DISABLE_ALL,
     "enable_basic": GraphOptimizationLevel.ORT_ENABLE_BASIC,

@@ -17,7 +17,7 @@ from ort_core.errors import InvalidType, InvalidValue, NotImplemented
 from ort_core.options import OrtCompiledModelCompatibility
 from ort_core.session_api import devices
 from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
-from ort_core.settings import KNOWN_PROVIDERS
+from ort_core.settings import IN_TURN, KNOWN_PROVIDERS
 from ort_core.tensors.memory_facts import OrtArenaCfg, OrtHardwareDeviceType, OrtMemoryInfo
 
 log = logging.getLogger("ort_core")
@@ -94,12 +94,13 @@ def has_collective_ops() -> bool:
 
 
 def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
-    """Check the numbers and keep them for sessions that leave theirs at 0."""
+    """Check the numbers and keep the first for sessions that leave theirs at 0; the second has no effect."""
     for name, value in (("intra_op_num_threads", intra_op_num_threads), ("inter_op_num_threads", inter_op_num_threads)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidValue(f"{name} is {value!r}, expected an integer from 0")
-    environment = default_environment()
-    environment.intra_op_num_threads, environment.inter_op_num_threads = intra_op_num_threads, inter_op_num_threads
+    default_environment().intra_op_num_threads = intra_op_num_threads
+    if inter_op_num_threads:
+        log.info("inter_op_num_threads has no effect here: %s", IN_TURN)
 
 
 def enable_telemetry_events() -> None:

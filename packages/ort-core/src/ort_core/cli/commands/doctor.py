@@ -72,8 +72,9 @@ def _settings() -> dict[str, str]:
 
     from ort_core.settings import Scope, all_settings
 
-    names = [name for scope, name in all_settings() if scope is Scope.ENVIRONMENT]
-    return {name: os.environ[name] for name in names if name in os.environ}
+    rows = [row for row in all_settings().values() if row.scope is Scope.ENVIRONMENT and row.name in os.environ]
+    why = {row.name: f" (no effect here: {row.no_effect})" if row.no_effect else "" for row in rows}
+    return {name: os.environ[name] + reason for name, reason in why.items()}
 
 
 def _problems(report: dict[str, Any]) -> list[str]:  # Any: plain data
