@@ -47,6 +47,7 @@ from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
 from ort_core.plugin.ops import known_contents
 
 log = logging.getLogger(__name__)
+CASTS = frozenset({"Cast", "CastLike"})
 MIN_NODES = 2  # a single cheap node is not worth a program of its own
 MAX_COMPILED_DEPTH = 8  # bodies within bodies: exporters nest three or four deep; each level compiles again
 FREE = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})  # numpy returns another view
@@ -388,7 +389,7 @@ def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tupl
 
 
 def _generated_types(node: Node) -> Collection[DataType]:
-    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+    if node.op_type in CASTS | {"QuantizeLinear", "DequantizeLinear"}:
         return SUPPORTED | SMALL_TYPES
     if node.domain != "ai.onnx.ml":
         return SUPPORTED
@@ -424,4 +425,10 @@ def _pays(group: Sequence[Node], context: EvaluationContext) -> bool:
     floats = [node for node in group if node.op_type not in FREE and any(map(_is_float, node.present_outputs()))]
     if len(floats) >= MIN_NODES:
         return True
-    return any(node.op_type in HEAVY or has_own_meaning(node, context) for node in group)
+    return any(node.op_type in HEAVY or _casts_small(node) or has_own_meaning(node, context) for node in group)
+
+
+def _casts_small(node: Node) -> bool:
+    """Return whether a node casts elements of 8-bit floats or of few bits: numpy takes 12 ns for each and more."""
+    types = [value.type for value in (*node.present_inputs(), *node.present_outputs())]
+    return node.op_type in CASTS and any(isinstance(of, TensorType) and of.dtype in SMALL_TYPES for of in types)

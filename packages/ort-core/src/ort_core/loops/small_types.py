@@ -1,7 +1,7 @@
-"""Numbers of 8 and 4 bits as bytes: what a float32 becomes, and what a byte stands for.
+"""Numbers of 8, 4 and 2 bits as bytes: what a float32 becomes, and what a byte stands for.
 
-    float8:  sign, exponent, mantissa, rounded to the nearest, ties to even, with subnormal numbers
-    int4:    the low half of a byte
+    float8:      sign, exponent, mantissa, rounded to the nearest, ties to even, with subnormal numbers
+    int4, int2:  the low bits of a byte
 
 Elements of these types are only stored: expressions hold their bytes, as ``bitcast`` of UINT8, and compute in others.
 """
@@ -13,10 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
+from ort_core.loops.meanings import meaning_of
 from ort_core.loops.scalar import Scalar, binary, bitcast, cast, lift, select, unary
 
-F32, I32, I8, U8 = DataType.FLOAT, DataType.INT32, DataType.INT8, DataType.UINT8
+F32, I64, I32, I8, U8 = DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.INT8, DataType.UINT8
 _BIAS, _MANTISSA, _NAN = 127, 23, 0x7FC00000  # of float32
 _SIGN, _MAGNITUDE = 0x80, 0x7F
 
@@ -61,8 +63,9 @@ FLOAT8: Mapping[DataType, Float8] = MappingProxyType(
         DataType.FLOAT8E5M2FNUZ: Float8(2, 16, 0x7F, 0x80, 0x80, is_unsigned_zero=True),
     }
 )
-INT4 = frozenset({DataType.INT4, DataType.UINT4})
-SMALL_TYPES = INT4 | FLOAT8.keys()
+SIGNED, UNSIGNED = frozenset({DataType.INT4, DataType.INT2}), frozenset({DataType.UINT4, DataType.UINT2})
+SMALL_INTEGERS = SIGNED | UNSIGNED
+SMALL_TYPES = SMALL_INTEGERS | FLOAT8.keys()
 
 
 def packed(x: Scalar, dtype: DataType, *, saturate: bool = True) -> Scalar:
@@ -71,24 +74,52 @@ def packed(x: Scalar, dtype: DataType, *, saturate: bool = True) -> Scalar:
     ``saturate``: what lies beyond the range of an 8-bit float is its largest number, else infinity or NaN. Integers
     always do, and NaN is the least of them.
     """
-    return bitcast(_nibble(x, dtype) if dtype in INT4 else _float8(x, FLOAT8[dtype], saturate), dtype)
+    return bitcast(_limited(x, dtype) if dtype in SMALL_INTEGERS else _float8(x, FLOAT8[dtype], saturate), dtype)
 
 
 def unpacked(stored: Scalar) -> Scalar:
     """Return the float32 numbers that elements of a small type stand for."""
-    byte = bitcast(stored, U8)
-    if stored.dtype is DataType.UINT4:
-        return cast(binary("and", byte, 15), F32)
-    if stored.dtype is DataType.INT4:
-        return cast(binary("ashr", binary("shl", bitcast(byte, I8), 4), 4), F32)
-    return _from_float8(cast(byte, I32), FLOAT8[stored.dtype])
+    if stored.dtype in SMALL_INTEGERS:
+        return cast(_as_byte(stored), F32)
+    return _from_float8(cast(bitcast(stored, U8), I32), FLOAT8[stored.dtype])
 
 
-def _nibble(x: Scalar, dtype: DataType) -> Scalar:
-    low, high = (0.0, 15.0) if dtype is DataType.UINT4 else (-8.0, 7.0)
+def converted(x: Scalar, to: DataType, *, saturate: bool = True) -> Scalar | Rejection:
+    """Return what Cast makes of an element, from a small type or to one.
+
+    Integers of few bits keep the low bits of what is converted; of floats, rounded to whole numbers, halves away from
+    zero. ``saturate`` is as for ``packed``.
+    """
+    if x.dtype in SMALL_TYPES:
+        x = _as_byte(x) if x.dtype in SMALL_INTEGERS else unpacked(x)
+    if to in FLOAT8:
+        return packed(cast(x, F32), to, saturate=saturate)
+    if to not in SMALL_INTEGERS:
+        return meaning_of("", "Cast", [x], {"to": int(to)})
+    if x.dtype.is_float:
+        x = unary("trunc", x + select(binary("lt", x, 0.0), lift(-0.5, x.dtype), lift(0.5, x.dtype)))
+    whole = meaning_of("", "Cast", [x], {"to": int(I64 if x.dtype.bits == 64 else I32)})
+    return whole if isinstance(whole, Rejection) else bitcast(_low_bits(whole, to), to)
+
+
+def _as_byte(stored: Scalar) -> Scalar:
+    """Return a small integer as one of 8 bits."""
+    byte, unused = bitcast(stored, U8), 8 - stored.dtype.bits
+    if stored.dtype in UNSIGNED:
+        return binary("and", byte, (1 << stored.dtype.bits) - 1)
+    return binary("ashr", binary("shl", bitcast(byte, I8), unused), unused)
+
+
+def _limited(x: Scalar, dtype: DataType) -> Scalar:
+    high = float((1 << (dtype.bits - (dtype in SIGNED))) - 1)
+    low = -high - 1 if dtype in SIGNED else 0.0
     limited = select(binary("gt", x, low), x, low)  # not of NaN
     limited = select(binary("lt", limited, high), limited, high)
-    return cast(binary("and", cast(limited, I32), 15), U8)
+    return _low_bits(cast(limited, I32), dtype)
+
+
+def _low_bits(whole: Scalar, dtype: DataType) -> Scalar:
+    return cast(binary("and", whole, (1 << dtype.bits) - 1), U8)
 
 
 def _float8(x: Scalar, of: Float8, saturate: bool) -> Scalar:

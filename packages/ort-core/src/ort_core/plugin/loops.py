@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         substitute,
         unary,
     )
-    from ort_core.loops.small_types import SMALL_TYPES, packed, unpacked
+    from ort_core.loops.small_types import SMALL_TYPES, converted, packed, unpacked
 
 __all__ = [
     "COMPARISONS",
@@ -72,6 +72,7 @@ __all__ = [
     "binary",
     "bitcast",
     "cast",
+    "converted",
     "element",
     "erf",
     "evaluate",
@@ -174,6 +175,6 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
             "substitute",
             "unary",
         ),
-        "ort_core.loops.small_types": ("SMALL_TYPES", "packed", "unpacked"),
+        "ort_core.loops.small_types": ("SMALL_TYPES", "converted", "packed", "unpacked"),
     },
 )

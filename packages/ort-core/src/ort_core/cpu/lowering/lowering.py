@@ -55,7 +55,17 @@ from ort_core.cpu.lowering.views import (
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
-from ort_core.plugin.loops import OpMeaning, RowMeaning, Scalar, cast, element, lift, meaning_of, operations
+from ort_core.plugin.loops import (
+    SMALL_TYPES,
+    OpMeaning,
+    RowMeaning,
+    Scalar,
+    cast,
+    element,
+    lift,
+    meaning_of,
+    operations,
+)
 from ort_core.plugin.ops import VersionTable
 
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
@@ -340,11 +350,12 @@ class Lowering:
         return state.add(self.spread(self.view(value), shape))
 
     def constant_scalar(self, value: Value) -> Scalar | None:
-        """Return a one-element constant as an expression."""
+        """Return a one-element constant as an expression; of small types, which are read as bytes, ``None``."""
         array = self.constant_of(value)
         if array is None or array.size != 1 or len(array.shape) > 1:
             return None
-        return lift(array.reshape(-1)[0].item(), computed_type(DataType.from_numpy(array.dtype)))
+        dtype = DataType.from_numpy(array.dtype)
+        return None if dtype in SMALL_TYPES else lift(array.reshape(-1)[0].item(), computed_type(dtype))
 
     def fuse(self, node: Node, inputs: Sequence[Value], shape: Sequence[KnownDim]) -> tuple[FusionState, list[Scalar]]:
         """Return the operands of an elementwise node, with at most one anchor taken in."""

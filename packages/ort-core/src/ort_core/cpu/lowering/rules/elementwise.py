@@ -8,7 +8,7 @@ from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import broadcast_strides
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, Node
-from ort_core.plugin.loops import Scalar, cast, minimum
+from ort_core.plugin.loops import SMALL_TYPES, Scalar, cast, converted, minimum
 
 
 def elementwise(lowering: Lowering, node: Node) -> None:
@@ -28,6 +28,8 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     state, scalars = lowering.fuse(node, inputs, shape)
     if is_clip_above:
         expression: Scalar | Rejection = minimum(scalars[0], scalars[1])
+    elif node.op_type == "Cast" and not node.domain and SMALL_TYPES & {scalars[0].dtype, dtype}:
+        expression = converted(scalars[0], dtype, saturate=bool(node.int_attribute("saturate", 1)))
     else:
         expression = lowering.meaning_of(node, scalars, attributes)
     if not isinstance(expression, Scalar):

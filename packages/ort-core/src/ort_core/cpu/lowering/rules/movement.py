@@ -16,7 +16,7 @@ from ort_core.cpu.lowering.reducing import combined
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, ceil_div, maximum
-from ort_core.plugin.loops import Scalar, binary, cast, element, lift, meaning_of, select
+from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, converted, element, lift, meaning_of, select
 
 I64 = DataType.INT64
 
@@ -260,7 +260,10 @@ def cast_like(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     state = FusionState()
     scalar = lowering.operand(value, state, shape)
-    expression = meaning_of("", "Cast", [scalar], {"to": int(dtype)})
+    if SMALL_TYPES & {scalar.dtype, dtype}:
+        expression = converted(scalar, dtype, saturate=bool(node.int_attribute("saturate", 1)))
+    else:
+        expression = meaning_of("", "Cast", [scalar], {"to": int(dtype)})
     if not isinstance(expression, Scalar):
         raise NotLowered(expression.reason)
     lowering.set(node.output, PendingElementwise(expression, tuple(state.inputs), shape, (node,)))

@@ -25,6 +25,7 @@ from ort_core.cpu.lowering.quantized import (
     quantized_expression,
     quantized_value,
 )
+from ort_core.cpu.lowering.rules.blocks import by_blocks
 from ort_core.cpu.lowering.rules.integer_anchors import MAX_OPERANDS
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import Place, View, broadcast_strides, count_of
@@ -35,7 +36,7 @@ OWN_OPERANDS = 3  # that a quantisation adds: a scale, a zero point, and a scale
 
 
 def quantize_linear(lowering: Lowering, node: Node) -> None:
-    """QuantizeLinear to 4, 8 and 16 bits, by one scale or one for each index of an axis."""
+    """QuantizeLinear to 2 to 16 bits, by one scale, one for each index of an axis, or one for each block of one."""
     value = node.input(0)
     dtype, shape = tensor_type(node.output)
     if (
@@ -43,11 +44,18 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
         or tensor_type(value)[0] is not F32
         or dtype not in (STORED_TYPES | SMALL_TYPES) - {DataType.INT32}
     ):
-        raise NotLowered("only float32 is quantised natively, to 4, 8 and 16 bits")
-    if node.int_attribute("block_size", 0) or node.int_attribute("precision", 0):
-        raise NotLowered("blocked quantisation, or another precision than float32")
+        raise NotLowered("only float32 is quantised natively, to 2, 4, 8 and 16 bits")
+    if node.int_attribute("precision", F32) not in (0, F32):
+        raise NotLowered("another precision than float32")
+    saturate = bool(node.int_attribute("saturate", 1))
+    if node.int_attribute("block_size", 0):
+        _store_if_anchor(lowering, value)
+        by_blocks(lowering, node, value, lambda real, scale, zero: _quantized(real, scale, zero, dtype, saturate))
+        return
     if dtype in SMALL_TYPES:
-        _quantize_small(lowering, node, value, dtype, shape)
+        state, (real,) = lowering.fuse(node, [value], shape)
+        scale, zero = _parameters(lowering, state, node, shape)
+        _set(lowering, node, state, _quantized(real, scale, zero, dtype, saturate), shape)
         return
     grid = constant_grid(lowering, node.input(1), node.input(2), dtype)
     known = quantized_value(lowering, value)
@@ -60,14 +68,12 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
         folded = None if state.anchor is None else _divided(lowering, state, real, np.float32(grid.scale))
         result = quantized_expression(lowering, state, real if folded is None else folded, grid, folded is not None)
     else:
-        scale, zero = _parameters(lowering, state, node, shape)
-        whole = unary("rint", real / scale)
-        result = cast(whole if zero is None else whole + cast(zero, F32), dtype)
+        result = _quantized(real, *_parameters(lowering, state, node, shape), dtype, saturate)
     _set(lowering, node, state, result, shape)
 
 
 def dequantize_linear(lowering: Lowering, node: Node) -> None:
-    """DequantizeLinear of up to 32 bits to float32, by one scale or one for each index of an axis."""
+    """DequantizeLinear of up to 32 bits to float32, by one scale, one for each index of an axis, or one for a block."""
     value = node.input(0)
     dtype, shape = tensor_type(node.output)
     assert value is not None
@@ -78,10 +84,17 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
         constant = dequantized_constant(lowering, node)
         if constant is not None:
             lowering.set(node.output, lowering.constant_view(constant, F32))
-        elif source not in SMALL_TYPES or node.int_attribute("block_size", 0):
-            raise NotLowered("blocks and types of 2 bits are made real at load, as constants")
-        else:
-            _dequantize_small(lowering, node, value, shape)
+            return
+    if source not in STORED_TYPES | SMALL_TYPES:
+        raise NotLowered(f"{source.text} is made real at load, as a constant")
+    if node.int_attribute("block_size", 0):
+        _store_if_anchor(lowering, value)
+        by_blocks(lowering, node, value, _dequantized)
+        return
+    if source in SMALL_TYPES:
+        state, (stored,) = lowering.fuse(node, [value], shape)
+        result = _dequantized(stored, *_parameters(lowering, state, node, shape))
+        _set(lowering, node, state, result, shape)
         return
     grid = constant_grid(lowering, node.input(1), node.input(2), source)
     _store_if_crowded(lowering, value)
@@ -90,30 +103,32 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
         result = dequantized(lowering, state, stored, grid)
         lowering.quantized[node.output] = QuantizedValue(value, grid)
     else:
-        scale, zero = _parameters(lowering, state, node, shape)
-        if source is DataType.INT32:
-            result = cast(stored if zero is None else stored - zero, F32) * scale
-        else:
-            real = as_float(stored)
-            result = (real if zero is None else real - cast(zero, F32)) * scale
+        result = _dequantized(stored, *_parameters(lowering, state, node, shape))
     _set(lowering, node, state, result, shape)
 
 
-def _quantize_small(lowering: Lowering, node: Node, value: Value, dtype: DataType, shape: Sequence[KnownDim]) -> None:
-    state, (real,) = lowering.fuse(node, [value], shape)
-    scale, zero = _parameters(lowering, state, node, shape)
+def _quantized(real: Scalar, scale: Scalar, zero: Scalar | None, dtype: DataType, saturate: bool) -> Scalar:
     quotient = real / scale
-    whole = unary("rint", quotient) if dtype.is_integer else quotient
-    offset = 0.0 if zero is None else unpacked(zero)
-    result = packed(whole + offset, dtype, saturate=bool(node.int_attribute("saturate", 1)))
-    _set(lowering, node, state, result, shape)
+    levels = unary("rint", quotient) if dtype.is_integer else quotient
+    if dtype in SMALL_TYPES:
+        return packed(levels + (0.0 if zero is None else unpacked(zero)), dtype, saturate=saturate)
+    return cast(levels if zero is None else levels + cast(zero, F32), dtype)
 
 
-def _dequantize_small(lowering: Lowering, node: Node, value: Value, shape: Sequence[KnownDim]) -> None:
-    state, (stored,) = lowering.fuse(node, [value], shape)
-    scale, zero = _parameters(lowering, state, node, shape)
-    real = unpacked(stored)
-    _set(lowering, node, state, (real if zero is None else real - unpacked(zero)) * scale, shape)
+def _dequantized(stored: Scalar, scale: Scalar, zero: Scalar | None) -> Scalar:
+    if stored.dtype is DataType.INT32:
+        return cast(stored if zero is None else stored - zero, F32) * scale
+    if stored.dtype in SMALL_TYPES:
+        real = unpacked(stored)
+        return (real if zero is None else real - unpacked(zero)) * scale
+    real = as_float(stored)
+    return (real if zero is None else real - cast(zero, F32)) * scale
+
+
+def _store_if_anchor(lowering: Lowering, value: Value) -> None:
+    """Compute a value now whose anchor cannot be read by blocks."""
+    if isinstance(lowering.pending(value), PendingAnchor):
+        lowering.view(value)
 
 
 def _store_if_crowded(lowering: Lowering, value: Value) -> None:
