@@ -32,6 +32,12 @@ IMAGE = _normal(2, 6, 7, 5)
 INDICES = np.array([[0, -1], [3, 1]], np.int64)
 ROWS = _normal(5, 200)
 
+LOW_MASK = np.array([
+    [-65504] * 4, [-np.inf] * 4, [-np.inf, -65504, -np.inf, -65504], [-65504, -62016, -61984, -65504],
+    [0, -65504, -np.inf, 1], [-65504, -65472, -65504, 0], [-3000, -2998, -65504, -np.inf],
+])  # fmt: skip
+"""What models write for "not this key" in float16: its least number, minus infinity, and what lies near them."""
+
 
 def _bytes(dtype: str, *shape: int) -> np.ndarray:
     return RANDOM.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, endpoint=True).astype(dtype)
@@ -203,6 +209,11 @@ PARTS = (
     _case("dropout_with_its_mask", "g (float[3,4] x, float r) => (float[3,4] y, bool[3,4] m, float[3,4] z) <bool t = {0}> { y, m = Dropout(x) z = Dropout(x, r, t) }", "exact", x=_normal(3, 4), r=np.float32(0.5)),
     _case("sizes_of_rows", "g (float[B,3,4] x) => (float[B,3,4] y) <int64[1] i = {-1}, int64[1] z = {0}, int64[1] two = {2}, int64[1] end = {9}> { s = Shape(x) n = Shape(s) o = ConstantOfShape<value = int64[1] {-1}>(n) e = Equal(s, o) w = Where(e, n, s) a = Slice(w, z, two) b = Slice(w, two, end) c = Concat<axis = 0>(a, b) m = Abs(x) y = Reshape(m, c) }", "exact", x=_normal(2, 3, 4)),
     _case("constants_that_are_nodes", "g (float[2,3] x) => (float[3,2] y, float[2] z) { s = Constant<value_ints = [3, 2]>() r = Reshape(x, s) c = Constant<value_float = 2.5>() y = Mul(r, c) z = Constant<value_floats = [1.0, 2.0]>() }", "exact", x=_normal(2, 3)),
+    _case("softmax_of_16_bits_of_low_numbers", "g (float16[7,4] m) => (float16[7,4] y, float16[7,4] z) { y = Softmax(m) z = LogSoftmax(m) }", m=LOW_MASK.astype("f2")),
+    _case("attention_of_16_bits_with_masks_of_low_numbers", "g (float16[1,2,7,8] q, float16[1,2,4,8] k, float16[1,2,4,8] v, float16[7,4] m) => (float16[1,2,7,8] y, float16[1,2,7,8] z) { y = Attention(q, k, v, m) z = Attention<is_causal = 1>(q, k, v, m) }", "approximate", 23, q=_normal(1, 2, 7, 8, dtype="f2"), k=_normal(1, 2, 4, 8, dtype="f2"), v=_normal(1, 2, 4, 8, dtype="f2"), m=LOW_MASK.astype("f2")),
+    _case("attention_of_16_bits_with_masks_of_more_digits", "g (float16[1,2,7,8] q, float16[1,2,4,8] k, float16[1,2,4,8] v, float[7,4] m) => (float16[1,2,7,8] y) { y = Attention(q, k, v, m) }", "approximate", 23, q=_normal(1, 2, 7, 8, dtype="f2"), k=_normal(1, 2, 4, 8, dtype="f2"), v=_normal(1, 2, 4, 8, dtype="f2"), m=np.concatenate([LOW_MASK[:3], [[-1e9] * 4, [-1e9, -2e9, -3e9, -np.inf], [-70000, -70003, -70001, -1e30], [0.1, 0.2, -1e9, 0.3]]]).astype("f4")),
+    _case("multi_head_attention_with_masks_of_low_numbers", "g (float16[1,7,16] q, float16[1,4,16] k, float16[1,4,16] v, float16[1,1,7,4] m) => (float16[1,7,16] y) { y = com.microsoft.MultiHeadAttention<num_heads = 2>(q, k, v, , , m) }", q=_normal(1, 7, 16, dtype="f2"), k=_normal(1, 4, 16, dtype="f2"), v=_normal(1, 4, 16, dtype="f2"), m=LOW_MASK.astype("f2").reshape(1, 1, 7, 4)),
+    _case("attention_with_the_lowest_numbers", "g (float[1,2,3,8] q, float[1,2,4,8] k, float[1,2,4,8] v, float[3,4] m) => (float[1,2,3,8] y) { y = Attention(q, k, v, m) }", "approximate", 23, q=_normal(1, 2, 3, 8), k=_normal(1, 2, 4, 8), v=_normal(1, 2, 4, 8), m=np.array([[-np.inf, -3.4e38, -np.inf, -3.4e38], [-3.4e38, -2e38, -np.inf, -2e38], [-np.inf] * 4], np.float32)),
     _case("parts_of_a_stack", "g (float[3,2,6,32] x) => (float[2,6,32] y, float[2,2,12,8] d, int64[2,1,32] i) { a, b, c = Split<axis = 0, num_outputs = 3>(x) n = Constant<value_ints = [0]>() q = Squeeze(a, n) k = Squeeze(b, n) v = Squeeze(c, n) y = Attention<q_num_heads = 4, kv_num_heads = 4>(q, k, v) e = Constant<value_ints = [2, 6, 8, 4]>() w = Reshape(v, e) f = Constant<value_ints = [2, 8, 6, 4]>() r = Reshape(k, f) d = DepthToSpace<blocksize = 2>(r) i = ArgMax<axis = 1>(v) }", opset=23, x=_normal(3, 2, 6, 32)),
 )  # fmt: skip
 CASES = (*CASES, *RECURRENT, *SAMPLED, *PARTS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,8 +24,20 @@ from ort_ep_cuda.lowering.row_kernel import RowStage, launch_rows
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine, join
 from ort_ep_cuda.lowering.views import Shape, TensorView
 
-LEAST_ADDEND = {DataType.FLOAT16: -6.0e4}  # of what is masked: float16 reaches -65504
-LEAST_WIDE_ADDEND = -1.0e38  # of the other types: times log2(e) it is finite, and beside it every score is nothing
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a type has the addends of a row: the largest at ``least_top`` or above, what is masked ``depth`` below it.
+
+    Scores lie within ``depth`` of each other, and the least addend times log2(e) is finite in float32.
+    """
+
+    least_top: float
+    depth: float
+
+
+ROOM = {DataType.FLOAT16: Room(-2.0e3, 6.0e4)}  # float16 reaches -65504, and has all integers down to -2048
+WIDE_ROOM = Room(-1.0e37, 9.0e37)  # of the other types; beside the least top every score is nothing, as in the model
 _KNOWN = frozenset(
     {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
 )
@@ -73,7 +85,6 @@ class AttentionForm:
     mask: LazyTensor | None = None
     is_causal: bool = False
     cap: float = 0.0
-    is_zero_when_masked: bool = False
 
     @property
     def scores(self) -> Shape:
@@ -90,7 +101,7 @@ def lower_attention(facts: LoweredNode) -> None:
     scale = node.float_attribute("scale", 1 / math.sqrt(max(q.shape[3], 1)))
     attention = AttentionForm(
         q, k, v, scale, facts.tensor(3) if facts.has(3) else None, node.int_attribute("is_causal", 0) == 1,
-        node.float_attribute("softcap", 0.0), is_zero_when_masked=True,
+        node.float_attribute("softcap", 0.0),
     )  # fmt: skip
     attend(facts, attention, is_merged=len(facts.tensor(0).shape) == 3)
     for value, view in zip(node.outputs[1:3], (k, v), strict=False):
@@ -114,7 +125,7 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
         return
     if step is not None:
         facts.builder.add(step.placed(out))
-        if form.is_zero_when_masked and form.mask is not None:
+        if form.mask is not None:
             _clear_masked_rows(facts, form, out)
         return
     weights = _weights(facts, form, _scores(facts, form))
@@ -128,37 +139,50 @@ def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
 def _as_one_call(facts: LoweredNode, form: AttentionForm, out: TensorView) -> ScaledAttention | None:
     """Return the attention as one call of the library, if that computes the same and the library takes it.
 
-    A row of which all is masked is zero in the standard's operator; the library makes no such promise: there what is
-    masked gets a large finite addend, and rows without any key are cleared behind the call.
+    A row of which all is masked is zero; the library makes no such promise: there what is masked gets a large finite
+    addend, and rows without any key are cleared behind the call. Masks of more digits than the queries stay with the
+    kernels, which add them in float32.
     """
     libraries, read = facts.builder.libraries, (form.q, form.k, form.v)
     if not libraries.fuses or form.cap:
         return None
     if any(view.strides[3] != 1 or min(view.strides) < 0 or not view.size for view in read):
         return None
-    bias = None
-    if form.mask is not None:
-        if form.mask.dtype is not out.dtype and not form.is_zero_when_masked:
-            return None
-        bias = _bias(facts, form, out.dtype)
+    if form.mask is None:
+        bias = None
+    elif form.mask.dtype in (DataType.BOOL, out.dtype) or out.dtype is DataType.FLOAT:
+        bias = TensorView.dense(NOWHERE, out.dtype, _mask_shape(form))
+    else:
+        return None
     step = ScaledAttention(out, *read, form.scale, bias, form.is_causal)
-    return step if libraries.refuse(step) is None else None
+    if libraries.refuse(step) is not None:
+        return None
+    return step if bias is None else replace(step, bias=_bias(facts, form, out.dtype))
 
 
 def _bias(facts: LoweredNode, form: AttentionForm, dtype: DataType) -> TensorView:
-    """Return a mask as an addend that is broadcast over batch and heads, but has rows and columns of its own."""
+    """Return a mask as an addend of finite numbers, broadcast over batch and heads, with rows and columns of its own.
+
+    The numbers of a row keep their distances to its largest, as far as they matter: where that lies lower than the type
+    leaves room below, all are raised, which changes no weight. What is masked lies so far below that it weighs nothing.
+    """
     assert form.mask is not None
-    mask, least = form.mask.broadcast_to(_mask_shape(form)), LEAST_ADDEND.get(dtype, LEAST_WIDE_ADDEND)
-    if not form.is_zero_when_masked:
-        return facts.builder.stored(mask)
-
-    def meaning(roots: Sequence[Scalar]) -> Scalar:
-        allowed = lift(0.0, DataType.FLOAT)
-        if roots[0].dtype is DataType.BOOL:
-            return select(roots[0], allowed, lift(least, DataType.FLOAT))
-        return binary("max", cast(roots[0], DataType.FLOAT), least)
-
-    return facts.builder.stored(combine([mask], meaning, dtype))
+    shape, room = _mask_shape(form), ROOM.get(dtype, WIDE_ROOM)
+    if form.mask.dtype is DataType.BOOL:
+        zero, least = lift(0.0, DataType.FLOAT), lift(-room.depth, DataType.FLOAT)
+        return facts.builder.stored(
+            combine([form.mask.broadcast_to(shape)], lambda roots: select(roots[0], zero, least), dtype)
+        )
+    roots, operands = join(_masks(facts, form, shape))
+    masks = [root if root.dtype is DataType.BOOL else cast(root, DataType.FLOAT) for root in roots]
+    largest = row_value(0, DataType.FLOAT)
+    found = select(binary("eq", largest, -math.inf), lift(0.0, DataType.FLOAT), largest)
+    top = binary("max", found, room.least_top)
+    addend = binary("min", binary("max", masks[-1] + (top - found), top - room.depth), top)
+    out = facts.builder.temporary(dtype, shape)
+    stages = [RowStage("max", _masked(lift(0.0, DataType.FLOAT), masks))]
+    facts.builder.add(launch_rows(stages, addend, operands, out, 3))
+    return out
 
 
 def _mask_shape(form: AttentionForm) -> Shape:
