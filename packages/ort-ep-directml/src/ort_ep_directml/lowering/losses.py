@@ -11,7 +11,7 @@ from ort_ep_directml.lowering.activations import times
 from ort_ep_directml.lowering.elementwise import BYTE, binary, unary
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, broadcast, expanded
-from ort_ep_directml.lowering.reductions import reduced
+from ort_ep_directml.lowering.reductions import log_softmax, reduced
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.rule import Rule
 from ort_ep_directml.schema.element_types import ElementType
@@ -80,7 +80,7 @@ def _likelihood(to: EmissionState, node: Node) -> Operand:
 
 def _cross_entropy(to: EmissionState, node: Node) -> list[Operand]:
     x = to.operand(node.input(0))
-    scores = unary(to, "ACTIVATION_LOG_SOFTMAX1", to.cast(x, _WIDE), Axes=(1,))
+    scores = log_softmax(to, to.cast(x, _WIDE), (1,))
     return [to.cast(_loss(to, node, scores), x.dtype), to.cast(scores, x.dtype)]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ort_core.plugin.ir import Node
 from ort_ep_directml.lowering.attributes import axis_of, constant_ints, from_front, sorted_axes
+from ort_ep_directml.lowering.elementwise import binary, unary
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand
 from ort_ep_directml.lowering.plan import Sizes
@@ -14,6 +15,7 @@ from ort_ep_directml.lowering.rule import Lower, Rule
 from ort_ep_directml.schema.element_types import ElementType
 from ort_ep_directml.schema.enumerators import AxisDirection, ReduceFunction
 
+Normalize = Callable[[EmissionState, Operand, Sizes], Operand]
 _UNCHANGED_WITHOUT_AXES = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
 
 
@@ -74,7 +76,22 @@ def _cumulative(kind: str, exclusive: str) -> Lower:
     return lower
 
 
-def _softmax(kind: str) -> Lower:
+def log_softmax(to: EmissionState, x: Operand, axes: Sizes) -> Operand:
+    """Append ``d - log(sum(exp(d)))`` with ``d = x - max(x)``.
+
+    An element that is minus infinity stays so, and beside plus infinity all is NaN, as ONNX's definition has it; what
+    DirectML's own operator makes of infinities is another thing, and nowhere described.
+    """
+    distances = binary(to, "ELEMENT_WISE_SUBTRACT", x, reduced(to, x, ReduceFunction.MAX, axes))
+    total = reduced(to, unary(to, "ELEMENT_WISE_EXP", distances), ReduceFunction.SUM, axes)
+    return binary(to, "ELEMENT_WISE_SUBTRACT", distances, unary(to, "ELEMENT_WISE_LOG", total))
+
+
+def _of_kind(kind: str) -> Normalize:
+    return lambda to, x, axes: to.emit(kind, (x.dtype, x.sizes), Input=x, Axes=axes)
+
+
+def _softmax(normalized: Normalize) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
         x = to.operand(node.input(0))
         is_old = to.asked.opset(node) < 13  # over all dimensions from one on
@@ -83,7 +100,7 @@ def _softmax(kind: str) -> Lower:
         if not x.sizes:
             raise Refused(f"{node.op_type} of a scalar is left to others")
         wide = to.cast(x, ElementType.FLOAT32) if x.dtype is ElementType.FLOAT16 else x  # sums of halves lose digits
-        return to.cast(to.emit(kind, (wide.dtype, x.sizes), Input=wide, Axes=axes), x.dtype)
+        return to.cast(normalized(to, wide, axes), x.dtype)
 
     return lower
 
@@ -107,8 +124,8 @@ REDUCTIONS: Mapping[str, Rule] = {
     "ArgMin": Rule(_place("ARGMIN")),
     "CumProd": Rule(_cumulative("CUMULATIVE_PRODUCT", "HasExclusiveProduct"), required=2),
     "CumSum": Rule(_cumulative("CUMULATIVE_SUMMATION", "HasExclusiveSum"), required=2),
-    "Hardmax": Rule(_softmax("ACTIVATION_HARDMAX1")),
-    "LogSoftmax": Rule(_softmax("ACTIVATION_LOG_SOFTMAX1")),
-    "Softmax": Rule(_softmax("ACTIVATION_SOFTMAX1")),
+    "Hardmax": Rule(_softmax(_of_kind("ACTIVATION_HARDMAX1"))),
+    "LogSoftmax": Rule(_softmax(log_softmax)),
+    "Softmax": Rule(_softmax(_of_kind("ACTIVATION_SOFTMAX1"))),
 }
 """Rules by operator."""
