@@ -200,6 +200,18 @@ def test_sizes_that_differ_run_by_the_kernels() -> None:
     agrees(model, {"x": x, "y": x}, {"x": x, "y": x[:1]}, {"x": x[:1], "y": x}, {"x": x, "y": x[:2]})
 
 
+@pytest.mark.parametrize("axes", [(1, 3), (0, 1, 3), (0, 3), (1, 4), (0, 2, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 6, 5, 7), (1, 6, 1, 7), (1, 1, 3, 5, 7), (2, 1, 3, 1, 7)], ids=str)
+def test_reductions_over_last_and_other_axes_of_one_image_are_the_references(
+    axes: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    chosen = [axis for axis in axes if axis < len(shape)]
+    nodes = [N(f"Reduce{kind}", ["x", "axes"], [kind]) for kind in ("Mean", "Max", "L2")]
+    outputs = dict.fromkeys(("Mean", "Max", "L2"), FLOAT)
+    model = model_of(nodes, {"x": (FLOAT, shape)}, outputs, {"axes": np.array(chosen)})
+    agrees(model, {"x": random(1, *shape)})
+
+
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_rows_without_elements_and_rows_of_infinities_are_the_references() -> None:
     nodes = [N("Softmax", ["x"], ["a"]), N("LogSoftmax", ["x"], ["b"]), N("ReduceSum", ["x", "axis"], ["c"])]

@@ -88,9 +88,9 @@ def _reduced(
     chosen = [a for a in range(rank) if a in axes or operand.shape[a] == 1]  # reducing one element changes nothing
     trailing = [axis for axis in chosen if all(a in chosen for a in range(axis, rank))]
     by_rows = operand.dtype is F32 and kind != "prod" and trailing and _runs_along(operand, trailing)
-    if by_rows and len(trailing) < len(chosen):
+    outer = [axis for axis in chosen if axis not in trailing and operand.shape[axis] != 1]
+    if by_rows and outer:
         inner = _reduced(lowering, operand, trailing, kind, None, None, operators)
-        outer = [axis for axis in chosen if axis not in trailing]
         total = count_of([operand.shape[axis] for axis in chosen])
         place = target if after is None else None
         folded = _fold(lowering, operand_of(inner), outer, kind, None, place, operators, final)

@@ -9,25 +9,26 @@ from ort_core.cpu.lowering.reducing import combined
 from ort_core.cpu.lowering.rules import reductions, rows
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, count_of
-from ort_core.plugin.ir import Node, Value
+from ort_core.plugin.ir import KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, meaning_of
 
 
 def group_normalization(lowering: Lowering, node: Node) -> None:
     """GroupNormalization: statistics of each group's run of elements; scale and bias for each channel (or group)."""
     images = reductions.float_view(lowering, node)
+    groups, per_group = node.int_attribute("num_groups", 1), lowering.opset_of(node) < 21
+    _require_numbers(lowering, node, groups if per_group else images.shape[1])
     if takes_groups(images):
-        lowering.set(node.output, _as_they_lie(lowering, node, images, node.int_attribute("num_groups", 1)))
+        lowering.set(node.output, _as_they_lie(lowering, node, images, groups))
         return
     source = lowering.contiguous(node.input(0))
-    shape, groups = source.shape, node.int_attribute("num_groups", 1)
+    shape = source.shape
     if not isinstance(shape[1], int) or shape[1] % groups:
         raise NotLowered("the channels do not divide into groups")
     pixels = count_of(shape[2:])
     view = source.reshaped((shape[0], groups, shape[1] // groups, pixels))
     mean = reductions.mean_along(lowering, view, (2, 3), node)
     inverse = reductions.inverse_deviation(lowering, view, mean, (2, 3), node.float_attribute("epsilon", 1e-5), node)
-    per_group = lowering.opset_of(node) < 21
     inner = (groups, 1, 1) if per_group else (groups, shape[1] // groups, 1)
     scale, bias = (lowering.contiguous(node.input(i)).reshaped(inner) for i in (1, 2))
     operand = combined(view.shape, lambda x, m, d, s, b: (x - m) * d * s + b, view, mean, inverse, scale, bias)
@@ -37,12 +38,20 @@ def group_normalization(lowering: Lowering, node: Node) -> None:
 def instance_normalization(lowering: Lowering, node: Node) -> None:
     """InstanceNormalization: each channel is a group of its own; a row where images are channels-first."""
     images = reductions.float_view(lowering, node)
+    _require_numbers(lowering, node, images.shape[1])
     if takes_groups(images):
         channels = images.shape[1]
         assert isinstance(channels, int)
         lowering.set(node.output, _as_they_lie(lowering, node, images, channels))
     else:
         rows.instance_normalization(lowering, node)
+
+
+def _require_numbers(lowering: Lowering, node: Node, count: KnownDim) -> None:
+    """Say that scale and bias are so many numbers."""
+    for value in (node.input(1), node.input(2)):
+        assert value is not None
+        lowering.require_equal(count_of(tensor_type(value)[1]), count)
 
 
 def _as_they_lie(lowering: Lowering, node: Node, images: View, groups: int) -> PendingElementwise:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.quantized import Grid, constant_grid, dequantized, quantized_expression
+from ort_core.cpu.lowering.rules.views import require_joinable
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, broadcast_strides
 from ort_core.plugin.ir import KnownDim, Node, Value
@@ -41,18 +42,17 @@ def quantized_concat(lowering: Lowering, node: Node) -> None:
     axis = node.int_attribute("axis", 1) % len(shape)
     out = _known(constant_grid(lowering, node.input(0), node.input(1), dtype))
     target = lowering.result_view(node.output)
+    parts = [(index, part) for index in range(2, len(node.inputs), 3) if (part := node.input(index)) is not None]
+    sizes = [tensor_type(part)[1] for _, part in parts]
+    require_joinable(lowering, sizes, axis, shape)
     start: KnownDim = 0
-    for index in range(2, len(node.inputs), 3):
-        part = node.input(index)
-        assert part is not None
-        size = tensor_type(part)[1]
+    for (index, _), size in zip(parts, sizes, strict=True):
         state = FusionState()
         real = _real(lowering, state, node, index, size)
         result = quantized_expression(lowering, state, real, out, divided=False)
         place = View(target.buffer, size, target.strides, target.offset + start * target.strides[axis])
         lowering.store_elementwise(PendingElementwise(result, tuple(state.inputs), size, (node,)), place)
         start = start + size[axis]
-    lowering.require_equal(start, shape[axis])
     lowering.set(node.output, target)
 
 

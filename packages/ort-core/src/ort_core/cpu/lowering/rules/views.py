@@ -207,6 +207,7 @@ def concat(lowering: Lowering, node: Node) -> None:
     """Concat: each part is copied (or computed) into its place of the result."""
     dtype, shape = tensor_type(node.output)
     axis = node.int_attribute("axis", 0 if lowering.opset_of(node) >= 4 else 1) % len(shape)
+    require_joinable(lowering, [tensor_type(value)[1] for value in node.present_inputs()], axis, shape)
     for value in node.present_inputs():
         if not lowering.is_single_use(value):
             lowering.view(value)  # it is stored once, perhaps where this concatenation, or a larger one, has it
@@ -235,8 +236,20 @@ def concat(lowering: Lowering, node: Node) -> None:
         else:
             pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, (node,))
         lowering.store_elementwise(pending, place)
-    lowering.require_equal(start, shape[axis])
     lowering.set(node.output, target)
+
+
+def require_joinable(
+    lowering: Lowering, parts: Sequence[Sequence[KnownDim]], axis: int, shape: Sequence[KnownDim]
+) -> None:
+    """Say that parts follow each other along an axis of ``shape`` and are as large as it along the others."""
+    total: KnownDim = 0
+    for part in parts:
+        total = total + part[axis]
+        for number, (found, wanted) in enumerate(zip(part, shape, strict=True)):
+            if number != axis:
+                lowering.require_equal(found, wanted)
+    lowering.require_equal(total, shape[axis])
 
 
 def _concatenated(lowering: Lowering, node: Node, order: tuple[int, ...]) -> View:
