@@ -104,3 +104,14 @@ def test_as_many_numbers_as_given_must_be_those_of_channels(
     good = {"given" if is_image else "x": floats(2, 4, 3, 5), "s": floats(size), "t": floats(size)}
     constants = {"w": floats(4, 4, 1, 1)} if is_image else {}
     check(text, constants, good, good | {wrong: floats(size - 1)}, opset)
+
+
+@pytest.mark.parametrize(("operator", "window"), [
+    ("Conv", (1, 1)), ("Conv", (3, 3)), ("Conv", (3, 3, 3)), ("Conv", (3,)), ("ConvTranspose", (2, 2)),
+    ("ConvTranspose", (2, 2, 2)),
+])  # fmt: skip
+def test_bias_whose_size_only_the_run_knows_is_one_number_a_channel(operator: str, window: tuple[int, ...]) -> None:
+    axes = ", ".join(f"S{axis}" for axis in range(len(window)))
+    text = f"(float[N, 4, {axes}] x, float[B] b) => (float y) {{ y = {operator}(x, w, b) }}"
+    good = {"x": floats(2, 4, *[5] * len(window)), "b": floats(4)}
+    check(text, {"w": floats(4, 4, *window)}, good, good | {"b": floats(1)})

@@ -18,14 +18,13 @@ from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.operand_kinds import epilogue_of, operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.quantized import quantized_constant
-from ort_core.cpu.lowering.rules.images import images, pads_of, pair
+from ort_core.cpu.lowering.rules.images import biased, images, pads_of, pair
 from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convolution
 from ort_core.cpu.lowering.rules.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.steps import Argument, NotLowered, StageOfImages, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
-from ort_core.plugin.loops import Scalar, element
 
 F32 = DataType.FLOAT
 
@@ -202,12 +201,7 @@ def convolution(lowering: Lowering, node: Node) -> None:
     anchor = ConvolutionAnchor(
         x, weights, strides, dilations, pads, node.int_attribute("group", 1), rank, scale, is_turned
     )
-    value: Scalar = element(0, F32)
-    inputs: tuple[View, ...] = ()
-    if node.input(2) is not None:
-        bias = lowering.contiguous(node.input(2))
-        inputs = (bias.reshaped((bias.shape[0], *[1] * (rank - 2))),)
-        value = value + element(1, F32)
+    value, inputs = biased(lowering, node, len(weights), rank)
     lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, (node,)))
 
 

@@ -15,8 +15,9 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.quantized import quantized_value
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.views import View, dense_strides
+from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
+from ort_core.plugin.loops import Scalar, element
 
 
 def images(lowering: Lowering, value: Value | None, channels: int | None = None, *, as_parts: bool = False) -> View:
@@ -53,6 +54,16 @@ def images(lowering: Lowering, value: Value | None, channels: int | None = None,
         view = emit_channels_last(lowering, lowering.contiguous(value))
         lowering.replace(value, view)
     return as_images(view)
+
+
+def biased(lowering: Lowering, node: Node, channels: int, rank: int) -> tuple[Scalar, tuple[View, ...]]:
+    """Return what an anchor stores, the sum and a bias (input 2 of the node), and the views that this reads."""
+    total: Scalar = element(0, DataType.FLOAT)
+    if node.input(2) is None:
+        return total, ()
+    bias = lowering.contiguous(node.input(2))
+    lowering.require_equal(count_of(bias.shape), channels)
+    return total + element(1, DataType.FLOAT), (bias.reshaped((channels, *[1] * (rank - 2))),)
 
 
 def pair(values: tuple[int, ...] | None, rank: int) -> tuple[int, int]:

@@ -22,14 +22,13 @@ from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, kernel_te
 from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
-from ort_core.cpu.lowering.rules.images import images, pair
+from ort_core.cpu.lowering.rules.images import biased, images, pair
 from ort_core.cpu.lowering.rules.transposed_phases import Phase, edge_of, phases, reach_of
 from ort_core.cpu.lowering.rules.transposed_volumes import TransposedVolumeConvolution
 from ort_core.cpu.lowering.rules.volumes import ONES, volumes
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
-from ort_core.plugin.loops import Scalar, element
 
 F32 = DataType.FLOAT
 
@@ -143,12 +142,7 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
     plain = weights.reshape(groups, inputs // groups, each, *weights.shape[2:]).swapaxes(1, 2)
     plain = plain.reshape(groups * each, inputs // groups, *weights.shape[2:])
     anchor = _anchor(x, plain, strides, axes, groups, rank)
-    value: Scalar = element(0, F32)
-    operands: tuple[View, ...] = ()
-    if node.input(2) is not None:
-        bias = lowering.contiguous(node.input(2))
-        operands = (bias.reshaped((bias.shape[0], *[1] * (rank - 2))),)
-        value = value + element(1, F32)
+    value, operands = biased(lowering, node, groups * each, rank)
     lowering.set(node.output, PendingAnchor(anchor, value, operands, shape, (node,)))
 
 

@@ -28,11 +28,10 @@ from ort_core.cpu.lowering.lowering import Lowering, tensor_type
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.pooling_steps import emit_pooling
-from ort_core.cpu.lowering.rules.images import pads_by_axis
+from ort_core.cpu.lowering.rules.images import biased, pads_by_axis
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
-from ort_core.plugin.loops import Scalar, element
 
 F32 = DataType.FLOAT
 RANK = 5
@@ -185,12 +184,7 @@ def volume_convolution(lowering: Lowering, node: Node, weights: np.ndarray) -> N
     if x.shape[1] != weights.shape[1] * groups:
         raise NotLowered(f"{x.shape[1]} channels for weights of {weights.shape[1]} in each of {groups} groups")
     window = window_of(node, weights.shape[2:], x.shape[2:])
-    value: Scalar = element(0, F32)
-    inputs: tuple[View, ...] = ()
-    if node.input(2) is not None:
-        bias = lowering.contiguous(node.input(2))
-        inputs = (bias.reshaped((bias.shape[0], 1, 1, 1)),)
-        value = value + element(1, F32)
+    value, inputs = biased(lowering, node, len(weights), weights.ndim)
     _, shape = tensor_type(node.output)
     anchor = VolumeConvolution(x, weights, window, groups)
     lowering.set(node.output, PendingAnchor(anchor, value, inputs, shape, (node,)))
