@@ -115,3 +115,34 @@ def test_bias_whose_size_only_the_run_knows_is_one_number_a_channel(operator: st
     text = f"(float[N, 4, {axes}] x, float[B] b) => (float y) {{ y = {operator}(x, w, b) }}"
     good = {"x": floats(2, 4, *[5] * len(window)), "b": floats(4)}
     check(text, {"w": floats(4, 4, *window)}, good, good | {"b": floats(1)})
+
+
+@pytest.mark.parametrize("window", [
+    "kernel_shape = [2, 2], strides = [1, 2], pads = [0, 0, 1, 1]",
+    "kernel_shape = [2, 3], strides = [3, 2], pads = [1, 0, 1, 2]",
+    "kernel_shape = [3, 2], strides = [4, 5], pads = [2, 1, 2, 0]",
+])  # fmt: skip
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+def test_windows_that_begin_in_the_padding_are_counted_whatever_an_output_is_declared(
+    operator: str, window: str
+) -> None:
+    text = f"(float[N, 3, H, W] x) => (float[N, 3, H, W] y) {{ y = {operator}<ceil_mode = 1, {window}>(x) }}"
+    reference, compiled = (session(text, {}, 22, f"{name}ExecutionProvider") for name in ("Reference", "CPU"))
+    for shape in ((1, 3, 9, 8), (2, 3, 7, 7), (1, 3, 12, 5), (1, 3, 1, 1), (1, 3, 2, 3)):
+        (expected,), (found,) = (each.run(None, {"x": floats(*shape)}) for each in (reference, compiled))
+        assert found.shape == expected.shape, shape
+        assert compare(found, expected, "approximate").passes, shape
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("pads", [[2, 0, 0, 0], [0, 0, 0, 3]], ids=str)
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+def test_pads_as_large_as_the_window_are_refused(operator: str, pads: list[int], ceil_mode: int) -> None:
+    attributes = f"kernel_shape = [2, 2], strides = [2, 2], ceil_mode = {ceil_mode}, pads = {pads}"
+    text = f"(float[N, 3, H, W] x) => (float[N, 3, H, W] y) {{ y = {operator}<{attributes}>(x) }}"
+    reference, compiled = (session(text, {}, 22, f"{name}ExecutionProvider") for name in ("Reference", "CPU"))
+    with pytest.raises(OrtError, match="must be smaller than the") as expected:
+        reference.run(None, {"x": floats(1, 3, 6, 5)})
+    with pytest.raises(OrtError) as found:
+        compiled.run(None, {"x": floats(1, 3, 6, 5)})
+    assert str(found.value) == str(expected.value)

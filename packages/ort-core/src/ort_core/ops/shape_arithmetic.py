@@ -113,8 +113,9 @@ def window_dim(size: Dim, kernel: Dim, stride: int, dilation: int, pads: tuple[i
     if isinstance(count, int) and isinstance(size, int):
         # A last window that would begin in the padding at the end is left out.
         return max(count - 1 if (count - 1) * stride >= size + pads[0] else count, 0)
-    begins_inside = isinstance(extent, int) and pads[1] + stride <= extent
-    return count if begins_inside else None
+    if not isinstance(extent, int) or pads[1] > extent:
+        return None
+    return count if pads[1] + stride <= extent else minimum(count, floor_div(size + pads[0] - 1, stride) + 1)
 
 
 def slice_dim(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:

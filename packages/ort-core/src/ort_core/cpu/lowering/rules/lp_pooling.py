@@ -5,7 +5,7 @@ from __future__ import annotations
 from ort_core.cpu.codegen.pooling import Pooling
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
-from ort_core.cpu.lowering.rules.pooling import pooled, pooled_operand
+from ort_core.cpu.lowering.rules.pooling import pooled, pooled_operand, require_inner_pads
 from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import channels_last
 from ort_core.plugin.ir import DataType, Node
@@ -16,6 +16,7 @@ F32 = DataType.FLOAT
 
 def lp_pooling(lowering: Lowering, node: Node) -> None:
     """LpPool, GlobalLpPool: ``(sum of |x|^p)^(1/p)`` over each window, or over the whole image."""
+    require_inner_pads(node)
     x = pooled_operand(lowering, node)
     channels = x.shape[1]
     assert isinstance(channels, int)

@@ -25,6 +25,7 @@ def pooling(lowering: Lowering, node: Node) -> None:
         raise NotLowered("the indices of MaxPool are used")
     if node.int_attribute("storage_order", 0):
         raise NotLowered("storage_order")
+    require_inner_pads(node)
     if not node.int_attribute("ceil_mode", 0) and byte_max_pooling(lowering, node):
         return
     x = pooled_operand(lowering, node)
@@ -33,6 +34,19 @@ def pooling(lowering: Lowering, node: Node) -> None:
         counts_border=node.int_attribute("count_include_pad", 0) != 0,
     )  # fmt: skip
     lowering.set(node.output, pooled(lowering, node, x, kind))
+
+
+def require_inner_pads(node: Node) -> None:
+    """Make sure that every window reads more than its border.
+
+    Raises:
+        NotLowered: some do not, which the kernels refuse; how many windows there are is then unknown, too.
+    """
+    taps, pads = node.ints_attribute("kernel_shape") or (), node.ints_attribute("pads") or ()
+    dilations = node.ints_attribute("dilations") or (1,) * len(taps)
+    reach = [(count - 1) * dilation for count, dilation in zip(taps, dilations, strict=False)]
+    if any(pad > most for pad, most in zip(pads, 2 * reach, strict=False)):
+        raise NotLowered("pads that are as large as the window")
 
 
 def pooled_operand(lowering: Lowering, node: Node) -> View:
@@ -57,6 +71,7 @@ def pooled(lowering: Lowering, node: Node, x: View, kind: Pooling) -> View:
 
 def pool_windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim], *, is_maximum: bool) -> View:
     """Pool channels-last images of rank 4 under the node's windows; return the result of ``shape``, channels first."""
+    require_inner_pads(node)
     channels = x.shape[1]
     assert isinstance(channels, int)
     counts = node.int_attribute("count_include_pad", 0) != 0
