@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import cProfile
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("repository", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("repository")  # how busy the machine is decides no test
+# How busy the machine is decides no test, and what is tried is the same on every day: `nox -s examples` tries others.
+repository = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("repository", repository)
+settings.register_profile("search", repository, derandomize=False, print_blob=True)
+settings.load_profile("repository")
 
 ABSENT = "ORT_TEST_DATA is not set to a folder: tests on external models and cases are skipped"
 
@@ -34,6 +40,26 @@ def external_test_data() -> Path:
     if folder is None:
         pytest.skip(ABSENT)
     return folder
+
+
+@pytest.fixture
+def calls_of() -> Callable[..., tuple[int, Any]]:
+    """Return a function that calls one, and tells how many calls that made here, C's included, and the result.
+
+    What a machine does meanwhile changes a time, of the processor too; it does not change this number.
+    """
+
+    def count(function: Callable[..., Any], *arguments: object) -> tuple[int, Any]:
+        profile = cProfile.Profile()
+        gc.collect()
+        gc.disable()  # what others left behind is no part of the work
+        try:
+            result = profile.runcall(function, *arguments)
+        finally:
+            gc.enable()
+        return sum(entry.callcount for entry in profile.getstats()), result
+
+    return count
 
 
 @pytest.fixture(scope="session", autouse=True)

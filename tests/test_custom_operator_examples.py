@@ -98,7 +98,7 @@ def test_threads_that_share_a_state_lose_no_count() -> None:
     start = threading.Barrier(4)
 
     def work(seed: int) -> None:
-        start.wait(timeout=60)
+        start.wait(timeout=200)
         for _ in range(50):
             session.run(None, {"x": np.full(3, seed, np.float32)})
 

@@ -177,7 +177,7 @@ def test_matrix_page_filters_in_a_real_browser(search, shown, tmp_path):
     page.write_text(matrix_page([REPORT]), encoding="utf-8")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     command = [browser, *flags, f"{page.as_uri()}#{search}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"{shown} of 3 operators" in done.stdout
 

@@ -5,6 +5,7 @@ A signature is run directly from its third run on; ``session._loaded.direct`` te
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sys
@@ -115,13 +116,18 @@ def test_references_are_given_back(session):
     x = X.copy()
     feeds = {"x": x, "z": Z}
     session.run(None, feeds)
-    before = [sys.getrefcount(each) for each in (x, Z, None, x.dtype, feeds)]
-    for _ in range(500):
-        results = session.run(None, feeds)
-        session._loaded.direct.call({"x": x, "z": None}, None)
-        session._loaded.direct.call({"x": x}, None)
-        session._loaded.direct.call(feeds, (None, x[:1]))
-    after = [sys.getrefcount(each) for each in (x, Z, None, x.dtype, feeds)]
+    gc.collect()
+    gc.disable()  # what others left behind refers to None and to numpy's types, too
+    try:
+        before = [sys.getrefcount(each) for each in (x, Z, None, x.dtype, feeds)]
+        for _ in range(500):
+            results = session.run(None, feeds)
+            session._loaded.direct.call({"x": x, "z": None}, None)
+            session._loaded.direct.call({"x": x}, None)
+            session._loaded.direct.call(feeds, (None, x[:1]))
+        after = [sys.getrefcount(each) for each in (x, Z, None, x.dtype, feeds)]
+    finally:
+        gc.enable()
     watched = [weakref.ref(array) for array in results]
     del results
     assert all(reference() is None for reference in watched), "only the list held the outputs"

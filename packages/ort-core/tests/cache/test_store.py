@@ -142,7 +142,7 @@ def test_two_processes_writing_one_entry_leave_a_whole_one(tmp_path: Path) -> No
         "    assert found is not None and len(set(found)) == 1\n"
     )
     workers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) for _ in range(2)]
-    assert [worker.wait(60) for worker in workers] == [0, 0]
+    assert [worker.wait(250) for worker in workers] == [0, 0]
 
 
 def test_an_entry_larger_than_the_cache_may_be_is_not_written_and_drives_nothing_out(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def rendered(browser: str, page: str, folder: Path, fragment: str = "") -> str:
     flags = ("--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
              "--disable-component-update --disable-sync --virtual-time-budget=4000 --window-size=1200,800")  # fmt: skip
     command = [browser, *flags.split(), f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri() + fragment]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

@@ -1,11 +1,9 @@
 """The command as a process: entry, exit codes, interrupts, plugins, and what it costs to start."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-import time
 import types
 
 import pytest
@@ -27,7 +25,7 @@ ORT = (sys.executable, "-m", "ort_core.cli")
 
 
 def call(*arguments, **keywords):
-    return subprocess.run([*ORT, *map(str, arguments)], capture_output=True, text=True, timeout=120, **keywords)
+    return subprocess.run([*ORT, *map(str, arguments)], capture_output=True, text=True, timeout=250, **keywords)
 
 
 def test_version_and_help_are_printed_without_loading_onnx_or_numpy_when_no_plugin_may_bring_commands():
@@ -39,7 +37,7 @@ def test_version_and_help_are_printed_without_loading_onnx_or_numpy_when_no_plug
         "heavy = {'onnx', 'numpy', 'ml_dtypes', 'psutil', 'ort_core.environment'} & set(sys.modules); "
         "assert result.exit_code == 0 and not heavy, heavy"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=250)
 
 
 def test_no_command_shows_help_and_a_wrong_one_suggests():
@@ -59,19 +57,33 @@ def test_json_output_is_pure_when_stderr_has_warnings(tmp_path):
     assert "\x1b" not in result.stdout + result.stderr
 
 
+SAYS_THAT_IT_RUNS = """
+import itertools
+from ort_core.cli import app
+from ort_core.runtime.limits import LimitGuard
+
+check, number = LimitGuard.check, itertools.count()
+
+def checked(guard):
+    if next(number) == 1000:  # inside of the loop
+        print("runs", flush=True)
+    check(guard)
+
+LimitGuard.check = checked
+app.main()
+"""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_an_interrupt_ends_quietly_with_130(tmp_path):
     save_model(model_of(ENDLESS), tmp_path / "endless.onnx")
-    command = [*ORT, "run", tmp_path / "endless.onnx"]
+    command = [sys.executable, "-c", SAYS_THAT_IT_RUNS, "run", tmp_path / "endless.onnx"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=_heed_interrupts) as process:
         try:
-            deadline = time.monotonic() + 60
-            while not _has_loaded(process.pid) and time.monotonic() < deadline:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(0.2)
+            assert process.stdout.readline() == b"runs\n", process.stderr.read()
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=250)
         finally:
             process.kill()
     assert _shown_by_a_shell(process.returncode) == 130, err
@@ -90,18 +102,16 @@ def command():
     referent = Referent()
     reference = weakref.ref(referent, lambda _: os.kill(os.getpid(), signal.SIGINT))
     del referent
-    time.sleep(60)
+    time.sleep(3000)
 
 app.build_app = lambda: lambda prog_name: command()
 app.main()
 """
-    started = time.monotonic()
     ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, preexec_fn=_heed_interrupts
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=250, preexec_fn=_heed_interrupts
     )
     assert _shown_by_a_shell(ended.returncode) == 130, ended.stderr
     assert ended.stderr == ""
-    assert time.monotonic() - started < 50
 
 
 def _shown_by_a_shell(returncode):
@@ -112,14 +122,6 @@ def _shown_by_a_shell(returncode):
 def _heed_interrupts():
     """Undo what a shell does to jobs in the background: they ignore SIGINT, and so do their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _has_loaded(pid):
-    """Whether the process has spent enough time to be inside the command rather than in Python's start."""
-    import psutil
-
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system > 2.0
 
 
 def hello() -> None:

@@ -165,5 +165,5 @@ def test_interpreter_ends_while_other_threads_run_the_session(tmp_path: Path) ->
     (tmp_path / "layered.onnx").write_bytes(model.SerializeToString())
     command = [sys.executable, "-c", EXIT, str(tmp_path / "layered.onnx")]
     for _ in range(3):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
         assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-2000:]}"

@@ -17,8 +17,20 @@ from kernel_calls import TARGETS, elementwise
 
 from ort_core.cpu.codegen.jit import assembly, compile_module, target_of
 from ort_core.cpu.threads import processors
-from ort_core.cpu.threads.pool import ThreadPool, _worker_memory, affinity_masks, shared_pool
-from ort_core.cpu.threads.pool_code import ALIVE, ALL, ALONE, AWAKE, BARRIER, PIECES_AT, SLEEPERS, STARTED, pool_text
+from ort_core.cpu.threads.pool import ThreadPool, _worker_memory, affinity_masks, pause_ns, shared_pool
+from ort_core.cpu.threads.pool_code import (
+    ALIVE,
+    ALL,
+    ALONE,
+    AWAKE,
+    BARRIER,
+    IDLE_SPINS,
+    PIECES_AT,
+    SLEEPERS,
+    SPINS,
+    STARTED,
+    pool_text,
+)
 from ort_core.cpu.threads.primitives import primitives_for
 from ort_core.cpu.threads.processors import available_threads
 from ort_core.cpu.threads.topology_linux import container_quota, count_cores
@@ -166,14 +178,33 @@ def _threads() -> int:
 
 
 def test_idle_pool_uses_no_processor_time() -> None:
+    tasks = _tasks()
     pool = ThreadPool(4)
     doubled(pool)
-    time.sleep(0.02)  # the spinning after a run ends by itself
-    before = time.process_time()
-    time.sleep(0.5)
-    used = time.process_time() - before
+    wait_until(lambda: pool._word(SLEEPERS) == 3)  # the spinning after a run ends by itself
+    used = _seconds_of(_tasks() - tasks)
+    assert _sleep_on(pool, 3)
+    used = _seconds_of(_tasks() - tasks) - used
     pool.close()
     assert used < 0.05, f"idle workers used {used:.3f} s in half a second"
+
+
+def _sleep_on(pool: ThreadPool, workers: int) -> bool:
+    """Whether all workers stay in the system's wait for half a second: who is woken for nothing goes back at once."""
+    looks = [time.sleep(0.001) or pool._word(SLEEPERS) == workers for _ in range(500)]
+    return looks.count(True) >= 480
+
+
+def _tasks() -> set[str]:
+    """Return the threads of this process, where the system lists them."""
+    return set(os.listdir("/proc/self/task")) if sys.platform == "linux" else set()
+
+
+def _seconds_of(tasks: set[str]) -> float:
+    """Return the processor time that threads have used: of nobody else in this process."""
+    stats = [Path("/proc/self/task", task, "stat").read_text(encoding="ascii") for task in tasks]
+    ticks = sum(sum(map(int, stat.rpartition(")")[2].split()[11:13])) for stat in stats)
+    return ticks / os.sysconf("SC_CLK_TCK") if stats else 0.0
 
 
 @pytest.mark.parametrize(
@@ -188,8 +219,8 @@ def test_pool_compiles_for_every_system(triple: str) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait, for a minute at most, until something that other threads do has come about."""
-    limit = time.monotonic() + 60
+    """Wait until something that other threads do has come about; the limit is for what never does."""
+    limit = time.monotonic() + 200
     while not condition() and time.monotonic() < limit:
         time.sleep(0.001)
     assert condition()
@@ -230,26 +261,25 @@ def test_shared_pool_is_one_for_the_same_options() -> None:
     assert shared_pool().num_threads == available_threads()
 
 
-def test_threads_that_may_not_spin_use_no_time_right_after_a_run() -> None:
-    for options in (ThreadOptions(3, allow_spinning=False), ThreadOptions(3, spin_between_runs=False)):
-        pool = shared_pool(options)
-        doubled(pool)
-        before = time.process_time()
-        time.sleep(0.2)
-        assert time.process_time() - before < 0.02, f"workers of {options} were busy after the run"
+@pytest.mark.parametrize("name", ["allow_spinning", "spin_between_runs"])
+def test_threads_that_may_not_spin_sleep_right_after_a_run(name: str) -> None:
+    pool = shared_pool(ThreadOptions(3, **{name: False}))
+    doubled(pool)
+    wait_until(lambda: pool._word(SLEEPERS) == 2)
+    assert _sleep_on(pool, 2)
+    assert pool._word(IDLE_SPINS) == 0
+    assert (pool._word(SPINS) == 0) == (name == "allow_spinning"), "between steps they may, unless they never may"
 
 
 def test_spin_duration_is_how_long_workers_stay_awake() -> None:
+    tasks = _tasks()
     pool = shared_pool(ThreadOptions(2, spin_duration_us=200_000))
     doubled(pool)
-    before = time.process_time()
-    time.sleep(0.4)
-    used = time.process_time() - before
-    assert used > 0.02, f"the worker used {used:.3f} s of the 0.2 s that it was told to spin"
-    time.sleep(0.8)  # it may have had to share its processor
-    before = time.process_time()
-    time.sleep(0.1)
-    assert time.process_time() - before < 0.05, "the worker goes on spinning"
+    wait_until(lambda: pool._word(SLEEPERS) == 1)  # else it goes on spinning
+    used = _seconds_of(_tasks() - tasks)
+    assert sys.platform != "linux" or used > 0.02, f"it used {used:.3f} s of the 0.2 s that it was told to spin"
+    assert pool._word(IDLE_SPINS) * pause_ns() == pytest.approx(200e6, rel=1e-3)
+    assert _sleep_on(pool, 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the affinity of a thread")

@@ -134,7 +134,7 @@ def test_a_packing_waits_for_the_weight_that_another_one_is_packing(tmp_path: Pa
 
     def fill(out: np.ndarray) -> None:
         has_started.set()
-        assert may_go_on.wait(60)
+        assert may_go_on.wait(200)
         pack_panels(matrix, 32, out)
 
     def pack(fill_with: object) -> np.ndarray:
@@ -145,11 +145,11 @@ def test_a_packing_waits_for_the_weight_that_another_one_is_packing(tmp_path: Pa
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(pack, fill)
-        assert has_started.wait(60)
+        assert has_started.wait(200)
         second = pool.submit(pack, lambda out: pytest.fail("packed twice"))
         may_go_on.set()
         for each in (first, second):
-            np.testing.assert_array_equal(each.result(60), pack_panels(matrix, 32))
+            np.testing.assert_array_equal(each.result(200), pack_panels(matrix, 32))
 
 
 def test_a_weight_whose_packing_failed_is_packed_again_by_the_next(tmp_path: Path) -> None:

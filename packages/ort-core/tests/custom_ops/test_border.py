@@ -204,7 +204,7 @@ def test_a_kernel_that_is_not_reentrant_is_entered_by_one_thread_at_a_time(is_re
             inside[0] += 1
             most[0] = max(most[0], inside[0])
         if is_reentrant:
-            meeting.wait(timeout=60)  # nobody gets on before two are here
+            meeting.wait(timeout=200)  # nobody gets on before two are here
         with counting:
             inside[0] -= 1
         return x

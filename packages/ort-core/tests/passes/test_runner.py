@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,7 +20,10 @@ from ort_core.passes.base import Level, Pass, PassContext, PassRecordState
 from ort_core.passes.equivalence import EquivalenceCheck
 from ort_core.passes.normalise import normalise
 from ort_core.passes.pipelines import RULE_GROUPS, known_names, order_passes, pipeline_for
-from ort_core.passes.runner import run_pipeline
+from ort_core.passes.runner import PipelineReport, run_pipeline
+
+MAX_CALLS = 1000  # of functions for each node, for all basic passes; today 560, and 0.4 s for 2,500 nodes
+CallsOf = Callable[..., tuple[int, PipelineReport]]
 
 _BRANCHES = ("then_branch", "else_branch")
 _RELU = "g (float[2] x) => (float[2] y) { a = Identity(x)  b = Identity(a)  y = Relu(b) }"
@@ -199,16 +202,14 @@ def test_function_of_another_opset_keeps_it_where_the_operator_changed() -> None
     assert {node.op_type: node.opset for node in model.graph} == {"Relu": 11, "Squeeze": 11}
 
 
-def test_basic_pipeline_takes_under_a_second_on_a_large_model() -> None:
-    model = _chain_of_blocks(500)
-    context = context_of(model)
-    start = time.thread_time()  # how busy the machine is decides no test
-    report = run_pipeline(pipeline_for(Level.BASIC), context)
-    seconds = time.thread_time() - start
-    assert report.nodes_before == 2500
-    assert sum(each.duration_ns for each in report.reports) > 0
-    assert seconds < 1.0, f"{seconds:.2f} s of processor time\n{report}"
-    verify(model)
+def test_basic_pipeline_makes_few_calls_for_each_node_however_large_the_model(calls_of: CallsOf) -> None:
+    for count in (100, 500):
+        model = _chain_of_blocks(count)
+        calls, report = calls_of(run_pipeline, pipeline_for(Level.BASIC), context_of(model))
+        assert report.nodes_before == 5 * count
+        assert sum(each.duration_ns for each in report.reports) > 0
+        assert calls < MAX_CALLS * 5 * count, f"{calls / (5 * count):.0f} calls for each node\n{report}"
+        verify(model)
 
 
 def _chain_of_blocks(count: int) -> Model:

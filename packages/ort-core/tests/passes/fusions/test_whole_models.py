@@ -1,10 +1,10 @@
-"""Whole exported models: as many fused nodes as onnxruntime finds or more, equal results, in less than a second."""
+"""Whole exported models: as many fused nodes as onnxruntime finds or more, equal results, by little work."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +24,11 @@ from ort_core.ops.registry import SchemaRegistry
 from ort_core.passes.base import Level, PassContext
 from ort_core.passes.equivalence import random_feeds
 from ort_core.passes.pipelines import pipeline_for
-from ort_core.passes.runner import run_pipeline
+from ort_core.passes.runner import PipelineReport, run_pipeline
 
 FOLDER = Path(os.environ.get("ORT_TEST_DATA", "")) / "models"
-MAX_SECONDS = (
-    1.0  # of processor time for all extended passes; the greatest model here has 1,273 nodes and takes about 0.1 s
-)
+MAX_CALLS = 1200  # of functions for each node, for all extended passes; today 720 where all nodes are fused
+CallsOf = Callable[..., tuple[int, PipelineReport]]
 
 ATTENTION, SKIP, SKIP_RMS = "MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 EXPECTED = {  # onnxruntime 1.31 finds no attention in any of them
@@ -68,24 +67,25 @@ def _context(model: Model) -> PassContext:
     return PassContext(model, schemas, lambda node, inputs: evaluate_node(node, inputs, context), infer)
 
 
-def _optimise(model: Model) -> float:
+def _prepared(model: Model) -> PassContext:
+    """Return what the extended passes work in, behind the basic ones."""
     infer(model)
     context = _context(model)
     run_pipeline(pipeline_for(Level.BASIC), context)
-    start = time.process_time()
-    run_pipeline(pipeline_for(Level.EXTENDED), context)
-    return time.process_time() - start
+    return context
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_fused_operators_are_found_in_exported_models(name: str) -> None:
+def test_fused_operators_are_found_in_exported_models(name: str, calls_of: CallsOf) -> None:
     model = _load(name)
-    seconds = _optimise(model)
+    context = _prepared(model)
+    count = sum(1 for _ in walk(model.graph))
+    calls, _ = calls_of(run_pipeline, pipeline_for(Level.EXTENDED), context)
     verify(model)
     found = Counter(node.op_type for node in walk(model.graph))
     fewer = {op_type: found[op_type] for op_type, count in EXPECTED[name].items() if found[op_type] < count}
     assert not fewer, f"found {fewer}, expected {EXPECTED[name]}"
-    assert seconds < MAX_SECONDS
+    assert calls < MAX_CALLS * max(count, 50), f"{calls} calls for {count} nodes"
 
 
 @pytest.mark.parametrize("name", COMPARED)
@@ -93,7 +93,7 @@ def test_fused_models_give_equal_results_in_onnxruntime(name: str, tmp_path: Pat
     model = _load(name)
     feeds = random_feeds(model, sizes={"batch": 1})
     expected = _run(FOLDER / f"{name}.onnx", feeds)
-    _optimise(model)
+    run_pipeline(pipeline_for(Level.EXTENDED), _prepared(model))
     path = tmp_path / "fused.onnx"
     save_model(model, path, external_file="fused.weights")
     for index, (old, new) in enumerate(zip(expected, _run(path, feeds), strict=True)):
@@ -108,19 +108,17 @@ def _run(path: Path, feeds: dict[str, np.ndarray]) -> list[object]:
     return list(session.run(None, feeds))
 
 
-def test_a_graph_of_2500_nodes_is_fused_in_less_than_a_second() -> None:
+def test_few_calls_fuse_each_node_however_large_the_graph(calls_of: CallsOf) -> None:
     gelu = (
         "d{0} = Div(x{0}, root) e{0} = Erf(d{0}) s{0} = Add(e{0}, one) m{0} = Mul(x{0}, s{0}) g{0} = Mul(m{0}, half) "
     )
     layer = gelu + "r{0} = Add(g{0}, x{0}) l{0} = LayerNormalization(r{0}, w, b) x{1} = MatMul(l{0}, k) "
-    body = "".join(layer.format(index, index + 1) for index in range(315))
     weights = "float[4] w = {1,2,3,4}, float[4] b = {1,2,3,4}, float[4,4] k = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}"
     scalars = "float root = {1.4142135}, float one = {1}, float half = {0.5}"
-    text = f"g (float[2,3,4] x0) => (float[2,3,4] x315) <{weights}, {scalars}> {{ {body} }}"
-    model = typed_model(text)
-    assert len(model.graph) >= 2500
-    context = _context(model)
-    start = time.process_time()
-    report = run_pipeline(pipeline_for(Level.EXTENDED), context)
-    assert time.process_time() - start < MAX_SECONDS
-    assert report.counts() == {"GeluFusionL2": 315, "SkipLayerNormFusion": 315}
+    for layers in (63, 315):
+        body = "".join(layer.format(index, index + 1) for index in range(layers))
+        model = typed_model(f"g (float[2,3,4] x0) => (float[2,3,4] x{layers}) <{weights}, {scalars}> {{ {body} }}")
+        count = len(model.graph)
+        calls, report = calls_of(run_pipeline, pipeline_for(Level.EXTENDED), _context(model))
+        assert calls < MAX_CALLS * count, f"{calls} calls for {count} nodes"
+        assert report.counts() == {"GeluFusionL2": layers, "SkipLayerNormFusion": layers}
