@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import cProfile
 import gc
 import os
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -17,6 +19,8 @@ repository = settings(deadline=None, derandomize=True, database=None, suppress_h
 settings.register_profile("repository", repository)
 settings.register_profile("search", repository, derandomize=False, print_blob=True)
 settings.load_profile("repository")
+
+_STATES = pytest.StashKey[dict[object, list[tuple[np.random.Generator, Any]]]]()
 
 ABSENT = "ORT_TEST_DATA is not set to a folder: tests on external models and cases are skipped"
 
@@ -31,6 +35,71 @@ def pytest_report_header() -> str:
     """State once, at the top, whether external test data is used."""
     folder = find_test_data()
     return f"external test data: {folder}" if folder else ABSENT
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--every-case``."""
+    parser.addoption("--every-case", action="store_true", help="run sweeps with all their cases, not with one half")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out one half of each sweep: the cases of which the places of the parameters have an odd sum.
+
+    With three parameters or more every combination of two still occurs, each with one half of the values of a third.
+    """
+    if config.getoption("--every-case"):
+        return
+    seen: dict[tuple[str, str], dict[tuple[int, ...], int]] = {}
+    odd = [item for item in items if item.get_closest_marker("sweep") and _sum_of_places(item, seen) % 2]
+    if odd:
+        config.hook.pytest_deselected(items=odd)
+        left_out = set(odd)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _sum_of_places(item: pytest.Item, seen: dict[tuple[str, str], dict[tuple[int, ...], int]]) -> int:
+    """Return the sum over the parameters of a case of the place that its value has among those seen before."""
+    assert isinstance(item, pytest.Function)
+    total, test = 0, item.nodeid.partition("[")[0]
+    for mark in item.iter_markers("parametrize"):
+        names = [each.strip() for each in mark.args[0].split(",")] if isinstance(mark.args[0], str) else mark.args[0]
+        places = seen.setdefault((test, str(mark.args[0])), {})
+        total += places.setdefault(tuple(id(item.callspec.params[name]) for name in names), len(places))
+    return total
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Note the state of every generator that the tests of a module share, as importing the module left it.
+
+    What was collected stays to the end: the collector of garbage need not look through it each time.
+    """
+    gc.collect()
+    gc.freeze()
+    modules = {item.module for item in session.items if isinstance(item, pytest.Function)}
+    generators = {
+        module: [each for each in vars(module).values() if isinstance(each, np.random.Generator)] for module in modules
+    }
+    session.config.stash[_STATES] = {
+        module: [(each, copy.deepcopy(each.bit_generator.state)) for each in found]
+        for module, found in generators.items() if found
+    }  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give fixtures the same random numbers, whichever tests ran before in this process."""
+    _begin_anew(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Give the test the same random numbers, whatever its fixtures drew, or drew for a test before it."""
+    _begin_anew(item)
+
+
+def _begin_anew(item: pytest.Item) -> None:
+    for generator, state in item.config.stash[_STATES].get(getattr(item, "module", None), ()):
+        generator.bit_generator.state = state
 
 
 @pytest.fixture(scope="session")

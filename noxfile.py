@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import time
+
 import nox
 from nox.command import CommandFailed
 from nox.virtualenv import PassthroughEnv
@@ -33,9 +35,13 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests on two workers; arguments after ``--`` go to pytest."""
+    """Run the tests on two workers; arguments after ``--`` go to pytest.
+
+    Each worker begins with one half in order, so that what a module prepares is prepared once; who is done takes over
+    from the other.
+    """
     prepare(session, "test", providers=True)
-    session.run("pytest", "-n", "2", *session.posargs)
+    session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs)
 
 
 @nox.session
@@ -130,6 +136,23 @@ def fuzz(session: nox.Session) -> None:
     corpus = f"{session.create_tmp()}/corpus.pickle"
     session.run("python", f"{folder}/corpus.py", corpus)
     session.run("python", f"{folder}/campaign.py", corpus, first, count, out)
+
+
+@nox.session
+def sweeps(session: nox.Session) -> None:
+    """Run every case of the tests of which CI runs one half; arguments go to pytest."""
+    prepare(session, "test", providers=True)
+    session.run("pytest", "-n", "2", "--dist", "worksteal", "-m", "sweep", "--every-case", *session.posargs)
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """Try examples that CI does not try in all tests of properties; argument: a seed, else the time is one."""
+    prepare(session, "test", providers=True)
+    seed, *rest = session.posargs or (str(int(time.time())),)
+    session.log(f"again with the same examples: nox -s examples -- {seed}")
+    given = ("--hypothesis-profile", "search", "--hypothesis-seed", seed)
+    session.run("pytest", "-n", "2", "-m", "hypothesis", *given, *rest)
 
 
 @nox.session

@@ -49,6 +49,7 @@ def test_name_that_is_no_module_is_refused(name):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("kept_node_cases")
 @pytest.mark.parametrize("form", Form)
 def test_new_package_conforms_at_once(form, tmp_path, install):
     names = PackageNames.of("fresh")

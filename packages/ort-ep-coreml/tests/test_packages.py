@@ -91,10 +91,11 @@ def test_options_reach_core_mls_own_class(sdk, monkeypatch, tmp_path, given, exp
 
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_building_leaves_frozen_what_was_and_nothing_else(session, is_frozen):
+    gc.unfreeze()
     if is_frozen:
         gc.freeze()
     try:
         session("g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }")
         assert (gc.get_freeze_count() > 0) == is_frozen
     finally:
-        gc.unfreeze()
+        gc.freeze()  # as the tests' collection left it

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -137,7 +138,7 @@ def test_a_remembered_plugin_that_does_not_import_any_more_breaks_no_other(
 def test_young_distributions_are_not_remembered(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(remembered_plugins, "_MIN_AGE_NS", 2_000_000_000)
     install(folder, "ort_own_four")
-    (folder / "ort_own_four-1.0.dist-info").touch()
+    os.utime(folder / "ort_own_four-1.0.dist-info", (time.time() + 3600,) * 2)  # young for as long as the test takes
     discovered()
     assert find_remembered() is None
 

@@ -17,6 +17,7 @@ def weights(seed: int, *shape: int) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("pads", [[0, 0, 0, 0], [2, 0, 1, 0]], ids=["no border", "border"])
 @pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (3, 1), (1, 2)])
 @pytest.mark.parametrize("group", [1, 2, 12])

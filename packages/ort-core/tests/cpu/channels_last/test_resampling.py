@@ -86,6 +86,7 @@ def matrix(size: int, count: int, mode: str, centres: str, a: float) -> np.ndarr
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("centres", CENTRES)
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ MASKS: dict[str, tuple[list[int | str], int]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("past", [False, True], ids=["first", "with past"])
 @pytest.mark.parametrize("causal", [0, 1])

@@ -59,6 +59,7 @@ def model_for(nodes: list[NodeProto], shape: list[int | str], dtype: int) -> Mod
     return model
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", [0, 1, 5, 33])
 @pytest.mark.parametrize("dtype", [HALF, BRAIN], ids=["float16", "bfloat16"])

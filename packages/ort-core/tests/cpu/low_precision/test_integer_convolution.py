@@ -199,6 +199,7 @@ def test_epilogue_reads_every_kind_of_operand(stored: DataType, pool: ThreadPool
         assert (difference != 0).mean() < 0.01, "the border is rare"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
 @pytest.mark.parametrize("outputs", [5, 8, 16, 24, 37])
 @pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8], ids=str)

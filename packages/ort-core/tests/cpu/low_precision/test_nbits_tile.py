@@ -16,6 +16,7 @@ from ort_core.plugin.loops import element
 from ort_core.tolerances import compare
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("has_zero_points", [False, True], ids=["symmetric", "zero points"])
 @pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 256), (8, 32), (8, 64)])

@@ -1,0 +1,36 @@
+"""What the root's conftest promises every test: the same random numbers in any order, and calls counted exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+RANDOM = np.random.default_rng(3)
+
+
+@pytest.fixture
+def drawn() -> int:
+    return int(RANDOM.integers(1 << 60))
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_every_test_and_its_fixtures_begin_with_the_same_numbers(turn: int, drawn: int) -> None:
+    first = int(np.random.default_rng(3).integers(1 << 60))
+    assert (drawn, int(RANDOM.integers(1 << 60))) == (first, first)
+
+
+def test_calls_are_counted_with_those_of_c_and_those_below(calls_of) -> None:
+    def work(count: int) -> int:
+        return sum(abs(each) for each in range(count))
+
+    few, _ = calls_of(work, 10)
+    many, total = calls_of(work, 1010)
+    assert total == 509_545
+    assert many - few == 2000, "each number: one step of the generator, and one abs"
+
+
+def test_examples_that_hypothesis_tries_are_the_same_every_day(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--hypothesis-profile") or request.config.getoption("--hypothesis-seed"):
+        pytest.skip("other examples were asked for")
+    assert (settings.default.derandomize, settings.default.database, settings.default.deadline) == (True, None, None)
