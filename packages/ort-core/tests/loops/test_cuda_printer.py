@@ -63,9 +63,9 @@ class Emulated:
     def check(self, cases: Sequence[Case], kind: str = "exact") -> None:
         """Hold each result against what the expression means in numpy."""
         limits = tolerances.tolerance(kind, "float32")
-        for (root, arrays), found in zip(cases, self.run(cases), strict=True):
-            expected = evaluate(root, arrays)
-            np.testing.assert_allclose(found, expected, limits.relative, limits.absolute, err_msg=str(root))
+        for number, ((root, arrays), found) in enumerate(zip(cases, self.run(cases), strict=True)):
+            expected, name = evaluate(root, arrays), f"case {number}: {root.operation}"
+            np.testing.assert_allclose(found, expected, limits.relative, limits.absolute, err_msg=name)
 
 
 @pytest.fixture
