@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import nox
 from nox.command import CommandFailed
@@ -19,6 +21,7 @@ nox.options.reuse_existing_virtualenvs = True
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
 CUDA = "packages/ort-ep-cuda"
+RIG = "packages/ort-ep-directml/tests"
 # Execution providers that pip can install anywhere
 PROVIDERS = tuple(f"packages/ort-ep-{name}" for name in ("openvino", "coreml", "tensorrt", "directml"))
 GROUPS = nox.project.load_toml("pyproject.toml")
@@ -31,6 +34,15 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
     packages = [CORE, CONFORMANCE, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
+
+
+def fetch_rig(session: nox.Session) -> bool:
+    """Fetch DirectML for Linux, where that can be had; what is printed says why it cannot."""
+    try:
+        session.run("python", "-m", "directml_rig.fetch", env={"PYTHONPATH": RIG})
+    except CommandFailed:
+        return False
+    return True
 
 
 @nox.session
@@ -48,13 +60,18 @@ def tests(session: nox.Session) -> None:
 def conformance(session: nox.Session) -> None:
     """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page.
 
-    With the SDKs that build, and say what they would run, without their hardware.
+    With the SDKs that build, and say what they would run, without their hardware; and DirectML for Linux, on its rig.
     """
     prepare(session, "test", "cuda", providers=True)
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("tensorrt-rtx>=1.7,<2")
         session.install("--no-deps", "-e", CUDA)
-    session.run("python", "tools/support_matrix.py", *session.posargs)
+    paths = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+    if fetch_rig(session):
+        paths += [str(Path(RIG, *below).resolve()) for below in ((), ("rig_installed",))]
+    else:
+        session.warn("DirectML for Linux cannot be had here, the lines above say why: the matrix has no column of it")
+    session.run("python", "tools/support_matrix.py", *session.posargs, env={"PYTHONPATH": os.pathsep.join(paths)})
 
 
 @nox.session
@@ -98,13 +115,10 @@ def tensorrt(session: nox.Session) -> None:
 def directml(session: nox.Session) -> None:
     """Run the DirectML provider's tests and ONNX's node cases by the real DirectML, on Linux without a GPU: 25 MB."""
     prepare(session, "test", providers=True)
-    folder = "packages/ort-ep-directml/tests"
-    try:
-        session.run("python", "-m", "directml_rig.fetch", env={"PYTHONPATH": folder})
-    except CommandFailed:
+    if not fetch_rig(session):
         session.skip("DirectML for Linux cannot be had here; the lines above say why")
-    session.run("pytest", folder, *session.posargs)
-    session.run("python", f"{folder}/count_on_rig.py", "--least", "1150")
+    session.run("pytest", RIG, *session.posargs)
+    session.run("python", f"{RIG}/count_on_rig.py", "--least", "1150")
 
 
 @nox.session
