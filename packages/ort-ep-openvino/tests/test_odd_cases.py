@@ -27,6 +27,8 @@ QKV = [floats(1, 2, 3, 4)] * 3
 RECURRENT = [floats(1, 8, 3), floats(1, 8, 2)]
 TRANSPOSED = [floats(1, 2, 3, 3), floats(2, 2, 1, 3)]
 THETA = floats(1, 2, 3)
+BATCHES = [floats(2, 5, 3), floats(1, 8, 3), floats(1, 8, 2), floats(1, 16), None, floats(2, 1, 2), floats(2, 1, 2)]
+CAUSAL = [floats(2, 3, 5), floats(3, 1, 4)]
 WRONG = {
     "a shift that loses bits": ("BitShift", 21, [BYTES, BYTES], {"direction": "LEFT"}, "saturates"),
     "a softmax of several axes": ("Softmax", 11, [X], {"axis": 1}, "several axes"),
@@ -47,6 +49,8 @@ WRONG = {
     "a norm of windows rounded up": ("LpPool", 21, [floats(1, 1, 4)],
                                      {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}, "ceil_mode"),
     "a grid of one row": ("AffineGrid", 20, [THETA, np.array([1, 1, 1, 3])], {"align_corners": 1}, "align_corners"),
+    "an activation that is none of them": ("CausalConvWithState", 27, CAUSAL, {"activation": "relu"}, "activation"),
+    "a peephole": ("LSTM", 14, [floats(2, 1, 3), *RECURRENT, *[None] * 4, floats(1, 6)], {"hidden_size": 2}, "input 7"),
     "a scalar that stays one": ("Expand", 21, [np.array(2, np.float32), np.array([], np.int64)], {}, "scalar"),
 }  # fmt: skip
 """Operator, opset, inputs, attributes and a word of the reason, by what OpenVINO takes otherwise."""
@@ -68,21 +72,36 @@ RIGHT = {
     "a result as large as it comes": ("ConvTranspose", 21, TRANSPOSED, {"output_shape": [3, 5]}),
     "a window rounded up": ("AveragePool", 19, [floats(1, 1, 4)],
                             {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}),
+    "four gates of batches first": ("LSTM", 14, BATCHES, {"hidden_size": 2, "layout": 1}),
+    "three gates of batches first": ("GRU", 14, [BATCHES[0], floats(1, 6, 3), floats(1, 6, 2)],
+                                     {"hidden_size": 2, "layout": 1, "linear_before_reset": 1}),
+    "both directions of batches first": ("RNN", 14, [BATCHES[0], floats(2, 2, 3), floats(2, 2, 2)],
+                                         {"hidden_size": 2, "layout": 1, "direction": "bidirectional"}),
+    "a causal convolution without a past": ("CausalConvWithState", 27, CAUSAL, {}),
+    "a causal convolution behind a past": ("CausalConvWithState", 27, [*CAUSAL, floats(3), floats(2, 3, 3)],
+                                           {"activation": "swish"}),
+    "a causal convolution of one tap": ("CausalConvWithState", 27, [CAUSAL[0], floats(3, 1, 1)],
+                                        {"activation": "silu"}),
+    "a causal convolution of fewer steps than taps": ("CausalConvWithState", 27, [floats(1, 3, 2), CAUSAL[1]], {}),
+    "a gate": ("SwiGLU", 28, [X, X[::-1].copy()], {"alpha": 0.5}),
     "a grid of two rows": ("AffineGrid", 20, [THETA, np.array([1, 1, 2, 3])], {"align_corners": 1}),
 }  # fmt: skip
+OUTPUTS = {"CausalConvWithState": 2, "GRU": 2, "LSTM": 3, "RNN": 2}
+"""How many outputs an operator has that has more than one."""
 
 
 def model_of(op_type: str, opset: int, inputs: list, attributes: dict) -> tuple[bytes, dict[str, np.ndarray]]:
-    """Return a model of one node, its integers constants, and what it is fed."""
+    """Return a model of one node with all outputs that it has, its integers constants, and what it is fed."""
+    outputs = [f"y{place}" for place in range(OUTPUTS.get(op_type, 1))]
     named = {f"i{place}": array for place, array in enumerate(inputs) if array is not None}
     names = [f"i{place}" if array is not None else "" for place, array in enumerate(inputs)]
     feeds = {name: array for name, array in named.items() if array.dtype != np.int64}
     kinds = {name: helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in feeds.items()}
     graph = helper.make_graph(
-        [helper.make_node(op_type, names, ["y"], **attributes)],
+        [helper.make_node(op_type, names, outputs, **attributes)],
         "g",
         [helper.make_tensor_value_info(name, kinds[name], array.shape) for name, array in feeds.items()],
-        [onnx.ValueInfoProto(name="y")],
+        [onnx.ValueInfoProto(name=output) for output in outputs],
         [numpy_helper.from_array(array, name) for name, array in named.items() if name not in feeds],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
@@ -112,6 +131,40 @@ def test_what_lies_beside_it_is_claimed_and_right(name: str) -> None:
     model, feeds = model_of(*RIGHT[name])
     own = session_on(model, NAME, "ReferenceExecutionProvider")
     assert own.explain().on(NAME)
-    expected = session_on(model, "ReferenceExecutionProvider").run(None, feeds)[0]
-    facts = compare(own.run(None, feeds)[0], expected, "approximate")
-    assert facts.passes, facts
+    expected = session_on(model, "ReferenceExecutionProvider").run(None, feeds)
+    for found, right in zip(own.run(None, feeds), expected, strict=True):
+        facts = compare(found, right, "approximate")
+        assert facts.passes, facts
+
+
+OPEN = {
+    "a causal convolution": (
+        '<ir_version: 13, opset_import: ["" : 27]> g (float[b,3,n] x, float[3,1,4] w, float[b,3,3] p) => '
+        '(float[b,3,n] y, float[b,3,3] s) { y, s = CausalConvWithState<activation="silu">(x, w, , p) }',
+        {"w": CAUSAL[1]},
+        [{"x": floats(b, 3, n), "p": floats(b, 3, 3)} for b, n in ((1, 1), (2, 7), (3, 2), (1, 0))],
+    ),
+    "gates of batches first": (
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[b,n,3] x, float[1,6,3] w, float[1,6,2] r, float[b,1,2] h) '
+        "=> (float[b,n,1,2] y, float[b,1,2] s) { y, s = GRU<hidden_size=2, layout=1>(x, w, r, , , h) }",
+        {"w": floats(1, 6, 3), "r": floats(1, 6, 2)},
+        [{"x": floats(b, n, 3), "h": floats(b, 1, 2)} for b, n in ((1, 1), (2, 7), (3, 2))],
+    ),
+}
+"""Model, weights, and what it is fed one after the other, by what is run with open sizes."""
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_sizes_that_are_open_may_change(name: str) -> None:
+    text, weights, runs = OPEN[name]
+    model = onnx.parser.parse_model(text).SerializeToString()
+    own, reference = (
+        session_on(model, NAME, "ReferenceExecutionProvider"),
+        session_on(model, "ReferenceExecutionProvider"),
+    )
+    assert own.explain().on(NAME)
+    for feeds in runs:
+        expected = reference.run(None, weights | feeds)
+        for found, right in zip(own.run(None, weights | feeds), expected, strict=True):
+            facts = compare(found, right, "approximate")
+            assert facts.passes, facts

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, TensorType, Value
+from ort_ep_openvino.lowering.compositions import causal_convolution, gate, steps_first
 
 SHORTS = (DataType.INT16, DataType.UINT16)
 NARROW = (DataType.INT8, DataType.UINT8, *SHORTS)
@@ -155,6 +156,9 @@ def _boolean(node: Node) -> TensorType:
 
 _REWRITES: Mapping[str, Rewrite] = {
     **dict.fromkeys(("Add", "Div", "Mod", "Mul", "Sub"), _widened),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), steps_first),
+    "CausalConvWithState": causal_convolution,
+    "SwiGLU": gate,
     "Dropout": _dropout,
     "Pow": _power,
     "Cast": _cast,

@@ -54,12 +54,11 @@ def _lengths_of_known_steps(view: GraphView, node: Node) -> str | None:
     return f"OpenVINO gives other states of a {node.op_type} with lengths of sequences where a size is open"
 
 
-_UNBATCHED = without_attributes(layout=0)
-_FOUR_GATES = without_attributes(layout=0, input_forget=0)
+_FOUR_GATES = without_attributes(input_forget=0)
 
 SEQUENCES: Mapping[str, Rule] = {
-    "RNN": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED, _lengths_of_known_steps), oldest=7),
-    "GRU": Rule(FLOATS, ports={4: INDICES}, conditions=(_UNBATCHED, _lengths_of_known_steps), oldest=7),
+    "RNN": Rule(FLOATS, ports={4: INDICES}, conditions=(_lengths_of_known_steps,), oldest=7),
+    "GRU": Rule(FLOATS, ports={4: INDICES}, conditions=(_lengths_of_known_steps,), oldest=7),
     "LSTM": Rule(
         FLOATS, ports={4: INDICES}, conditions=(_FOUR_GATES, without_inputs(7), _lengths_of_known_steps), oldest=7
     ),

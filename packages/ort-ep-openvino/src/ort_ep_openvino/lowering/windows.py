@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
+from ort_ep_openvino.lowering.compositions import causal_refusal
 from ort_ep_openvino.lowering.conditions import is_static, without_attributes
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, INDICES, Rule
 
@@ -94,6 +95,7 @@ WINDOWS: Mapping[str, Rule] = {
     "Gemm": Rule(FLOATS, oldest=7),
     "Einsum": Rule(FLOATS),
     "Conv": Rule(FLOATS),
+    "CausalConvWithState": Rule(FLOATS, conditions=(causal_refusal,)),
     "ConvTranspose": Rule(FLOATS, conditions=(_transposes_as_onnx,)),
     "AveragePool": Rule(FLOATS, conditions=(_counts_as_onnx,)),
     "MaxPool": Rule(FLOATS, results={1: INT64}, conditions=(without_attributes(ceil_mode=0),)),
