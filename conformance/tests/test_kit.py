@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ort_conformance.commands.new_ep import new_ep
+from ort_conformance.provider_run import FILES, ProfileError, find_profile
 from ort_conformance.template.writing import Form, PackageNames, package_files, write_package
 from ort_core.cli.app import build_app
 
@@ -88,12 +89,24 @@ def test_a_provider_that_is_not_there_is_refused_before_any_check(capsys, provid
     assert expected in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
-def test_a_provider_may_be_named_in_short(capsys):
+def test_a_provider_may_be_named_in_short_and_the_reports_are_named(capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
-        build_app()(["conformance", "-p", "reference", "--suite", "contract"], prog_name="ort")
+        build_app()(
+            ["conformance", "-p", "reference", "--suite", "contract", "--report", str(tmp_path)], prog_name="ort"
+        )
     printed = capsys.readouterr()
     assert ended.value.code == 0, printed.out + printed.err
     assert "ReferenceExecutionProvider: conformant" in printed.out
+    assert f"reports: {tmp_path / 'support_matrix_reasons.html'}" in printed.out
+    assert {path.name for path in tmp_path.iterdir()} == FILES
+    assert all(name in printed.out for name in FILES)
+
+
+@pytest.mark.parametrize(("name", "why"), [("absent.py", "there is no file"), ("notes.txt", "is no Python file")])
+def test_a_profile_that_cannot_be_read_is_refused_with_what_is_wrong(tmp_path, name, why):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ProfileError, match=why):
+        find_profile("ReferenceExecutionProvider", tmp_path / name)
 
 
 @pytest.mark.parametrize("module", ["ort_conformance.profile", "ort_conformance.template.writing"])

@@ -13,11 +13,15 @@ from rich.console import Console
 from ort_conformance.profile import EpProfile
 from ort_conformance.reports.journal import JournalState
 from ort_conformance.reports.junit import write_junit
-from ort_conformance.reports.matrix import write_matrix
+from ort_conformance.reports.matrix import MARKDOWN, PAGE, write_matrix
 from ort_conformance.reports.report import ConformanceReport, Surroundings
 from ort_conformance.running import RunRequest, run_checks
 from ort_conformance.subject import Subject
 from ort_conformance.test_function import ATTRIBUTE
+
+RESULTS, JUNIT = "report.json", "junit.xml"
+FILES = frozenset({RESULTS, JUNIT, MARKDOWN, PAGE})
+"""What ``write_reports`` writes."""
 
 
 class ProfileError(ValueError):
@@ -54,8 +58,8 @@ def run_report(
 def write_reports(found: ConformanceReport, folder: Path) -> None:
     """Write all files of a report into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
-    found.write(folder / "report.json")
-    write_junit(found, folder / "junit.xml")
+    found.write(folder / RESULTS)
+    write_junit(found, folder / JUNIT)
     write_matrix([found], folder)
 
 
@@ -69,8 +73,10 @@ def find_profile(provider: str, module: Path | None) -> EpProfile:
     """
     if module is None:
         return EpProfile(provider)
+    if not module.is_file():
+        raise ProfileError(f"there is no file {module}; a provider's profile stands in its tests/test_conformance.py")
     spec = importlib.util.spec_from_file_location("ort_conformance_profile", module)
-    if spec is None or spec.loader is None or not module.is_file():
+    if spec is None or spec.loader is None:
         raise ProfileError(f"{module} is no Python file")
     loaded = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = loaded

@@ -46,7 +46,8 @@ def conformance(
 
     provider = installed_provider_name(provider)
     from ort_conformance.expectations import ExpectationError
-    from ort_conformance.provider_run import ProfileError, find_profile, run_report, write_reports
+    from ort_conformance.provider_run import FILES, ProfileError, find_profile, run_report, write_reports
+    from ort_conformance.reports.matrix import PAGE
     from ort_conformance.reports.summary import print_summary
     from ort_conformance.running import RunRequest
 
@@ -65,6 +66,8 @@ def conformance(
     if report is not None:
         write_reports(found, report)
     print_summary(found, Console())
+    if report is not None:
+        typer.echo(f"reports: {report / PAGE} says the reason of everything; and {', '.join(sorted(FILES - {PAGE}))}")
     raise typer.Exit(1 if found.problems() else 0)
 
 
