@@ -22,6 +22,10 @@ CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
 CUDA = "packages/ort-ep-cuda"
 RIG = "packages/ort-ep-directml/tests"
+# What a GPU's kernels are taken from: 1 GB, and nothing of it asks for a GPU to say what it would run
+CUDA_LIBRARIES = (
+    "nvidia-cudnn-frontend>=1.32,<2", "nvidia-cudnn-cu13>=9.10,<10", "nvmath-python>=1,<2", "nvidia-cublas>=13,<14"
+)  # fmt: skip
 # Execution providers that pip can install anywhere
 PROVIDERS = tuple(f"packages/ort-ep-{name}" for name in ("openvino", "coreml", "tensorrt", "directml"))
 GROUPS = nox.project.load_toml("pyproject.toml")
@@ -34,6 +38,12 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
     packages = [CORE, CONFORMANCE, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
+
+
+def install_cuda(session: nox.Session) -> None:
+    """Install the CUDA provider and what it calls; the frontend of cuDNN asks for compilers that nothing here needs."""
+    session.install("--no-deps", "-e", CUDA, *(each for each in CUDA_LIBRARIES if "cudnn" in each))
+    session.install(*(each for each in CUDA_LIBRARIES if "cudnn" not in each))
 
 
 def fetch_rig(session: nox.Session) -> bool:
@@ -60,12 +70,13 @@ def tests(session: nox.Session) -> None:
 def conformance(session: nox.Session) -> None:
     """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page.
 
-    With the SDKs that build, and say what they would run, without their hardware; and DirectML for Linux, on its rig.
+    With the SDKs that build, and say what they would run, without their hardware, NVIDIA's among them (1 GB of wheels);
+    and DirectML for Linux, on its rig.
     """
     prepare(session, "test", "cuda", providers=True)
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("tensorrt-rtx>=1.7,<2")
-        session.install("--no-deps", "-e", CUDA)
+        install_cuda(session)
     paths = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
     if fetch_rig(session):
         paths += [str(Path(RIG, *below).resolve()) for below in ((), ("rig_installed",))]
@@ -88,8 +99,7 @@ def cudnn(session: nox.Session) -> None:
     """Let the real cuDNN check our graphs for an H200, and cuBLASLt our descriptors: 1 GB of wheels, and no GPU."""
     prepare(session, "test", "cuda")
     if not isinstance(session.virtualenv, PassthroughEnv):
-        session.install("--no-deps", "-e", CUDA, "nvidia-cudnn-frontend>=1.32,<2", "nvidia-cudnn-cu13>=9.10,<10")
-        session.install("nvmath-python>=1,<2", "nvidia-cublas>=13,<14")
+        install_cuda(session)
     files = ("test_real_libraries.py", "test_cudnn.py", "test_lt_products.py")
     tests = [f"{CUDA}/tests/{name}" for name in files]
     session.run("python", "-m", "pytest", *tests, *session.posargs, env={"ORT_TEST_CUDNN": "1"})
