@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import cProfile
 import gc
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,7 +88,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Give fixtures the same random numbers, whichever tests ran before in this process."""
+    """Give fixtures the same random numbers and level of log, whichever tests ran before in this process."""
+    logging.getLogger("ort_core").setLevel(logging.NOTSET)  # runners of external cases silence it for good
     _begin_anew(item)
 
 

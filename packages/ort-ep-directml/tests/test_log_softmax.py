@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from lowered_plans import plans
 from lowered_programs import OPSET
-from test_lowering import plans
 
 import ort_core as ort
 from ort_core.testing.models import model_of

@@ -9,52 +9,20 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from lowered_programs import FAMILIES, NEWER, OLDER, OPSET
+from lowered_plans import LEVEL, model_of_text, plans, programs
+from lowered_programs import OPSET
 
-from ort_core.plugin import Claim
-from ort_core.testing.claims import request_for, typed_model, view_of
-from ort_ep_directml.capability import find_capability
+from ort_core.testing.claims import typed_model, view_of
 from ort_ep_directml.lowering.asked import Asked
 from ort_ep_directml.lowering.emission import EmissionState
-from ort_ep_directml.lowering.lowered import lower
-from ort_ep_directml.lowering.plan import GraphPlan
 from ort_ep_directml.lowering.table import RULES
 from ort_ep_directml.schema.operators import parse_level
 
 GOLDENS = Path(__file__).with_name("goldens")
-LEVEL = parse_level("6.2")
-OPEN = 4  # what stands for sizes with names
-
-
-def model_of_text(text: str, opset: int) -> onnx.ModelProto:
-    """A model of a graph in ONNX text."""
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')
-
-
-def plans(text: str, opset: int, level: int = LEVEL) -> list[GraphPlan]:
-    """The plans of a model's claims."""
-    view = view_of(typed_model(model_of_text(text, opset)))
-    found = []
-    for claim in find_capability(view, level):
-        assert isinstance(claim, Claim), claim
-        request = request_for(view, claim)
-        shapes = [tuple(s if isinstance(s, int) else OPEN for s in v.shape or ()) for v in request.graph.inputs]
-        found.append(lower(request, shapes, level))
-    return found
-
-
-def programs() -> dict[str, dict[str, tuple[str, int]]]:
-    """Graphs and their opsets, by family and name."""
-    found = {
-        family: {name: (text, NEWER.get(name, OPSET)) for name, text in members.items()}
-        for family, members in FAMILIES.items()
-    }
-    return {**found, "older": OLDER}
 
 
 def family_text(family: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from directml_rig.single import Bench
-from test_lowering import LEVEL, plans, programs
+from lowered_plans import LEVEL, plans, programs
 
 from ort_core.plugin import EPFail
 from ort_ep_directml.graph import create_operator

@@ -2,8 +2,11 @@
 
 import pytest
 
+from ort_core import environment as environments
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
+from ort_core.environment import Environment
+from ort_core.providers.discovery import entry_point_sources
 from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import UnavailableProvider, plugin_of
 
@@ -59,7 +62,9 @@ def test_providers_lists_installed_and_missing_ones(ort):
     assert "CUDAExecutionProvider" in ort("providers", "--options").out
 
 
-def test_providers_explains_each_option(ort):
+def test_providers_explains_each_option(ort, monkeypatch):
+    own = [source for source in entry_point_sources() if source.distribution == "ort-core"]
+    monkeypatch.setattr(environments, "_default", Environment(lambda: own))
     rows = {row["name"]: row for row in ort("providers", "--json").data["providers"]}
     options = {option["name"]: option for option in rows["CPUExecutionProvider"]["options"]}
     assert options["precision"]["type"] == "'float32' | 'bfloat16'"
