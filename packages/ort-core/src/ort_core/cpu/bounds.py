@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import NotLowered, Pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.sizes import bindings, is_bound
 from ort_core.plugin.ir import KnownDim, Node, SymbolicDim, TensorType, Value
 

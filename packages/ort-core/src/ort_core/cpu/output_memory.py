@@ -14,9 +14,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-LEAST = (
-    1 << 17
-)  # bytes: smaller ones the C library keeps itself; these it may ask of the system, and give back, each time
+# Bytes. Smaller ones the C library keeps itself; larger ones it may ask of the system, and give back, each time.
+LEAST = 1 << 17
 ALIGNMENT = 64
 
 

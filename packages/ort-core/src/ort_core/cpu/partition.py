@@ -18,11 +18,12 @@ from ort_core.cpu.choice import is_choice
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.direct_offer import DirectOffer
-from ort_core.cpu.lowering.lowering import Lowering, computed_type, stored_type, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
 from ort_core.cpu.lowering.steps import NotLowered, step_node
+from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.cpu.native_calls import native_calls
 from ort_core.cpu.partition_steps import LazyKernels, PartitionStep, direct_step_of, run_directly

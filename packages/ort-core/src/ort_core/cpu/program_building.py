@@ -11,8 +11,9 @@ from ort_core.cpu.codegen.emitter import Emitter, module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import LateText
 from ort_core.cpu.in_place import in_place_outputs
-from ort_core.cpu.lowering.lowering import Lowering, stored_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Pointer, Step
+from ort_core.cpu.lowering.value_types import stored_type
 from ort_core.cpu.lowering.views import Buffer
 from ort_core.cpu.order import StepOrder
 from ort_core.cpu.placement import Placement

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, suffix, vector_type
+from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
 from ort_core.plugin.loops import Scalar, structure
 
@@ -125,20 +126,15 @@ def zeros(lanes: Lanes) -> Operand:
 
 @contextmanager
 def share_of(emitter: Emitter, units: Operand) -> Iterator[Operand]:
-    """Loop over this piece's contiguous share of ``units`` pieces of work; the body gets the unit.
-
-    The emitter's function has the parameters ``piece`` and ``pieces``.
-    """
-    piece, pieces = emitter.parameter("piece"), emitter.parameter("pieces")
-    begin = emitter.udiv(emitter.mul(piece, units), pieces)
-    end = emitter.udiv(emitter.mul(emitter.add(piece, 1), units), pieces)
+    """Loop over a piece's share of ``units`` of work, as ``share`` cuts it; the body gets the unit."""
+    begin, end = share(emitter, units)
     with emitter.loop(begin, end, unroll=False, hint="unit") as unit:
         yield unit
 
 
 def kernel_emitter(name: str) -> Emitter:
-    """Return an emitter with the parameters of every kernel: ``args``, ``piece``, ``pieces``, ``thread``."""
-    return Emitter(name, [("ptr noalias", "args"), ("i64", "piece"), ("i64", "pieces"), ("i64", "thread")])
+    """Return an emitter with the parameters of every kernel; the argument table may be written to."""
+    return Emitter(name, [("ptr noalias", "args"), *KERNEL_PARAMETERS[1:]])
 
 
 def ceil_divide(emitter: Emitter, value: Operand, divisor: int) -> Operand:

@@ -21,6 +21,7 @@ from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution
 from ort_core.cpu.codegen.depthwise import narrow_kernel
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.nests import share
 from ort_core.cpu.codegen.vectors import copy_row
 
 BATCH, SCRATCH, SCRATCH_STRIDE, FIRST_STAGE = range(4)  # positions in the argument table; stages follow each other
@@ -154,7 +155,7 @@ class _Driver:
     def emit(self) -> Emitter:
         """Return the kernel."""
         e = self.emitter
-        args, piece, pieces = (e.parameter(n) for n in ("args", "piece", "pieces"))
+        args = e.parameter("args")
         self._copy_tables(args)
         scratch = e.argument(args, SCRATCH, "ptr")
         scratch = e.element(scratch, e.mul(e.parameter("thread"), e.argument(args, SCRATCH_STRIDE)), "i8")
@@ -163,7 +164,7 @@ class _Driver:
             self.memories.append(_Memory(e.element(scratch, start), first, stop))
         height = self.bands.stages[-1].y_size[0]
         rows = e.mul(e.argument(args, BATCH), height)
-        begin, end = e.udiv(e.mul(piece, rows), pieces), e.udiv(e.mul(e.add(piece, 1), rows), pieces)
+        begin, end = share(e, rows)
         with e.when(e.compare("slt", begin, end)):
             first_image, last_image = e.udiv(begin, height), e.udiv(e.sub(end, 1), height)
             with e.loop(first_image, e.add(last_image, 1), unroll=False, hint="image") as image:

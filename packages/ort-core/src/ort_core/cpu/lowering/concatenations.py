@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, Value
 from ort_core.plugin.loops import MEANINGS
@@ -128,8 +129,6 @@ def _channels_before(node: Node, value: Value) -> int | None:
 
 
 def _shape(value: Value | None) -> tuple[KnownDim, ...] | None:
-    from ort_core.cpu.lowering.lowering import tensor_type
-
     if value is None or not isinstance(value.type, TensorType):
         return None
     try:

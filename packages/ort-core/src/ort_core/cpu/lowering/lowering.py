@@ -40,6 +40,7 @@ from ort_core.cpu.lowering.steps import (
     Step,
     pointer,
 )
+from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
@@ -54,7 +55,7 @@ from ort_core.cpu.lowering.views import (
 )
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.plugin import Rejection
-from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, TensorType, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value
 from ort_core.plugin.loops import (
     SMALL_TYPES,
     OpMeaning,
@@ -69,7 +70,6 @@ from ort_core.plugin.loops import (
 from ort_core.plugin.ops import VersionTable
 
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
-HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
 SPREAD = 16  # floats, a cache line, between rows that would
 
 
@@ -591,34 +591,3 @@ def _needed(steps: Sequence[Step]) -> list[Step]:
             kept.append(step)
             read.update(step.reads)
     return kept[::-1]
-
-
-def computed_type(dtype: DataType) -> DataType:
-    """Return the type that elements have in registers: halves are computed, and kept within a group, as float32."""
-    return DataType.FLOAT if dtype in HALVES else dtype
-
-
-def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
-    """Return the element type that a value has within a group, and its shape, all sizes known or symbolic.
-
-    Raises:
-        NotLowered: something of it is unknown.
-    """
-    dtype, shape = stored_type(value)
-    return computed_type(dtype), shape
-
-
-def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
-    """Return a value's element type outside of the group and its shape, all sizes known or symbolic.
-
-    Raises:
-        NotLowered: something of it is unknown.
-    """
-    if not isinstance(value.type, TensorType) or value.type.shape is None:
-        raise NotLowered(f"the shape of {value.name!r} is unknown")
-    shape: list[KnownDim] = []
-    for size in value.type.shape:
-        if size is None:
-            raise NotLowered(f"a size of {value.name!r} is unknown")
-        shape.append(size)
-    return value.type.dtype, tuple(shape)

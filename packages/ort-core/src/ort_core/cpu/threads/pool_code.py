@@ -50,6 +50,7 @@ def pool_text(triple: str, primitives: str) -> str:
         text.replace("$PAUSE", _PAUSE[arch])
         .replace("$MASK_NBYTES", str(MASK_NBYTES))
         .replace("$PIECES_AT", str(PIECES_AT))
+        .replace("$STEP_WORDS", str(STEP_WORDS))
     )
 
 
@@ -130,7 +131,7 @@ entry:
   br i1 %none, label %out, label %step
 step:
   %i = phi i64 [0, %entry], [%i1, %next]
-  %at = mul i64 %i, 4
+  %at = mul i64 %i, $STEP_WORDS
   %p0 = getelementptr i64, ptr %steps, i64 %at
   %p1 = getelementptr i64, ptr %p0, i64 1
   %p2 = getelementptr i64, ptr %p0, i64 2
@@ -185,7 +186,7 @@ next:
   %more = icmp ult i64 %i, %count
   br i1 %more, label %clear, label %out
 clear:
-  %at = mul i64 %i, 4
+  %at = mul i64 %i, $STEP_WORDS
   %step = getelementptr i64, ptr %steps, i64 %at
   %claimed = getelementptr i64, ptr %step, i64 3
   store i64 0, ptr %claimed

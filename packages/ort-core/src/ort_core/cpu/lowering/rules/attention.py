@@ -6,10 +6,11 @@ import math
 
 from ort_core.cpu.codegen.attention import AttentionFacts
 from ort_core.cpu.lowering.attention_steps import Heads, append, copy_into, emit_attention, split_heads
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise, PendingReshape
 from ort_core.cpu.lowering.reducing import combined
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import binary, select

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import Scalar

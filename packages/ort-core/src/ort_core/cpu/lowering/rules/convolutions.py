@@ -14,7 +14,7 @@ from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_w
 from ort_core.cpu.codegen.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import epilogue_of, operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.quantized import quantized_constant
@@ -23,6 +23,7 @@ from ort_core.cpu.lowering.rules.integer_convolutions import quantized_convoluti
 from ort_core.cpu.lowering.rules.volumes import volume_convolution
 from ort_core.cpu.lowering.rules.winograd_steps import emit_winograd, takes_winograd
 from ort_core.cpu.lowering.steps import Argument, NotLowered, StageOfImages, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
 

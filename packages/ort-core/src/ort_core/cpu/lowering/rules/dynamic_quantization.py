@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.dynamic_range import BLOCK, block_ranges_kernel, grid_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.quantized import F32
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, Node, Value, ceil_div
 from ort_core.plugin.loops import cast, unary

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.lowering.lowering import HALVES, Lowering, stored_type, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered, Operators
+from ort_core.cpu.lowering.value_types import HALVES, stored_type, tensor_type
 from ort_core.cpu.lowering.views import broadcast_strides
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, Node

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core.cpu.codegen.gather import gather_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.quantized import F32
 from ort_core.cpu.lowering.reducing import Operand, combined, reduce_operand
 from ort_core.cpu.lowering.rules.rows import normalized_rows
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import Scalar, binary, cast

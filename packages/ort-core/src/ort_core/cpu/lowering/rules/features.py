@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_core.cpu.codegen.gather import gather_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.loops import Scalar, binary, cast, element, lift, select, unary

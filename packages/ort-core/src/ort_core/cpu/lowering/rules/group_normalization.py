@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ort_core.cpu.lowering.group_scales import normalized_groups, takes_groups
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.reducing import combined
 from ort_core.cpu.lowering.rules import reductions, rows
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, meaning_of

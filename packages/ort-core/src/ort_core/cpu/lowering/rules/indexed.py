@@ -9,9 +9,10 @@ from ort_core.cpu.codegen.indexed_access import (
     scatter_nd_kernel,
 )
 from ort_core.cpu.codegen.top_k import top_k_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, maximum, minimum
 from ort_core.plugin.loops import element

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.gather import gather_kernel
-from ort_core.cpu.lowering.lowering import HALVES, Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.value_types import HALVES, tensor_type
 from ort_core.cpu.lowering.views import View, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.loops import cast, element

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.quantized import (
     BYTES,
@@ -28,6 +28,7 @@ from ort_core.cpu.lowering.rules.integer_anchors import (
 )
 from ort_core.cpu.lowering.rules.integer_images import bordered_images, byte_images, emit_byte_border
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.loops import Scalar, cast, element, unary

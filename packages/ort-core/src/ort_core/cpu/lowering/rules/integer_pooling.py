@@ -5,11 +5,12 @@ The order of integers on a grid is the order of the real numbers, so dequantised
 
 from __future__ import annotations
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.quantized import BYTES, limits, quantized_value, set_quantized
 from ort_core.cpu.lowering.rules.images import pads_of, pair
 from ort_core.cpu.lowering.rules.integer_images import byte_images, emit_byte_border
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import KnownDim, Node
 from ort_core.plugin.loops import Scalar, element, maximum

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.quantized import (
     BYTES,
@@ -30,6 +30,7 @@ from ort_core.cpu.lowering.rules.integer_anchors import (
 )
 from ort_core.cpu.lowering.rules.integer_convolutions import integer_bias, requantized
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, collapse, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, cast, element

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.reducing import combined
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, ceil_div, maximum
-from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, converted, element, lift, meaning_of, select
+from ort_core.plugin.loops import Scalar, binary, cast, converted, element, lift, select
 
 I64 = DataType.INT64
 
@@ -260,10 +261,7 @@ def cast_like(lowering: Lowering, node: Node) -> None:
     dtype, shape = tensor_type(node.output)
     state = FusionState()
     scalar = lowering.operand(value, state, shape)
-    if SMALL_TYPES & {scalar.dtype, dtype}:
-        expression = converted(scalar, dtype, saturate=bool(node.int_attribute("saturate", 1)))
-    else:
-        expression = meaning_of("", "Cast", [scalar], {"to": int(dtype)})
+    expression = converted(scalar, dtype, saturate=bool(node.int_attribute("saturate", 1)))
     if not isinstance(expression, Scalar):
         raise NotLowered(expression.reason)
     lowering.set(node.output, PendingElementwise(expression, tuple(state.inputs), shape, (node,)))

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from ort_core.cpu.codegen.pooling import Pooling
 from ort_core.cpu.lowering.layout_steps import as_images
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.rules.images import images, pads_of, pair
 from ort_core.cpu.lowering.rules.integer_pooling import byte_max_pooling
 from ort_core.cpu.lowering.rules.volumes import planes_as_rows, pooled_volumes, volumes
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, dense_strides, ordered_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node
 

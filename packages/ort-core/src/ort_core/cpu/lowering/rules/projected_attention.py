@@ -11,13 +11,14 @@ from itertools import accumulate
 from ort_core.cpu.codegen.attention import AttentionFacts
 from ort_core.cpu.codegen.gather import gather_kernel
 from ort_core.cpu.lowering.attention_steps import Heads, append, copy_into, emit_attention, split_heads
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.reducing import combined
 from ort_core.cpu.lowering.rules.attention import score_addend, score_scale
 from ort_core.cpu.lowering.rules.integer_products import scaled_integer_product
 from ort_core.cpu.lowering.rules.products import weight_product
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, binary, cast, element, select

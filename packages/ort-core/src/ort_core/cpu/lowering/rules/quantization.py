@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, Pending, PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.quantized import (
     F32,
@@ -28,6 +28,7 @@ from ort_core.cpu.lowering.quantized import (
 from ort_core.cpu.lowering.rules.blocks import by_blocks
 from ort_core.cpu.lowering.rules.integer_anchors import MAX_OPERANDS
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Place, View, broadcast_strides, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, substitute, unary, unpacked

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.quantized import Grid, constant_grid, dequantized, quantized_expression
 from ort_core.cpu.lowering.rules.views import require_joinable
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides
 from ort_core.plugin.ir import KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, meaning_of

@@ -14,11 +14,12 @@ from ort_core.cpu.codegen.recurrent import (
     padded_units,
     recurrent_kernel,
 )
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.recurrent_cells import cell_phases, gate_names
 from ort_core.cpu.lowering.rules.products import constant_product
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Buffer, Place, View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import element

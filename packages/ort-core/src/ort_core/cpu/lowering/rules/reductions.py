@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ort_core.cpu.codegen.scans import Scan, scan_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, known_order, order_of
 from ort_core.cpu.lowering.reducing import (
     Operand,
@@ -16,6 +16,7 @@ from ort_core.cpu.lowering.reducing import (
 )
 from ort_core.cpu.lowering.rules import rows
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value, minimum
 from ort_core.plugin.loops import Scalar, binary, cast, exp, log, select, unary

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.rules.images import images
 from ort_core.cpu.lowering.rules.resampling import FIRST_WITH_MODES, emit_resampled, planned_axes
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import element

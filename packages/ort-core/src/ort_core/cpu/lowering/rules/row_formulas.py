@@ -7,9 +7,10 @@ from functools import reduce
 
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, NestInput
 from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value, broadcast
 from ort_core.plugin.loops import (

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, NestInput
 from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
 from ort_core.cpu.lowering.layout_steps import is_channels_last
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.rules.pooling import pool_whole
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, binary, element, exp, log, row_value, select, unary

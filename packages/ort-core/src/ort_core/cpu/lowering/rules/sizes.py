@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.words import words_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import KernelText, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import count_of
 from ort_core.plugin.ir import KnownDim, Node
 

@@ -19,7 +19,7 @@ from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_w
 from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, kernel_text
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.rules.images import biased, images, pair
@@ -27,6 +27,7 @@ from ort_core.cpu.lowering.rules.transposed_phases import Phase, edge_of, phases
 from ort_core.cpu.lowering.rules.transposed_volumes import TransposedVolumeConvolution
 from ort_core.cpu.lowering.rules.volumes import ONES, volumes
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from ort_core.cpu.codegen.class_scores import TRANSFORMS, ClassScores
 from ort_core.cpu.codegen.trees import TreeKernel, padded_targets, scores_nbytes, tree_kernel
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.tree_tables import TreeTables, tree_tables
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import Buffer, Place, View
 from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Node, Value

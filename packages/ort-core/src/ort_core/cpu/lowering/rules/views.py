@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ort_core.cpu.lowering.concatenations import joined
 from ort_core.cpu.lowering.layout_steps import as_it_lies, is_channels_last
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import (
     PendingAnchor,
     PendingElementwise,
@@ -18,6 +18,7 @@ from ort_core.cpu.lowering.pending import (
 )
 from ort_core.cpu.lowering.quantized import quantized_value, set_quantized
 from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, count_of, ordered_strides
 from ort_core.plugin.ir import KnownDim, Node, ceil_div, maximum, minimum
 from ort_core.plugin.loops import element

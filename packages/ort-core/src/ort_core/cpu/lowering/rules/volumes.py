@@ -24,12 +24,13 @@ from ort_core.cpu.lowering.layout_steps import (
     is_channels_last,
     kernel_text,
 )
-from ort_core.cpu.lowering.lowering import Lowering, tensor_type
+from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import operand_kind
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.pooling_steps import emit_pooling
 from ort_core.cpu.lowering.rules.images import biased, pads_by_axis
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 

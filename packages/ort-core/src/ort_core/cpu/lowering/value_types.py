@@ -1,0 +1,39 @@
+"""The element types and shapes of values: as they are stored outside of a group, and as they are computed within it."""
+
+from __future__ import annotations
+
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.plugin.ir import DataType, KnownDim, TensorType, Value
+
+HALVES = frozenset({DataType.FLOAT16, DataType.BFLOAT16})
+
+
+def computed_type(dtype: DataType) -> DataType:
+    """Return the type that elements have in registers: halves are computed, and kept within a group, as float32."""
+    return DataType.FLOAT if dtype in HALVES else dtype
+
+
+def tensor_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
+    """Return the element type that a value has within a group, and its shape, all sizes known or symbolic.
+
+    Raises:
+        NotLowered: something of it is unknown.
+    """
+    dtype, shape = stored_type(value)
+    return computed_type(dtype), shape
+
+
+def stored_type(value: Value) -> tuple[DataType, tuple[KnownDim, ...]]:
+    """Return a value's element type outside of the group and its shape, all sizes known or symbolic.
+
+    Raises:
+        NotLowered: something of it is unknown.
+    """
+    if not isinstance(value.type, TensorType) or value.type.shape is None:
+        raise NotLowered(f"the shape of {value.name!r} is unknown")
+    shape: list[KnownDim] = []
+    for size in value.type.shape:
+        if size is None:
+            raise NotLowered(f"a size of {value.name!r} is unknown")
+        shape.append(size)
+    return value.type.dtype, tuple(shape)
