@@ -327,12 +327,12 @@ def _variables() -> tuple[Setting, ...]:
     )
 
 
-# The names that onnxruntime 1.31 knows, in its default order of preference; nothing else depends on them.
+# The names that onnxruntime 1.32 knows, in its default order of preference; nothing else depends on them.
 KNOWN_PROVIDERS = tuple(
     f"{name}ExecutionProvider"
     for name in (
-        "NvTensorRTRTX", "Tensorrt", "CUDA", "MIGraphX", "OpenVINO", "Dnnl", "VitisAI", "QNN", "Nnapi", "VSINPU", "Js",
-        "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack", "CANN", "Azure", "CPU",
+        "Tensorrt", "CUDA", "MIGraphX", "OpenVINO", "Dnnl", "VitisAI", "QNN", "Nnapi", "VSINPU", "Js", "CoreML", "Dml",
+        "Rknpu", "WebNN", "WebGpu", "Xnnpack", "CANN", "Azure", "CPU",
     )
 )  # fmt: skip
 

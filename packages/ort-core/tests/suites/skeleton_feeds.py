@@ -9,7 +9,10 @@ import numpy as np
 
 import ort_core as ort
 
-_SIZES = {"batch": 1, "sequence": 6, "past_sequence": 3, "total_sequence": 9}
+_SIZES = {
+    "batch": 1, "sequence": 6, "past_sequence": 3, "total_sequence": 9,
+    "batch_size": 1, "sequence_length": 6, "past_sequence_length": 3, "total_sequence_length": 9, "kv_cache_dim": 64,
+}  # fmt: skip
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64}
 _WORDS = ("the", "Model", "reads", "SMALL", "texts", "and", "numbers", "of 3")
 

@@ -9,7 +9,7 @@ import ort_core
 from ort_core import errors
 from ort_core.errors import NoSuchFile, OrtError
 
-VERSION = "1.31.1"  # the version of onnxruntime whose API this is
+VERSION = "1.32.0"  # the version of onnxruntime whose API this is
 Names = dict[str, object]
 
 _PUBLIC = (

@@ -8,8 +8,12 @@ Attention(input:T weights:T bias:T? mask_index:M? past:T? attention_bias:T? past
     present:T?) | do_rotary:int mask_filter_value:float num_heads:int! past_present_share_buffer:int
     qkv_hidden_sizes:ints rotary_embedding_dim:int scale:float unidirectional:int=0 | T: bfloat16 float float16; M:
     int32
-CausalConvWithState(input:T weight:T bias:T? past_state:T?) -> (output:T present_state:T) | activation:string=none
-    channels_last:int=0 dilation:int=1 ndim:int=1 state_window:int=0 | T: bfloat16 float float16
+CausalConvWithState(input:T weight:T bias:T? past_state:T?) -> (output:T present_state:T state_update:T?) |
+    activation:string=none channels_last:int=0 dilation:int=1 input_channel_offset:int=0 input_channels:int=0
+    ndim:int=1 state_channels_last:int=-1 state_length:int=0 state_update_capacity:int=0 state_window:int=0 | T:
+    bfloat16 float float16
+ConvStateReplay(source_backing:T capture_backing:T destination_backing:T metadata:TI) -> (destination_out:T) | | T:
+    float float16; TI: int64
 DecoderAttention(query:T key:T q_weight:T kv_weight:T bias:T key_padding_mask:B? key_cache:T? value_cache:T?
     static_kv:B use_past:B has_layer_state:B has_key_padding_mask:B) -> (output:T new_key_cache:T? new_value_cache:T?)
     | mask_filter_value:float num_heads:int! | T: float float16; B: bool
@@ -20,27 +24,33 @@ DecoderMaskedMultiHeadAttention(query:T key:T? value:T? mask_index:M? attention_
 DecoderMaskedSelfAttention(input:T weights:T bias:T mask_index:M? past:T attention_bias:T? past_sequence_length:M
     beam_width:M? cache_indirection:M?) -> (output:T present:T) | do_rotary:int mask_filter_value:float num_heads:int!
     past_present_share_buffer:int scale:float | T: float float16; M: int32
-DynamicSparseAttention(query:T key:T? value:T? past_key:T? past_value:T? auxiliary_key:T? auxiliary_value:T?
-    selected_indices:M selected_counts:M seqlens_k:M total_sequence_length:M cos_cache:T? sin_cache:T?
-    position_ids:tensor(int64)? q_norm_weight:T? k_norm_weight:T? head_sink:T?) -> (output:T present_key:T?
-    present_value:T?) | attention_mode:string=selected_only auxiliary_kv_shared:int=0 do_rotary:int=0 is_causal:int=1
-    kv_num_heads:int! local_window_size:int=-1 num_heads:int! qk_norm_epsilon:float=1e-06 rotary_interleaved:int=0
+DynamicSparseAttention(query:TQuery key:TQuery? value:TValue? past_key:TCache? past_value:TCache? auxiliary_key:T?
+    auxiliary_value:T? selected_indices:M selected_counts:M seqlens_k:M total_sequence_length:M cos_cache:T?
+    sin_cache:T? position_ids:tensor(int64)? q_norm_weight:T? k_norm_weight:T? head_sink:T? committed_length:M?
+    key_scale:S? value_scale:S?) -> (output:T present_key:TCache? present_value:TCache? validation_status:M?) |
+    attention_mode:string=selected_only auxiliary_kv_shared:int=0 do_rotary:int=0 is_causal:int=1 kv_num_heads:int!
+    local_window_size:int=-1 num_heads:int! output_bf16:int=0 qk_norm_epsilon:float=1e-06 rotary_interleaved:int=0
     rotary_offset:int=0 scale:float selected_kv_source:string=main smooth_softmax:int=0 | T: bfloat16 float float16;
-    M: int32
-GatedDeltaNet(query:T key:T? value:T? cu_seqlens:TI? decay:TS? beta:TS? initial_state:TS? a_log:TS? dt_bias:TS?
+    TQuery: bfloat16 float float16; TValue: bfloat16 float float16; TCache: bfloat16 float float16 int8; S: float; M:
+    int32
+GatedDeltaNet(query:T key:T? value:T? cu_seqlens:TI? decay:TG? beta:TG? initial_state:TS? a_log:TS? dt_bias:TS?
     capture_count:TI? state_update_active:TI?) -> (output:T final_state:TS? state_update:TS?) |
-    beta_activation:string=none chunk_size:int=64 gate_activation:string=none qk_l2_norm:int=0 scale:float=0.0
-    state_update_capacity:int=0 update_rule:string=gated_delta | T: bfloat16 float float16; TS: float; TI: int32
+    beta_activation:string=none chunk_size:int=64 gate_activation:string=none gate_lower_bound:float=-5.0
+    qk_l2_norm:int=0 scale:float=0.0 state_update_capacity:int=0 update_rule:string=gated_delta | T: bfloat16 float
+    float16; TS: float; TG: bfloat16 float float16; TI: int32
+GatedDeltaNetStateReplay(source_backing:T capsule_backing:T destination_backing:T metadata:TI) -> (destination_out:T)
+    | | T: float; TI: int64
 GatedRelativePositionBias(query_layer:T query_bias:T rel_pos:T weight:T bias:T eco_a:T token_offset:M?) -> (output:T)
     | num_heads:int! | T: float float16; M: int32
 GemmaRotaryEmbedding(emb:U q:T q_rot:T k:T k_rot:T) -> (output1:T output2:T) | | T: float16; U: float
 GroupQueryAttention(query:T key:T? value:T? past_key:T_CACHE? past_value:T_CACHE? seqlens_k:M total_sequence_length:M
     cos_cache:T? sin_cache:T? position_ids:tensor(int64)? attention_bias:T? head_sink:T? k_scale:T_KV_SCALE?
-    v_scale:T_KV_SCALE? q_norm_weight:T? k_norm_weight:T?) -> (output:T present_key:T_CACHE? present_value:T_CACHE?
-    output_qk:T?) | causal:int=1 do_rotary:int k_quant_type:string=NONE kv_cache_bit_width:int kv_num_heads:int!
-    local_window_size:int=-1 num_heads:int! qk_norm_epsilon:float=1e-06 qk_output:int=0 rotary_interleaved:int
-    scale:float sliding_window_cache:int=0 smooth_softmax:int=-1 softcap:float v_quant_type:string=NONE | T: bfloat16
-    float float16; T_CACHE: bfloat16 float float16 float8e4m3fn int8 uint8; T_KV_SCALE: float; M: int32
+    v_scale:T_KV_SCALE? q_norm_weight:T? k_norm_weight:T? query_seqlens:M?) -> (output:T present_key:T_CACHE?
+    present_value:T_CACHE? output_qk:T?) | causal:int=1 do_rotary:int k_norm_epsilon:float k_quant_type:string=NONE
+    kv_cache_bit_width:int kv_num_heads:int! local_window_size:int=-1 num_heads:int! q_norm_epsilon:float
+    qk_norm_epsilon:float=1e-06 qk_output:int=0 rotary_interleaved:int scale:float sliding_window_cache:int=0
+    smooth_softmax:int=-1 softcap:float v_quant_type:string=NONE | T: bfloat16 float float16; T_CACHE: bfloat16 float
+    float16 float8e4m3fn int8 uint8; T_KV_SCALE: float; M: int32
 LinearAttention(query:T key:T value:T past_state:S? decay:T? beta:T?) -> (output:T present_state:S) |
     chunk_size:int=64 kv_num_heads:int! q_num_heads:int! scale:float=0.0 state_window:int=0
     update_rule:string=gated_delta | T: bfloat16 float float16; S: bfloat16 float float16
@@ -50,6 +60,9 @@ LongformerAttention(input:T weight:T bias:T mask:T global_weight:T global_bias:T
 MRotaryEmbedding(input:T position_ids:M cos_cache:T sin_cache:T) -> (output:T) | interleaved:int
     is_packed_batching:int mrope_layout:int mrope_section:ints! num_heads:int rotary_embedding_dim:int scale:float |
     T: bfloat16 float float16; M: int64
+Mamba2Verify(projection:T conv_state:T ssm_state:F conv_weight:T conv_bias:T dt_bias:F A_negative:F D:F norm_weight:F
+    state_row:I) -> (Y:T conv_snapshots:T ssm_snapshots:F xbc:T? readout:F?) | d_state:int=128 epsilon:float=1e-05
+    head_dim:int=64 heads:int! n_groups:int! time_step_min:float=0.001 | T: bfloat16; F: float; I: int32
 MultiHeadAttention(query:T key:T? value:T? bias:T? key_padding_mask:M? attention_bias:T? past_key:T? past_value:T?
     past_sequence_length:M? cache_indirection:M?) -> (output:T present_key:T? present_value:T? qk:QK?) |
     mask_filter_value:float num_heads:int! scale:float unidirectional:int=0 | T: bfloat16 float float16; QK: bfloat16
@@ -60,11 +73,16 @@ PackedMultiHeadAttention(query:T key:T? value:T? bias:T? token_offset:M cumulati
     attention_bias:T?) -> (output:T) | mask_filter_value:float num_heads:int! scale:float | T: float float16; M: int32
 PackedSparseAttentionIndexer(query:T key:T? query_norm_weight:T key_norm_weight:T cos_cache:T sin_cache:T
     cumulative_sequence_lengths:M past_sequence_lengths:M gate:T? position_bias:T? head_weights:T? position_ids:I?
-    past_key_state:T past_kv_buffer:T past_gate_buffer:T? past_state_lengths:M state_update_capture_count:M?
-    state_update_active:M?) -> (selected_indices:M selected_counts:M present_key_state:T present_kv_buffer:T
-    present_gate_buffer:T? present_state_lengths:M state_update:T?) | compress_ratio:int! epsilon:float=1e-06
-    head_weight_scale:float index_topk:int policy_mode:string! scale:float state_capacity:int!
-    state_update_capacity:int=0 token_budget:int | T: bfloat16 float float16; I: int64; M: int32
+    past_key_state:T_KEY past_kv_buffer:T past_gate_buffer:T? past_state_lengths:M state_update_capture_count:M?
+    state_update_active:M? indexshare_mode:M? merged_indices:M? merged_counts:M? merged_status:M?) ->
+    (selected_indices:M selected_counts:M present_key_state:T_KEY present_kv_buffer:T present_gate_buffer:T?
+    present_state_lengths:M state_update:T? indexshare_status:M? state_status:M?) | compress_ratio:int!
+    epsilon:float=1e-06 head_weight_scale:float index_topk:int indexshare_state_policy:string=default
+    max_output_entries:int=0 policy_mode:string! scale:float state_capacity:int! state_update_capacity:int=0
+    token_budget:int | T: bfloat16 float float16; T_KEY: bfloat16 float float16; I: int64; M: int32
+PackedSparseAttentionIndexerMerge(base_indices:T base_counts:T base_row_indices:T range_starts:T? range_ends:T?
+    additional_indices:T? additional_counts:T?) -> (selected_indices:T selected_counts:T status:T) |
+    max_output_entries:int! policy_mode:string! | T: int32
 PagedAttention(query:T key:T? value:T? key_cache:T_CACHE value_cache:T_CACHE? cumulative_sequence_length:S
     past_seqlens:S block_table:S cos_cache:T? sin_cache:T? slot_mapping:S? head_sink:T? q_norm_weight:T?
     k_norm_weight:T? k_scale:T_KV_SCALE? v_scale:T_KV_SCALE? attention_metadata:S?) -> (output:T
@@ -102,7 +120,8 @@ SparsePagedAttention(query:T key:T? value:T? key_cache:T_CACHE value_cache:T_CAC
     local_window_size:int=-1 num_heads:int! qk_norm_epsilon:float=1e-06 rotary_interleaved:int=0 rotary_offset:int=0
     scale:float selected_kv_source:string=main softcap:float v_quant_type:string=NONE | T: bfloat16 float16; T_CACHE:
     bfloat16 float16 int8; T_KV_SCALE: float; S: int32
-VarlenCausalConvWithState(input:T weight:T cumulative_sequence_length:M bias:T? initial_state:T capture_count:M?) ->
-    (output:T final_state:T state_update:T?) | activation:string=none dilation:int=1 state_update_capacity:int=0 | T:
-    bfloat16 float float16; M: int32
+VarlenCausalConvWithState(input:T weight:T cumulative_sequence_length:M bias:T? initial_state:T capture_count:M?
+    kernel_delta:T? previous_mask:T?) -> (output:T final_state:T state_update:T?) | activation:string=none
+    delta_offset:int=0 dilation:int=1 group_size:int=1 state_update_capacity:int=0 | T: bfloat16 float float16; M:
+    int32
 """

@@ -32,6 +32,8 @@ Sampling(input_ids:I max_length:I min_length:I? repetition_penalty:T? vocab_mask
     temperature:float=1.0 top_p:float=0.0 vocab_size:int=-1 | T: float; I: int32
 Snpe(inputs:T*) -> (outputs:T*) | DLC:string! notes:string snpe_version:string target_device:string | T: float uint16
     uint8
+SpeculativePrefixCommit(next_tokens:I64 input_ids:I64 status:I32 ctl:I64 ctx_commit:I64 prefixes:I64 ptrs:I64) ->
+    (head_c:I32 updated_ctl:I64 updated_ctx_commit:I64) | head_rows:int=8 | I64: int64; I32: int32
 Tokenizer(X:T) -> (Y:T) | mark:int! mincharnum:int! pad_value:string! separators:strings tokenexp:string | T: string
 VarlenNGramHashMapping(input_ids:M multipliers:M vocab_sizes:M cumulative_sequence_length:S past_ids:M?
     head_offsets:M? eos_token_id:M? segment_ids:tensor(int32)? past_segment_ids:S? capture_count:S?) -> (hash_ids:M

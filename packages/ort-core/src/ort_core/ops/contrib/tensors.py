@@ -19,6 +19,8 @@ ExpandDims(X:T axis:tensor(int32)) -> (Y:T) | | T: CLASSIC
 FusedConv(X:T W:T B:T? Z:T?) -> (Y:T) | activation:string activation_params:floats auto_pad:string=NOTSET
     dilations:ints group:int=1 kernel_shape:ints pads:ints strides:ints | T: double float float16
 GatherND(data:T indices:Tind) -> (output:T) | | T: CLASSIC; Tind: int32 int64
+GatherPacked(data:T1 indices:Tind) -> (output:T2) | K:int! output_dtype:int=16 packed_type:int! | T1: uint8; T2:
+    bfloat16 float float16; Tind: int32 int64
 GridSample(X:T1 Grid:T1) -> (Y:T2) | align_corners:int=0 mode:string=bilinear padding_mode:string=zeros | T1: CLASSIC;
     T2: double float float16
 Inverse(X:T) -> (Y:T) | | T: double float float16
