@@ -65,7 +65,7 @@ class BoundState:
     outputs: tuple[tuple[tuple[int, int], ...], ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[np.dtype, ...]
-    nbytes: int  # that a run takes, outputs included
+    nbytes: int  # that a run takes, outputs included, scratch of fixed sizes not
     in_place: Mapping[int, int]  # outputs that may be the very memory of an input, and of which
     memory: OutputMemory
 
@@ -202,7 +202,8 @@ class ProgramPlan:
         self._shapes = _split_shapes(values[record.outputs_at : record.work_at], record.output_types)
         self._dtypes = [dtype.numpy for dtype, _ in record.output_types]
         output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
-        self.nbytes = self._arena_nbytes + output_nbytes
+        counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
+        self.nbytes = _cumulative(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
         work = values[record.work_at :]
         self._wanted = _wanted_threads(sum(work))
         self._flags = record.order.flags(work, program._pool.num_threads)

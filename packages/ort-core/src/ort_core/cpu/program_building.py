@@ -57,6 +57,7 @@ def record_of(lowering: Lowering) -> ProgramRecord:
         layout.outputs_at,
         layout.work_at,
         tuple(slots.per_thread),
+        slots.fixed(),
         Placement.of(layout.buffers, slots.of, len(inputs), len(outputs)),
         StepOrder.of(steps, slots.find),
         in_place_outputs(steps),

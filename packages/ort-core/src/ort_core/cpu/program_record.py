@@ -35,6 +35,7 @@ class ProgramRecord:
         outputs_at: where the sizes of the outputs begin.
         work_at: where the steps' work begins.
         per_thread: for each slot whether every thread has one of its own.
+        fixed: for each slot whether it is scratch of a size that no run changes, which limits of runs do not count.
         placement: which words are addresses, and of what.
         order: which steps must wait for others.
         in_place: outputs that may be the memory of an input, and of which.
@@ -53,6 +54,7 @@ class ProgramRecord:
     outputs_at: int
     work_at: int
     per_thread: tuple[bool, ...]
+    fixed: tuple[bool, ...]
     placement: Placement
     order: StepOrder
     in_place: Mapping[int, int]

@@ -30,6 +30,10 @@ class Slots:
                     free.append(self._slot[buffer])
             free.sort()
 
+    def fixed(self) -> tuple[bool, ...]:
+        """Say of each slot whether it is scratch whose size no run changes: the machine's choice, not the model's."""
+        return tuple(each and isinstance(size, int) for each, size in zip(self.per_thread, self.nbytes, strict=True))
+
     def of(self, buffer: Buffer) -> int:
         """Return the slot of a buffer."""
         return self._slot[buffer]

@@ -73,7 +73,7 @@ class SessionOptions(StrictOptions):
     max_allocation_bytes = Option(
         cast("type[int | None]", int),
         None,
-        "Most bytes one run may hold; None: half of the memory.",
+        "Most bytes one run may hold, beside scratch whose size no input changes; None: half of the memory.",
         range=ANY_SIZE,
         optional=True,
     )
