@@ -25,7 +25,6 @@ from ort_ep_tensorrt.building import build_engine
 from ort_ep_tensorrt.capability import find_capability
 from ort_ep_tensorrt.lowered import Lowered, lower
 from ort_ep_tensorrt.lowering.settled import likely_values
-from ort_ep_tensorrt.program import view_of_request
 from ort_ep_tensorrt.ranges import Bounds, Shape, bounds_for
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings
@@ -52,7 +51,7 @@ def bounds_of(view: GraphView, lowered: Lowered, feeds: Feeds) -> Bounds:
 
 def built(view: GraphView, claim: Claim, settings: BuildSettings, feeds: Feeds) -> tuple[str, Lowered | None]:
     """Return an empty text when a claim was built, else why not; and the claim as it was built."""
-    part = view_of_request(request_for(view, claim))
+    part = request_for(view, claim).view()
     try:
         lowered = lower(part, part.nodes, SDK, settings, feeds)
         if not isinstance(lowered, Lowered):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from ort_core.plugin import Capability, Claim, CompileRequest, GraphView, Rejection, convex_groups
-from ort_core.plugin.ir import Model, Node, SymbolicDim, Value
+from ort_core.plugin.ir import Node, SymbolicDim, Value
 from ort_ep_coreml.lowering.asked import Asked, is_static
 from ort_ep_coreml.lowering.foreknown import Foreknown, attached, find_foreknown
 from ort_ep_coreml.lowering.lowered import lower
@@ -125,9 +125,7 @@ def program_of(request: CompileRequest, options: CoreMlOptions) -> MilProgram:
     Raises:
         ValueError: the option ``States`` names what cannot be one.
     """
-    context, graph = request.context, request.graph
-    model = Model(graph, dict(context.opset_imports), dict(context.functions))
-    view = GraphView(model, graph, tuple(graph), context)
+    view, graph = request.view(), request.graph
     sizes = options.sizes()
     known = find_foreknown(view).values
     asked = Asked(view, frozenset(graph.inputs), options.DeploymentTarget, options.Precision, sizes, known)

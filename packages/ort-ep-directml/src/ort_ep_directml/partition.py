@@ -15,14 +15,13 @@ from ort_core.plugin import (
     CompileRequest,
     ElsewhereState,
     EPFail,
-    GraphView,
     InvalidArgument,
     OutputPlan,
     PartitionPlan,
     RunState,
     output_buffer,
 )
-from ort_core.plugin.ir import DataType, Model, TensorType, Value
+from ort_core.plugin.ir import DataType, TensorType, Value
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_directml.abi.hresults import HResultError
 from ort_ep_directml.device_holder import DeviceHolder
@@ -137,10 +136,8 @@ class DmlPartition(CompiledPartition):
         return lower(self._request, shapes, level)
 
     def _limits(self, shapes: Sequence[tuple[int, ...]]) -> tuple[IndexLimit, ...]:
-        context, graph = self._request.context, self._request.graph
-        model = Model(graph, dict(context.opset_imports), dict(context.functions))
-        view = GraphView(model, graph, tuple(graph), context)
-        return index_limits(view, view.nodes, graph.inputs, known_sizes(view.nodes, graph.inputs, shapes))
+        view, inputs = self._request.view(), self._request.graph.inputs
+        return index_limits(view, view.nodes, inputs, known_sizes(view.nodes, inputs, shapes))
 
     def _beyond(self, plan: DmlPlan, inputs: Sequence[RuntimeValue]) -> str | None:
         """Return how indices lie outside of their axes, ``None`` where none do; numpy kernels have the words for it."""

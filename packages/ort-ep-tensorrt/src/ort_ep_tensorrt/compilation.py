@@ -18,7 +18,6 @@ from ort_ep_tensorrt.engine import Values
 from ort_ep_tensorrt.engines import EnginesState
 from ort_ep_tensorrt.lowered import Lowered, LowerRefusal, lower
 from ort_ep_tensorrt.lowering.settled import likely_values
-from ort_ep_tensorrt.program import view_of_request
 from ort_ep_tensorrt.ranges import Shape, bounds_for
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings
@@ -66,7 +65,7 @@ def try_build(request: CompileRequest, sdk: Sdk, settings: BuildSettings) -> Rej
     Raises:
         SdkError: TensorRT did not build it.
     """
-    view = view_of_request(request)
+    view = request.view()
     lowered = _lowered(view, sdk, settings, {})
     shapes = {v.name: tuple(s if isinstance(s, int) else 2 for s in v.shape or ()) for v in request.graph.inputs}
     deciding = {tensor.name for tensor in lowered.network.inputs() if tensor.is_shape_tensor}
@@ -82,7 +81,7 @@ def try_build(request: CompileRequest, sdk: Sdk, settings: BuildSettings) -> Rej
 
 def _partition(request: CompileRequest, sdk: Sdk, settings: BuildSettings) -> TensorRtPartition:
     api = _device(request, settings)
-    view = view_of_request(request)
+    view = request.view()
     _check_ranges(view, settings)
     try:
         lowered = _lowered(view, sdk, settings, {})

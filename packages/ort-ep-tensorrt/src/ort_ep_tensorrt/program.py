@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ort_core.plugin import CompileRequest, GraphView
-from ort_core.plugin.ir import DataType, Graph, Model, Node, border_of
+from ort_core.plugin import GraphView
+from ort_core.plugin.ir import DataType, Graph, Node, border_of
 from ort_ep_tensorrt.lowering.legalisation import Changes, Legalised, legalise
 
 IN_PLACE_NBYTES = 1024  # smaller constants (axes, shapes, scales) stay in the model, where the parser looks at values
@@ -73,13 +73,6 @@ def program_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT_
     content = view.to_onnx(nodes, weights="external", weight_names=shared, legalise=change)
     names = tuple(value.name for value in border.inputs), tuple(value.name for value in border.outputs)
     return Program(content, weights, *names, found[0].places, found[0].kept)
-
-
-def view_of_request(request: CompileRequest) -> GraphView:
-    """Return the view of a partition that is to be compiled."""
-    context = request.context
-    model = Model(request.graph, dict(context.opset_imports), dict(context.functions))
-    return GraphView(model, request.graph, tuple(request.graph), context)
 
 
 def question_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT_IS) -> bytes:

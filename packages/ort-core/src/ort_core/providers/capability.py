@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ort_core.ir.model import Function, Model
+from ort_core.errors import InvalidArgument
+from ort_core.ir.model import Model
 from ort_core.ir.subgraph import extract
 from ort_core.ir.traversal import walk
 from ort_core.ir.types import TensorType
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ort_core.ir.values import Value
     from ort_core.kernels.evaluator import EvaluationContext
 
+WEIGHTS = ("inline", "inputs", "external")  # where constants go in a model for an SDK
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
@@ -106,32 +108,42 @@ class GraphView:
             legalise: changes the copy of the nodes before it is written, into forms that the SDK takes; the graph's
                 inputs and outputs must stay.
         """
-        from ort_core.onnx_io.save import model_to_bytes  # the serialiser is only loaded by providers that need it
-
-        model = subgraph_model(self.model, nodes, weights=weights, weight_names=weight_names)
-        if legalise is not None:
-            legalise(model.graph)
-        if weights != "external":
-            return model_to_bytes(model)
-        names = {v.name for v in model.graph.initializers if weight_names is None or v.name in weight_names}
-        return model_to_bytes(model, elsewhere=names)
+        graph, _ = extract(nodes)
+        return write_onnx(self.model, graph, weights, weight_names, legalise)
 
 
-def subgraph_model(
-    model: Model, nodes: Iterable[Node], *, weights: str = "inline", weight_names: Collection[str] | None = None
-) -> Model:
-    """Return a model of its own that computes the given nodes of one graph of ``model``."""
-    graph, border = extract(nodes)
+def write_onnx(
+    model: Model,
+    graph: Graph,
+    weights: str = "inline",
+    weight_names: Collection[str] | None = None,
+    legalise: Callable[[Graph], None] | None = None,
+) -> bytes:
+    """Return a copied part of a model as a serialised model of its own, as ``GraphView.to_onnx`` says; changes it.
+
+    Raises:
+        InvalidArgument: ``weights`` is not one of the three words.
+    """
+    from ort_core.onnx_io.save import model_to_bytes  # the serialiser is only loaded by providers that need it
+
+    if weights not in WEIGHTS:
+        raise InvalidArgument(f"weights={weights!r}: expected one of {', '.join(map(repr, WEIGHTS))}")
     if weights == "inputs":
-        for constant in border.constants:
-            if weight_names is not None and constant.name not in weight_names:
-                continue
-            initializer = graph.find_initializer(constant.name)
-            assert initializer is not None
-            graph.remove_initializer(initializer)
-            graph.add_input(initializer)
-    functions: Mapping[tuple[str, str, str], Function] = model.functions
-    return Model(graph, _imports_of(model, graph), dict(functions), model.ir_version, "ort-core")
+        _make_inputs(graph, weight_names)
+    part = Model(graph, _imports_of(model, graph), dict(model.functions), model.ir_version, "ort-core")
+    if legalise is not None:
+        legalise(graph)
+    if weights != "external":
+        return model_to_bytes(part)
+    names = {v.name for v in graph.initializers if weight_names is None or v.name in weight_names}
+    return model_to_bytes(part, elsewhere=names)
+
+
+def _make_inputs(graph: Graph, names: Collection[str] | None) -> None:
+    for value in graph.initializers:
+        if not value.is_graph_input and (names is None or value.name in names):
+            graph.remove_initializer(value)
+            graph.add_input(value)
 
 
 def _imports_of(model: Model, graph: Graph) -> dict[str, int]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ort_core.frozen import frozen
+from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
+from ort_core.ir.subgraph import clone_graph
 from ort_core.providers.thread_options import ThreadOptions
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ort_core.ir.types import DataType
     from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
     from ort_core.kernels.kernel import RunGuard
+    from ort_core.providers.capability import GraphView
     from ort_core.tensors.device import Device
 
 
@@ -41,6 +44,34 @@ class CompileRequest:
     def num_threads(self) -> int:
         """How many threads the provider may use, the caller's own included; 0: it chooses."""
         return self.threads.num_threads
+
+    def view(self) -> GraphView:
+        """Return the partition as ``ExecutionProvider.get_capability`` sees a graph: every node is on offer."""
+        from ort_core.providers.capability import GraphView  # asked by providers that compile, not by every session
+
+        return GraphView(self._model(), self.graph, tuple(self.graph), self.context)
+
+    def to_onnx(
+        self,
+        *,
+        weights: str = "inline",
+        weight_names: Collection[str] | None = None,
+        legalise: Callable[[Graph], None] | None = None,
+    ) -> bytes:
+        """Return the partition as a serialised ONNX model, for SDKs that read ONNX.
+
+        Its inputs and outputs are those of ``graph``, by name and in order; the arguments are those of
+        ``GraphView.to_onnx``. Nodes that the provider's own fusions made are written as they are.
+
+        Example:
+            ``sdk.read_model(request.to_onnx())`` with a vendor's SDK, in ``ExecutionProvider.compile``.
+        """
+        from ort_core.providers.capability import write_onnx  # with the serialiser, only by who needs it
+
+        return write_onnx(self._model(), clone_graph(self.graph), weights, weight_names, legalise)
+
+    def _model(self) -> Model:
+        return Model(self.graph, dict(self.context.opset_imports), dict(self.context.functions))
 
 
 @frozen

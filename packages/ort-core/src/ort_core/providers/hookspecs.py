@@ -32,8 +32,8 @@ ENTRY_POINT_GROUP = "ort.plugins"
 PLUGIN_API = (1, 1)
 """The version of this specification: plugins of another major version, or a newer minor one, are not loaded.
 
-1.1 added ``EagerPartition``, ``hand_out``, ``filled``, ``output_buffer`` and ``frozen``; a plugin written for 1.0 loads
-as before.
+1.1 added ``EagerPartition``, ``hand_out``, ``filled``, ``output_buffer``, ``frozen``, ``CompileRequest.view`` and
+``CompileRequest.to_onnx``; a plugin written for 1.0 loads as before.
 """
 
 hookspec = pluggy.HookspecMarker(PROJECT)

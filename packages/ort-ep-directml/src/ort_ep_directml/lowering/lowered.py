@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ort_core.plugin import CompileRequest, GraphView
-from ort_core.plugin.ir import Model, Node, TensorType, Value
+from ort_core.plugin import CompileRequest
+from ort_core.plugin.ir import Node, TensorType, Value
 from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, packed
@@ -27,10 +27,8 @@ def lower(request: CompileRequest, shapes: Sequence[tuple[int, ...]], level: int
     Raises:
         Refused: with these shapes a node cannot be lowered; the reason names the node.
     """
-    context, graph = request.context, request.graph
-    model = Model(graph, dict(context.opset_imports), dict(context.functions))
-    view = GraphView(model, graph, tuple(graph), context)
-    return lower_nodes(Asked(view, level), tuple(graph), graph.inputs, shapes, graph.outputs)
+    graph = request.graph
+    return lower_nodes(Asked(request.view(), level), tuple(graph), graph.inputs, shapes, graph.outputs)
 
 
 def lower_nodes(

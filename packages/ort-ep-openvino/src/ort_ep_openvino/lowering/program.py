@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin import CompileRequest, GraphView
-from ort_core.plugin.ir import Constant, DataType, Model, Node, border_of
+from ort_core.plugin.ir import Constant, DataType, Node, Value, border_of
 from ort_ep_openvino.lowering.legalisation import legalise
 
 INLINE_NBYTES = 4096  # smaller constants stay in the model: shapes and axes must be there when the frontend reads it
@@ -50,18 +50,23 @@ def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
     """Return the program of some nodes of a graph."""
     nodes = tuple(nodes)
     border = border_of(nodes)
-    constants = {v.name: c for v in border.constants if (c := view.constant(v)) is not None}
-    shared = {n: c for n, c in constants.items() if c.dtype in _SHARED and c.nbytes >= INLINE_NBYTES}
+    shared = _shared_among(view, border.constants)
     content = view.to_onnx(nodes, weights="inputs", weight_names=frozenset(shared), legalise=legalise)
     return Program(content, shared, tuple(value.name for value in border.inputs))
 
 
 def program_of_request(request: CompileRequest) -> Program:
     """Return the program of a partition that is to be compiled."""
-    context = request.context
-    model = Model(request.graph, dict(context.opset_imports), dict(context.functions))
-    view = GraphView(model, request.graph, tuple(request.graph), context)
-    return program_of(view, view.nodes)
+    graph = request.graph
+    shared = _shared_among(request.view(), graph.initializers)
+    content = request.to_onnx(weights="inputs", weight_names=frozenset(shared), legalise=legalise)
+    return Program(content, shared, tuple(value.name for value in graph.inputs))
+
+
+def _shared_among(view: GraphView, values: Iterable[Value]) -> dict[str, Constant]:
+    """Return the constants that are large enough to be handed over beside the model."""
+    constants = {value.name: constant for value in values if (constant := view.constant(value)) is not None}
+    return {n: c for n, c in constants.items() if c.dtype in _SHARED and c.nbytes >= INLINE_NBYTES}
 
 
 def _as_it_lies(array: np.ndarray) -> np.ndarray:
