@@ -19,7 +19,7 @@ class TemplatePartition(EagerPartition):
         super().__init__(len(request.graph.outputs))
         graph = request.graph
         self._inputs, self._outputs = graph.inputs, graph.outputs
-        self._steps = [(LOWERINGS[node.op_type], tuple(node.present_inputs()), node.output) for node in graph]
+        self._steps = [(LOWERINGS[node.op_type](node), tuple(node.present_inputs()), node.output) for node in graph]
         self._constants: dict[Value, RuntimeValue] = {
             value: value.constant.array() for value in graph.initializers if value.constant is not None
         }

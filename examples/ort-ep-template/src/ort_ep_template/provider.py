@@ -21,6 +21,7 @@ class TemplateExecutionProvider(ExecutionProvider):
     """Runs float32 arithmetic."""
 
     name: ClassVar[str] = "TemplateExecutionProvider"
+    is_listed: ClassVar[bool] = False  # True: sessions that name no provider use this one wherever it can run
     options_type: ClassVar[type] = TemplateOptions
 
     @classmethod
