@@ -6,9 +6,12 @@ import types
 
 import pytest
 
+import ort_core as ort
 from ort_core.errors import InvalidArgument, NotFound, ProviderUnavailable, UnknownOption
+from ort_core.onnx_io.save import model_to_bytes
 from ort_core.providers.discovery import PluginSource
 from ort_core.stages import PlacementWarning, PrepareSettings, select_providers
+from ort_core.testing.environments import installed
 from ort_core.testing.fake_providers import (
     BrokenCheckProvider,
     EchoProvider,
@@ -17,6 +20,7 @@ from ort_core.testing.fake_providers import (
     environment_of,
     plugin_of,
 )
+from ort_core.testing.models import model_of
 
 
 class _ImportFails:
@@ -27,8 +31,18 @@ class _ImportFails:
 
 
 def test_environment_lists_providers_by_priority_when_all_plugins_are_sound() -> None:
-    environment = environment_of(plugin_of(EchoProvider))
+    listed = type("Listed", (EchoProvider,), {"is_listed": True})
+    environment = environment_of(plugin_of(listed))
     assert environment.available_providers() == ["EchoExecutionProvider", "CPUExecutionProvider"]
+
+
+def test_installing_a_provider_that_declares_nothing_moves_no_model() -> None:
+    with installed(plugin_of(EchoProvider)):
+        model = model_of("g (float[N] x) => (float[N] y) { y = Relu(x) }")
+        content = model_to_bytes(model)
+        assert ort.InferenceSession(content).get_providers() == ["CPUExecutionProvider"]
+        named = ort.InferenceSession(content, providers=["EchoExecutionProvider", "CPUExecutionProvider"])
+        assert named.get_providers() == ["EchoExecutionProvider", "CPUExecutionProvider"]
 
 
 def test_plugin_that_exits_on_import_is_shown_and_others_go_on() -> None:

@@ -29,6 +29,7 @@ class CudaExecutionProvider(ExecutionProvider):
     name: ClassVar[str] = "CUDAExecutionProvider"
     options_type: ClassVar[type] = CudaOptions
     priority: ClassVar[int] = 200
+    is_listed: ClassVar[bool] = True  # whoever installs it beside a GPU that works wants models to run there
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         super().__init__({name.removeprefix(PLUGIN_PREFIX): value for name, value in (options or {}).items()})

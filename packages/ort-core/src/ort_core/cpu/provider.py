@@ -23,6 +23,7 @@ class CpuExecutionProvider(KernelProvider):
     name: ClassVar[str] = "CPUExecutionProvider"
     options_type: ClassVar[type] = CpuOptions
     is_last_resort: ClassVar[bool] = True
+    is_listed: ClassVar[bool] = True
     priority: ClassVar[int] = 0
 
     @classmethod

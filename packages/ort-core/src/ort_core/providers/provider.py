@@ -59,8 +59,9 @@ class ExecutionProvider(ABC):
     is_last_resort: ClassVar[bool] = False
     """Whether what nobody else took may be given to this provider (the built-in CPU provider says so)."""
 
-    is_listed: ClassVar[bool] = True
-    """Whether the provider is used when a session names none. An oracle is not."""
+    is_listed: ClassVar[bool] = False
+    """Whether sessions that name no provider use this one where it can run: installing its package then moves models.
+    A provider that wants that declares it; every other is used where a session names it."""
 
     loads_without_graph: ClassVar[bool] = False
     """Whether ``load`` needs no more of the request's graph than inputs and outputs: what ``serialize`` returns then
