@@ -201,7 +201,7 @@ def test_epilogue_reads_every_kind_of_operand(stored: DataType, pool: ThreadPool
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("target", ALL_TARGETS.values(), ids=ALL_TARGETS)
-@pytest.mark.parametrize("outputs", [5, 8, 16, 24, 37])
+@pytest.mark.parametrize("outputs", [1, 5, 8, 16, 17, 24, 33, 37])
 @pytest.mark.parametrize("stored", [DataType.UINT8, DataType.INT8], ids=str)
 def test_bytes_saturate_and_round_to_even_on_every_target(
     stored: DataType, outputs: int, target: object, pool: ThreadPool

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, integer, vector_type
+from ort_core.cpu.codegen.part_access import load_masked
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.vectors import each_vector, lane_mask, load_vector, store_vector, zero
 from ort_core.plugin.ir import DataType
@@ -132,9 +133,7 @@ class RowsEmitter:
         place = e.element(mask, j, type_)
         if inside is None:
             return e.load(vector, place, 4 if type_ == "float" else 1)
-        suffix = f"v{lanes}{'f32' if type_ == 'float' else 'i8'}.p0"
-        alignment = Operand("i32", "4" if type_ == "float" else "1")
-        return e.call(vector, f"llvm.masked.load.{suffix}", place, alignment, inside, zero(vector))
+        return load_masked(e, vector, place, 4 if type_ == "float" else 1, inside)
 
     def _lowest(self) -> Operand:
         return self._emitter.splat(float32(_LOWEST), self._lanes)

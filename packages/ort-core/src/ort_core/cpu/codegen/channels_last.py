@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, suffix, vector_type
+from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, vector_type
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.part_access import load_first, store_first
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
 from ort_core.plugin.loops import Scalar, structure
 
@@ -86,26 +87,18 @@ class Lanes:
         """Whether memory behind the last channel must not be touched."""
         return self.count < self.width
 
-    @property
-    def mask(self) -> Operand:
-        """The lanes that exist, as a constant."""
-        bits = ", ".join(f"i1 {'true' if i < self.count else 'false'}" for i in range(self.width))
-        return Operand(vector_type(self.width, "i1"), f"<{bits}>")
-
     def read(self, emitter: Emitter, address: Operand) -> Operand:
         """Load the channels; lanes that do not exist are 0."""
         if not self.is_part:
             return emitter.load(self.type, address, align=4)
-        align = Operand("i32", "4")
-        zeros = Operand(self.type, "zeroinitializer")
-        return emitter.call(self.type, f"llvm.masked.load.{suffix(self.type)}.p0", address, align, self.mask, zeros)
+        return load_first(emitter, self.type, self.count, address, align=4)
 
     def write(self, emitter: Emitter, value: Operand, address: Operand) -> None:
         """Store the channels that exist."""
         if not self.is_part:
             emitter.store(value, address, align=4)
             return
-        call_void(emitter, f"llvm.masked.store.{suffix(self.type)}.p0", value, address, Operand("i32", "4"), self.mask)
+        store_first(emitter, value, self.count, address, align=4)
 
 
 def channel_vectors(channels: int, width: int) -> tuple[Lanes, ...]:

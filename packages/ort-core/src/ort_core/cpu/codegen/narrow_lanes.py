@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.channels_last import call_void
-from ort_core.cpu.codegen.emitter import Emitter, Operand, suffix, vector_type
+from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
 from ort_core.cpu.codegen.nests import natural_alignment
+from ort_core.cpu.codegen.part_access import load_first, store_first
 from ort_core.cpu.codegen.scalar_printer import STORED
 from ort_core.plugin.ir import DataType
 
@@ -24,9 +24,7 @@ class NarrowLanes:
         align = natural_alignment(dtype)
         if self.count >= self.width:
             return emitter.load(type_, address, align)
-        zeros = Operand(type_, "zeroinitializer")
-        name = f"llvm.masked.load.{suffix(type_)}.p0"
-        return emitter.call(type_, name, address, Operand("i32", str(align)), self._mask, zeros)
+        return load_first(emitter, type_, self.count, address, align)
 
     def write(self, emitter: Emitter, value: Operand, address: Operand, dtype: DataType) -> None:
         """Store the elements that exist."""
@@ -34,13 +32,7 @@ class NarrowLanes:
         if self.count >= self.width:
             emitter.store(value, address, align)
             return
-        name = f"llvm.masked.store.{suffix(value.type)}.p0"
-        call_void(emitter, name, value, address, Operand("i32", str(align)), self._mask)
-
-    @property
-    def _mask(self) -> Operand:
-        bits = ", ".join(f"i1 {'true' if lane < self.count else 'false'}" for lane in range(self.width))
-        return Operand(vector_type(self.width, "i1"), f"<{bits}>")
+        store_first(emitter, value, self.count, address, align)
 
 
 def lanes_of(count: int, width: int) -> tuple[NarrowLanes, ...]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ort_core.cpu.codegen.emitter import Emitter, Operand, suffix, vector_type
+from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.part_access import load_masked, store_masked
 
 
 def zero(type_: str) -> Operand:
@@ -28,8 +29,7 @@ def load_vector(emitter: Emitter, address: Operand, width: int, mask: Operand | 
     type_ = vector_type(width, "float")
     if mask is None:
         return emitter.load(type_, address, 4)
-    function = f"llvm.masked.load.{suffix(type_)}.p0"
-    return emitter.call(type_, function, address, Operand("i32", "4"), mask, zero(type_))
+    return load_masked(emitter, type_, address, 4, mask)
 
 
 def store_vector(emitter: Emitter, value: Operand, address: Operand, mask: Operand | None = None) -> None:
@@ -37,9 +37,7 @@ def store_vector(emitter: Emitter, value: Operand, address: Operand, mask: Opera
     if mask is None:
         emitter.store(value, address, 4)
         return
-    function = f"llvm.masked.store.{suffix(value.type)}.p0"
-    emitter.declarations[f"declare void @{function}({value.type}, ptr, i32, {mask.type})"] = None
-    emitter.call_void(function, value, address, Operand("i32", "4"), mask)
+    store_masked(emitter, value, address, 4, mask)
 
 
 def each_vector(emitter: Emitter, count: Operand, width: int, body: Callable[[Operand, Operand | None], None]) -> None:
