@@ -1,6 +1,9 @@
 """DLPack: no copies, for the types of numpy and for those that it lacks, and memory that lives while used."""
 
 import gc
+import os
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -76,3 +79,39 @@ def test_data_on_another_device_and_foreign_objects_are_refused():
         OrtValue.from_dlpack(Elsewhere())
     with pytest.raises(InvalidValue, match="expected an object with __dlpack__"):
         OrtValue.from_dlpack(3)
+
+
+_LATE_CONSUMER = """
+import ctypes, gc
+import ml_dtypes, numpy as np
+from ort_core.tensors import dlpack
+
+python = ctypes.pythonapi
+pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", python))
+rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", python))
+kept = python.Py_IncRef
+kept.argtypes = [ctypes.py_object]
+
+class Consumer:
+    def __init__(self, capsule):
+        self.address = pointer(capsule, b"dltensor")
+        used = b"used_dltensor"
+        kept(used)
+        rename(capsule, used)
+        managed = dlpack._DLManagedTensor.from_address(self.address)
+        self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(managed.deleter)
+
+consumer = Consumer(dlpack.to_dlpack(np.ones(4, ml_dtypes.bfloat16)))
+unconsumed = dlpack.to_dlpack(np.ones(4, ml_dtypes.bfloat16))
+vars(dlpack).clear()  # as the interpreter does at its end with modules that are still held
+gc.collect()
+consumer.deleter(consumer.address)
+del unconsumed
+print("fine")
+"""
+
+
+def test_a_consumer_may_give_a_tensor_back_at_the_interpreters_end():
+    environment = {**os.environ, "PYTHONMALLOC": "malloc", "MALLOC_PERTURB_": "255"}  # freed memory is overwritten
+    done = subprocess.run([sys.executable, "-c", _LATE_CONSUMER], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "fine", "")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ort_core.errors import AllocationLimitExceeded, EPFail, InvalidArgument, NotImplemented, OrtError
     from ort_core.frozen import frozen
     from ort_core.ir.rejection import Rejection
+    from ort_core.lifetimes import keep_for_ever
     from ort_core.passes.base import Pass
     from ort_core.providers.capability import Capability, Claim, GraphView
     from ort_core.providers.ceilings import Bandwidth, Ceilings
@@ -72,6 +73,7 @@ __all__ = [
     "frozen",
     "hand_out",
     "hookimpl",
+    "keep_for_ever",
     "output_buffer",
 ]
 
@@ -87,6 +89,7 @@ __getattr__ = late_names(  # no plugin pays for names that it does not use
         ),
         "ort_core.frozen": ("frozen",),
         "ort_core.ir.rejection": ("Rejection",),
+        "ort_core.lifetimes": ("keep_for_ever",),
         "ort_core.passes.base": ("Pass",),
         "ort_core.providers.capability": (
             "Capability",

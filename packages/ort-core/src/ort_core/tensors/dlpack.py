@@ -13,6 +13,7 @@ import numpy as np
 
 from ort_core.errors import InvalidValue
 from ort_core.ir.types import DataType
+from ort_core.lifetimes import keep_for_ever
 
 _CPU, _CUDA_HOST = 1, 3
 _CODES = {  # DLDataTypeCode of the types that numpy lacks
@@ -24,7 +25,7 @@ _CODES = {  # DLDataTypeCode of the types that numpy lacks
     DataType.FLOAT8E8M0: 14,
 }
 _TYPES = {code: data_type for data_type, code in _CODES.items()}
-_NAME = b"dltensor"
+_NAME = keep_for_ever(b"dltensor")  # capsules point to it
 
 
 class _DLDevice(ctypes.Structure):
@@ -66,18 +67,25 @@ _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
 _exported: dict[int, tuple[object, ...]] = {}
 
 
-def _release(address: int) -> None:
-    _exported.pop(address, None)
+def _callbacks(exported: dict[int, tuple[object, ...]]) -> tuple[Any, Any]:  # Any: function pointers of ctypes
+    """Return the deleter of a tensor and that of a capsule, which foreign code calls long after an export.
+
+    It may do so behind the last module, when a global is no more: so they find all that they need in themselves.
+    """
+    is_valid, pointer, name = _is_valid, _pointer, _NAME
+
+    def release(address: int) -> None:
+        exported.pop(address, None)
+
+    def drop_capsule(capsule: int) -> None:
+        if is_valid(capsule, name):  # nobody consumed it: a consumer renames it and calls the deleter itself
+            release(pointer(capsule, name))
+
+    release_type, drop_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p), ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+    return keep_for_ever(release_type(release)), keep_for_ever(drop_type(drop_capsule))
 
 
-def _drop_capsule(capsule: int) -> None:
-    if _is_valid(capsule, _NAME):  # nobody consumed it: a consumer renames it and calls the deleter itself
-        _release(_pointer(capsule, _NAME))
-
-
-# Made once and kept: foreign code calls them long after an export.
-_c_release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_release)
-_c_drop_capsule = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_drop_capsule)
+_c_release, _c_drop_capsule = _callbacks(_exported)
 
 
 def to_dlpack(array: np.ndarray, **arguments: object) -> object:

@@ -39,7 +39,7 @@ class PythonLayout:
 
 
 class MethodDefinition(ctypes.Structure):
-    """CPython's PyMethodDef; must live as long as functions made from it."""
+    """CPython's PyMethodDef; must live as long as functions made from it, which is longer than any module."""
 
     _fields_ = (
         ("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p),

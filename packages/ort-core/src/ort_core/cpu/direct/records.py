@@ -17,11 +17,11 @@ from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.output_memory import LEAST
 from ort_core.cpu.threads.pool_code import ALONE
+from ort_core.plugin import keep_for_ever
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ort_core.cpu.codegen.compiled_module import CompiledModule
     from ort_core.cpu.program import BoundState
     from ort_core.cpu.threads.pool import ThreadPool
 
@@ -89,20 +89,22 @@ def build_call(layout: PythonLayout, head: KeptWords, name: str) -> Callable[...
     return build_function(_definition(layout.arrays, name), head)  # type: ignore[return-value]  # what the code returns
 
 
-@functools.cache
+_definitions: dict[tuple[ArrayLayout, str], MethodDefinition] = {}
+
+
 def _definition(arrays: ArrayLayout, name: str) -> MethodDefinition:
-    """Return the definition of a function, and so keep it and its code as long as the process runs.
+    """Return the definition of a function: never freed, like the code that it names.
 
-    The collector may take a head apart before the function whose ``self`` it is, and a function looks into its
-    definition when it goes: nothing that can be collected may own one.
+    The collector may take a head apart before the function whose ``self`` it is, a function looks into its definition
+    when it goes, and some go behind the last module: nothing that can be collected may own one. Threads that ask at
+    once may make one each; each of them stays.
     """
-    return MethodDefinition(b"direct_run", _module(arrays).address(name), METH_FASTCALL, None)
-
-
-@functools.cache
-def _module(arrays: ArrayLayout) -> CompiledModule:
-    """Return the code, which is never freed: functions may outlive all that we can follow."""
-    return compiled_for_host(f"direct calls {arrays}", functools.partial(_written, arrays))
+    found = _definitions.get((arrays, name))
+    if found is None:
+        code = keep_for_ever(compiled_for_host(f"direct calls {arrays}", functools.partial(_written, arrays)))
+        made = keep_for_ever(MethodDefinition(b"direct_run", code.address(name), METH_FASTCALL, None))
+        found = _definitions.setdefault((arrays, name), made)
+    return found
 
 
 def _written(arrays: ArrayLayout) -> str:

@@ -30,7 +30,7 @@ from ort_core.cpu.threads.pool_code import (
 )
 from ort_core.cpu.threads.primitives import primitives_for
 from ort_core.cpu.threads.processors import available_threads
-from ort_core.plugin import ThreadOptions
+from ort_core.plugin import ThreadOptions, keep_for_ever
 
 DEFAULT_SPINS = (
     3000  # pauses before a worker sleeps: 50 to 150 us, above the time between two steps, below a person's notice
@@ -67,7 +67,7 @@ class ThreadPool:
         skip = (-raw.ctypes.data % 128) // 8
         self._memory = raw[skip : skip + POOL_NBYTES // 8]
         if self.num_threads > 1:
-            _worker_memory.append((raw, self._masks))
+            keep_for_ever((raw, self._masks))  # workers read them to their end, which nobody waits for
         self._address = int(self._memory.ctypes.data)
         self._start()
         _pools.add(self)
@@ -96,8 +96,8 @@ class ThreadPool:
             while self._word(ALIVE) and time.monotonic() < limit:
                 time.sleep(0.0005)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_stop") and self._word(ALIVE):
+    def __del__(self, alive: int = ALIVE // 8) -> None:  # a name of the module may be gone at the interpreter's end
+        if hasattr(self, "_stop") and self._memory[alive] & 0xFFFFFFFF:
             self._stop(self._address)  # waits for nobody: the workers leave their memory in their own time
 
     def restart_in_child(self) -> None:
@@ -126,13 +126,12 @@ class ThreadPool:
 
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
-_worker_memory: list[tuple[np.ndarray, np.ndarray]] = []  # of pools; never freed: their workers read it to their end
-_code: list[CompiledModule] = []  # one entry, never freed: sleeping workers stand in it until the process ends
+_code: list[CompiledModule] = []  # never freed: sleeping workers stand in it until the process ends
 
 
 def _pool_code() -> CompiledModule:
     if not _code:
-        _code.append(compiled_for_host("thread pool", _written))
+        _code.append(keep_for_ever(compiled_for_host("thread pool", _written)))
     return _code[0]
 
 
