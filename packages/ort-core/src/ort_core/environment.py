@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ort_core.errors import NotFound, OrtError, did_you_mean
@@ -103,6 +103,19 @@ class Environment:
     @_Shared
     def operators(self) -> Operators:
         """The operators of ONNX, onnxruntime's own, and those of plugins."""
+        return self._operators_with(self._plugin_libraries())
+
+    def without_operators(self, keys: Collection[tuple[str, str, int]]) -> Environment:
+        """Return this environment as if no plugin brought operators of these domains, names and versions."""
+        from ort_core.custom_ops.library import OpLibrary  # tests of operators ask for this, no session does
+
+        kept = [
+            OpLibrary(each.name, [o for o in each.operators if o.key not in keys], domain_versions=each.domain_versions)
+            for each in self._plugin_libraries()
+        ]
+        return self._view(self._operators_with(kept))
+
+    def _operators_with(self, offered: Sequence[OpLibrary]) -> Operators:
         from dataclasses import replace
 
         from ort_core.custom_ops.operators import Operators, split_conflicts  # a session out of the cache has no use
@@ -114,7 +127,7 @@ class Environment:
 
         schemas = SchemaRegistry(find_onnx_schema, find_contrib_schema)
         own = Operators(schemas, reference_kernels(), build_rules())
-        libraries, conflicts = split_conflicts(self._plugin_libraries())
+        libraries, conflicts = split_conflicts(offered)
         usable = replace(own, conflicts=conflicts)
         for library in libraries:
             try:
@@ -146,9 +159,11 @@ class Environment:
         """
         if not libraries:
             return self
+        return self._view(self.operators.extended(libraries))
+
+    def _view(self, operators: Operators) -> Environment:
         from copy import copy  # few have libraries
 
-        operators = self.operators.extended(libraries)
         view = copy(self)
         view.__dict__.update(operators=operators, plugins=self.plugins, devices=self.devices, passes=self.passes)
         return view

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 
 
-def late_names(package: str, homes: Mapping[str, Iterable[str]]) -> Callable[[str], object]:
-    """Return the ``__getattr__`` of a module whose names live in other modules.
+def late_names(
+    package: str, homes: Mapping[str, Iterable[str]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and the ``__dir__`` of a module whose names live in other modules.
 
     Args:
         package: the module's own name.
@@ -23,4 +25,7 @@ def late_names(package: str, homes: Mapping[str, Iterable[str]]) -> Callable[[st
         setattr(sys.modules[package], name, found)
         return found
 
-    return find
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *module_of})
+
+    return find, listed

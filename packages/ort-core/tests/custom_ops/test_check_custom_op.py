@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from acme import fast_softcap, softcap
 from numpy.typing import NDArray
+from onnx import parser
 
 import ort_core as ort
 from ort_core.errors import InvalidArgument, OrtError
@@ -16,6 +17,8 @@ from ort_core.plugin.kernels import CudaSource, KernelContext, Launch
 from ort_core.plugin.loops import Scalar
 from ort_core.testing import OpCase, check_custom_op
 from ort_core.testing.cuda_emulation import find_compiler
+from ort_core.testing.environments import installed
+from ort_core.testing.fake_providers import plugin_of
 
 T = TypeVar("T", np.float32, np.float64)
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -189,3 +192,24 @@ def test_what_is_checked_in_some_cases_only_is_told() -> None:
     name = "loop kernel printed as CUDA C++ (emulated)"
     assert name in report.checked
     assert "uint32 has no CUDA form" in report.not_checked[f"{name}, in some cases"]
+
+
+def test_an_operator_of_an_installed_package_is_checked_as_any_other() -> None:
+    with installed(plugin_of(name="acme", custom_ops=[softcap])):
+        report = check_custom_op(softcap, [[X]])
+        assert "strided inputs" in report.checked
+
+
+def test_the_operator_that_was_given_is_checked_not_the_one_of_that_name_that_is_installed() -> None:
+    def wrong(x: np.ndarray) -> np.ndarray:
+        return x + 1
+
+    with installed(plugin_of(name="acme", custom_ops=[numpy_op(lambda x: x * 2)])):
+        check_custom_op(numpy_op(lambda x: x * 3), [OpCase([X], expected=[X * 3])])
+        with pytest.raises(AssertionError, match="differs from the expected outputs"):
+            check_custom_op(numpy_op(wrong), [OpCase([X], expected=[X * 2])])
+        model = parser.parse_model(
+            '<ir_version: 8, opset_import: ["com.acme" : 1]> g (float[N] x) => (float[N] y) { y = com.acme.Op(x) }'
+        )
+        session = ort.InferenceSession(model.SerializeToString())
+        np.testing.assert_array_equal(session.run(None, {"x": X[0]})[0], X[0] * 2)

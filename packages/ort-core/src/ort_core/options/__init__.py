@@ -25,7 +25,7 @@ __all__ = [
     "RunOptions", "SessionOptions",
 ]  # fmt: skip
 
-__getattr__ = late_names(  # no session needs these to load a model
+__getattr__, __dir__ = late_names(  # no session needs these to load a model
     __name__,
     {
         "ort_core.options.rare_choices": (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArtefactCache", "CacheKey", "digest_of", "package_facts"]
 
-__getattr__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.cache.digests": ("digest_of",),

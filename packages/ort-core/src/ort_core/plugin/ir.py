@@ -65,7 +65,7 @@ __all__ = [
     "walk",
 ]
 
-__getattr__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.ir.attributes": (

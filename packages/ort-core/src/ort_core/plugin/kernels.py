@@ -57,7 +57,7 @@ __all__ = [
     "tree_model",
 ]
 
-__getattr__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.custom_ops.cuda_launch": (

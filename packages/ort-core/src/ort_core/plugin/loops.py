@@ -109,7 +109,7 @@ __all__ = [
     "unpacked",
 ]
 
-__getattr__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.loops.cuda_printer": (

@@ -43,7 +43,7 @@ __all__ = [
     "type_interval",
 ]
 
-__getattr__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.custom_ops.custom_op": (

@@ -23,7 +23,7 @@ __all__ = [
     "RulePass",
 ]
 
-__getattr__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.passes.base": (

@@ -29,7 +29,7 @@ __all__ = [
     "var",
 ]
 
-__getattr__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.rewrite.decompose": ("decompose",),

@@ -46,7 +46,7 @@ __all__ = [
     "thread_options",
 ]
 
-__getattr__ = late_names(  # a session out of the cache needs few of them
+__getattr__, __dir__ = late_names(  # a session out of the cache needs few of them
     __name__,
     {
         "ort_core.stages.foreseeing": (

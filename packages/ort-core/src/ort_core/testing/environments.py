@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from ort_core import environment as home
@@ -21,9 +21,25 @@ def installed(*sources: PluginSource) -> Iterator[Environment]:
 
     For one thread at a time: the environment is that of the process.
     """
+    with _as_default(Environment(lambda: [*entry_point_sources(), *sources])) as environment:
+        yield environment
+
+
+@contextmanager
+def without_operators(keys: Collection[tuple[str, str, int]]) -> Iterator[Environment]:
+    """Let new sessions see no plugin's operators of these domains, names and versions: another takes their place.
+
+    For one thread at a time: the environment is that of the process.
+    """
+    with _as_default(default_environment().without_operators(keys)) as environment:
+        yield environment
+
+
+@contextmanager
+def _as_default(environment: Environment) -> Iterator[Environment]:
     previous = default_environment()
-    home._default = Environment(lambda: [*entry_point_sources(), *sources])
+    home._default = environment
     try:
-        yield home._default
+        yield environment
     finally:
         home._default = previous

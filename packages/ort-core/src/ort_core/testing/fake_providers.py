@@ -149,11 +149,15 @@ def lying(lie: Callable[[GraphView], list[object]]) -> type[LyingProvider]:
     return type("Lying", (LyingProvider,), {"lie": staticmethod(lie), "compiled": []})
 
 
-def plugin_of(*providers: type[ExecutionProvider], name: str = "fake", api: object = PLUGIN_API) -> PluginSource:
-    """Return a plugin in memory that offers the given providers, for ``Environment(lambda: [...])``."""
+def plugin_of(
+    *providers: type[ExecutionProvider], name: str = "fake", api: object = PLUGIN_API, custom_ops: Sequence[object] = ()
+) -> PluginSource:
+    """Return a plugin in memory that offers the given providers and operators, for ``Environment(lambda: [...])``."""
     module = types.ModuleType(f"ort_fake_{name}")
     module.ORT_PLUGIN_API = api  # type: ignore[attr-defined]  # what every plugin module states
     module.ort_providers = lambda: list(providers)  # type: ignore[attr-defined]  # the hook
+    if custom_ops:
+        module.ort_custom_ops = lambda: list(custom_ops)  # type: ignore[attr-defined]  # the hook
     return PluginSource(name, f"ort-fake-{name}", module)
 
 
