@@ -362,10 +362,15 @@ def get_setting(scope: Scope, name: str) -> Setting:
     if found is None:
         known = [known_name for known_scope, known_name in all_settings() if known_scope is scope]
         raise UnknownOption(
-            f"{scope.value} has no configuration key {name!r}.{did_you_mean(name, known)} "
+            f"{scope.value} has no configuration key {name!r}.{did_you_mean(name, suggested_names(scope))} "
             f"ort_core.settings lists all {len(known)} keys."
         )
     return found
+
+
+def suggested_names(scope: Scope) -> list[str]:
+    """Return the names of a scope to suggest: not those of providers that nobody ships here."""
+    return [name for (known, name), each in all_settings().items() if known is scope and each.no_effect != _OTHER_EP]
 
 
 def environment_value(name: str) -> SettingValue:

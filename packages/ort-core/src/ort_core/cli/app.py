@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from ort_core.cli.failures import INTERRUPTED, reported
 from ort_core.cli.interrupts import repeat_lost_interrupts
-from ort_core.cli.plugin_commands import find_plugin_commands
+from ort_core.cli.plugin_commands import COMMANDS_ELSEWHERE, find_plugin_commands, missing_command_text
 
 # Name, and whether the module holds a typer application rather than a function of the command's name.
 _COMMANDS = (
@@ -31,8 +31,11 @@ class OrtGroup(TyperGroup):
         return [*own, *(name for name in find_plugin_commands() if name not in own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # Any: as above
-        """Return a command by name, ``None`` when there is none."""
-        return super().get_command(ctx, cmd_name) or find_plugin_commands().get(cmd_name)
+        """Return a command by name, ``None`` when there is none; of a known package's that is not here, say where."""
+        found = super().get_command(ctx, cmd_name) or find_plugin_commands().get(cmd_name)
+        if found is None and cmd_name in COMMANDS_ELSEWHERE:
+            raise typer.BadParameter(missing_command_text(cmd_name))
+        return found
 
     def invoke(self, ctx: Any) -> Any:  # Any: as above
         """Run the chosen command."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 @contextmanager
 def reported(*, is_debugging: bool) -> Iterator[None]:
     """Turn errors into messages and exit codes, and warnings into lines on stderr."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _handled_failures_shown(is_debugging):
         warnings.showwarning = _show_warning
         warnings.simplefilter("default", UserWarning)  # whatever Python was told: a placement elsewhere is always said
         try:
@@ -40,6 +41,31 @@ def reported(*, is_debugging: bool) -> Iterator[None]:
             if type(error).__module__.startswith(("typer", "click")):  # wrong usage: they print it
                 raise
             _report_bug(error, is_debugging)
+
+
+class _Tracebacks(logging.Handler):
+    """Shows the tracebacks of failures that were handled: of plugins, whose nodes go elsewhere."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the failure of a record that has one."""
+        if record.exc_info and record.exc_info[1] is not None:
+            note("".join(traceback.format_exception(record.exc_info[1])) + f"({record.getMessage()})")
+
+
+@contextmanager
+def _handled_failures_shown(is_debugging: bool) -> Iterator[None]:
+    if not is_debugging:
+        yield
+        return
+    log, handler = logging.getLogger("ort_core"), _Tracebacks()
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+        log.removeHandler(handler)
 
 
 def failure_text(error: Exception) -> str:

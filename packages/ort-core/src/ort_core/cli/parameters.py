@@ -180,7 +180,7 @@ def parse_providers(texts: Sequence[str] | None, hint: str = "--provider") -> li
 
 def full_provider_name(name: str, hint: str = "--provider") -> str:
     """Return the full name of a provider named in short (``cpu``), or refuse with near names."""
-    from ort_core.environment import default_environment
+    from ort_core.environment import PACKAGES, default_environment
     from ort_core.errors import did_you_mean
     from ort_core.settings import KNOWN_PROVIDERS
 
@@ -190,7 +190,9 @@ def full_provider_name(name: str, hint: str = "--provider") -> str:
     by_short = {each.removesuffix("ExecutionProvider").lower(): each for each in reversed(known)}
     found = by_short.get(name.removesuffix("ExecutionProvider").lower())
     if found is None:
-        near = did_you_mean(name.lower(), list(by_short)) or did_you_mean(name, known)
+        shipped = [each for each in known if each in installed or each in PACKAGES]  # not those that nobody brings
+        short = [each.removesuffix("ExecutionProvider").lower() for each in shipped]
+        near = did_you_mean(name.lower(), short) or did_you_mean(name, shipped)
         raise typer.BadParameter(
             f"no provider is called {name!r}.{near} Installed: {', '.join(installed)}. `ort providers` shows more.",
             param_hint=hint,

@@ -10,6 +10,29 @@ import typer
 
 from ort_core.cli.console import warn
 
+COMMANDS_ELSEWHERE = {
+    "new-ep": ("ort-conformance", "./conformance"),
+    "conformance": ("ort-conformance", "./conformance"),
+    "export-coreml": ("ort-ep-coreml", "./packages/ort-ep-coreml"),
+}
+"""Subcommands of packages of this repository: the distribution and its folder. Advice in messages only."""
+
+
+def missing_command_text(name: str) -> str:
+    """Return what to install for a subcommand that a package of this repository brings, or why it cannot be used."""
+    from ort_core.environment import default_environment
+
+    distribution, folder = COMMANDS_ELSEWHERE[name]
+    broken = [
+        p for p in default_environment().plugins.plugins if p.distribution == distribution and p.refusal is not None
+    ]
+    if broken:
+        return f"`ort {name}` comes with {distribution}, whose plugin cannot be used: {broken[0].refusal}"
+    return (
+        f"`ort {name}` comes with the package {distribution}, which is not installed here: pip install {distribution} "
+        f"(in a clone of the repository: pip install {folder})"
+    )
+
 
 def find_plugin_commands() -> dict[str, Any]:  # Any: typer's own Command, whose home differs by version
     """Return the commands of all usable plugins by name; one that is no command is warned about and left out."""

@@ -71,6 +71,16 @@ class KernelRegistry:
         for (domain, op_type), specs in sorted(self._specs.items()):
             yield domain, op_type, tuple(specs)
 
+    def names(self) -> frozenset[tuple[str, str]]:
+        """Return (domain, op_type) of every operator; imports nothing."""
+        with self._lock:
+            return frozenset((*self._specs, *self._late))
+
+    def first_version(self, domain: str, op_type: str) -> int:
+        """Return the oldest version that a kernel of a known operator covers."""
+        self._collect_late(domain, op_type)
+        return min(spec.since_version for spec in self._specs[domain, op_type])
+
     def extended(self) -> KernelRegistry:
         """Return a new registry that starts with everything in this one."""
         with self._lock:

@@ -17,9 +17,9 @@ from ort_core.settings import (
     MAX_VALUE_LENGTH,
     Scope,
     SettingValue,
-    all_settings,
     find_setting,
     get_setting,
+    suggested_names,
 )
 
 log = logging.getLogger(__name__)
@@ -110,11 +110,7 @@ class StrictOptions:
 
     def _entry(self, key: str) -> str:
         if key not in self._config:
-            hint = (
-                ""
-                if find_setting(self._scope, key)
-                else did_you_mean(key, [n for s, n in all_settings() if s is self._scope])
-            )
+            hint = "" if find_setting(self._scope, key) else did_you_mean(key, suggested_names(self._scope))
             raise UnknownOption(f"{self._scope.value} does not have configuration with key: {key}.{hint}")
         return self._config[key]
 

@@ -7,6 +7,7 @@ that forms a cycle with an earlier provider's is cut in pieces that do not.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -24,6 +25,8 @@ from ort_core.providers.capability import Claim, GraphView
 from ort_core.providers.grouping import is_convex
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.restored import RestoredPartition
+
+log = logging.getLogger(__name__)
 
 Exclusions = Mapping[tuple[str, Node], str]
 Restored = Mapping[Node, RestoredPartition]
@@ -93,9 +96,10 @@ def _checked_claims(
 
     try:
         answers = list(provider.get_capability(view))
-    except Exception as error:  # noqa: BLE001 - the border to plugins: a provider that fails to claim leaves everything
+    except Exception as error:
         is_said = isinstance(error, NotImplemented)  # what it needs to decide is not here, in its own words
         reason = str(error) if is_said else f"get_capability failed: {type(error).__name__}: {error}"
+        log.debug("%s claimed nothing: %s", provider.name, reason, exc_info=not is_said)
         for node in view.nodes:
             refuse(node, reason)
         return []

@@ -13,6 +13,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.subgraph import Border, border_of
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.kernels.unknown_operator import unknown_operator_hint
 from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, Restored, assign_by_priority
 from ort_core.partitioning.report import NodePlacement, Refusal
 from ort_core.providers.provider import ExecutionProvider
@@ -118,10 +119,11 @@ def unplaced(node: Node, refusals: Sequence[Refusal], context: EvaluationContext
     reasons = "; ".join(f"{r.provider}: {r.reason}" for r in refusals) or "no provider was asked"
     known = context.kernels.find(node.domain, node.op_type, opset)
     what = "is not a registered function/op" if not known else "has no provider"
+    hint = "" if known else unknown_operator_hint(node.domain, node.op_type, opset, context.kernels)
     return KernelNotFoundError(
         f"Could not find an implementation for {node.op_type}({opset}) node with name '{node.name}' "
         f"(domain {node.domain or 'ai.onnx'!r}, input types: {types}): {node.qualified_name}({opset}) {what}. "
-        f"Providers asked: {reasons}."
+        f"Providers asked: {reasons}.{hint}"
     )
 
 

@@ -61,8 +61,9 @@ class PluginRegistry:
                 continue
             try:
                 results.append((plugin.name, function()))
-            except Exception as error:  # noqa: BLE001 - the border to plugins: a broken one must not break the others
+            except Exception as error:
                 log.warning("plugin %s failed in %s: %s: %s", plugin.name, hook, type(error).__name__, error)
+                log.debug("plugin %s failed in %s", plugin.name, hook, exc_info=True)
         return results
 
 
@@ -145,7 +146,8 @@ def _providers_of(plugin: DiscoveredPlugin) -> Sequence[type[ExecutionProvider]]
         classes = list(hook())
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - the border to plugins: the hook imports what the module did not
+    except BaseException as error:  # the border to plugins: the hook imports what the module did not
+        log.debug("plugin %s failed in ort_providers", plugin.name, exc_info=True)
         return Unavailable(f"plugin {plugin.name!r} failed in ort_providers: {type(error).__name__}: {error}")
     for cls in classes:
         if not (isinstance(cls, type) and issubclass(cls, ExecutionProvider)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -165,5 +166,6 @@ def check_provider(cls: type[ExecutionProvider]) -> Available | Unavailable:
     """Call ``check`` of a provider; an exception, which the contract forbids, becomes ``Unavailable``."""
     try:
         return cls.check()
-    except Exception as error:  # noqa: BLE001 - the border to plugins
+    except Exception as error:  # the border to plugins
+        logging.getLogger(__name__).debug("%s.check failed", cls.name, exc_info=True)
         return Unavailable(f"{cls.name}.check raised {type(error).__name__}: {error} (a bug of that provider)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from ort_core.runtime.schedule import BuildSettings, CompileFailed, build_plan
 from ort_core.stages.optimizing import evaluation_context, fuse_partition, pass_context, passes_of
 from ort_core.stages.selection import PlacementWarning, ProviderSelection
 from ort_core.stages.settings import PrepareSettings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ def _exclude(
         raise error
     text = f"{error}; its {len(part.nodes)} nodes go to the next provider"
     warnings.warn(text, PlacementWarning, stacklevel=5)
+    log.debug("%s", text, exc_info=error)
     fallbacks.append(text)
     for node in part.nodes:
         exclusions[part.provider.name, node] = f"compile failed: {error}"
