@@ -90,7 +90,6 @@ _SHARED_CONTEXT = "each compiled partition is complete in itself"
 _WEIGHTLESS = "each provider decides whether its bytes hold weights; a compiled model keeps the weights of the others"
 _MOE = "experts are not counted here"
 _TRAINING = "it belongs to onnxruntime's training builds"
-_ANY_OPSET = "a model of any opset is loaded; a node that has no kernel of its version is an error which names it"
 _NBITS = "DequantizeLinear in front of a product is compiled as it stands"
 _FIRST_TAKES = "a node goes to the first provider asked for that takes it; session.placement_policy can measure instead"
 _INLINED = "functions are inlined; name InlineFunctions in optimization.disable_specified_optimizers to keep them"
@@ -172,7 +171,7 @@ def _optimizer() -> tuple[Setting, ...]:
         _session("session.function_expansion_byte_limit", 0, "Most bytes that inlining may add.", _INLINED),
         _session("session.strict_shape_type_inference", False, "A failed shape inference is an error.",
                  "contradicting types are always an error; of contradicting shapes the inferred one counts"),
-        _session("session.allow_released_opsets_only", True, "Refuse unreleased opsets.", _ANY_OPSET),
+        _session("session.allow_released_opsets_only", True, "Refuse opsets newer than the known ones."),
         _session("session.debug_layout_transformation", False, "Dump each layout step.", "use `ort optimize` instead"),
         _session("session.gqa_value_layout", "BNSH", "Layout of value caches: only this one.", choices=("BNSH",)),
         _session("session.enable_saved_runtime_optimizations", False, "Replay passes from an .ort file.", _ORT_FORMAT),
@@ -323,7 +322,7 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_DISABLE_DECODER_ATTENTION", False, "Plain attention.", attention),
         _variable("ORT_BEAM_SEARCH_USE_FAST_TOPK", True, "Fast selection.", "it concerns onnxruntime's CUDA kernels"),
         _variable("ORT_QMOE_CPU_QNBIT_GEMM", False, "Kernel choice.", _MLAS),
-        _variable("ALLOW_RELEASED_ONNX_OPSET_ONLY", True, "Refuse opsets newer than the released ones.", _ANY_OPSET),
+        _variable("ALLOW_RELEASED_ONNX_OPSET_ONLY", True, "Refuse opsets newer than the known ones."),
     )
 
 

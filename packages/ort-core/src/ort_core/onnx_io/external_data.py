@@ -1,6 +1,8 @@
 """External data: where a tensor's bytes lie outside the model file, checked before anything is opened.
 
-A location must be a relative path that stays, links resolved, inside the model's folder. Files are memory-mapped.
+A location must be a relative path that stays, links resolved, inside the model's folder. A model file that is a link
+has two: where the link lies, and where the file lies. Caches link both model and data into a folder of contents named
+by their digests. Files are memory-mapped.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ class ExternalFiles:
     """The files that a model's tensors may lie in: a folder, or contents given in memory by file name.
 
     Maps each file once; thread-safe. ``folder`` is ``None`` for a model that came as bytes without a folder.
+    ``linked_folder`` is where the model's own file lies, if that is reached by a link from ``folder``.
     """
 
     folder: Path | None
     in_memory: Mapping[str, memoryview] = field(default_factory=dict)
+    linked_folder: Path | None = None
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -91,16 +95,18 @@ class ExternalFiles:
             )
         if not location or "\0" in location or os.path.isabs(location) or Path(location).drive:
             raise Fail(f"{prefix}External data path must be relative to the model's folder, found {location!r}.")
-        folder = self.folder.resolve()
-        path = (folder / location).resolve()
-        if not path.is_relative_to(folder):
-            raise Fail(
-                f"{prefix}External data path escapes model directory. External data path: {location!r} "
-                f"resolved path: {path} allowed directory: {folder}"
-            )
-        if not path.is_file():
-            raise Fail(f'{prefix}External data path does not exist: "{path}"')
-        return path
+        folders = [each.resolve() for each in (self.folder, self.linked_folder) if each is not None]
+        paths = [(folder / location).resolve() for folder in folders]
+        for path in paths:
+            if not any(path.is_relative_to(folder) for folder in folders):
+                raise Fail(
+                    f"{prefix}External data path escapes model directory. External data path: {location!r} "
+                    f"resolved path: {path} allowed directory: {' or '.join(map(str, folders))}"
+                )
+            if path.is_file():
+                return path
+        found = " nor ".join(f'"{path}"' for path in paths)
+        raise Fail(f"{prefix}External data path does not exist: {found}")
 
 
 def parse_location(tensor_name: str, entries: Mapping[str, str]) -> ExternalLocation:

@@ -30,6 +30,8 @@ from ort_core.ir.traversal import is_topologically_sorted, topological_order
 from ort_core.ir.types import SparseTensorType, TensorType
 from ort_core.ir.values import Value
 from ort_core.onnx_io.external_data import ExternalFiles
+from ort_core.onnx_io.ignored_attributes import drop_ignored_attributes
+from ort_core.onnx_io.opset_limits import check_opsets
 from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
 from ort_core.onnx_io.type_proto import load_type
 from ort_core.onnx_io.utf8 import check_text
@@ -49,6 +51,7 @@ def load_model(
     *,
     folder: str | os.PathLike | None = None,
     in_memory_files: Mapping[str, memoryview] | None = None,
+    released_opsets_only: bool = True,
 ) -> Model:
     """Load a model.
 
@@ -56,20 +59,29 @@ def load_model(
         source: a path, the bytes of a model, a binary file object, or a ``ModelProto`` (not kept, not changed).
         folder: where external data lies; by default the folder of the path, for other sources nowhere.
         in_memory_files: contents of external files by the names that the model uses.
+        released_opsets_only: refuse a model that imports a newer operator set than is known; else that is a warning.
 
     Raises:
         NoSuchFile: the path does not exist.
         InvalidProtobuf: the bytes are no ONNX protobuf.
         InvalidGraph: the model breaks a rule of ONNX.
-        Fail: external data may not or cannot be read.
+        Fail: external data may not or cannot be read, or an operator set is too new.
     """
-    proto, found_folder = _read_proto(source)
-    base = Path(folder) if folder is not None else found_folder
-    files = ExternalFiles(base, dict(in_memory_files or {}))
-    return model_from_proto(proto, files)
+    proto, found = _read_proto(source)
+    base = Path(folder) if folder is not None else None if found is None else found.parent
+    linked = None if folder is not None else _linked_folder(found)
+    files = ExternalFiles(base, dict(in_memory_files or {}), linked)
+    return model_from_proto(proto, files, released_opsets_only=released_opsets_only)
 
 
-def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None) -> Model:
+def _linked_folder(path: Path | None) -> Path | None:
+    """Return the folder of the file that a model's path leads to, if the path is a link."""
+    return path.resolve().parent if path is not None and path.is_symlink() else None
+
+
+def model_from_proto(
+    proto: onnx.ModelProto, files: ExternalFiles | None = None, *, released_opsets_only: bool = True
+) -> Model:
     """Build a model from a ModelProto. Raises as ``load_model``."""
     if not proto.HasField("graph"):
         raise InvalidArgument("No graph was found in the protobuf.")
@@ -83,6 +95,7 @@ def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None)
         raise InvalidGraph("Missing opset in the model. All ModelProtos MUST have at least one entry that specifies "
                            "which version of the ONNX OperatorSet is being imported.")  # fmt: skip
     imports.setdefault("", 1)
+    check_opsets(imports, released_only=released_opsets_only)
     check_text(proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     loader = _GraphLoader(files)
     functions = {}
@@ -92,6 +105,7 @@ def model_from_proto(proto: onnx.ModelProto, files: ExternalFiles | None = None)
             raise InvalidGraph(f"function {function.domain}::{function.name} is defined twice")
         functions[function.key] = function
     graph = loader.graph(proto.graph, {}, 0)
+    drop_ignored_attributes(graph, imports)
     _check_no_recursion(functions)
     _check_no_references(graph)
     return Model(
@@ -120,14 +134,14 @@ def _read_proto(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
             if isinstance(error, NoSuchFile):
                 raise
             raise Fail(f"Load model from {str(source)!r} failed: {error}") from error
-        return _parse(content, str(path)), path.parent
+        return _parse(content, str(path)), path
     if hasattr(source, "read"):
         name = getattr(source, "name", None)
-        folder = Path(name).parent if isinstance(name, str) and os.path.exists(name) else None
+        path_of_file = Path(name) if isinstance(name, str) and os.path.exists(name) else None
         content = source.read()
         if not isinstance(content, bytes):
             raise InvalidType("a model's file object must be opened in binary mode ('rb')")
-        return _parse(content, repr(source)), folder
+        return _parse(content, repr(source)), path_of_file
     raise InvalidType(f"Unable to load from type '{type(source)}'")
 
 

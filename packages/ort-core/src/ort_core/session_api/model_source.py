@@ -15,6 +15,7 @@ from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim, SymbolicDim, substitute
 from ort_core.ir.types import DataType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.options import SessionOptions
+from ort_core.settings import environment_value
 from ort_core.tensors.ort_value import OrtValue
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class ModelSource:
             raise NotImplemented("the .ort file format belongs to onnxruntime; convert the model to ONNX")
         if self._model is None:
             folder = str(options.setting("session.model_external_initializers_file_folder_path")) or None
-            model = load_model(cast(Any, self._source), folder=folder, in_memory_files=options.external_files)
+            model = load_model(
+                cast(Any, self._source), folder=folder, in_memory_files=options.external_files,
+                released_opsets_only=_released_only(options),
+            )  # fmt: skip
             if self.path is None:  # Any above: an object may be a ModelProto, which only onnx_io knows
                 self._model, self._source = model.clone(), None
         else:
@@ -76,6 +80,11 @@ class ModelSource:
     def __setstate__(self, state: dict[str, Any]) -> None:  # Any: pickled state
         self.path = state["path"]
         self._source, self._model = (self.path if self.path is not None else state["content"]), None
+
+
+def _released_only(options: SessionOptions) -> bool:
+    key = "session.allow_released_opsets_only"
+    return bool(options.setting(key)) and bool(environment_value("ALLOW_RELEASED_ONNX_OPSET_ONLY"))
 
 
 def _model_of(source: Loadable) -> Model | None:

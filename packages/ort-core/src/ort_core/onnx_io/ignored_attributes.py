@@ -1,0 +1,46 @@
+"""Attributes that no version of an operator knows, of operators that take any: dropped when a model is loaded.
+
+onnxruntime registered its experimental operators and its layer normalisation so, and exporters of that time relied on
+it. ai.onnx before version 7 stands for the same age: nobody validated attributes then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import onnx.defs
+
+from ort_core.ir.graph import Graph
+from ort_core.ir.nodes import Node
+from ort_core.ir.traversal import walk
+
+log = logging.getLogger(__name__)
+
+TAKES_ANY = frozenset({
+    "Affine", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler", "LayerNormalization",
+    "ParametricSoftplus", "Scale", "ScaledTanh", "SimplifiedLayerNormalization",
+})  # fmt: skip
+VALIDATED_SINCE = 7  # the first version of ai.onnx that onnxruntime supports
+
+
+def drop_ignored_attributes(graph: Graph, imports: Mapping[str, int]) -> None:
+    """Drop unknown attributes of the operators that take any, with a warning for each node."""
+    version = imports.get("", 1)
+    for node in walk(graph):
+        if node.domain or not node.attributes or not (node.op_type in TAKES_ANY or version < VALIDATED_SINCE):
+            continue
+        known = _known_attributes(node, version)
+        for name in sorted(node.attributes.keys() - known) if known is not None else ():
+            log.warning("%s has no attribute %r in opset %d: it is ignored", node.describe(), name, version)
+            del node.attributes[name]
+
+
+def _known_attributes(node: Node, version: int) -> frozenset[str] | None:
+    from ort_core.ops.contrib_schemas import find_contrib_schema  # few models need it
+
+    try:
+        return frozenset(onnx.defs.get_schema(node.op_type, version, "").attributes)
+    except onnx.defs.SchemaError:
+        schema = find_contrib_schema("", node.op_type, version)
+        return None if schema is None else frozenset(schema.attributes)
