@@ -4,6 +4,9 @@ A dimension is a non-negative ``int``, a ``SymbolicDim``, or ``None`` when nothi
 ``SymbolicDim`` is a polynomial with integer coefficients over atoms; an atom is a named size or a call (floor
 division, remainder, maximum, minimum) of dimensions. The polynomial is kept in canonical form, so two dimensions
 that are equal for every assignment by ring arithmetic compare equal: ``(n + 1) * 2 == 2 * n + 2``.
+
+Expressions are bounded: arithmetic whose result would be larger than any model's sizes raises ``DimTooLarge``. Without
+that, thirty multiplications of a size with itself would take more memory than there is.
 """
 
 from __future__ import annotations
@@ -13,6 +16,15 @@ from collections.abc import Callable, Mapping
 from typing import Union
 
 from ort_core.frozen import frozen
+
+MAX_TERMS = 256  # of one polynomial; detectors that join the sizes of five levels have under 50
+MAX_WEIGHT = 4096  # atoms written out, powers counted; real sizes stay under 500
+MAX_DEPTH = 48  # calls within calls, one for each stride of a tower; Python's parser takes 200 brackets
+MAX_COEFFICIENT = 2**63  # sizes are int64
+
+
+class DimTooLarge(ArithmeticError):
+    """A symbolic expression has outgrown what a tensor's size can be: its value has to be taken for unknown."""
 
 
 @frozen
@@ -53,10 +65,16 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 class SymbolicDim:
     """A polynomial over atoms in canonical form; immutable, hashable, compared by value."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "depth", "terms", "weight")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        """Take over terms in canonical form.
+
+        Raises:
+            DimTooLarge: they are more or larger than any size's.
+        """
         self.terms = terms
+        self.weight, self.depth = _measured(terms)
         self._hash = hash(terms)
 
     @staticmethod
@@ -140,6 +158,8 @@ class SymbolicDim:
         return (-self) + other
 
     def __mul__(self, other: int | SymbolicDim) -> int | SymbolicDim:
+        if isinstance(other, SymbolicDim) and len(self.terms) * len(other.terms) > MAX_WEIGHT:
+            raise DimTooLarge(f"a product of {len(self.terms)} and {len(other.terms)} terms")
         totals: dict[Monomial, int] = {}
         for left, a in self.terms:
             for right, b in _terms(other):
@@ -268,7 +288,11 @@ def substitute(dim: Dim, replacements: Mapping[str, KnownDim]) -> Dim:
 
 
 def product(dims: tuple[Dim, ...]) -> Dim:
-    """Return the product of dimensions: 0 if any is 0, ``None`` if any other is unknown."""
+    """Return the product of dimensions: 0 if any is 0, ``None`` if any other is unknown.
+
+    Raises:
+        DimTooLarge: the product of symbolic sizes is larger than any size.
+    """
     if any(isinstance(d, int) and d == 0 for d in dims):
         return 0
     total: KnownDim = 1
@@ -295,6 +319,24 @@ def _extreme(function: str, left: KnownDim, right: KnownDim) -> KnownDim:
     if function == "max":
         return larger
     return right if larger is left else left
+
+
+def _measured(terms: tuple[tuple[Monomial, int], ...]) -> tuple[int, int]:
+    """Return how many atoms an expression has when it is written out, and how deep its calls are nested."""
+    weight, depth = len(terms), 0
+    for monomial, coefficient in terms:
+        if not -MAX_COEFFICIENT < coefficient < MAX_COEFFICIENT:
+            raise DimTooLarge("a coefficient beyond 64 bits")
+        for atom, power in monomial:
+            weight += power
+            if isinstance(atom, Call):
+                for argument in atom.arguments:
+                    if isinstance(argument, SymbolicDim):
+                        weight += power * argument.weight
+                        depth = max(depth, argument.depth + 1)
+    if len(terms) > MAX_TERMS or weight > MAX_WEIGHT or depth > MAX_DEPTH:
+        raise DimTooLarge(f"an expression of {len(terms)} terms and {weight} atoms, {depth} deep")
+    return weight, depth
 
 
 def _call(function: str, *arguments: KnownDim) -> SymbolicDim:

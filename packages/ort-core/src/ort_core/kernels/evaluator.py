@@ -422,14 +422,17 @@ class BoundSubgraph:
 
 
 def evaluate_node(
-    node: Node, inputs: Sequence[RuntimeValue], context: EvaluationContext
+    node: Node, inputs: Sequence[RuntimeValue], context: EvaluationContext, guard: RunGuard | None = None
 ) -> tuple[RuntimeValue, ...] | Rejection:
-    """Run one node on given inputs, for constant folding and checks; a failure is a Rejection with the reason."""
+    """Run one node on given inputs, for constant folding and checks; a failure is a Rejection with the reason.
+
+    What ``guard`` refuses is a failure, too; without one there are no limits.
+    """
     bound = bind_node(node, context)
     if isinstance(bound, Rejection):
         return bound
     try:
-        return bound.run(inputs, {}, Unguarded())
+        return bound.run(inputs, {}, Unguarded() if guard is None else guard)
     except (OrtError, MemoryError) as error:
         return Rejection(str(error), node)
 

@@ -273,6 +273,11 @@ class InferenceContext:
         """How many bodies and function calls are around the node."""
         return self._scope.depth
 
+    @property
+    def is_expensive(self) -> bool:
+        """Whether the model has taken so long that bodies should be inferred in one round."""
+        return self._engine.is_expensive
+
     def infer_body(
         self, graph: Graph, types: Sequence[ValueType | None], values: Sequence[SymbolicValue | None] = ()
     ) -> list[ValueType | None]:

@@ -10,7 +10,7 @@ import numpy as np
 from ort_core.errors import InvalidGraph, OrtError
 from ort_core.ir.attributes import Attribute
 from ort_core.ir.constants import Constant
-from ort_core.ir.dims import KnownDim, SymbolicDim
+from ort_core.ir.dims import Dim, DimTooLarge, KnownDim, SymbolicDim
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function, Model
 from ort_core.ir.nodes import Node
@@ -28,10 +28,15 @@ from ort_core.ops.schema import OpSchema
 from ort_core.ops.signature import Signature, node_text
 from ort_core.ops.symbolic_values import MAX_ELEMENTS, SymbolicValue, as_elements
 from ort_core.ops.unknown_dims import UNKNOWN_PREFIX, name_unknown
+from ort_core.ops.value_range import MAX_SIZE, in_range
 
 InputShape = Sequence[int | str | SymbolicDim | None]
-MAX_STEPS = 1_000_000  # nodes, those of functions counted per call; a model of 5,000 nodes is large
-MAX_SIZE = 2**63 - 1  # sizes are int64
+MAX_STEPS = 20_000  # nodes, those of functions counted per call and those of bodies per round …
+MAX_STEPS_PER_NODE = 100  # … and this many more for each that the file has; real functions make 20 of one
+MAX_TOTAL_WEIGHT = 300_000  # of large expressions (``SymbolicDim.weight``): a second of arithmetic on them
+_WEIGHT_PER_NODE = 64  # further expressions that each node may make; those of real models weigh under 20
+_LIGHT = 8  # an expression that counts for nothing
+_HEAVY, _MANY_TERMS = 512, 64  # what is larger is unknown, so that products of the sizes of a shape stay in bounds
 MAX_DEPTH = 100  # bodies and functions within each other; the loader allows 64 graphs
 _FIXED_INPUTS_BEFORE_IR = 4  # before IR version 4 initializers had to be inputs and could not be overridden
 
@@ -101,7 +106,11 @@ class Inference:
         self._sizes: dict[str, KnownDim] = {}
         self._given: set[str] = set()  # the sizes of what graphs take
         self._shown = frozenset(model.graph.outputs)
+        bodies = (model.graph, *(function.graph for function in model.functions.values()))
+        written = sum(len(graph) for body in bodies for graph in graphs_of(body))
+        self._max_steps = MAX_STEPS + MAX_STEPS_PER_NODE * written
         self._steps = 0
+        self._weight = 0  # of the large expressions found so far
         self._temporary: set[Value] = set()  # values of function bodies, whose types are not kept
 
     # ---- what the caller says
@@ -203,8 +212,8 @@ class Inference:
 
     def _infer_node(self, node: Node, scope: Scope) -> None:
         self._steps += 1
-        if self._steps > MAX_STEPS:
-            raise InvalidGraph(f"the model's functions and bodies expand to more than {MAX_STEPS} nodes")
+        if self._steps > self._max_steps:
+            raise InvalidGraph(f"the model's functions and bodies expand to more than {self._max_steps} nodes")
         opset = node.opset or scope.opset_imports.get(node.domain, 0) or self._default_opset(node.domain)
         types = [None if value is None else self._types.get(value) for value in node.inputs]
         function = self._model.functions.get((node.domain, node.op_type, node.overload))
@@ -231,6 +240,8 @@ class Inference:
                 self._infer_schema_body(context, signature.schema, scope)
         except InferenceRefusal as refusal:
             self._refuse(node, str(refusal))
+        except DimTooLarge:
+            pass  # what the rule has said so far holds, the rest stays unknown
         self._keep(context, scope)
 
     def _check(self, node: Node, signature: Signature, types: list[ValueType | None]) -> list[ValueType | None]:
@@ -310,14 +321,43 @@ class Inference:
         for index, value in enumerate(node.outputs):
             if value is None:
                 continue
-            self._settle(value, self._sane(context.found[index], node), scope, node)
+            found = self._affordable(self._sane(context.found[index], node))
+            self._settle(value, found, scope, node)
             constant = context.found_constants.get(index)
             if constant is not None:
                 self._constants[value] = constant
                 self._values.pop(value, None)
             else:
                 self._constants.pop(value, None)
-                self._values[value] = context.found_values.get(index)
+                self._values[value] = self._affordable_elements(context.found_values.get(index), found)
+
+    def _affordable(self, found: ValueType | None) -> ValueType | None:
+        """Forget sizes whose expressions are large, once there were too many of them."""
+        if not isinstance(found, TensorType) or found.shape is None:
+            return found
+        shape = tuple(self._kept(dim) for dim in found.shape)
+        return found if shape == found.shape else TensorType(found.dtype, shape)
+
+    def _affordable_elements(self, elements: SymbolicValue | None, found: ValueType | None) -> SymbolicValue | None:
+        """Keep of elements what their type can hold, and what arithmetic on them costs in bounds."""
+        if elements is None:
+            return None
+        if isinstance(found, TensorType):
+            elements = in_range(elements, found.dtype)
+        large = [i for i, e in enumerate(elements.flat) if isinstance(e, SymbolicDim) and self._kept(e) is None]
+        if large:
+            elements = elements.copy()
+            elements.flat[large] = None
+        return elements
+
+    def _kept(self, dim: Dim) -> Dim:
+        """Return a size, ``None`` where the expression is too large, or the model had more than its share of such."""
+        if not isinstance(dim, SymbolicDim) or dim.weight <= _LIGHT:
+            return dim
+        if dim.weight > _HEAVY or len(dim.terms) > _MANY_TERMS:
+            return None
+        self._weight += dim.weight
+        return dim if self._weight <= MAX_TOTAL_WEIGHT + _WEIGHT_PER_NODE * self._steps else None
 
     def _refuse(self, node: Node, reason: str) -> None:
         self._note(NoteKind.REFUSAL, f"Node ({node.name}) Op ({node.op_type}) {reason}", node)
@@ -378,6 +418,11 @@ class Inference:
         return merge_types(found, declared, () if is_shown else self._given)
 
     # ---- what contexts ask
+
+    @property
+    def is_expensive(self) -> bool:
+        """Whether bodies should be inferred once from now on, even if that says less."""
+        return 2 * self._steps > self._max_steps
 
     def type_of(self, value: Value) -> ValueType | None:
         """Return the type found for a value, else the declared one."""

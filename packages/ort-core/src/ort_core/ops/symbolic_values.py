@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ort_core.ir.dims import SymbolicDim, ceil_div, floor_div, maximum, minimum, modulo
+from ort_core.ir.dims import DimTooLarge, SymbolicDim, ceil_div, floor_div, maximum, minimum, modulo
 
 Element = int | float | SymbolicDim | None
 SymbolicValue = np.ndarray  # of dtype object, holding Elements
@@ -38,10 +38,20 @@ def make_value(elements: list[Element] | tuple[Element, ...], shape: tuple[int, 
 
 
 def map_elements(function: Callable[..., Element], *arrays: SymbolicValue) -> SymbolicValue | None:
-    """Apply a function element by element with broadcasting; ``None`` when the shapes do not fit."""
+    """Apply a function element by element with broadcasting; ``None`` when the shapes do not fit.
+
+    Elements whose expression outgrows what sizes can be become unknown.
+    """
+
+    def bounded(*elements: Element) -> Element:
+        try:
+            return function(*elements)
+        except DimTooLarge:
+            return None
+
     try:
         with np.errstate(invalid="ignore"):  # comparing a NaN is no news here
-            result = np.frompyfunc(function, len(arrays), 1)(*arrays)
+            result = np.frompyfunc(bounded, len(arrays), 1)(*arrays)
     except ValueError:
         return None
     if isinstance(result, np.ndarray):

@@ -21,6 +21,7 @@ from ort_core.ops.symbolic_values import SymbolicValue
 
 Interval = tuple[int, int]
 MAX_SIZE = 2**63 - 1  # sizes are int64
+_EXACT_DOUBLES = 2**53  # above, neighbouring integers are one double
 _MAX_CONSTANT = 1 << 20  # elements; token tables are below, weights far above
 _MAX_DEPTH = 200  # nodes in a chain; beyond, the bounds of the type are good enough
 
@@ -139,6 +140,20 @@ def type_interval(dtype: DataType) -> Interval | None:
     if dtype.name.startswith("U"):
         return 0, 2**dtype.bits - 1
     return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+
+
+def in_range(elements: SymbolicValue, dtype: DataType) -> SymbolicValue:
+    """Return elements as a tensor of an element type can hold them: numbers beyond its range are unknown.
+
+    Integer arithmetic wraps around in a run; other numbers are followed as far as doubles tell them apart.
+    """
+    low, high = type_interval(dtype) or (-_EXACT_DOUBLES, _EXACT_DOUBLES)
+    beyond = [place for place, e in enumerate(elements.flat) if isinstance(e, int) and not low <= e <= high]
+    if not beyond:
+        return elements
+    found = elements.copy()
+    found.flat[beyond] = None
+    return found
 
 
 def _of_array(array: np.ndarray) -> Interval | None:

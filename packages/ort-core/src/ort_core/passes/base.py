@@ -46,11 +46,15 @@ class PassLimits:
     """Bounds of what passes may do.
 
     ``max_folded_nbytes``: the greatest constant that folding may make; ``max_fold_growth_nbytes``: how much larger
-    than its inputs it may be (a ConstantOfShape of a gigabyte is better run than stored).
+    than its inputs it may be (a ConstantOfShape of a gigabyte is better run than stored). The last two hold for all of
+    a model: ``max_total_growth_nbytes`` of constants beyond what they were made of, and ``max_products`` of numbers in
+    folded matrix products and convolutions. So a file of a few kilobytes takes neither memory nor time without bound.
     """
 
     max_folded_nbytes: int = 1 << 30
     max_fold_growth_nbytes: int = 1 << 22
+    max_total_growth_nbytes: int = 1 << 28
+    max_products: int = 1 << 36  # seconds; merging adapters of rank 16 into a model of 7 billion weights takes 1 << 35
 
 
 def _everything(domain: str, op_type: str) -> bool:
@@ -65,6 +69,7 @@ class PassContext:
     without it nothing is folded. ``infer`` fills in missing types and returns what is known of the contents of small
     integer values (such as ``infer_types(...).values``); ``values`` is its last answer. ``supports`` tells which
     operators the target of the extended passes has. ``free_dimensions`` gives sizes to named dimensions.
+    ``fold_growth_nbytes`` and ``fold_products`` count what folding has taken of its ``limits``.
     """
 
     model: Model
@@ -75,6 +80,8 @@ class PassContext:
     supports: SupportsOp = _everything
     values: Mapping[Value, SymbolicValue] | None = None
     free_dimensions: dict[str, int] = field(default_factory=dict)
+    fold_growth_nbytes: int = 0
+    fold_products: int = 0
 
     def __post_init__(self) -> None:
         normalise(self.model)

@@ -4,7 +4,8 @@
     y = If(True) <then {a}, else {b}>              ->  the nodes of the then branch
 
 Never folded: DequantizeLinear (quantised weights would lose their compact form, and providers the pattern that they
-look for), operators that are not deterministic, values that the caller may override, results above the limits.
+look for), operators that are not deterministic, values that the caller may override, results above the limits, and
+operators over strings (a regular expression or thirty concatenations take what time and memory they like).
 """
 
 from __future__ import annotations
@@ -21,11 +22,19 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.subgraph import inline
 from ort_core.ir.types import DataType, TensorType
+from ort_core.ir.values import Value
+from ort_core.ops.shape_arithmetic import fixed_sizes
 from ort_core.passes.base import Pass, PassContext, PassRecordState
 from ort_core.rewrite.matcher import constant_of
 from ort_core.rewrite.patch import GraphPatch
 
 NEVER_FOLDED = frozenset({"DequantizeLinear", "Constant"})
+PRODUCTS = frozenset(
+    {
+        "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "MatMulInteger", "ConvInteger", "QLinearMatMul",
+        "QLinearConv", "DeformConv", "Attention", "RNN", "GRU", "LSTM", "DFT",
+    }
+)  # fmt: skip
 
 
 class ConstantFolding(Pass):
@@ -69,7 +78,7 @@ def _fold(context: PassContext, node: Node) -> Rejection | None:
     results = context.evaluate_node(node, arrays)
     if isinstance(results, Rejection):
         return results
-    limit = _max_nbytes(context, constants)
+    limit, growth = _max_nbytes(context, constants), -_given_nbytes(constants)
     patch = GraphPatch(context.model, node)
     for output, result in zip(node.outputs, results):
         if output is None:
@@ -78,8 +87,10 @@ def _fold(context: PassContext, node: Node) -> Rejection | None:
             return Rejection(f"output {output.name!r} is no tensor", node)
         if result.nbytes > limit:
             return Rejection(f"the result takes {result.nbytes} bytes, above the limit of {limit}", node)
+        growth += result.nbytes
         patch.replace(output, patch.constant(_owned(result, output.type, arrays), output.name))
     patch.remove(node)
+    context.fold_growth_nbytes += max(growth, 0)
     return patch.apply()
 
 
@@ -94,17 +105,44 @@ def _find_objection(context: PassContext, node: Node) -> Rejection | None:
         return Rejection("a model-local function has to be inlined first", node)
     if not context.is_deterministic(node):
         return Rejection("the operator is not known to be deterministic", node)
-    limit = _max_nbytes(context, [constant_of(value) for value in node.inputs])
+    if any(_is_string(value) for value in (*node.inputs, *node.outputs)):
+        return Rejection("operators over strings are not folded", node)
+    constants = [constant_of(value) for value in node.inputs]
+    limit = _max_nbytes(context, constants)
     for output in node.present_outputs():
         nbytes = _nbytes(output.type)
         if nbytes is not None and nbytes > limit:
             return Rejection(f"the result would take {nbytes} bytes, above the limit of {limit}", node)
+    return _take_products(context, node, constants)
+
+
+def _take_products(context: PassContext, node: Node, constants: Sequence[Constant | None]) -> Rejection | None:
+    """Count the products of numbers that a node takes, and refuse it where the model's share is used up."""
+    if node.op_type not in PRODUCTS:
+        return None
+    left, right, *_ = *sorted((c.size for c in constants if c is not None), reverse=True), 1, 1
+    shapes = [fixed_sizes(value.shape) for value in node.present_outputs()]
+    result = max((math.prod(shape) for shape in shapes if shape is not None), default=left)
+    products = math.isqrt(left * right * result)  # m*k, k*n and m*n multiplied are the square of m*k*n
+    if context.fold_products + products > context.limits.max_products:
+        return Rejection(f"folding products took {context.fold_products} multiplications already", node)
+    context.fold_products += products
     return None
 
 
+def _is_string(value: Value | None) -> bool:
+    return value is not None and isinstance(value.type, TensorType) and value.type.dtype is DataType.STRING
+
+
+def _given_nbytes(constants: Sequence[Constant | None]) -> int:
+    return sum(constant.nbytes for constant in {id(c): c for c in constants if c is not None}.values())
+
+
 def _max_nbytes(context: PassContext, constants: Sequence[Constant | None]) -> int:
-    given = sum(constant.nbytes for constant in constants if constant is not None)
-    return min(context.limits.max_folded_nbytes, given + context.limits.max_fold_growth_nbytes)
+    """Return how large a result may be: little larger than its inputs, each counted once."""
+    limits = context.limits
+    growth = min(limits.max_fold_growth_nbytes, max(limits.max_total_growth_nbytes - context.fold_growth_nbytes, 0))
+    return min(limits.max_folded_nbytes, _given_nbytes(constants) + growth)
 
 
 def _nbytes(value_type: object) -> int | None:

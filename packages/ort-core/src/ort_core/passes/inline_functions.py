@@ -8,20 +8,25 @@ changed between the two. Calls within bodies are inlined as well; afterwards no 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from ort_core.errors import InvalidGraph
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Function
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.subgraph import inline
-from ort_core.ir.traversal import walk
+from ort_core.ir.traversal import graphs_of, walk
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import instantiate
 from ort_core.passes.base import Pass, PassContext, PassRecordState
 from ort_core.passes.normalise import normalise
 from ort_core.rewrite.patch import GraphPatch
 
-MAX_NODES = 1_000_000  # a few functions calling each other twice, 20 deep, make more nodes than any memory holds
+# A few functions that call each other twice, 20 deep, make more nodes than any memory holds. Real ones (a layer, and in
+# it the operators of a framework) make at most some 20 nodes of each that the file has.
+MAX_NODES = 20_000
+MAX_NODES_PER_NODE = 50
 
 
 class InlineFunctions(Pass):
@@ -37,18 +42,26 @@ class InlineFunctions(Pass):
         if not functions:
             return
         calls = _calls(context, context.graphs())
-        num_nodes = 0
+        written = sum(len(graph) for graph in (*context.graphs(), *_bodies(functions.values())))
+        limit, num_nodes = MAX_NODES + MAX_NODES_PER_NODE * written, 0
         while calls:
             for graph, node, function in calls:
                 num_nodes += len(function.graph)
-                if num_nodes > MAX_NODES:
-                    raise InvalidGraph(f"inlining the model's functions gives more than {MAX_NODES} nodes")
+                if num_nodes > limit:
+                    raise InvalidGraph(
+                        f"inlining the model's functions gives more than {limit} nodes, where the file has {written}"
+                    )
                 _inline_call(context, graph, node, function)
                 record.changed(f"{function.domain}::{function.name}")
             calls = _calls(context, context.graphs())
         record.changed("functions dropped", len(functions))
         functions.clear()
         normalise(context.model)
+
+
+def _bodies(functions: Iterable[Function]) -> Iterator[Graph]:
+    for function in functions:
+        yield from graphs_of(function.graph)
 
 
 def _calls(context: PassContext, graphs: tuple[Graph, ...]) -> list[tuple[Graph, Node, Function]]:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ort_core.environment import Environment
 from ort_core.errors import OrtError
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
 from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.kernels.evaluator import EvaluationContext, RuntimeValue, evaluate_node
 from ort_core.ops.inference_report import InferenceReport, NoteKind
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
 from ort_core.optimized_cache import MIN_NODES, OptimizedModelCache
 from ort_core.options import GraphOptimizationLevel
 from ort_core.partitioning.partition import Partition
-from ort_core.passes.base import Level, Pass, PassContext
+from ort_core.passes.base import Level, Pass, PassContext, PassLimits
 from ort_core.passes.pipelines import order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
 from ort_core.providers.provider import ExecutionProvider
+from ort_core.runtime.limits import LimitGuard, RunSettings
 from ort_core.stages.settings import PrepareSettings
 
 log = logging.getLogger(__name__)
@@ -111,10 +116,16 @@ def pass_context(
 ) -> PassContext:
     """Return what passes need: schemas, folding by the reference kernels, and inference."""
     context = evaluation_context(model, environment, settings.seed)
+
+    def evaluate(node: Node, inputs: Sequence[RuntimeValue]) -> tuple[RuntimeValue, ...] | Rejection:
+        given = sum(array.nbytes for array in inputs if isinstance(array, np.ndarray))
+        limit = given + PassLimits().max_fold_growth_nbytes
+        return evaluate_node(node, inputs, context, LimitGuard(RunSettings(max_allocation_nbytes=limit)))
+
     return PassContext(
         model,
         environment.schemas,
-        lambda node, inputs: evaluate_node(node, inputs, context),
+        evaluate,
         lambda changed: infer_types(changed, environment.schemas, environment.inference_rules).values,
         values=values,
     )

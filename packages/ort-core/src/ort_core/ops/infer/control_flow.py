@@ -153,7 +153,7 @@ def _stable(
     """
     body = ctx.graph_of("body")
     mark = ctx.notes_mark()
-    deep = ctx.depth > _MAX_NESTED
+    deep = ctx.depth > _MAX_NESTED or ctx.is_expensive
     if deep:
         state = [_without_shape(value_type) for value_type in state]
     for turn in range(1 if deep else _MAX_ROUNDS):

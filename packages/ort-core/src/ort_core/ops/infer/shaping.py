@@ -247,9 +247,11 @@ def infer_tile(ctx: InferenceContext) -> None:
     if len(repeats) != len(shape):
         ctx.refuse(f"repeats has {len(repeats)} entries for an input of rank {len(shape)}")
     ctx.set_shape(0, tuple(scale_dim(d, r) for d, r in zip(shape, repeats, strict=True)))
-    value = ctx.value(0)
-    if value is not None and all(isinstance(r, int) and 0 <= r <= 128 for r in repeats):
-        ctx.set_value(0, np.tile(value, repeats))  # type: ignore[arg-type]  # all are numbers
+    value, counts = ctx.value(0), fixed_sizes(repeats)
+    if value is None or counts is None or min(counts, default=1) < 0:
+        return
+    if value.size * math.prod(max(count, 1) for count in counts) <= MAX_ELEMENTS:
+        ctx.set_value(0, np.tile(value, counts))
 
 
 @infer_rule("Concat")
