@@ -26,15 +26,12 @@ class CommonSubexpressionElimination(Pass):
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Look at each graph by itself."""
         for graph in context.graphs():
-            known: dict[object, list[Node]] = {}
+            known: dict[object, Node] = {}
             for node in graph.nodes:
                 if node.subgraphs() or not node.inputs:
                     continue
-                alike = known.setdefault(_key(node), [])
-                first = next((other for other in alike if _attributes_of(other) == _attributes_of(node)), None)
-                if first is None:
-                    alike.append(node)
-                elif context.is_deterministic(node):
+                first = known.setdefault(_key(node), node)
+                if first is not node and context.is_deterministic(node):
                     _merge(context, node, first, record)
 
 
@@ -54,11 +51,8 @@ def _merge(context: PassContext, node: Node, first: Node, record: PassRecordStat
 def _key(node: Node) -> object:
     inputs = tuple(_value_key(value) for value in node.inputs)
     present = tuple(value is not None for value in node.outputs)
-    return (node.op_type, node.domain, node.overload, node.opset, inputs, present)
-
-
-def _attributes_of(node: Node) -> dict[str, object]:
-    return {attribute.name: _attribute_key(attribute) for attribute in node.attributes.values()}
+    attributes = frozenset(_attribute_key(attribute) for attribute in node.attributes.values())
+    return (node.op_type, node.domain, node.overload, node.opset, inputs, present, attributes)
 
 
 def _value_key(value: Value | None) -> object:
@@ -74,4 +68,5 @@ def _constant_key(constant: Constant) -> object:
 
 def _attribute_key(attribute: Attribute) -> object:
     value = attribute.value
-    return (attribute.kind, attribute.reference, _constant_key(value) if isinstance(value, Constant) else value)
+    content = _constant_key(value) if isinstance(value, Constant) else value
+    return (attribute.name, attribute.kind, attribute.reference, content)

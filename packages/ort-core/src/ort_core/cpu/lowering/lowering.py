@@ -20,7 +20,9 @@ from ort_core.cpu.lowering.bands import join_stages
 from ort_core.cpu.lowering.concatenations import Concatenations
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
 from ort_core.cpu.lowering.pending import (
+    CHEAP_OPERATIONS,
     MAX_OPERATIONS,
+    MAX_TAKEN,
     FusionState,
     Pending,
     PendingAnchor,
@@ -340,10 +342,12 @@ class Lowering:
         """Return how a fused expression over ``shape`` reads a value, taking its computation in where that pays."""
         known = self._values.get(value)
         if isinstance(known, PendingElementwise):
-            single = self.is_single_use(value)
-            fits = operations(known.expression) <= MAX_OPERATIONS
-            if fits and (single or is_cheap(known.expression)) and len(state.inputs) + len(known.inputs) <= 10:
-                return state.inlined(known, lambda view: self.spread(view, shape))
+            single, size = self.is_single_use(value), known.num_operations
+            taken_in = size <= MAX_OPERATIONS and (single or size <= CHEAP_OPERATIONS)
+            if taken_in and len(state.inputs) + len(known.inputs) <= 10 and state.taken + size <= MAX_TAKEN:
+                state.taken += size
+                take = state.continued if single else state.inlined
+                return take(known, lambda view: self.spread(view, shape))
         scalar = self.constant_scalar(value)
         if scalar is not None:
             return scalar
@@ -369,6 +373,7 @@ class Lowering:
                 and not known.order
                 and known.shape == tuple(shape)
                 and self.is_single_use(value)
+                and operations(known.expression) <= MAX_OPERATIONS
             ):
                 others = [w for v in inputs if v is not value for w in self._read_beside_anchor(v)]
                 if known.anchor.can_fuse(shape, [*known.inputs, *others]):
@@ -531,10 +536,11 @@ class Lowering:
         for steps in strides_of[1:]:
             arguments.extend(steps)
         count = count_of(pending.shape)
-        cost = 1 + operations(pending.expression) // 16
+        num_operations = operations(pending.expression)
+        cost = 1 + num_operations // 16
         self.emit(
             KernelText(kernel.name, kernel), arguments, [v.buffer for v in pending.inputs], [target.buffer],
-            count * cost, pending.operators, count * max(1, operations(pending.expression) - len(pending.inputs)),
+            count * cost, pending.operators, count * max(1, num_operations - len(pending.inputs)),
             moved_nbytes([target, *pending.inputs]),
         )  # fmt: skip
         return target

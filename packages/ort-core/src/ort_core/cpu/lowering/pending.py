@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from ort_core.cpu.lowering.expression_core import ExpressionCore, operations_on, settled
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from ort_core.cpu.lowering.lowering import Lowering
 
 MAX_OPERATIONS = 240  # of one fused expression: beyond it registers spill and nothing is gained
+CHEAP_OPERATIONS = 6
+MAX_TAKEN = 4 * MAX_OPERATIONS  # of all operands that one node takes in
 MAX_INPUTS = 12
 
 
@@ -26,11 +29,17 @@ class PendingElementwise:
     inputs: tuple[View, ...]
     shape: tuple[KnownDim, ...]
     operators: Operators = ()
+    core: ExpressionCore | None = field(default=None, compare=False)  # what the expression stands on
 
     @property
     def dtype(self) -> DataType:
         """The element type."""
         return self.expression.dtype
+
+    @property
+    def num_operations(self) -> int:
+        """How many distinct operations the expression has."""
+        return operations_on(self.expression, self.core)
 
 
 class Anchor(Protocol):
@@ -121,6 +130,8 @@ class FusionState:
 
     inputs: list[View] = field(default_factory=list)
     anchor: PendingAnchor | None = None
+    core: ExpressionCore | None = None  # the operand that was taken in as it is
+    taken: int = 0  # operations of the operands that were taken in
 
     def add(self, view: View) -> Scalar:
         """Return the expression that reads a view."""
@@ -136,6 +147,17 @@ class FusionState:
     def inlined(self, pending: PendingElementwise, spread: Callable[[View], View] = lambda view: view) -> Scalar:
         """Return a pending expression over this state's operands, each of them ``spread`` over another shape."""
         return substitute(pending.expression, {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)})
+
+    def continued(self, pending: PendingElementwise, spread: Callable[[View], View]) -> Scalar:
+        """As ``inlined``, for an expression that nobody else reads: as the first operand it is not walked again."""
+        if self.inputs or self.anchor is not None:
+            return self.inlined(pending, spread)
+        core = settled(pending.expression, pending.core)
+        reads = {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)}
+        if any(reads[i].index != i or reads[i].dtype is not leaf.dtype for i, leaf in core.leaves.items()):
+            return substitute(pending.expression, reads)
+        self.core = core
+        return core.root
 
     def absorbed(self, pending: PendingAnchor) -> Scalar:
         """Take in an anchor; must come before any other operand is added."""
@@ -180,4 +202,4 @@ def structure_of(expression: Scalar) -> tuple[object, ...]:
 
 def is_cheap(expression: Scalar) -> bool:
     """Return whether computing an expression again costs less than storing and loading its result."""
-    return operations(expression) <= 6
+    return operations(expression) <= CHEAP_OPERATIONS

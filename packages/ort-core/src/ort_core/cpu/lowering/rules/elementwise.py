@@ -11,6 +11,8 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, cast, converted, minimum
 
+MAX_OPERANDS = 64  # of one Sum; expressions nest as deep, and are walked by recursion
+
 
 def elementwise(lowering: Lowering, node: Node) -> None:
     """Describe the node's result as an expression over its operands."""
@@ -20,6 +22,8 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         raise NotLowered("an optional operand in the middle is absent")
     if lowering.opset_of(node) < 7 and not node.domain and (node.op_type == "PRelu" or node.attribute("broadcast")):
         raise NotLowered("before opset 7 operands were aligned otherwise")
+    if len(inputs) > MAX_OPERANDS:
+        raise NotLowered(f"more than {MAX_OPERANDS} operands")
     dtype, shape = tensor_type(node.output)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     half = stored_type(node.output)[0] if node.op_type == "Cast" else None
@@ -49,7 +53,8 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         lowering.set(node.output, PendingAnchor(anchor.anchor, expression, tuple(state.inputs), shape, operators))
     else:
         lowering.set(
-            node.output, PendingElementwise(expression, tuple(state.inputs), shape, _operators(lowering, node))
+            node.output,
+            PendingElementwise(expression, tuple(state.inputs), shape, _operators(lowering, node), state.core),
         )
 
 
