@@ -67,7 +67,7 @@ class ThreadPool:
         skip = (-raw.ctypes.data % 128) // 8
         self._memory = raw[skip : skip + POOL_NBYTES // 8]
         if self.num_threads > 1:
-            keep_for_ever((raw, self._masks))  # workers read them to their end, which nobody waits for
+            _worker_memory.append((raw, self._masks))
         self._address = int(self._memory.ctypes.data)
         self._start()
         _pools.add(self)
@@ -126,12 +126,14 @@ class ThreadPool:
 
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
-_code: list[CompiledModule] = []  # never freed: sleeping workers stand in it until the process ends
+# Of pools; never freed: their workers read it to their end, for which nobody waits.
+_worker_memory: list[tuple[np.ndarray, np.ndarray]] = keep_for_ever([])
+_code: list[CompiledModule] = keep_for_ever([])  # sleeping workers stand in it until the process ends
 
 
 def _pool_code() -> CompiledModule:
     if not _code:
-        _code.append(keep_for_ever(compiled_for_host("thread pool", _written)))
+        _code.append(compiled_for_host("thread pool", _written))
     return _code[0]
 
 
