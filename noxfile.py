@@ -163,6 +163,13 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session
+def guarded(session: nox.Session) -> None:
+    """Run suites on guarded memory; arguments after ``--`` as in tools/run_guarded.py, for example ``--threads 3``."""
+    prepare(session, "test")
+    session.run("python", "tools/run_guarded.py", *session.posargs)
+
+
+@nox.session
 def sweeps(session: nox.Session) -> None:
     """Run every case of the tests of which CI runs one half; arguments go to pytest."""
     prepare(session, "test", providers=True)

@@ -106,8 +106,10 @@ def _run(name: str, default: SettingValue, meaning: str, no_effect: str = "") ->
     return Setting(Scope.RUN, name, default, meaning, no_effect=no_effect)
 
 
-def _variable(name: str, default: SettingValue, meaning: str, no_effect: str = "") -> Setting:
-    return Setting(Scope.ENVIRONMENT, name, default, meaning, no_effect=no_effect)
+def _variable(
+    name: str, default: SettingValue, meaning: str, no_effect: str = "", choices: tuple[str, ...] = ()
+) -> Setting:
+    return Setting(Scope.ENVIRONMENT, name, default, meaning, choices, no_effect)
 
 
 def _attribute(
@@ -322,8 +324,16 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_DISABLE_DECODER_ATTENTION", False, "Plain attention.", attention),
         _variable("ORT_BEAM_SEARCH_USE_FAST_TOPK", True, "Fast selection.", "it concerns onnxruntime's CUDA kernels"),
         _variable("ORT_QMOE_CPU_QNBIT_GEMM", False, "Kernel choice.", _MLAS),
+        _variable("ORT_GUARDED_MEMORY", "off",
+                  "For tests: compiled code runs on memory whose end, or beginning, lies against pages that nobody may "
+                  "touch.", choices=("off", "end", "begin")),
+        _variable("ORT_CPU_TARGET", "",
+                  "For tests: what code is compiled for, as `x86-64-v3` or `x86-64-v4,+avx512vnni`; empty: this "
+                  "machine."),
+        _variable("ORT_STEP_PIECES", 0,
+                  "For tests: pieces for each thread that compiled steps are cut into; 0: chosen by their work."),
         _variable("ALLOW_RELEASED_ONNX_OPSET_ONLY", True, "Refuse opsets newer than the known ones."),
-    )
+    )  # fmt: skip
 
 
 # The names that onnxruntime 1.32 knows, in its default order of preference; nothing else depends on them.

@@ -74,6 +74,7 @@ def _assert_equal(found: list[object], expected: list[object]) -> None:
         assert np.asarray(one).shape == np.asarray(other).shape
 
 
+@pytest.mark.unguarded
 @pytest.mark.parametrize("shape", [(2, 3), (5, 1), (0, 3), (4, 0), (33, 65)])
 def test_either_branch_runs_directly_whatever_its_rank(shape: tuple[int, ...]) -> None:
     session, reference = _sessions(BY_RATE)
@@ -84,6 +85,7 @@ def test_either_branch_runs_directly_whatever_its_rank(shape: tuple[int, ...]) -
     assert all(_is_direct(session, {**_xz(shape), "rate": np.array(rate, np.int64)}) for rate in (16, 8, -1))
 
 
+@pytest.mark.unguarded
 def test_feed_that_is_the_condition_decides() -> None:
     session, reference = _sessions(BY_FEED)
     for turn in range(8):
@@ -103,6 +105,7 @@ def test_a_condition_of_another_shape_than_declared_stays_an_error(wrong: np.nda
         session.run(None, {**_xz((3, 4)), "c": wrong})
 
 
+@pytest.mark.unguarded
 def test_sizes_decide_and_each_size_takes_its_branch() -> None:
     session, reference = _sessions(BY_SIZE)
     for turn in range(8):
@@ -112,6 +115,7 @@ def test_sizes_decide_and_each_size_takes_its_branch() -> None:
     assert _is_direct(session, _xz((2, 4)))
 
 
+@pytest.mark.unguarded
 def test_if_within_a_branch_is_decided_natively_where_it_is_the_whole_branch() -> None:
     session, reference = _sessions(NESTED)
     for turn in range(10):
@@ -130,6 +134,7 @@ def test_if_with_something_behind_it_runs_as_before_and_says_so() -> None:
     assert session._loaded.direct.refusal is not None
 
 
+@pytest.mark.unguarded
 @pytest.mark.parametrize(
     ("branch", "reason"),
     [
@@ -145,6 +150,7 @@ def test_what_direct_calls_could_not_check_or_run_is_refused_with_the_reason(bra
     assert reason in refusal.reason
 
 
+@pytest.mark.unguarded
 def test_wrong_feeds_are_the_errors_of_the_ordinary_run() -> None:
     session, _ = _sessions(BY_RATE)
     good = {**_xz((2, 3)), "rate": np.array(16, np.int64)}
@@ -168,6 +174,7 @@ def test_wrong_feeds_are_the_errors_of_the_ordinary_run() -> None:
         session.run(None, other)
 
 
+@pytest.mark.unguarded
 def test_bound_outputs_are_written_by_the_branch() -> None:
     session, reference = _sessions(BY_RATE)
     feeds = {**_xz((2, 3)), "rate": np.array(16, np.int64)}

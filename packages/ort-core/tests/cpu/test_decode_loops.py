@@ -90,6 +90,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return found
 
 
+@pytest.mark.unguarded
 def test_caches_bound_as_past_and_present_grow_where_they_lie(counts: dict[str, int]) -> None:
     model = grouped_query_model()
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 _PROGRAM = """
 import gc
 import numpy as np
@@ -82,6 +84,7 @@ print("fine")
 )
 
 
+@pytest.mark.unguarded
 def test_function_and_its_head_in_one_cycle_are_collected() -> None:
     _check(_PROGRAM)
 

@@ -87,6 +87,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> ort.InferenceSession:
     return session
 
 
+@pytest.mark.unguarded
 def test_direct_calls_give_the_memory_of_dropped_outputs_again(
     session: ort.InferenceSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +104,7 @@ def test_direct_calls_give_the_memory_of_dropped_outputs_again(
     np.testing.assert_allclose(kept[0], np.tanh(X["x"]), rtol=1e-6)
 
 
+@pytest.mark.unguarded
 def test_an_interrupt_while_a_direct_call_takes_memory_is_raised(
     session: ort.InferenceSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +120,7 @@ def test_an_interrupt_while_a_direct_call_takes_memory_is_raised(
         np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.unguarded
 def test_a_direct_call_without_room_leaves_the_error_to_the_ordinary_run(
     session: ort.InferenceSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT, SERIAL
+from ort_core.plugin import environment_value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -62,6 +63,9 @@ class StepOrder:
 
     def flags(self, work: Sequence[int], threads: int) -> Flags:
         """Return the flags of each step, given the work of each and how many threads there are."""
+        pieces_each = int(environment_value("ORT_STEP_PIECES"))
+        if pieces_each > 0:
+            return self._cut(pieces_each)
         flags = self._meetings(work)
         if threads > 1 and max(work, default=0) >= 2 * PIECE_WORK * threads:
             pieces = np.minimum(np.array(work, np.int64) // (PIECE_WORK * threads), MAX_PIECES)
@@ -69,6 +73,12 @@ class StepOrder:
             pieces[list(self.whole)] = 0
             flags = flags | pieces << PIECES_AT
         return flags
+
+    def _cut(self, pieces_each: int) -> Flags:
+        """Return the flags of steps that are all cut into that many pieces for each thread, however short they are."""
+        pieces = np.full(len(self.reads), max(1, pieces_each), np.int64)
+        pieces[list(self.whole)] = 0
+        return self._flags([False] * len(self.reads)) | pieces << PIECES_AT
 
     def _meetings(self, work: Sequence[int]) -> Flags:
         small = [each < SERIAL_WORK for each in work]

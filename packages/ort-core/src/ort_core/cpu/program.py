@@ -19,7 +19,7 @@ import numpy as np
 from ort_core.cpu.output_memory import OutputMemory
 from ort_core.cpu.sizes import Types, evaluate
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
-from ort_core.plugin import frozen
+from ort_core.plugin import environment_value, frozen
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class ProgramPlan:
         counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
         self.nbytes = _cumulative(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
         work = values[record.work_at :]
-        self._wanted = _wanted_threads(sum(work))
+        self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
         self._flags = record.order.flags(work, program._pool.num_threads)
         program.memory.keep(zip(self._shapes, self._dtypes, strict=True))
         self._inputs, self._outputs, self._errors = placement.inputs, placement.outputs, placement.errors

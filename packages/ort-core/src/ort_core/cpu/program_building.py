@@ -10,6 +10,8 @@ from ort_core.cpu.codegen.code_cache import compiled, compiled_joined, compiled_
 from ort_core.cpu.codegen.emitter import Emitter, module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import LateText
+from ort_core.cpu.guarded.choose import new_program
+from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.cpu.in_place import in_place_outputs
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Pointer, Step
@@ -28,7 +30,7 @@ from ort_core.plugin.ir import KnownDim
 def build_program(lowering: Lowering, pool: ThreadPool) -> NativeProgram:
     """Return a lowered group as a program that runs on the threads of ``pool``."""
     modules, kernels = _compile(lowering, lowering.target)
-    return NativeProgram(
+    return new_program(
         record_of(lowering), pool, modules, kernels, tuple(lowering.inputs), tuple(lowering.outputs),
         tuple(lowering.steps),
     )  # fmt: skip
@@ -41,7 +43,7 @@ def record_of(lowering: Lowering) -> ProgramRecord:
     outputs = [stored_type(value) for value in lowering.outputs]
     equal, bound = tuple(lowering.equal), tuple(bindings(inputs))
     atoms = [binding.atom for binding in bound]
-    slots = Slots(steps)
+    slots = Slots(steps, shares=guarded_mode() is GuardedMode.OFF)
     layout = _Layout(steps, slots, outputs)
     return ProgramRecord(
         tuple(value.name for value in lowering.inputs),

@@ -10,9 +10,15 @@ from ort_core.plugin.ir import KnownDim
 
 
 class Slots:
-    """Arena slots: buffers whose lifetimes do not meet share one when their sizes are equal or fit as numbers."""
+    """Arena slots: buffers whose lifetimes do not meet share one when their sizes are equal or fit as numbers.
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    Args:
+        steps: what reads and writes the buffers.
+        shares: whether buffers may share a slot; in guarded runs none does, so that each has ends of its own.
+    """
+
+    def __init__(self, steps: Sequence[Step], *, shares: bool = True) -> None:
+        self._shares = shares
         self.nbytes: list[KnownDim] = []
         self.per_thread: list[bool] = []
         self._slot: dict[Buffer, int] = {}
@@ -26,7 +32,7 @@ class Slots:
                 if buffer.place in (Place.ARENA, Place.SCRATCH) and buffer not in self._slot:
                     self._slot[buffer] = self._take(buffer, free)
             for buffer in {*step.reads, *step.writes}:
-                if last[buffer] == number and buffer in self._slot:
+                if self._shares and last[buffer] == number and buffer in self._slot:
                     free.append(self._slot[buffer])
             free.sort()
 

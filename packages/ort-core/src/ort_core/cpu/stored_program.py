@@ -17,9 +17,9 @@ import numpy as np
 from ort_core.cpu.codegen.code_cache import adopt, names_of
 from ort_core.cpu.codegen.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.host_key import host_key
+from ort_core.cpu.guarded.choose import new_program
 from ort_core.cpu.order import StepOrder
 from ort_core.cpu.placement import Placement
-from ort_core.cpu.program import NativeProgram
 from ort_core.cpu.program_record import ProgramRecord
 from ort_core.cpu.sizes import Binding, SizeProgram, Types
 from ort_core.plugin.ir import DataType, KnownDim, dim_from_data, dim_to_data
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ort_core.cpu.codegen.compiled_module import CompiledModule
+    from ort_core.cpu.program import NativeProgram
     from ort_core.cpu.threads.pool import ThreadPool
 
 ALIGNMENT = 64
@@ -93,7 +94,7 @@ def decode_program(content: memoryview, pool: ThreadPool) -> NativeProgram | Non
         return None
     blob = content[-(-(_LENGTH.size + length) // ALIGNMENT) * ALIGNMENT :]
     modules = [adopt(bytes.fromhex(name), bytes(_bytes_at(blob, where))) for name, where in head["modules"]]
-    return NativeProgram(
+    return new_program(
         _record(head, blob, modules), pool, modules, [(int(m), str(name)) for m, name in head["kernels"]]
     )
 

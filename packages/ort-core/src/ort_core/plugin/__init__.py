@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ort_core.providers.option_facts import OptionFacts, describe_options
     from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
     from ort_core.providers.thread_options import ThreadOptions
+    from ort_core.settings import environment_value
 
 __all__ = [
     "PLUGIN_API",
@@ -69,6 +70,7 @@ __all__ = [
     "Unavailable",
     "convex_groups",
     "describe_options",
+    "environment_value",
     "filled",
     "frozen",
     "hand_out",
@@ -135,5 +137,6 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "Unavailable",
         ),
         "ort_core.providers.thread_options": ("ThreadOptions",),
+        "ort_core.settings": ("environment_value",),
     },
 )

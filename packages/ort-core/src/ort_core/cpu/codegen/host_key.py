@@ -7,12 +7,13 @@ import importlib.util
 import os
 import sys
 
+from ort_core.cpu.codegen.target_setting import setting_key
 from ort_core.plugin import Rejection
 
 
 @functools.cache
 def host_key() -> str:
-    """Return what code that was compiled for this host depends on: the processor and the compiler.
+    """Return what code that was compiled for this host depends on: processor, compiler, settings of the process.
 
     Raises:
         ImportError: llvmlite is not installed.
@@ -21,8 +22,8 @@ def host_key() -> str:
     if isinstance(processor, Rejection):
         from ort_core.cpu.codegen.jit import host_target  # imports llvmlite
 
-        return host_target().key
-    return f"{processor}|{_compiler()}"
+        return f"{host_target().key}|{setting_key()}"
+    return f"{processor}|{_compiler()}|{setting_key()}"
 
 
 def _processor() -> str | Rejection:

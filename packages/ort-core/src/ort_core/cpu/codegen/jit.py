@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 
 from ort_core.cpu.codegen.compiled_module import CompiledModule as CompiledModule
 from ort_core.cpu.codegen.compiled_module import compiling, load_object
+from ort_core.cpu.codegen.target_setting import target_setting
 
 SCALAR_CHAINS = "; scalar chains\n"
 """First line of a module whose parallel scalar chains are to stay so: LLVM would join their loads into gathers."""
@@ -69,12 +70,23 @@ def target_of(triple: str, cpu: str, features: str) -> Target:
 
 @functools.cache
 def host_target() -> Target:
-    """Return the target that is this machine."""
+    """Return the target that is this machine, or what ``ORT_CPU_TARGET`` asked for instead when the process began.
+
+    Raises:
+        InvalidArgument: this machine cannot run what it asks for.
+    """
     with compiling:
         _initialize_native()
-        features = llvm.get_host_cpu_features()
-        text = ",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in features.items()))
-        return target_of(llvm.get_process_triple(), llvm.get_host_cpu_name(), text)
+        features, cpu, triple = dict(llvm.get_host_cpu_features()), llvm.get_host_cpu_name(), llvm.get_process_triple()
+        setting = target_setting()
+        if setting is not None:
+            features, cpu = setting.features(features), _generic(triple, cpu)
+        return target_of(triple, cpu, ",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in features.items())))
+
+
+def _generic(triple: str, cpu: str) -> str:
+    """Return a processor that has no features but those that are named."""
+    return "x86-64" if "x86_64" in triple else cpu
 
 
 def restricted_target(*without: str) -> Target:
@@ -84,7 +96,7 @@ def restricted_target(*without: str) -> Target:
     for feature in host.features.split(","):
         name = feature[1:]
         kept.append(f"-{name}" if any(name.startswith(prefix) for prefix in without) else feature)
-    return target_of(host.triple, "x86-64" if "x86_64" in host.triple else host.cpu, ",".join(kept))
+    return target_of(host.triple, _generic(host.triple, host.cpu), ",".join(kept))
 
 
 def compile_module(text: str, target: Target | None = None, *, is_vectorised: bool = False) -> CompiledModule:

@@ -15,6 +15,7 @@ import numpy as np
 from ort_core.cpu.direct.call_layout import MAX_ARRAYS
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
 from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head
+from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.plugin import DirectFunction, Rejection
 
 if TYPE_CHECKING:
@@ -172,6 +173,8 @@ def build_direct_step(program: NativeProgram) -> DirectStep | Rejection:
 def _known_signatures(
     program: NativeProgram, names: Sequence[str], sources: Sequence[int | np.ndarray], order: Sequence[int]
 ) -> _KnownSignatures | Rejection:
+    if guarded_mode() is not GuardedMode.OFF:
+        return Rejection("guarded runs are no direct calls")
     layout = find_python_layout()
     if isinstance(layout, Rejection):
         return layout
