@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
+from ort_core.cache.store import ArtefactCache
 from ort_core.cpu.codegen import code_cache, jit
 from ort_core.cpu.codegen.jit import host_target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, ElementwiseNest, NestInput, elementwise_kernel
@@ -95,6 +96,22 @@ def test_broken_objects_are_compiled_anew_to_the_same_bits(
     monkeypatch.setattr(jit, "compile_module", noted)
     np.testing.assert_array_equal(run(), expected)
     assert compiled, "damaged machine code was loaded"
+
+
+@pytest.mark.parametrize("content", [b"no object", b"", b"\x7fELF\x02\x01\x01" + bytes(500)])
+def test_an_intact_entry_that_is_no_object_is_removed_and_compiled_anew(
+    objects: list[Path], content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run()
+    monkeypatch.setattr(code_cache, "_loaded", {})
+    cache, get = ArtefactCache(), ArtefactCache.get
+    sound = {path.name: path.read_bytes() for path in objects}
+    monkeypatch.setattr(ArtefactCache, "get", lambda self, key: None if get(self, key) is None else content)
+    np.testing.assert_array_equal(run(), expected)
+    monkeypatch.undo()
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))
+    assert {path.name: path.stat().st_size for path in objects} == {n: len(c) for n, c in sound.items()}
+    assert cache.folder == str(tmp_path)
 
 
 def nest(expression: Scalar, inner: int = DENSE, rank: int = 2) -> ElementwiseNest:

@@ -5,11 +5,12 @@ LLVM is imported by whoever has to compile something.
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.compiled_module import CompiledModule, compiling, load_object
+from ort_core.cpu.codegen.compiled_module import BadObject, CompiledModule, compiling, load_object
 from ort_core.cpu.codegen.host_key import host_key
 from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ort_core.cpu.codegen.emitter import Emitter
     from ort_core.cpu.codegen.jit import Target
     from ort_core.cpu.codegen.late_text import LateText
+
+log = logging.getLogger(__name__)
 
 _loaded: weakref.WeakValueDictionary[bytes, CompiledModule] = weakref.WeakValueDictionary()
 
@@ -95,11 +98,21 @@ def _found_or_made(name: bytes, target: Target | None, make: Callable[[], Compil
         if found is not None:
             return found
         cache, key = ArtefactCache(), CacheKey("cpu-object", name)
-        stored = cache.get(key)
-        if stored is not None:
-            module = load_object(stored, target)
-        else:
+        module = _stored(cache, key, target)
+        if module is None:
             module = make()
             cache.put(key, module.object_code)
         _loaded[name] = module
         return module
+
+
+def _stored(cache: ArtefactCache, key: CacheKey, target: Target | None) -> CompiledModule | None:
+    stored = cache.get(key)
+    if stored is None:
+        return None
+    try:
+        return load_object(stored, target)
+    except (BadObject, RuntimeError) as error:  # RuntimeError: from LLVM
+        log.warning("machine code in the cache does not load and is compiled anew: %s", error)
+        cache.remove(key)
+        return None

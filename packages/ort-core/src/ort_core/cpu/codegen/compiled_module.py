@@ -52,8 +52,23 @@ class CompiledModule:
         return found
 
 
+class BadObject(ValueError):
+    """Bytes that should be an object file are none; LLVM's loader does not survive such."""
+
+
+_ELF = b"\x7fELF"
+_STARTS = (_ELF, b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")  # ELF, Mach-O, COFF of x86-64 and of ARM64
+_ELF_HEADER_NBYTES = 64
+
+
 def load_object(object_code: bytes, target: Target | None = None) -> CompiledModule:
-    """Make object code from an earlier ``jit.compile_module`` callable; without a target it is this machine's."""
+    """Make object code from an earlier ``jit.compile_module`` callable; without a target it is this machine's.
+
+    Raises:
+        BadObject: it is no object file.
+    """
+    if not _is_whole(object_code):
+        raise BadObject(f"{len(object_code)} bytes are no object file, or a part of one")
     linked = _linked(object_code)
     if not isinstance(linked, Rejection):
         return linked
@@ -61,6 +76,17 @@ def load_object(object_code: bytes, target: Target | None = None) -> CompiledMod
     from ort_core.cpu.codegen.jit import load_by_llvm  # imports llvmlite, which a load out of the cache can do without
 
     return load_by_llvm(object_code, target)
+
+
+def _is_whole(object_code: bytes) -> bool:
+    """Return whether bytes begin as object files do; of ELF, whether its table of sections, the last part, is there."""
+    if not object_code.startswith(_ELF):
+        return object_code.startswith(_STARTS)
+    if len(object_code) < _ELF_HEADER_NBYTES:
+        return False
+    (table,) = struct.unpack_from("<Q", object_code, 40)
+    entry_nbytes, count = struct.unpack_from("<HH", object_code, 58)
+    return 0 < table <= table + entry_nbytes * count <= len(object_code)
 
 
 def _linked(object_code: bytes) -> CompiledModule | Rejection:
