@@ -325,3 +325,49 @@ def test_two_processes_that_load_at_once_leave_one_good_entry(model: Path, cache
     np.testing.assert_allclose(every, expected(1), rtol=1e-5, atol=1e-5)
     assert y == [every[2], every[0]]
     assert not set(UNUSED) & set(modules), "what only a load of a model needs"
+
+
+TRUNCATING = """
+import os, sys
+import numpy as np
+from ort_core.session_api import file_identity
+from ort_core.session import InferenceSession
+file_identity.MIN_AGE_S = -1.0
+feeds = {"x": np.ones((3, 32), np.float32), "rows": np.array([2, 0], np.int64)}
+expected = InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"]).run(None, feeds)
+session = InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+folder = os.path.join(os.environ["ORT_CACHE_DIR"], "session")
+(name,) = os.listdir(folder)
+with open(os.path.join(folder, name), "r+b") as file:
+    if sys.argv[2] == "truncated":
+        file.truncate(0)
+    else:
+        file.write(os.urandom(os.path.getsize(file.name)))
+for _ in range(4):
+    for found, wanted in zip(session.run(None, feeds), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+"""
+
+
+@pytest.mark.parametrize("what", ["truncated", "overwritten"])
+def test_a_session_survives_what_another_process_does_to_its_entry_in_place(model: Path, what: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", TRUNCATING, str(model), what], capture_output=True, text=True, timeout=250
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr)
+
+
+def test_an_intact_entry_of_another_model_is_not_its_answer(tmp_path: Path, cache: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (write_model(folder / "dense.onnx", seed) for seed, folder in enumerate(folders, 1))
+    load(first)
+    of_first = entry(cache).rename(tmp_path / "first")
+    load(second)
+    of_second = entry(cache)
+    of_first.replace(of_second)
+    session = load(second)
+    assert not is_recalled(session)
+    assert_computes(session, 2)
+    assert is_recalled(load(second)), "the entry was not made anew"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ort_core.cache import store
+from ort_core.cache import entry_file
 from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 
@@ -69,7 +71,7 @@ def test_flipped_bit_is_noticed(tmp_path: Path) -> None:
 
 
 def test_least_recently_used_entries_go_first(tmp_path: Path) -> None:
-    cache = ArtefactCache(tmp_path, max_nbytes=3500)
+    cache = ArtefactCache(tmp_path, max_nbytes=3 * (1000 + entry_file.HEADER_NBYTES))
     keys = [CacheKey("test", bytes([i])) for i in range(4)]
     for age, key in enumerate(keys[:3]):
         cache.put(key, bytes(1000))
@@ -79,20 +81,20 @@ def test_least_recently_used_entries_go_first(tmp_path: Path) -> None:
     assert [cache.get(key) is not None for key in keys] == [True, False, True, True]
 
 
-@pytest.mark.parametrize("version", [b"3", b"2", b"1", b"17"])
+@pytest.mark.parametrize("version", [b"4", b"2", b"1", b"17"])
 def test_entries_of_other_versions_are_made_anew_without_a_warning(
     tmp_path: Path, version: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = ArtefactCache(tmp_path)
     cache.put(KEY, bytes(1000))
     (entry,) = cache.entries()
-    entry.path.write_bytes(entry.path.read_bytes().replace(store._MAGIC, store._FAMILY + version, 1))
+    entry.path.write_bytes(entry.path.read_bytes().replace(entry_file.MAGIC, entry_file.FAMILY + version, 1))
     with caplog.at_level("INFO"):
         assert cache.get(KEY) is None
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert "another version of ort-core" in caplog.text
     assert not entry.path.exists()
-    entry.path.write_bytes(store._MAGIC + b" but broken")
+    entry.path.write_bytes(entry_file.MAGIC + b" but broken")
     assert cache.get(KEY) is None
     assert "corrupt" in caplog.text
 
@@ -103,7 +105,7 @@ def test_what_nobody_reads_any_more_goes_first(tmp_path: Path) -> None:
     for key in keys:
         cache.put(key, bytes(1000))
     newest = Path(cache._path(keys[2]))
-    newest.write_bytes(newest.read_bytes().replace(store._MAGIC, store._FAMILY + b"2", 1))
+    newest.write_bytes(newest.read_bytes().replace(entry_file.MAGIC, entry_file.FAMILY + b"2", 1))
     half, fresh = (tmp_path / "test" / f".writing-{name}" for name in ("half", "fresh"))
     for path in (half, fresh):
         path.write_bytes(b"unfinished")
@@ -150,7 +152,7 @@ def test_an_entry_larger_than_the_cache_may_be_is_not_written_and_drives_nothing
     assert cache.put(small, b"x" * 500)
     assert not cache.put(CacheKey("test", b"large"), b"x" * 1000, b"x" * 1000)
     assert cache.get(small) == b"x" * 500
-    assert [entry.nbytes for entry in cache.entries()] == [628]
+    assert [entry.nbytes for entry in cache.entries()] == [500 + entry_file.HEADER_NBYTES]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owner by number on this system")
@@ -168,7 +170,7 @@ def test_entries_of_another_user_are_not_read_and_a_warning_says_so(
     assert cache.map(KEY) is None
     (record,) = (record for record in caplog.records if record.levelname == "WARNING")
     assert "ORT_CACHE_DIR" in record.getMessage()
-    assert f"entries of user {12_345 if mine == 0 else mine}," in record.getMessage()
+    assert f"belongs to user {12_345 if mine == 0 else mine}," in record.getMessage()
     monkeypatch.setattr(os, "geteuid", lambda: 12_345 if mine == 0 else mine)
     assert cache.get(KEY) == b"machine code", "its own user reads it"
 
@@ -186,25 +188,67 @@ def test_a_cache_stays_within_a_sixteenth_of_its_limit_with_many_small_writers(t
     limit = 100_000
     for number in range(300):
         ArtefactCache(tmp_path, limit).put(CacheKey("test", number.to_bytes(2, "big")), b"x" * 1000)
-        assert ArtefactCache(tmp_path).nbytes() <= limit * 17 // 16 + 1128
+        assert ArtefactCache(tmp_path).nbytes() <= limit * 17 // 16 + 1000 + entry_file.HEADER_NBYTES
     assert ArtefactCache(tmp_path).nbytes() > limit // 2, "what fits stays"
 
 
-@pytest.mark.parametrize("nbytes", [0, 999, 1000, 1001, 2000, 4500])
-def test_entry_of_several_chunks_comes_back_and_every_flipped_bit_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an entry of a few thousand bytes have several pieces and chunks."""
+    monkeypatch.setattr(entry_file, "PIECE_NBYTES", 512)
+    monkeypatch.setattr(entry_file, "_ROW_LENGTH", 8)
+    monkeypatch.setattr(entry_file, "CHUNK_NBYTES", 1024)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 511, 512, 513, 1023, 1024, 1025, 2048, 4500])
+@pytest.mark.parametrize("cuts", [(), (700,), (1, 2, 513, 1024), (512, 1024), (100, 4400)])
+@pytest.mark.usefixtures("small_pieces")
+def test_entry_of_several_chunks_comes_back_however_it_is_cut(
+    tmp_path: Path, nbytes: int, cuts: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(store, "_CHUNK_NBYTES", 1000)
+    content = np.random.default_rng(0).bytes(nbytes)
+    places = [0, *(cut for cut in cuts if cut < nbytes), nbytes]
     cache = ArtefactCache(tmp_path)
-    content = bytes(range(256)) * 20
-    assert cache.put(KEY, content[:700], memoryview(content)[700:nbytes] if nbytes > 700 else b"")
-    wanted = content[: max(nbytes, 700)]
-    assert cache.get(KEY) == wanted
+    assert cache.put(KEY, *(memoryview(content)[a:b] for a, b in itertools.pairwise(places)))
+    assert cache.get(KEY) == content
+    (entry,) = cache.entries()
+    assert entry.nbytes == nbytes + entry_file.HEADER_NBYTES
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_every_flipped_bit_and_every_two_words_that_changed_places_are_noticed(tmp_path: Path) -> None:
+    cache, content = ArtefactCache(tmp_path), np.random.default_rng(0).bytes(2300)
+    cache.put(KEY, content)
     (path,) = [each.path for each in cache.entries()]
-    whole = path.read_bytes()
-    for at in range(len(whole) - len(wanted), len(whole), 333):
-        damaged = bytearray(whole)
-        damaged[at] ^= 4
+    whole, start = path.read_bytes(), entry_file.HEADER_NBYTES
+    damages = [_flipped(whole, at) for at in range(0, len(whole), 61)]
+    damages += [
+        _swapped(whole, start + first, start + second, nbytes)
+        for nbytes in (8, 64, 512)
+        for first, second in ((0, 512), (0, 1024), (512, 1536), (8, 16), (64, 192), (0, 448))
+        if abs(first - second) >= nbytes
+    ]
+    for damaged in damages:
+        assert damaged != whole
         path.unlink(missing_ok=True)
         path.write_bytes(damaged)
-        assert cache.get(KEY) is None, at
+        assert cache.get(KEY) is None
+
+
+def _flipped(content: bytes, at: int) -> bytes:
+    changed = bytearray(content)
+    changed[at] ^= 4
+    return bytes(changed)
+
+
+def _swapped(content: bytes, first: int, second: int, nbytes: int) -> bytes:
+    changed = bytearray(content)
+    changed[first : first + nbytes] = content[second : second + nbytes]
+    changed[second : second + nbytes] = content[first : first + nbytes]
+    return bytes(changed)
+
+
+def test_large_entry_of_many_chunks_comes_back(tmp_path: Path) -> None:
+    cache, content = ArtefactCache(tmp_path), np.random.default_rng(0).bytes((1 << 25) + 12_345)
+    assert cache.put(KEY, content[:777], content[777:])
+    assert cache.get(KEY) == content

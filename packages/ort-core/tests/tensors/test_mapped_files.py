@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ort_core.tensors.mapped_files import map_file
+from ort_core.tensors.mapped_files import map_file, map_place, place_of
 
 
 def _address(content: memoryview) -> int:
@@ -37,13 +37,28 @@ def test_a_replaced_file_is_mapped_anew_and_the_old_one_stays_as_it_was(tmp_path
     assert _address(old) != _address(new)
 
 
-def test_a_file_changed_in_place_is_another_unless_it_is_said_to_be_final(tmp_path: Path) -> None:
+def test_a_file_changed_in_place_is_another(tmp_path: Path) -> None:
     path = tmp_path / "weights"
     path.write_bytes(b"content")
-    first, final = map_file(path), map_file(path, is_final=True)
+    first = map_file(path)
     os.utime(path, ns=(1, 1))
     assert _address(map_file(path)) != _address(first)
-    assert _address(map_file(path, is_final=True)) == _address(final)
+
+
+def test_what_is_mapped_tells_its_place_and_is_found_there_until_the_file_changes(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(range(100)))
+    part = np.frombuffer(map_file(path), np.uint8)[30:].view(np.uint16)[:4]
+    place = place_of(part)
+    assert place is not None
+    assert (place[0], place[2]) == (str(path), 30)
+    assert bytes(map_place(place, part.nbytes)) == part.tobytes()
+    assert place_of(part.copy()) is None
+    with pytest.raises(OSError, match="does not have 71 bytes at 30"):
+        map_place(place, 71)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(OSError, match="has changed"):
+        map_place(place, part.nbytes)
 
 
 def test_an_empty_file_is_no_bytes(tmp_path: Path) -> None:

@@ -1,65 +1,68 @@
 """ArtefactCache: files named by their key, written atomically, checked when read, bounded in size.
 
-An entry is a header line (format, length, check sum of the content, padded to a fixed length) and the content. The
-check sum is that of the check sums of each 16 MiB, so that several threads check a large entry: it tells damage, and
-whoever may write into the cache may write what he likes, as into the program. Anything that does not fit is
-removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing else; one in another version's
-format is no fault, and is replaced without a warning.
-Several processes may share a cache: a writer renames a finished file into place, a reader never sees half of one.
-Entries hold machine code, so only those of this user, or of the system's administrator, are read.
+Anything that does not fit is removed and counts as absent, so a corrupt or foreign file costs a rebuild and nothing
+else; one in another version's format is no fault, and is replaced without a warning.
+Several processes may share a cache, on network disks, too, for nothing is locked: a writer renames a finished file into
+place, a reader never sees half of one, and keeps a copy of its own (``entry_file``).
+Entries hold machine code, so only those that nobody but this user, or the system's administrator, can have written are
+read (``folder``). Whoever may write into the cache may write what he likes, as into the program.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import os
-import sys
+import stat
+import threading
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ort_core.cache.digests import check_sum
+from ort_core.cache.about import current_about
+from ort_core.cache.entry_file import (
+    HEADER_NBYTES,
+    START_NBYTES,
+    VERSION,
+    Damaged,
+    about_of,
+    encode_about,
+    read_content,
+    read_head,
+    version_of,
+    write_entry,
+)
+from ort_core.cache.folder import (
+    NotPlain,
+    Untrusted,
+    append_plain,
+    cache_directory,
+    make_private,
+    open_entry,
+    require_trusted,
+    warn_of_failed_write,
+    warn_of_untrusted,
+)
 from ort_core.cache.key import CacheKey
 from ort_core.frozen import frozen
 from ort_core.settings import environment_value
-from ort_core.tensors.mapped_files import ForeignFile, map_file
-from ort_core.tensors.mapped_pages import release_pages
 
 if TYPE_CHECKING:
-    import io
+    import mmap
     from pathlib import Path  # which takes 3 ms to import: not for those who find what they look for, as most do
 
 log = logging.getLogger(__name__)
 
-_FAMILY, _VERSION = b"ort-core-artefact-", 4  # of this format
-_MAGIC = b"%s%d" % (_FAMILY, _VERSION)
-_START_NBYTES = 32
-_HEADER_NBYTES = 128  # fixed, so that what is aligned within the content is aligned in the mapped file
 _SUFFIX = ".artefact"
-_CHUNK_NBYTES = 1 << 24  # summed at once; its pages are given back behind it, for most readers use few of them
 _PARTIAL = ".writing-"
-_ABANDONED_S = 86_400  # a writer takes seconds: whoever began a file a day ago has ended without finishing it
+_ABANDONED_S = 3_600  # a writer takes seconds: whoever began a file an hour ago has ended without finishing it
+_LARGE_NBYTES = 1 << 20  # whoever writes that much looks for what others left unfinished
 _TRIM_FRACTION = 16  # the part of the limit by which a cache may grow beyond it
 
-
-def cache_directory() -> str:
-    """Return the folder of the cache: ``ORT_CACHE_DIR``, or the platform's cache folder of this user."""
-    given = environment_value("ORT_CACHE_DIR")
-    return os.path.expanduser(str(given)) if given else _user_folder()
-
-
-def _user_folder() -> str:
-    if sys.platform == "linux":
-        from ort_core.cache.user_folder_linux import user_cache_folder  # of this system
-
-        return user_cache_folder("ort-core")
-    import platformdirs
-
-    return platformdirs.user_cache_dir("ort-core")
+_memories: weakref.WeakValueDictionary[tuple[str, int, int, bytes], mmap.mmap] = weakref.WeakValueDictionary()
+"""Contents in memory, by the file that they were read from: sessions of one model share them."""
+_memories_lock = threading.Lock()
 
 
 @frozen
@@ -72,12 +75,19 @@ class CacheEntry:
     nbytes: int
     used_at: float
 
+    @property
+    def about(self) -> str:
+        """What the entry says that it is about, as ``ort_core.cache.about`` has it; not checked."""
+        header = _start_of(self.path, HEADER_NBYTES)
+        return about_of(header) if version_of(header) == VERSION else ""
+
 
 class ArtefactCache:
     """Artefacts by key in one folder.
 
     Args:
-        folder: where they lie; made when the first is written.
+        folder: where they lie; made when the first is written. Without one, and where this user has none, nothing is
+            kept.
         max_nbytes: when all entries together grow above this by a sixteenth, the least recently used ones go; 0 keeps
             none; without one ``ORT_CACHE_MAX_NBYTES`` says.
     """
@@ -92,25 +102,41 @@ class ArtefactCache:
         return None if content is None else bytes(content)
 
     def map(self, key: CacheKey) -> memoryview | None:
-        """Return the content of an entry as mapped memory, checked; ``None`` as for ``get``.
+        """Return the content of an entry, read-only, in memory of this process; ``None`` as for ``get``.
 
-        A writer replaces files and never changes one, so the view stays as it is for as long as it is held.
+        It begins at a page, and is the same memory for all who hold it at the same time. Nothing that happens to the
+        file changes it.
         """
-        path = self._path(key)
-        stored = _mapped(path)
-        if stored is None:
+        if self.folder is None:
             return None
-        content = _checked(stored)
-        if content is None:
-            if _version_of(stored[:_START_NBYTES].tobytes()) not in (None, _VERSION):
-                log.info("cache entry %s was written by another version of ort-core and is made anew", path)
-            else:
-                log.warning("cache entry %s is corrupt and is made anew", path)
-            stored.release()
+        path, name = self._path(key), key.digest()
+        try:
+            descriptor, status = open_entry(path)
+        except Untrusted as error:
+            warn_of_untrusted(self.folder, error)
+            return None
+        except NotPlain:
+            log.warning("%s is no plain file, and is made anew", path)
             _unlink(path)
             return None
-        _touch(path)
-        return content
+        except OSError:
+            return None
+        try:
+            self._require_trusted(path)
+            content = _content(path, descriptor, status, name)
+            _touch(path)
+        except Untrusted as error:
+            warn_of_untrusted(self.folder, error)
+            return None
+        except Damaged as error:
+            self._remove_damaged(path, error)
+            return None
+        except (OSError, MemoryError) as error:
+            log.info("cache entry %s cannot be read: %s", path, error)
+            return None
+        finally:
+            os.close(descriptor)
+        return memoryview(content).toreadonly()
 
     def put(self, key: CacheKey, *parts: bytes | memoryview) -> bool:
         """Write an entry, its content in one or more parts; returns whether that worked.
@@ -118,46 +144,43 @@ class ArtefactCache:
         A full or read-only disk is no error, the cache is then unused. What is larger than all entries may be together
         is not written.
         """
-        if _HEADER_NBYTES + sum(map(len, parts)) > self.max_nbytes:
+        nbytes = HEADER_NBYTES + sum(map(len, parts))
+        if nbytes > self.max_nbytes or self.folder is None:
             return False
-        import tempfile  # here and below: not for those who find what they look for, as most do
-
         path = self._path(key)
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            handle, partial = tempfile.mkstemp(prefix=_PARTIAL, dir=os.path.dirname(path))
-            try:
-                with os.fdopen(handle, "wb", buffering=0) as file:
-                    file.write(bytes(_HEADER_NBYTES))
-                    sums = _write(file, parts)
-                    file.seek(0)
-                    file.write(_header(sum(map(len, parts)), sums))
-                os.replace(partial, path)
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(partial)
-                raise
-        except OSError as error:
-            log.info("cache entry %s cannot be written: %s", path, error)
+            self._make_folders(os.path.dirname(path))
+            if nbytes >= _LARGE_NBYTES:
+                _remove_abandoned(os.path.dirname(path))
+            _write(path, key.digest(), parts)
+        except Untrusted as error:
+            warn_of_untrusted(self.folder, error)
             return False
-        if self._is_trim_due(_HEADER_NBYTES + sum(len(part) for part in parts)):
+        except OSError as error:
+            warn_of_failed_write(self.folder, error)
+            return False
+        if self._is_trim_due(nbytes):
             self.trim()
         return True
 
     def remove(self, key: CacheKey) -> None:
         """Remove one entry if it is there."""
-        _unlink(self._path(key))
+        if self.folder is not None:
+            _unlink(self._path(key))
 
     def entries(self) -> Iterator[CacheEntry]:
-        """Yield all entries, in no order; files that vanish meanwhile are passed over."""
+        """Yield all entries, in no order; what vanishes meanwhile, and what is no plain file, is passed over."""
+        if self.folder is None:
+            return
         from pathlib import Path  # as above
 
         for path in Path(self.folder).glob(f"*/*{_SUFFIX}"):
             try:
-                status = path.stat()
+                status = path.lstat()
             except OSError:
                 continue
-            yield CacheEntry(path.parent.name, path.stem, path, status.st_size, status.st_mtime)
+            if stat.S_ISREG(status.st_mode):
+                yield CacheEntry(path.parent.name, path.stem, path, status.st_size, status.st_mtime)
 
     def nbytes(self) -> int:
         """Return the size of all entries."""
@@ -169,10 +192,12 @@ class ArtefactCache:
         Returns:
             How many entries went.
         """
+        if self.folder is None:
+            return 0
         limit = self.max_nbytes if max_nbytes is None else max_nbytes
-        self._remove_abandoned()
+        self._remove_all_abandoned(self.folder)
         entries = sorted(self.entries(), key=lambda entry: entry.used_at)
-        stale = {entry for entry in entries if (_version_of(_start_of(entry.path)) or _VERSION) < _VERSION}
+        stale = {entry for entry in entries if (version_of(_start_of(entry.path)) or VERSION) < VERSION}
         total, removed = sum(entry.nbytes for entry in entries), 0
         for entry in (*stale, *(each for each in entries if each not in stale)):
             if total <= limit and entry not in stale:
@@ -187,38 +212,95 @@ class ArtefactCache:
         """Remove all entries; returns how many went."""
         return self.trim(-1)
 
+    def _require_trusted(self, path: str) -> None:
+        assert self.folder is not None
+        require_trusted(self.folder)
+        require_trusted(os.path.dirname(path))
+
+    def _make_folders(self, kind: str) -> None:
+        assert self.folder is not None
+        for folder in (self.folder, kind):
+            if not os.path.isdir(folder):
+                make_private(folder)
+            require_trusted(folder)
+
+    def _remove_damaged(self, path: str, error: Damaged) -> None:
+        if version_of(_start_of(path)) not in (None, VERSION):
+            log.info("cache entry %s was written by another version of ort-core and is made anew", path)
+        else:
+            log.warning("cache entry %s is corrupt (%s) and is made anew", path, error)
+        _unlink(path)
+
     def _is_trim_due(self, nbytes: int) -> bool:
         """Note that an entry was written; return whether all writers wrote much since the last time this said so.
 
         To list a large cache takes longer than to write an entry. A file counts: it grows by a byte for each
         ``max_nbytes / 65536`` written, and appending is safe from many processes.
         """
+        assert self.folder is not None
         unit = max(1, self.max_nbytes // 65536)
         count = os.path.join(self.folder, ".written")
         try:
-            with open(count, "ab") as file:
-                file.write(b"." * -(-nbytes // unit))
-                written = file.tell() * unit
+            written = append_plain(count, b"." * -(-nbytes // unit)) * unit
             if written < self.max_nbytes // _TRIM_FRACTION:
                 return False
             os.unlink(count)
         except OSError as error:  # then the entries are counted each time
             log.debug("cannot count in %s: %s", count, error)
+            _unlink(count)
         return True
 
-    def _remove_abandoned(self) -> None:
-        """Remove files that a process did not live to finish."""
-        from pathlib import Path  # as above
-
-        for path in Path(self.folder).glob(f"*/{_PARTIAL}*"):
-            try:
-                if path.stat().st_mtime < time.time() - _ABANDONED_S:
-                    path.unlink()
-            except OSError as error:  # finished, or removed, by another process meanwhile
-                log.debug("%s cannot be removed: %s", path, error)
+    def _remove_all_abandoned(self, folder: str) -> None:
+        with contextlib.suppress(OSError), os.scandir(folder) as kinds:
+            for kind in kinds:
+                if kind.is_dir(follow_symlinks=False):
+                    _remove_abandoned(kind.path)
 
     def _path(self, key: CacheKey) -> str:
+        assert self.folder is not None
         return os.path.join(self.folder, key.kind, f"{key.digest()}{_SUFFIX}")
+
+
+def _content(path: str, descriptor: int, status: os.stat_result, name: str) -> mmap.mmap | bytes:
+    """Return the checked content of an open file: that which somebody holds, or what is read now."""
+    head = read_head(descriptor, status.st_size)
+    known = (path, status.st_dev, status.st_ino, head.header)
+    with _memories_lock:
+        found = _memories.get(known)
+    if found is not None:
+        return found
+    content = read_content(descriptor, head, name)
+    if isinstance(content, bytes):
+        return content
+    with _memories_lock:
+        return _memories.setdefault(known, content)
+
+
+def _write(path: str, name: str, parts: tuple[bytes | memoryview, ...]) -> None:
+    import tempfile  # here and below: not for those who find what they look for, as most do
+
+    handle, partial = tempfile.mkstemp(prefix=_PARTIAL, dir=os.path.dirname(path))
+    try:
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            write_entry(file, name, encode_about(current_about()), parts)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Remove files that a process did not live to finish."""
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        for each in found:
+            if not each.name.startswith(_PARTIAL):
+                continue
+            try:
+                if each.stat(follow_symlinks=False).st_mtime < time.time() - _ABANDONED_S:
+                    os.unlink(each.path)
+            except OSError as error:  # finished, or removed, by another process meanwhile
+                log.debug("%s cannot be removed: %s", each.path, error)
 
 
 def _limit() -> int:
@@ -227,97 +309,15 @@ def _limit() -> int:
     return given
 
 
-def _version_of(start: bytes) -> int | None:
-    """Return the version of the format that a file starts with, ``None`` if that is no such file."""
-    number = start.removeprefix(_FAMILY).partition(b" ")[0]
-    return int(number) if start.startswith(_FAMILY) and number.isdigit() else None
-
-
-def _start_of(path: Path) -> bytes:
+def _start_of(path: str | Path, nbytes: int = START_NBYTES) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(_START_NBYTES)
-    except OSError:  # it vanished
+        descriptor, _ = open_entry(os.fspath(path))
+    except OSError:  # it vanished, or is not ours
         return b""
-
-
-def _mapped(path: str) -> memoryview | None:
     try:
-        return map_file(path, is_final=True, owners=_owners())
-    except ForeignFile as error:
-        _warn_of_foreign_entries(os.path.dirname(os.path.dirname(path)), error.owner)
-        return None
-    except OSError:
-        return None
-
-
-def _owners() -> frozenset[int] | None:
-    """Return whose entries are read; ``None``, of all: Windows, where files have no number of an owner."""
-    return frozenset({0, os.geteuid()}) if sys.platform != "win32" else None
-
-
-@functools.cache
-def _warn_of_foreign_entries(folder: str, owner: int) -> None:
-    """Say once that entries are not used."""
-    log.warning(
-        "the cache %s holds entries of user %d, which are not used: whoever wrote them could run code as you. "
-        "Set ORT_CACHE_DIR to a folder of your own, or remove them.",
-        folder,
-        owner,
-    )
-
-
-def _header(length: int, sums: Sequence[int]) -> bytes:
-    of_all = check_sum(b"".join(each.to_bytes(4, "little") for each in sums))
-    return (b"%s %d %08x" % (_MAGIC, length, of_all)).ljust(_HEADER_NBYTES - 1) + b"\n"
-
-
-def _write(file: io.FileIO, parts: Sequence[bytes | memoryview]) -> list[int]:
-    """Write the parts behind each other and return the check sum of each chunk of them."""
-    sums: list[int] = []
-    found, room = 0, _CHUNK_NBYTES
-    for part in parts:
-        rest = memoryview(part)
-        while len(rest) >= room:
-            sums.append(_written(file, rest[:room], found))
-            rest, found, room = rest[room:], 0, _CHUNK_NBYTES
-        found = _written(file, rest, found)
-        room -= len(rest)
-    return [*sums, found]
-
-
-def _written(file: io.FileIO, content: memoryview, start: int) -> int:
-    """Write bytes and return the check sum that goes on behind ``start``."""
-    rest = content
-    while len(rest):
-        rest = rest[file.write(rest) :]
-    return check_sum(content, start)
-
-
-def _checked(stored: memoryview) -> memoryview | None:
-    content = stored[_HEADER_NBYTES:]
-    # one chunk more than are full, as _write has it
-    chunks = [content[at : at + _CHUNK_NBYTES] for at in range(0, len(content) + 1, _CHUNK_NBYTES)]
-    if len(chunks) == 1:
-        sums = [check_sum(content)]
-    else:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            sums = list(pool.map(_sum_and_release, chunks))
-    fits = len(stored) >= _HEADER_NBYTES and stored[:_HEADER_NBYTES] == _header(len(content), sums)
-    return content if fits else None
-
-
-def _sum_and_release(chunk: memoryview) -> int:
-    found = check_sum(chunk)
-    _release(chunk)
-    return found
-
-
-def _release(content: memoryview) -> None:
-    if len(content):
-        release_pages(np.frombuffer(content, np.uint8))
+        return os.read(descriptor, nbytes)
+    finally:
+        os.close(descriptor)
 
 
 def _unlink(path: str | Path) -> bool:
@@ -325,7 +325,7 @@ def _unlink(path: str | Path) -> bool:
         os.unlink(path)
     except FileNotFoundError:  # another process removed it
         return True
-    except OSError as error:  # another user's file, or, on Windows, one that somebody maps
+    except OSError as error:  # another user's file, or, on Windows, one that somebody reads
         log.info("cache entry %s cannot be removed: %s", path, error)
         return False
     return True

@@ -32,7 +32,7 @@ def decode_partition(
         numbers = struct.unpack_from(f"<{read_count + write_count}q", content, _COUNTS.size)
         at = -(-(_COUNTS.size + 8 * len(numbers)) // ALIGNMENT) * ALIGNMENT
         program = decode_program(content[at:], shared_pool(threads))
-    except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
+    except (OSError, ValueError, KeyError, TypeError, IndexError, struct.error) as error:
         return Rejection(f"the bytes are no remembered partition: {error}")
     if program is None:
         return Rejection("the program was compiled for another processor or compiler")

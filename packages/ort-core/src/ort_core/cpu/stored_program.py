@@ -1,8 +1,9 @@
 """A native program as bytes, its constants and machine code inside: what a session is recalled from without a graph.
 
 Layout: the length of a JSON head, the head, and, aligned, arrays: tables of numbers, constants in the order in which
-kernels read them, object files. Constants stay where they are mapped, so a recalled program packs and copies nothing.
-Those that no kernel wanted in an order of its own lay in the model's file: tables of which a run picks few rows.
+kernels read them, object files. Constants stay where the bytes lie, so a recalled program packs and copies nothing.
+Large ones that no kernel wanted in an order of its own lie in the model's file: tables of which a run picks few rows.
+They stay there; the program knows which file it was, and in which state.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ort_core.cpu.placement import Placement
 from ort_core.cpu.program_record import ProgramRecord
 from ort_core.cpu.sizes import Binding, SizeProgram, Types
 from ort_core.plugin.ir import DataType, KnownDim, dim_from_data, dim_to_data
-from ort_core.plugin.memory import is_mapped, map_few_pages
+from ort_core.plugin.memory import map_few_pages, map_place, place_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -71,10 +72,9 @@ def encode_program(program: NativeProgram) -> tuple[bytes | memoryview, ...]:
             )
         ],
         "constants": [
-            [numbers[id(each.module)], each.names] if isinstance(each, CodeTable) else blob.add(each)
+            [numbers[id(each.module)], each.names] if isinstance(each, CodeTable) else _constant_to_data(each, blob)
             for each in placement.arrays
         ],
-        "picked": [number for number, each in enumerate(placement.arrays) if _is_picked(each)],
         "modules": [[name.hex(), blob.add(np.frombuffer(m.object_code, np.uint8))] for name, m in named.items()],
     }  # fmt: skip
     text = json.dumps(head).encode()
@@ -86,6 +86,7 @@ def decode_program(content: memoryview, pool: ThreadPool) -> NativeProgram | Non
     """Return the program in bytes that lie aligned; ``None`` when it was compiled for another host.
 
     Raises:
+        OSError: the file of the model is another.
         ValueError, KeyError, TypeError, IndexError: the content is not what ``encode_program`` gave.
     """
     (length,) = _LENGTH.unpack_from(content)
@@ -105,8 +106,6 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
 
     errors, arena, arena_slots, constants, constant_numbers = map(words, head["places"])
     arrays = tuple(_constant(each, blob, modules) for each in head["constants"])
-    for number in head["picked"]:
-        map_few_pages(arrays[number])
     placement = Placement.with_arrays(
         tuple(words(each) for each in head["input_places"]),
         tuple(tuple(words(each) for each in groups) for groups in head["output_places"]),
@@ -137,8 +136,11 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
     )
 
 
-def _is_picked(array: np.ndarray) -> bool:
-    return array.nbytes >= MIN_PICKED_NBYTES and is_mapped(array)
+def _constant_to_data(array: np.ndarray, blob: _Blob) -> PlainData:
+    """Return where a constant lies: among the bytes, or, with the file's name and state, in the file of the model."""
+    is_large = array.nbytes >= MIN_PICKED_NBYTES and array.flags.c_contiguous
+    place = place_of(array) if is_large else None
+    return blob.add(array) if place is None else [*place, array.nbytes]
 
 
 class _Blob:
@@ -170,6 +172,11 @@ def _array_at(blob: memoryview, where: Sequence[int], dtype: npt.DTypeLike) -> n
 
 
 def _constant(data: PlainData, blob: memoryview, modules: Sequence[CompiledModule]) -> np.ndarray:
+    if len(data) == 4:
+        path, stamp, offset, nbytes = data
+        picked = np.frombuffer(map_place((path, tuple(stamp), offset), nbytes), np.uint8)
+        map_few_pages(picked)
+        return picked
     first, second = data  # of a table of functions: the number of their module, and their names
     return code_table(modules[first], second) if isinstance(second, list) else _array_at(blob, data, np.uint8)
 

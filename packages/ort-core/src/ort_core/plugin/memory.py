@@ -9,6 +9,7 @@ from ort_core.late_names import late_names
 if TYPE_CHECKING:
     from ort_core.memory.liveness import Interval, StepUse, last_readers, live_intervals
     from ort_core.memory.offsets import ArenaLayout, assign_offsets
+    from ort_core.tensors.mapped_files import map_place, place_of
     from ort_core.tensors.mapped_pages import is_mapped, map_few_pages, read_ahead, release_pages
     from ort_core.tensors.weight_store import PackedWeight, WeightKey, WeightStore
 
@@ -24,6 +25,8 @@ __all__ = [
     "last_readers",
     "live_intervals",
     "map_few_pages",
+    "map_place",
+    "place_of",
     "read_ahead",
     "release_pages",
 ]
@@ -40,6 +43,10 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
         "ort_core.memory.offsets": (
             "ArenaLayout",
             "assign_offsets",
+        ),
+        "ort_core.tensors.mapped_files": (
+            "map_place",
+            "place_of",
         ),
         "ort_core.tensors.mapped_pages": (
             "is_mapped",

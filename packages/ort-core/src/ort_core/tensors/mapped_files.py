@@ -10,50 +10,85 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Collection
 
-_mappings: weakref.WeakValueDictionary[tuple[int, ...], mmap.mmap] = weakref.WeakValueDictionary()
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+Stamp = tuple[int, int, int, int]
+Place = tuple[str, Stamp, int]
+
+
+class _FileMapping(mmap.mmap):
+    """A mapping that knows the file that it shows."""
+
+    path: str
+    stamp: Stamp
+
+
+_mappings: weakref.WeakValueDictionary[Stamp, _FileMapping] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-class ForeignFile(OSError):
-    """A file belongs to a user, ``owner``, whose files are not to be read."""
-
-    def __init__(self, path: str | os.PathLike[str], owner: int) -> None:
-        super().__init__(f"{os.fspath(path)} belongs to user {owner}")
-        self.owner = owner
-
-
-def map_file(
-    path: str | os.PathLike[str], *, is_final: bool = False, owners: Collection[int] | None = None
-) -> memoryview:
+def map_file(path: str | os.PathLike[str]) -> memoryview:
     """Return the content of a file as read-only mapped memory, at an address of its own for each state of the file.
 
     Args:
         path: the file; one that was replaced, or changed in place since it was mapped, is mapped anew.
-        is_final: nobody writes to the file once it exists: a new time of change means nothing.
-        owners: the users whose files are read, by number; of any without.
 
     Raises:
-        ForeignFile: the file belongs to another user.
         OSError: the file cannot be read.
     """
+    return _map(path, None)
+
+
+def place_of(array: np.ndarray) -> Place | None:
+    """Return the file that a contiguous array is mapped from, what tells the file's state, and where it begins there.
+
+    ``None``: the array lies elsewhere.
+    """
+    owner: object = array
+    while not isinstance(owner, _FileMapping):
+        if isinstance(owner, np.ndarray):
+            owner = owner.base
+        elif isinstance(owner, memoryview):
+            owner = owner.obj
+        else:
+            return None
+    start = np.frombuffer(owner, np.uint8).ctypes.data
+    return owner.path, owner.stamp, byte_bounds(array)[0] - start
+
+
+def map_place(place: Place, nbytes: int) -> memoryview:
+    """Return bytes of a file that is in the state in which ``place_of`` saw it.
+
+    Raises:
+        OSError: the file has changed, or cannot be read.
+    """
+    path, stamp, offset = place
+    found = _map(path, stamp)
+    if not 0 <= offset <= offset + nbytes <= len(found):
+        raise OSError(f"{path} does not have {nbytes} bytes at {offset}")
+    return found[offset : offset + nbytes]
+
+
+def _map(path: str | os.PathLike[str], wanted: Stamp | None) -> memoryview:
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
-        if owners is not None and status.st_uid not in owners:
-            raise ForeignFile(path, status.st_uid)
+        stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if wanted is not None and stamp != tuple(wanted):
+            raise OSError(f"{path} has changed")
         if status.st_size == 0:
             return memoryview(b"")  # an empty file cannot be mapped
-        key = (status.st_dev, status.st_ino, status.st_size, 0 if is_final else status.st_mtime_ns)
         with _lock:
-            found = _mappings.get(key)
+            found = _mappings.get(stamp)
             if found is None:
-                found = _mappings[key] = _mapping(file.fileno(), status.st_size, path)
+                found = _mappings[stamp] = _mapping(file.fileno(), status.st_size, path)
+                found.path, found.stamp = os.path.abspath(path), stamp
     return memoryview(found)
 
 
-def _mapping(descriptor: int, nbytes: int, path: str | os.PathLike[str]) -> mmap.mmap:
+def _mapping(descriptor: int, nbytes: int, path: str | os.PathLike[str]) -> _FileMapping:
     try:
-        return mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
+        return _FileMapping(descriptor, nbytes, access=mmap.ACCESS_READ)
     except ValueError as error:
         raise OSError(f"{path} became shorter than {nbytes} bytes while it was opened") from error

@@ -11,20 +11,22 @@ import typer
 
 from ort_core.cli.parameters import JsonFlag
 
+_NO_FOLDER = "none: this user has no home directory, and ORT_CACHE_DIR names no folder"
+
 app = typer.Typer(no_args_is_help=True, help="Look into and clear the cache of compiled artefacts.")
 
 
 @app.command("path")
 def show_path(json: JsonFlag = False) -> None:
     """Show the folder of the cache (ORT_CACHE_DIR changes it)."""
-    from ort_core.cache.store import cache_directory
+    from ort_core.cache.folder import cache_directory
     from ort_core.cli.console import print_json
 
-    folder = str(cache_directory())
+    folder = cache_directory()
     if json:
         print_json({"path": folder})
     else:
-        typer.echo(folder)
+        typer.echo(_NO_FOLDER if folder is None else folder)
 
 
 @app.command("size")
@@ -86,8 +88,9 @@ def cache_facts() -> dict[str, Any]:  # Any: plain data
     cache = ArtefactCache()
     entries = list(cache.entries())
     total = sum(entry.nbytes for entry in entries)
-    return {"path": str(cache.folder), "entries": len(entries), "nbytes": total, "max_nbytes": cache.max_nbytes,
-            "is_writable": cache.max_nbytes <= 0 or _is_writable(Path(cache.folder))}  # fmt: skip
+    is_writable = cache.folder is not None and (cache.max_nbytes <= 0 or _is_writable(Path(cache.folder)))
+    return {"path": cache.folder, "entries": len(entries), "nbytes": total, "max_nbytes": cache.max_nbytes,
+            "is_writable": is_writable}  # fmt: skip
 
 
 def _is_writable(folder: Path) -> bool:
