@@ -9,12 +9,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ort_core.errors import NotFound, OrtError, did_you_mean
 from ort_core.providers.provider import Available, ExecutionProvider, Unavailable, check_provider
-from ort_core.providers.remembered_plugins import RememberedPlugins, find_remembered, remember
+from ort_core.providers.remembered_plugins import RememberedPlugins, RememberedProvider, find_remembered, remember
 from ort_core.tensors.device import DeviceApi, DeviceDirectory
 from ort_core.tensors.weight_store import WeightStore
 
@@ -215,12 +215,18 @@ class Environment:
             return self._checks[name]
 
     def available_providers(self) -> list[str]:
-        """Return the names of listed providers that can run here, highest priority first."""
-        if self._foreseen is not None:
-            listed = [name for name, each in self._foreseen.providers.items() if each.is_listed]
-        else:
-            listed = [name for name, cls in self.provider_classes().items() if cls.is_listed]
-        return [name for name in listed if self.check(name)]
+        """Return the names of all providers that can run here, highest priority first.
+
+        A provider behind the last resort, to which nothing is ever left, is not among them: the oracle.
+        """
+        return [name for name, each in self._described().items() if each.priority >= 0 and self.check(name)]
+
+    def default_providers(self) -> list[str]:
+        """Return the names of the providers that sessions use which name none, highest priority first."""
+        return [name for name, each in self._described().items() if each.is_listed and self.check(name)]
+
+    def _described(self) -> Mapping[str, RememberedProvider | type[ExecutionProvider]]:
+        return self.provider_classes() if self._foreseen is None else self._foreseen.providers
 
     def get_provider(self, name: str) -> type[ExecutionProvider]:
         """Return a provider class.

@@ -14,6 +14,7 @@ from ort_core.environment import Environment, default_environment
 from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
 from ort_core.ir.rejection import Rejection
 from ort_core.options import SessionOptions
+from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.profiler import Profiler
 from ort_core.session_api.loaded_model import LoadedModel
 from ort_core.session_api.model_source import Loadable, ModelSource
@@ -38,7 +39,7 @@ class InferenceSession(SessionRuns):
     Args:
         path_or_bytes: a path, bytes, memoryview, binary file object or ``onnx.ModelProto``.
         sess_options: how to load, optimise and place; copied.
-        providers: names, or (name, options), most wanted first; all available ones when not given.
+        providers: names, or (name, options), most wanted first; the default ones when not given.
         provider_options: one mapping for each name in ``providers``.
         **kwargs: ``disabled_optimizers`` (names of passes), ``enable_fallback`` (True), ``read_config_from_model``.
 
@@ -81,6 +82,8 @@ class InferenceSession(SessionRuns):
         place = self._recollection(request) if self._may_be_recalled() else None
         if place is not None and self._recall(place, request):
             return
+        from ort_core.session_api.shown_values import DeclaredValues  # a session out of the cache holds what it shows
+
         model = self._source.load(self._options)
         if self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL")):
             from ort_core.session_api.model_config import apply_model_config  # few models have one
@@ -90,12 +93,14 @@ class InferenceSession(SessionRuns):
         start = time.perf_counter_ns()
         request = find_request(model.metadata) if request is None else request
         metadata = ModelMetadata.of(model)
+        declared = DeclaredValues.of(model, self._source.has_fixed_sizes)
         files = [] if place is None or self._source.path is None else files_of(self._source.path, model)
         prepare = self._preparation(request)
         prepared = prepare(model)
+        shown = declared.shown(prepared.shown or ShownValues.of(prepared.model))
         if place is not None:
-            place.keep(prepared, metadata, files)
-        self._loaded = LoadedModel.of(prepared, metadata, request, prepare, self, self._profiler is not None)
+            place.keep(prepared, shown, metadata, files)
+        self._loaded = LoadedModel.of(prepared, shown, metadata, request, prepare, self, self._profiler is not None)
         self._record("session_initialization", start)
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
@@ -123,7 +128,7 @@ class InferenceSession(SessionRuns):
     def _recollection(self, request: Request | None) -> Recollection | None:
         assert self._source.path is not None
         if request is None:  # as when providers are selected
-            request = [(name, {}) for name in self._environment.available_providers()]
+            request = [(name, {}) for name in self._environment.default_providers()]
         place = find_recollection(self._source.path, self._options, self._environment, request, self._disabled_passes())
         if isinstance(place, Rejection):
             log.debug("the session is not looked for in the cache: %s", place)

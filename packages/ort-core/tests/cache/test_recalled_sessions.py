@@ -108,7 +108,7 @@ def test_second_session_is_recalled_and_computes_the_same(model: Path) -> None:
 
 
 def test_session_without_a_request_is_recalled_where_one_provider_is_available(model: Path) -> None:
-    available = default_environment().available_providers()
+    available = default_environment().default_providers()
     first, second = InferenceSession(str(model)), InferenceSession(str(model))
     assert [is_recalled(each) for each in (first, second)] == [False, available == ["CPUExecutionProvider"]]
     assert second.get_providers() == first.get_providers()

@@ -37,7 +37,7 @@ ASK = """
 import json, sys
 from ort_core.environment import default_environment
 environment = default_environment()
-names = environment.available_providers()
+names = environment.default_providers()
 print(json.dumps([names, sorted(sys.modules), "plugins" in vars(environment)]))
 """
 

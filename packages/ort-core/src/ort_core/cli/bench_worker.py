@@ -115,7 +115,7 @@ def _open(request: OpenRequest) -> tuple[Any, OpenAnswer]:  # Any: a function th
         options.register_custom_ops_library(source)
     start = time.perf_counter_ns()
     session = engine.InferenceSession(
-        request.model, options, request.providers or engine.get_available_providers(),
+        request.model, options, request.providers or None,
         disabled_optimizers=list(request.disabled) or None,
     )  # fmt: skip
     loaded = time.perf_counter_ns()

@@ -29,6 +29,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.traversal import is_topologically_sorted, topological_order
 from ort_core.ir.types import SparseTensorType, TensorType
 from ort_core.ir.values import Value
+from ort_core.onnx_io.denotations import fix_denoted_sizes
 from ort_core.onnx_io.external_data import ExternalFiles
 from ort_core.onnx_io.ignored_attributes import drop_ignored_attributes
 from ort_core.onnx_io.opset_limits import check_opsets
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 
 ModelSource = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | onnx.ModelProto
 
+_NO_SIZES: Mapping[str, int] = {}
 MIN_IR_VERSION, MAX_IR_VERSION = 1, 14
 _MAX_VERSION = 2**31 - 1  # of an operator set: onnx's own look-up takes 32 bits
 _ORT_FORMAT = b"ORTM"  # the identifier that a FlatBuffers file of onnxruntime bears behind its first offset
@@ -52,6 +54,8 @@ def load_model(
     folder: str | os.PathLike | None = None,
     in_memory_files: Mapping[str, memoryview] | None = None,
     released_opsets_only: bool = True,
+    denoted_sizes: Mapping[str, int] = _NO_SIZES,
+    named_sizes: Mapping[str, int] = _NO_SIZES,
 ) -> Model:
     """Load a model.
 
@@ -60,18 +64,24 @@ def load_model(
         folder: where external data lies; by default the folder of the path, for other sources nowhere.
         in_memory_files: contents of external files by the names that the model uses.
         released_opsets_only: refuse a model that imports a newer operator set than is known; else that is a warning.
+        denoted_sizes: sizes of inputs' dimensions by their denotations, which the model loaded does not keep.
+        named_sizes: sizes by name, which the caller applies; they must not contradict the denoted ones.
 
     Raises:
         NoSuchFile: the path does not exist.
         InvalidProtobuf: the bytes are no ONNX protobuf.
         InvalidGraph: the model breaks a rule of ONNX.
         Fail: external data may not or cannot be read, or an operator set is too new.
+        InvalidArgument: a denoted size contradicts the model, or a named one.
     """
     proto, found = _read_proto(source)
     base = Path(folder) if folder is not None else None if found is None else found.parent
     linked = None if folder is not None else _linked_folder(found)
     files = ExternalFiles(base, dict(in_memory_files or {}), linked)
-    return model_from_proto(proto, files, released_opsets_only=released_opsets_only)
+    model = model_from_proto(proto, files, released_opsets_only=released_opsets_only)
+    if denoted_sizes:
+        fix_denoted_sizes(model.graph, proto.graph, denoted_sizes, named_sizes)
+    return model
 
 
 def _linked_folder(path: Path | None) -> Path | None:

@@ -16,6 +16,7 @@ from ort_core.session_api.plans import PlansState
 
 if TYPE_CHECKING:
     from ort_core.ir.types import ValueType
+    from ort_core.ir.values import Value
     from ort_core.session_api.provider_request import Request
     from ort_core.session_api.recollection import RecalledSession
     from ort_core.stages import PreparedModel
@@ -56,6 +57,7 @@ class LoadedModel:
     def of(
         cls,
         prepared: PreparedModel,
+        shown: ShownValues,
         metadata: ModelMetadata,
         request: Request | None,
         prepare_general: Callable[[], PreparedModel],
@@ -66,14 +68,14 @@ class LoadedModel:
 
         Args:
             prepared: what runs.
+            shown: what callers see of it.
             metadata: what the model says of itself.
             request: the providers asked for.
             prepare_general: prepares the model for runs that override initializers.
             owner: the plan is closed when it is dropped.
             observed: whether runs are profiled.
         """
-        shown = prepared.shown or ShownValues.of(prepared.model)
-        plans = PlansState(prepared.plan, _overridable(prepared.shown), prepare_general)
+        plans = PlansState(prepared.plan, _names(shown.overridable if prepared.shown else ()), prepare_general)
         refused = Rejection("runs are profiled node by node") if observed else None
         return cls(
             lambda: prepared,
@@ -93,7 +95,7 @@ class LoadedModel:
         owner: object,
     ) -> LoadedModel:  # fmt: skip
         """Derive what the API shows from a session out of the cache. Arguments as for ``of``."""
-        plans = PlansState(found.plan, _overridable(found.shown), prepare_general)
+        plans = PlansState(found.plan, _names(found.shown.overridable), prepare_general)
         return cls(
             found.prepare,
             found.providers,
@@ -112,8 +114,8 @@ class LoadedModel:
             self.direct.learn(feeds)
 
 
-def _overridable(shown: ShownValues | None) -> frozenset[str]:
-    return frozenset(value.name for value in shown.overridable) if shown is not None else frozenset()
+def _names(values: tuple[Value, ...]) -> frozenset[str]:
+    return frozenset(value.name for value in values)
 
 
 def _shown(

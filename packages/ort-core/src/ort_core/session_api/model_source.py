@@ -21,9 +21,7 @@ from ort_core.tensors.ort_value import OrtValue
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ort_core.ir.graph import Graph
     from ort_core.ir.model import Model
-    from ort_core.ir.values import Value
 
 Loadable = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | object  # object: an onnx.ModelProto
 
@@ -35,6 +33,7 @@ class ModelSource:
         self._source: Loadable | None = source
         self.path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else None
         self._model = _model_of(source) if self.path is None else None
+        self.has_fixed_sizes = False  # whether the options of the last load gave sizes to dimensions of inputs
 
     @property
     def folder(self) -> Path | None:
@@ -59,15 +58,17 @@ class ModelSource:
         if self._model is None:
             folder = str(options.setting("session.model_external_initializers_file_folder_path")) or None
             model = load_model(
-                cast(Any, self._source), folder=folder, in_memory_files=options.external_files,
-                released_opsets_only=_released_only(options),
+                cast(Any, self._source),  # Any: an object may be a ModelProto, which only onnx_io knows
+                folder=folder, in_memory_files=options.external_files, released_opsets_only=_released_only(options),
+                denoted_sizes=options.dimensions_by_denotation, named_sizes=options.dimensions_by_name,
             )  # fmt: skip
-            if self.path is None:  # Any above: an object may be a ModelProto, which only onnx_io knows
+            if self.path is None:
                 self._model, self._source = model.clone(), None
         else:
             model = self._model.clone()
         replace_initializers(model, options.initializers)
-        fix_dimensions(model, options.dimensions_by_name, options.dimensions_by_denotation)
+        by_name = fix_dimensions(model, options.dimensions_by_name)
+        self.has_fixed_sizes = by_name or bool(options.dimensions_by_denotation)
         if options.load_cancelled:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
         return model
@@ -80,6 +81,7 @@ class ModelSource:
     def __setstate__(self, state: dict[str, Any]) -> None:  # Any: pickled state
         self.path = state["path"]
         self._source, self._model = (self.path if self.path is not None else state["content"]), None
+        self.has_fixed_sizes = False
 
 
 def _released_only(options: SessionOptions) -> bool:
@@ -117,25 +119,14 @@ def replace_initializers(model: Model, given: Mapping[str, object]) -> None:
         known.constant = Constant.of(array)
 
 
-def fix_dimensions(model: Model, by_name: Mapping[str, int], by_denotation: Mapping[str, int]) -> None:
-    """Replace named dimensions by sizes, in every value's type."""
-    if by_denotation:
-        raise NotImplemented(
-            f"sizes by denotation ({', '.join(by_denotation)}) cannot be applied: dimensions are known by name here; "
-            "use add_free_dimension_override_by_name"
-        )
-    if by_name:
-        sizes = dict(by_name)
-        for value in _values(model.graph):
-            if value.type is not None:
-                value.type = _fixed_type(value.type, sizes)
-
-
-def _values(graph: Graph) -> list[Value]:
-    from ort_core.ir.traversal import walk
-
-    made = [value for node in walk(graph) for value in node.present_outputs()]
-    return [*graph.inputs, *graph.initializers, *made]
+def fix_dimensions(model: Model, by_name: Mapping[str, int]) -> bool:
+    """Replace named dimensions of inputs by sizes; return whether there were any. The rest is inferred from them."""
+    found = False
+    for value in model.graph.inputs if by_name else ():
+        fixed = None if value.type is None or value.constant is not None else _fixed_type(value.type, by_name)
+        found |= fixed != value.type
+        value.type = fixed or value.type
+    return found
 
 
 def _fixed_type(value_type: ValueType, sizes: Mapping[str, int]) -> ValueType:

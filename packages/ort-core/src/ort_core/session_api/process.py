@@ -50,7 +50,7 @@ def set_seed(seed: int, /) -> None:
 
 
 def get_available_providers() -> list[str]:
-    """Return the providers that can run here, most preferred first."""
+    """Return the providers that can run here, most preferred first; sessions that name none use only some of them."""
     return default_environment().available_providers()
 
 

@@ -23,7 +23,7 @@ def provider_request(
     environment: Environment,
     metadata: Mapping[str, str] | None = None,
 ) -> Request | None:
-    """Return what was asked for, in order; ``None`` when nothing was (all available providers then).
+    """Return what was asked for, in order; ``None`` when nothing was (the default providers then).
 
     Raises:
         InvalidArgument: names and options do not fit together.

@@ -84,23 +84,26 @@ class Recollection:
             log.warning("a session in the cache does not load and is made anew: %s", error)
             return None
 
-    def keep(self, prepared: PreparedModel, metadata: ModelMetadata, files: list[Identity] | Rejection) -> bool:
+    def keep(
+        self, prepared: PreparedModel, shown: ShownValues, metadata: ModelMetadata, files: list[Identity] | Rejection
+    ) -> bool:
         """Put a prepared session into the cache if all of it can be told; returns whether it was.
 
         Args:
             prepared: the session's model, ready to run.
+            shown: what callers see of it.
             metadata: what the model says of itself.
             files: the model's file and all files that it refers to, as they were before its weights were read, or
                 why they are not known.
         """
-        kept = files if isinstance(files, Rejection) else self._parts(prepared, metadata, files)
+        kept = files if isinstance(files, Rejection) else self._parts(prepared, shown, metadata, files)
         if isinstance(kept, Rejection):
             log.debug("the session is not remembered: %s", kept)
             return False
         return self._cache.put(self._key, *kept)
 
     def _parts(
-        self, prepared: PreparedModel, metadata: ModelMetadata, files: list[Identity]
+        self, prepared: PreparedModel, shown: ShownValues, metadata: ModelMetadata, files: list[Identity]
     ) -> list[bytes | memoryview] | Rejection:
         if files[0] != self._model or any(identity_of(each[0]) != each for each in files) or not are_settled(files):
             return Rejection("a file changed a moment ago")
@@ -119,7 +122,6 @@ class Recollection:
             return content
         if sum(map(len, content)) > self._cache.max_nbytes // _CACHE_SHARE:
             return Rejection("its weights would take too much of the cache")
-        shown = prepared.shown or ShownValues.of(prepared.model)
         head = json.dumps(
             {
                 "files": files,

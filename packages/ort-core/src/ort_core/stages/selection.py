@@ -37,7 +37,7 @@ class ProviderSelection:
 def select_providers(
     request: ProviderRequest | None, environment: Environment, settings: PrepareSettings
 ) -> ProviderSelection:
-    """Instantiate the providers asked for (all listed and available ones when ``None``), the last resort appended.
+    """Instantiate the providers asked for (those that are used by default when ``None``), the last resort appended.
 
     Raises:
         ProviderUnavailable: none of those asked for can run here, or one cannot and ``strict`` is set.
@@ -45,7 +45,7 @@ def select_providers(
         InvalidArgument: an option is not known to its provider or does not parse.
     """
     if request is None:
-        request = [(name, {}) for name in environment.available_providers()]
+        request = [(name, {}) for name in environment.default_providers()]
     chosen: list[ExecutionProvider] = []
     unavailable: list[tuple[str, str]] = []
     for name, options in request:
