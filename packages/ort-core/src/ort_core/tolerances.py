@@ -67,6 +67,28 @@ def tolerance(name: ToleranceName, dtype: np.dtype | str) -> Tolerance:
     return Tolerance(name, steps * spacing, steps * spacing)
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A named tolerance, with other limits where somebody gives them: for numbers of every type, never for text."""
+
+    name: ToleranceName
+    relative: float | None = None
+    absolute: float | None = None
+
+    def limits(self, dtype: np.dtype) -> Tolerance:
+        """Return the limits for results of an element type."""
+        table = tolerance(self.name, dtype)
+        if dtype.kind in "OSUTb":
+            return table
+        relative = table.relative if self.relative is None else self.relative
+        absolute = table.absolute if self.absolute is None else self.absolute
+        return Tolerance(self.name, relative, absolute)
+
+    def __str__(self) -> str:
+        given = {"relative": self.relative, "absolute": self.absolute}
+        return ", ".join([self.name, *(f"{name} {value:g}" for name, value in given.items() if value is not None)])
+
+
 def _is_integer(dtype: np.dtype | str) -> bool:
     name = dtype if isinstance(dtype, str) else dtype.name
     return name.startswith(("int", "uint"))
@@ -100,7 +122,7 @@ class Comparison:
         )
 
 
-def compare(found: np.ndarray, expected: np.ndarray, name: ToleranceName) -> Comparison:
+def compare(found: np.ndarray, expected: np.ndarray, name: ToleranceName | Allowance) -> Comparison:
     """Compare two arrays of equal shape. NaN equals NaN, an infinity only the same infinity.
 
     Raises:
@@ -108,8 +130,8 @@ def compare(found: np.ndarray, expected: np.ndarray, name: ToleranceName) -> Com
     """
     if found.shape != expected.shape:
         raise ValueError(f"the shapes {list(found.shape)} and {list(expected.shape)} differ")
-    limits = tolerance(name, expected.dtype)
-    if name == "random":
+    limits = name.limits(expected.dtype) if isinstance(name, Allowance) else tolerance(name, expected.dtype)
+    if limits.name == "random":
         return _compare_moments(found, expected, limits)
     if expected.dtype.kind in "OSUT":
         wrong = np.asarray(found != expected, bool)

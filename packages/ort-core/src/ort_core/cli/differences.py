@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ort_core.tolerances import ToleranceName, compare
+from ort_core.tolerances import Allowance, ToleranceName, compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,31 +22,56 @@ class Difference:
     mismatches: int = 0
     count: int = 0
     worst: tuple[int, ...] | None = None
+    example: str = ""
 
     def as_dict(self) -> dict[str, object]:
         """Return plain data for JSON."""
         return asdict(self)
 
 
-def difference(name: str, found: object, expected: object, tolerance: ToleranceName) -> Difference:
+def difference(name: str, found: object, expected: object, tolerance: ToleranceName | Allowance) -> Difference:
     """Compare two run-time values."""
     if isinstance(found, np.ndarray) and isinstance(expected, np.ndarray):
         return _of_arrays(name, found, expected, tolerance)
     if isinstance(found, Mapping) and isinstance(expected, Mapping):
         if list(found) != list(expected):
-            return Difference(name, False, "the keys differ")
-        return difference(name, np.array(list(found.values())), np.array(list(expected.values())), tolerance)
+            return Difference(name, False, f"the keys differ: {_few(found)} and {_few(expected)}")
+        return _of_parts(name, list(found.values()), list(expected.values()), tolerance)
     if isinstance(found, (list, tuple)) and isinstance(expected, (list, tuple)):
         if len(found) != len(expected):
             return Difference(name, False, f"{len(found)} elements and {len(expected)}")
-        parts = [difference(name, a, b, tolerance) for a, b in zip(found, expected, strict=True)]
-        worst = max(parts, key=lambda part: (not part.is_equal, part.max_absolute or 0.0), default=None)
-        return worst or Difference(name, True, "both are empty")
+        return _of_parts(name, found, expected, tolerance)
+    if _is_number(found) and _is_number(expected):  # a value of a map, a plain Python number perhaps
+        right = np.asarray(expected)
+        return _of_arrays(name, np.asarray(found).astype(right.dtype), right, tolerance)
+    if any(isinstance(each, (np.ndarray, Mapping, list, tuple)) for each in (found, expected)):
+        return Difference(name, False, f"{type(found).__name__} and {type(expected).__name__}")
     same = found == expected
     return Difference(name, bool(same), "the same" if same else f"{found!r} and {expected!r}")
 
 
-def _of_arrays(name: str, found: np.ndarray, expected: np.ndarray, tolerance: ToleranceName) -> Difference:
+def _of_parts(
+    name: str, found: Sequence[object], expected: Sequence[object], tolerance: ToleranceName | Allowance
+) -> Difference:
+    """Return the difference of the element that is furthest apart, and which it is."""
+    parts = [difference(name, a, b, tolerance) for a, b in zip(found, expected, strict=True)]
+    if not parts:
+        return Difference(name, True, "both are empty")
+    index = max(range(len(parts)), key=lambda i: (not parts[i].is_equal, parts[i].max_absolute or 0.0))
+    worst = parts[index]
+    return worst if worst.is_equal else replace(worst, text=f"element {index}: {worst.text}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) or (isinstance(value, np.ndarray) and value.ndim == 0)
+
+
+def _few(keys: Iterable[object]) -> str:
+    listed = list(keys)
+    return f"[{', '.join(map(repr, listed[:4]))}{', …' if len(listed) > 4 else ''}]"
+
+
+def _of_arrays(name: str, found: np.ndarray, expected: np.ndarray, tolerance: ToleranceName | Allowance) -> Difference:
     if found.shape != expected.shape or found.dtype != expected.dtype:
         text = f"{found.dtype}{list(found.shape)} and {expected.dtype}{list(expected.shape)}"
         return Difference(name, False, text)
@@ -60,4 +85,5 @@ def _of_arrays(name: str, found: np.ndarray, expected: np.ndarray, tolerance: To
         facts.mismatches,
         facts.count,
         facts.worst,
+        "" if facts.worst is None or facts.passes else f": {found[facts.worst]} instead of {expected[facts.worst]}",
     )

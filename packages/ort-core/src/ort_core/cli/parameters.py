@@ -44,6 +44,20 @@ def existing_model(path: Path | None) -> Path | None:
     raise typer.BadParameter(f"there is no file {str(path)!r}.{where}{did_you_mean(path.name, near)}")
 
 
+def existing_model_or_folder(path: Path) -> Path:
+    """Return the path as it is given, of a file or of a folder with a model; refuse as ``existing_model`` does."""
+    existing_model(path)
+    return path
+
+
+class ToleranceChoice(enum.StrEnum):
+    """Names of the table of tolerances."""
+
+    EXACT = "exact"
+    ROUNDING = "rounding"
+    APPROXIMATE = "approximate"
+
+
 def existing_operators(sources: list[str] | None) -> list[str] | None:
     """Return files and modules of operators as they are, or refuse a file that does not exist with near names."""
     from ort_core.errors import did_you_mean

@@ -57,7 +57,7 @@ def _load(proto: Message) -> RunValue:
     if isinstance(proto, onnx.OptionalProto):
         kind = onnx.OptionalProto.DataType.Name(proto.elem_type)
         field = {"TENSOR": "tensor_value", "SEQUENCE": "sequence_value", "MAP": "map_value"}.get(kind)
-        return _load(getattr(proto, field)) if field is not None else None
+        return _load(getattr(proto, field)) if field is not None and proto.HasField(field) else None
     if isinstance(proto, onnx.MapProto):
         keys = [key.decode() for key in proto.string_keys] or list(proto.keys)
         values = _load(proto.values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +17,7 @@ from ort_core.cli.parameters import (
     Operators,
     Seed,
     Shapes,
+    ToleranceChoice,
     existing_model,
     parse_providers,
 )
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from ort_core.cli.differences import Difference
 
 _SIDES = "The two sides (a: the first, b: the one that it is compared with)"
-
-
-class ToleranceChoice(enum.StrEnum):
-    """Names of the table of tolerances."""
-
-    EXACT = "exact"
-    ROUNDING = "rounding"
-    APPROXIMATE = "approximate"
 
 
 def compare(

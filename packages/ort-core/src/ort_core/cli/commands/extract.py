@@ -69,6 +69,4 @@ def extract(
     typer.echo(f"{count_text(report.num_nodes, 'node')} ({report.operators}) written to {report.folder}")
     for file, what in report.files.items():
         typer.echo(f"  {file}: {what}")
-    typer.echo(
-        f"{bytes_text(report.nbytes)} in all; try: ort run {report.folder} -i {report.folder / 'test_data_set_0'}"
-    )
+    typer.echo(f"{bytes_text(report.nbytes)} in all; try: ort run {report.folder}")

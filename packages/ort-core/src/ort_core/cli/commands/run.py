@@ -1,4 +1,7 @@
-"""``ort run``: one run of a model, its inputs from files or made up, its outputs shown and saved."""
+"""``ort run``: one run of a model, its inputs from files or made up, its outputs shown and saved.
+
+A folder with test data sets is judged instead: every set is run, and its outputs are compared with the expected ones.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,15 @@ from ort_core.cli.parameters import (
     JsonFlag,
     Level,
     LevelName,
-    ModelPath,
     Operators,
     ProviderNames,
     Seed,
     Shapes,
     Strict,
     Threads,
+    ToleranceChoice,
+    existing_model,
+    existing_model_or_folder,
 )
 
 if TYPE_CHECKING:
@@ -32,11 +37,19 @@ if TYPE_CHECKING:
     from ort_core.options import RunOptions
     from ort_core.session import InferenceSession
 
+_SETS = "Test data sets of a folder"
 _MAX_ALIKE = 4  # inputs of one shape and origin in a row that are all listed
 
 
 def run(
-    model: ModelPath,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="An .onnx file, or a folder with one; its test data sets are judged.",
+            callback=existing_model_or_folder,
+        ),
+    ],
     inputs: Inputs = None,
     shape: Shapes = None,
     dim: Dims = None,
@@ -58,17 +71,41 @@ def run(
     time_limit: Annotated[
         float | None, typer.Option("--time-limit", metavar="SECONDS", min=0, help="Stop the run after this time.")
     ] = None,
+    tolerance: Annotated[
+        ToleranceChoice,
+        typer.Option("--tolerance", help="How far from expected outputs passes.", rich_help_panel=_SETS),
+    ] = ToleranceChoice.APPROXIMATE,
+    rtol: Annotated[
+        float | None,
+        typer.Option("--rtol", min=0, help="Relative limit in place of the tolerance's.", rich_help_panel=_SETS),
+    ] = None,
+    atol: Annotated[
+        float | None,
+        typer.Option("--atol", min=0, help="Absolute limit in place of the tolerance's.", rich_help_panel=_SETS),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Run a model once and show its outputs."""
+    """Run a model once and show its outputs; judge a folder with test data sets, and exit with 1 when one differs."""
+    from ort_core.cli.data_sets import find_data_sets
+    from ort_core.cli.judging import JudgeRequest, judge_folder
+    from ort_core.cli.sessions import SessionRequest
+
+    folder, model = model, _model_in(model)
+    request = SessionRequest(provider, level, disable, strict, threads, ops, config)
+    sets = [] if inputs or shape or dim or output else find_data_sets(folder)
+    if sets:
+        judge_folder(
+            JudgeRequest(model, sets, request, fetch, tolerance.value, rtol, atol, _run_options(time_limit)),
+            is_json=json,
+        )
+        return
     from ort_core.cli.console import print_json, working
     from ort_core.cli.feeds import InputRequest, build_feeds, run_with_feeds
     from ort_core.cli.output_files import check_output, save_outputs
     from ort_core.cli.parameters import check_known
-    from ort_core.cli.sessions import SessionRequest, providers_used
+    from ort_core.cli.sessions import providers_used
     from ort_core.cli.summaries import summarise
     from ort_core.onnx_io.load import load_model
-    from ort_core.options import RunOptions
 
     check_output(output)
     with working(f"Loading {model.name}"):
@@ -78,12 +115,10 @@ def run(
         inputs_request = InputRequest(inputs, shape, dim, seed)
         build_feeds(loaded, inputs_request)  # wrong options are told before the model is prepared
         start = time.perf_counter_ns()
-        session = SessionRequest(provider, level, disable, strict, threads, ops, config).open(model)
+        session = request.open(model)
         load_ns = time.perf_counter_ns() - start
     names = list(fetch or names)
-    options = RunOptions()
-    if time_limit is not None:
-        options.time_limit_s = time_limit  # type: ignore[assignment]  # an optional number, whose default is None
+    options = _run_options(time_limit)
     with working(f"Running {model.name}"):
         feeds, (results, run_ns) = run_with_feeds(loaded, inputs_request, lambda f: _timed(session, names, f, options))
     outputs = dict(zip(names, results, strict=True))
@@ -102,6 +137,21 @@ def run(
         print_json(report)
     else:
         _show(report)
+
+
+def _model_in(path: Path) -> Path:
+    found = existing_model(path)
+    assert found is not None, "it was checked when the command line was read"
+    return found
+
+
+def _run_options(time_limit: float | None) -> RunOptions:
+    from ort_core.options import RunOptions
+
+    options = RunOptions()
+    if time_limit is not None:
+        options.time_limit_s = time_limit  # type: ignore[assignment]  # an optional number, whose default is None
+    return options
 
 
 def _timed(
