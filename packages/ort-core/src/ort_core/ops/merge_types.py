@@ -132,6 +132,19 @@ def join_types(first: ValueType | None, second: ValueType | None) -> ValueType |
     return first
 
 
+def without_sizes(value_type: ValueType) -> ValueType:
+    """Return a type of which every shape tells its rank alone."""
+    if isinstance(value_type, (TensorType, SparseTensorType)):
+        if not value_type.shape:
+            return value_type
+        return type(value_type)(value_type.dtype, (None,) * len(value_type.shape))
+    if isinstance(value_type, (SequenceType, OptionalType)):
+        return type(value_type)(without_sizes(value_type.element))
+    if isinstance(value_type, MapType):
+        return MapType(value_type.key, without_sizes(value_type.value))
+    return value_type
+
+
 def substitute_type(value_type: ValueType, sizes: dict[str, int | SymbolicDim]) -> ValueType:
     """Return a type with named sizes replaced in every shape."""
     if isinstance(value_type, (TensorType, SparseTensorType)):

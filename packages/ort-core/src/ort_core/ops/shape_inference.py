@@ -21,7 +21,14 @@ from ort_core.ir.values import Value
 from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
 from ort_core.ops.inference_report import InferenceNote, InferenceReport, NoteKind
-from ort_core.ops.merge_types import merge_types, shapes_agree, substitute_type, type_shapes_agree, types_agree
+from ort_core.ops.merge_types import (
+    merge_types,
+    shapes_agree,
+    substitute_type,
+    type_shapes_agree,
+    types_agree,
+    without_sizes,
+)
 from ort_core.ops.reader_ranks import learned_ranks
 from ort_core.ops.registry import SchemaRegistry
 from ort_core.ops.schema import OpSchema
@@ -48,6 +55,7 @@ def infer_types(
     *,
     input_shapes: Mapping[str, InputShape] | None = None,
     strict: bool = False,
+    trusts_sizes: bool = True,
 ) -> InferenceReport:
     """Set ``Value.type`` on every value of a model that something is known of.
 
@@ -62,12 +70,15 @@ def infer_types(
         input_shapes: shapes of graph inputs that are known beyond what the model declares, by input name; a
             string names a size.
         strict: raise at the first contradiction or impossible node.
+        trusts_sizes: whether sizes that values other than the graph's inputs have already are facts. What a file
+            declares are claims, which a run may not keep: then only element types and, where nothing else tells it,
+            ranks are taken over.
 
     Raises:
         InvalidGraph: strict is set and there is a note of another kind than GAP; or an input shape contradicts the
             declared one, or names no input.
     """
-    engine = Inference(model, schemas, rules)
+    engine = Inference(model, schemas, rules, trusts_sizes=trusts_sizes)
     engine.bind_inputs(input_shapes or {})
     outermost = Scope({}, model.opset_imports, "", 0)
     engine.infer_graph(model.graph, outermost)
@@ -92,8 +103,12 @@ class Scope:
 class Inference:
     """One run over one model: the types, contents and constants found so far. Rules see it through their context."""
 
-    def __init__(self, model: Model, schemas: SchemaRegistry, rules: InferenceRules) -> None:
+    def __init__(
+        self, model: Model, schemas: SchemaRegistry, rules: InferenceRules, *, trusts_sizes: bool = True
+    ) -> None:
         self._model = model
+        self._trusts_sizes = trusts_sizes
+        self._fed = frozenset(model.graph.inputs)  # what is fed is checked against what is declared
         self._schemas = schemas
         self._rules = rules
         self._types: dict[Value, ValueType] = {}
@@ -380,7 +395,7 @@ class Inference:
             declared = _with_unknown(declared)
             if self._sizes:
                 declared = substitute_type(declared, self._sizes)
-            found = declared if found is None else self._merged(value, found, declared, node)
+            found = self._told(value, declared) if found is None else self._merged(value, found, declared, node)
         if found is None:
             self._types.pop(value, None)
             return
@@ -397,7 +412,9 @@ class Inference:
             return found  # sparse constants are made dense; onnxruntime takes such declarations for dense ones, too
         name = node.name if node is not None else ""
         if is_assignable(found, declared) != is_assignable(declared, found):
-            return declared  # an optional that holds something is declared by what it holds, or the other way round
+            return self._told(
+                value, declared
+            )  # an optional that holds something is declared by what it holds, or the other way round
         if not types_agree(found, declared):
             self._note(
                 NoteKind.TYPE,
@@ -415,7 +432,11 @@ class Inference:
             )
             return found
         is_shown = node is not None and value in self._shown  # by the name that the model's author gave
-        return merge_types(found, declared, () if is_shown else self._given)
+        return merge_types(found, self._told(value, declared), () if is_shown else self._given)
+
+    def _told(self, value: Value, declared: ValueType) -> ValueType:
+        """Return what may be relied on of a declared type."""
+        return declared if self._trusts_sizes or value in self._fed else without_sizes(declared)
 
     # ---- what contexts ask
 
@@ -492,8 +513,17 @@ class Inference:
             if value.type != value_type:
                 before[value] = value.type
                 value.type = value_type
+        if not self._trusts_sizes:
+            self._forget_claims_of_functions()
         values = {v: e for v, e in self._values.items() if e is not None and v not in self._temporary}
         return InferenceReport(tuple(self._notes), values, before, dict(self._sizes))
+
+    def _forget_claims_of_functions(self) -> None:
+        """Take the sizes off the values of functions: they would be those of the values of a call made inline."""
+        for function in self._model.functions.values():
+            for graph in graphs_of(function.graph):
+                for value in (*graph.inputs, *(output for node in graph for output in node.present_outputs())):
+                    value.type = None if value.type is None else without_sizes(value.type)
 
 
 _MEANINGLESS = SymbolicDim.named(UNKNOWN_PREFIX)

@@ -12,6 +12,7 @@ from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.feeds import FeedChecker
 from ort_core.session_api.direct_runs import DirectRunsState
 from ort_core.session_api.node_arg import ModelMetadata, NodeArg
+from ort_core.session_api.output_sizes import OutputSizes
 from ort_core.session_api.plans import PlansState
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class LoadedModel:
     overridable: tuple[NodeArg, ...]
     outputs: tuple[NodeArg, ...]
     output_types: Mapping[str, ValueType | None]
+    output_sizes: OutputSizes
     direct: DirectRunsState
     plans: PlansState
     closing: weakref.finalize[Any, Any]  # Any: weakref's own type parameters
@@ -84,6 +86,7 @@ class LoadedModel:
             metadata,
             request,
             *_shown(shown),
+            OutputSizes({value.name: value.type for value in shown.outputs}),
             DirectRunsState(prepared.plan, [value.name for value in shown.outputs], refused),
             plans,
             weakref.finalize(owner, plans.close),
@@ -103,6 +106,7 @@ class LoadedModel:
             found.metadata,
             request,
             *_shown(found.shown),
+            OutputSizes({value.name: value.type for value in found.shown.outputs}),
             DirectRunsState(found.plan, [value.name for value in found.shown.outputs]),
             plans,
             weakref.finalize(owner, plans.close),

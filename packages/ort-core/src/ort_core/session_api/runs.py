@@ -212,14 +212,16 @@ class SessionRuns(SessionFacts):
         start = time.perf_counter_ns()
         loaded = self._loaded
         try:
-            return loaded.plans.plan_for(feeds).run(feeds, names, settings, targets)
+            results = loaded.plans.plan_for(feeds).run(feeds, names, settings, targets)
         except EPFail as error:
             if not self._fall_back(error, loaded):
                 raise
-            return self._loaded.plans.plan_for(feeds).run(feeds, names, settings, targets)
+            results = self._loaded.plans.plan_for(feeds).run(feeds, names, settings, targets)
         finally:
             self._record("SequentialExecutor::Execute", start)
             self._record("model_run", start)
+        loaded.output_sizes.check(names, results)
+        return results
 
     def _wrapped(self, names: Sequence[str], results: list[RuntimeValue]) -> list[OrtValue]:
         types = self._loaded.output_types

@@ -81,7 +81,7 @@ def optimize(model: Model, environment: Environment, settings: PrepareSettings) 
     Raises:
         InvalidGraph: types contradict each other.
     """
-    inferred = infer_types(model, environment.schemas, environment.inference_rules)
+    inferred = infer_types(model, environment.schemas, environment.inference_rules, trusts_sizes=False)
     check_types(inferred)
     if settings.level < GraphOptimizationLevel.ORT_ENABLE_BASIC:
         return None

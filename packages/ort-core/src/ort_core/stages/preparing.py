@@ -58,7 +58,7 @@ def prepare(
     restored, refusals = _restore(model, options, selection, environment, settings, folder)
     if restored:
         settings = replace(settings, use_cache=False)  # what a node holds is no part of the cache's key
-    infer = partial(infer_types, schemas=environment.schemas, rules=environment.inference_rules)
+    infer = partial(infer_types, schemas=environment.schemas, rules=environment.inference_rules, trusts_sizes=False)
     shown = take_defaults(model, infer) if takes_defaults else None
     optimized = optimize_cached(model, environment, settings)
     ready = optimized.model.freeze()
@@ -109,6 +109,8 @@ def _restore_policy(
     return RestorePolicy(
         providers,
         read_file,
-        lambda body: check_types(infer_types(body, environment.schemas, environment.inference_rules)),
+        lambda body: check_types(
+            infer_types(body, environment.schemas, environment.inference_rules, trusts_sizes=False)
+        ),
         lambda name, graph: CompileRequest(name, graph, context, settings.threads, settings.seed, services),
     )
