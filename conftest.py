@@ -21,6 +21,7 @@ settings.register_profile("repository", repository)
 settings.register_profile("search", repository, derandomize=False, print_blob=True)
 settings.load_profile("repository")
 
+os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # users keep their model where the compiler fails; tests tell
 _STATES = pytest.StashKey[dict[object, list[tuple[np.random.Generator, Any]]]]()
 
 ABSENT = "ORT_TEST_DATA is not set to a folder: tests on external models and cases are skipped"

@@ -314,6 +314,9 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_CACHE_DIR", "", "Folder of compiled artefacts; empty: the platform's cache folder."),
         _variable("ORT_CACHE_MAX_NBYTES", 4 << 30, "How large it grows; the least recently used goes. 0: keeps none."),
         _variable("ORT_OPTIMIZED_MODEL_CACHE", True, "Optimised models and sessions are kept in the artefact cache."),
+        _variable(
+            "ORT_STRICT_COMPILATION", False, "A fault of a compiler raises; else its nodes run by numpy kernels."
+        ),
         _variable("ORT_TEST_DATA", "", "Folder of test data outside the repository."),
         _variable("ORT_LOAD_CONFIG_FROM_MODEL", False, "Read session options from the model's metadata `ort_config`."),
         _variable("ORT_INTRA_OP_NUM_THREADS", 0, "Threads within an operator where the options leave it at 0."),

@@ -38,6 +38,7 @@ from ort_core.plugin import (
     CompileRequest,
     DirectCalls,
     EagerPartition,
+    OrtError,
     Rejection,
     RunState,
     convex_groups,
@@ -292,11 +293,22 @@ class CpuPartition(EagerPartition):
             lowering.node = None
             lowering.finish()
             check_bound(lowering, [*border_of(group).inputs, *self._request.graph.inputs])
+            return build_program(lowering, pool)
         except NotLowered as refusal:
             blamed = refusal.node if refusal.node in group else node
             self.refusals[blamed] = str(refusal)
-            return None
-        return build_program(lowering, pool)
+        except (OrtError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
+            self._note_fault(group, node if lowering.node is not None else None, error)
+        return None
+
+    def _note_fault(self, group: tuple[Node, ...], node: Node | None, error: Exception) -> None:
+        """Leave what failed to compile to the kernels: the node, or the group where code generation failed."""
+        what = group[0].describe() + (f" and {len(group) - 1} more" if len(group) > 1 else "")
+        self._request.faults.note(f"the CPU compiler failed on {what}; they run by numpy kernels", error)
+        for left in group if node is None else (node,):
+            self.refusals[left] = f"the compiler failed: {type(error).__name__}: {error}"
 
     def _deciding_program(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> NativeProgram | None:
         """Return the program of a condition that decides the whole graph: too small to pay, but for direct calls."""
@@ -410,6 +422,8 @@ def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str 
             return f"{value.type.dtype.text} is not generated"
         if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
             return "the processor does not convert float16"
+        if value.constant is None and 0 in (value.type.shape or ()):
+            return f"{value.name!r} has no elements"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):
             tensor_type(value)

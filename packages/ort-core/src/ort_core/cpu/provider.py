@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ort_core.cpu.options import CpuOptions
-from ort_core.plugin import Available, KernelPartition, KernelProvider, Rejection, Unavailable
+from ort_core.plugin import Available, KernelPartition, KernelProvider, OrtError, Rejection, Unavailable
 
 if TYPE_CHECKING:
     from ort_core.plugin import Ceilings, CompiledPartition, CompileRequest, Pass, ThreadOptions
@@ -51,7 +51,17 @@ class CpuExecutionProvider(KernelProvider):
             return KernelPartition(BoundGraph(request.graph, request.context))
         assert isinstance(self.options, CpuOptions)
         uses_bfloat16 = self.options.precision == "bfloat16"
-        return CpuPartition(request, host_target(), shared_pool(request.threads), uses_bfloat16=uses_bfloat16)
+        try:
+            return CpuPartition(request, host_target(), shared_pool(request.threads), uses_bfloat16=uses_bfloat16)
+        except (OrtError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
+            from ort_core.plugin.kernels import BoundGraph  # as above
+
+            request.faults.note(
+                f"the CPU compiler failed on partition {request.name!r}; it runs by numpy kernels", error
+            )
+            return KernelPartition(BoundGraph(request.graph, request.context))
 
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
         """Lower the graph again and take the machine code for it out of the bytes instead of compiling."""

@@ -13,6 +13,7 @@ from ort_core.frozen import frozen
 from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.subgraph import clone_graph
+from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.thread_options import ThreadOptions
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class CompileRequest:
 
     ``graph`` is the partition's own copy: its inputs, outputs and constants are the border, its nodes the claim after
     the provider's fusions. ``services`` are what the environment offers by name: ``weights``,
-    the WeightStore, and ``devices``, the DeviceDirectory.
+    the WeightStore, and ``devices``, the DeviceDirectory. ``faults`` takes note of nodes that failed to compile and run
+    in a plainer way.
     """
 
     name: str
@@ -39,6 +41,7 @@ class CompileRequest:
     threads: ThreadOptions = field(default_factory=ThreadOptions)
     seed: int | None = None
     services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type, named in plugin
+    faults: CompileFaultsState = field(default_factory=CompileFaultsState)
 
     @property
     def num_threads(self) -> int:

@@ -15,6 +15,7 @@ from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext
 from ort_core.memory.liveness import StepUse, last_readers
 from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph
+from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.compiled import CompiledPartition, CompileRequest
 from ort_core.providers.thread_options import ThreadOptions
 from ort_core.runtime.control_flow import ControlFlowStep
@@ -39,6 +40,7 @@ class BuildSettings:
     threads: ThreadOptions = field(default_factory=ThreadOptions)
     services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type
     fuse: Fuse | None = None
+    faults: CompileFaultsState = field(default_factory=CompileFaultsState)
 
 
 def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> ExecutionPlan:
@@ -103,7 +105,7 @@ def compile_partition(part: Partition, settings: BuildSettings) -> CompiledParti
     if settings.fuse is not None:
         settings.fuse(part, graph)
     request = CompileRequest(
-        part.name, graph, settings.context, settings.threads, settings.context.seed, settings.services
+        part.name, graph, settings.context, settings.threads, settings.context.seed, settings.services, settings.faults
     )
     try:
         compiled = part.provider.compile(request)

@@ -102,6 +102,9 @@ def plan_model(
             break
         except CompileFailed as error:
             _exclude(error, selection, settings, exclusions, fallbacks)
+    for text in build.faults.report():
+        warnings.warn(text, PlacementWarning, stacklevel=4)
+        fallbacks.append(text)
     report = PlacementReport(
         partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache, explanation
     )

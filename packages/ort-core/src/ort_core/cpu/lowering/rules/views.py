@@ -70,7 +70,7 @@ def _images_of(source: View, shape: tuple[KnownDim, ...]) -> View | None:
 
 def _anchor_with_rows(pending: PendingAnchor, shape: tuple[KnownDim, ...], node: Node) -> PendingAnchor | None:
     """Return an anchor whose result has the same rows, counted by other axes: so the next node can join it."""
-    if pending.order or not shape or pending.shape[-1] != shape[-1] or not isinstance(pending.anchor, RowAnchor):
+    if pending.order or len(shape) < 2 or pending.shape[-1] != shape[-1] or not isinstance(pending.anchor, RowAnchor):
         return None
     anchor = pending.anchor.with_rows(shape, pending.inputs)
     if anchor is None:
