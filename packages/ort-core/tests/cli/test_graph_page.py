@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ort_core import stages
-from ort_core.cli.graph_facts import MIN_BLOCK, Repeat, find_repeats, graph_facts
+from ort_core.cli.graph_facts import MAX_ATTRIBUTE, MIN_BLOCK, Repeat, attribute_text, find_repeats, graph_facts
 from ort_core.cli.graph_page import graph_page, region_times_ms
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.providers.discovery import entry_point_sources
@@ -147,6 +147,20 @@ def test_explain_writes_the_page_with_times_and_refuses_a_trace_that_is_none(ort
     assert ort("explain", model_path("small"), "--trace", tmp_path / "t.json").code == 2
 
 
+def test_attributes_are_told_in_a_line_and_long_ones_are_cut():
+    name = "x" * 30
+    text = f"""g (float[2,3] x) => (float[3,2] y) {{
+        [turn] t = Transpose <perm = [1, 0]> (x)
+        [half] y = com.acme.Any <alpha = 0.5, mode = "{name}", many = [{", ".join(map(str, range(5000)))}]> (t) }}"""
+    nodes = {node.name: node for node in model_of(text, opsets='"" : 21, "com.acme" : 1').graph}
+    texts = {a.name: attribute_text(a) for node in nodes.values() for a in node.attributes.values()}
+    assert texts["perm"] == "perm = [1, 0]"
+    assert texts["alpha"] == "alpha = 0.5"
+    assert texts["mode"] == f"mode = '{name}'"
+    assert texts["many"] == "many = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … 5000 in all]"
+    assert all(len(text) <= MAX_ATTRIBUTE for text in texts.values())
+
+
 # in a browser ---------------------------------------------------------------------------------------------------------
 
 
@@ -211,3 +225,45 @@ def test_browser_outlines_the_partitions_and_shows_types_on_edges(browser, tmp_p
     assert "float[N, 4]" in "".join(re.findall(r'<text class="label[^>]*>([^<]*)', document))
     boxes = re.findall(r'class="node[^"]*" transform="translate\(([-\d.e]+),([-\d.e]+)\)"', document)
     assert len(set(boxes)) == len(boxes) == len(shown(document)), "two boxes lie on one another"
+
+
+MEASURE = """<script>
+const boxes = [...document.querySelectorAll('g.node')].map((box) => {
+  const rect = box.querySelector('rect').getBoundingClientRect();
+  const texts = [...box.querySelectorAll('text')].map((text) => text.getBoundingClientRect());
+  const spills = (t) => t.left < rect.left || t.right > rect.right || t.top < rect.top || t.bottom > rect.bottom;
+  return { rect, spills: texts.some(spills) };
+});
+const whole = document.getElementById('picture').getBoundingClientRect();
+const text = document.querySelector('g.node text.sub').getBoundingClientRect();
+document.body.dataset.spilling = boxes.filter((box) => box.spills).length;
+const isOutside = ({ rect }) => rect.left < whole.left || rect.right > whole.right || rect.top < whole.top
+  || rect.bottom > whole.bottom;
+document.body.dataset.outside = boxes.filter(isOutside).length;
+document.body.dataset.height = text.height;
+</script></body>"""
+
+
+def measured(document: str, name: str) -> float:
+    return float(re.search(rf'<body[^>]* data-{name}="([^"]+)"', document)[1])
+
+
+def test_browser_fits_the_whole_graph_into_the_window_when_asked(browser, tmp_path):
+    page = graph_page("layers", placed(layered_text(), "Tanh")).replace("</body>", MEASURE)
+    assert measured(rendered(browser, page, tmp_path, "#unfold"), "outside") > 0, "a long graph begins at its top"
+    assert measured(rendered(browser, page, tmp_path, "#unfold&fit"), "outside") == 0
+
+
+def test_browser_begins_with_text_that_can_be_read_and_stays_inside_its_box(browser, tmp_path):
+    page = graph_page("layers", placed(layered_text(), "Tanh")).replace("</body>", MEASURE)
+    document = rendered(browser, page, tmp_path, "#unfold")
+    assert measured(document, "height") >= 8, "pixels of the smaller line"
+    assert measured(document, "spilling") == 0
+
+
+def test_browser_shows_the_attributes_of_the_chosen_node(browser, tmp_path):
+    text = "g (float[2,3] x) => (float[3,2] y) { [turn] t = Transpose <perm = [1, 0]> (x) y = Elu <alpha = 0.5> (t) }"
+    facts = placed(text, "Abs")
+    aside = rendered(browser, graph_page("m", facts), tmp_path, "#node=turn").split("<aside", 1)[1].split("</aside>")[0]
+    assert "perm = [1, 0]" in aside
+    assert "alpha" not in aside

@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ort_core.ir.attributes import Attribute
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.printer import format_type
 from ort_core.ir.values import Value
 from ort_core.partitioning.report import NodePlacement, PlacementReport
 
+MAX_ATTRIBUTE = 120  # characters of an attribute's text; tables of trees and vocabularies go on for megabytes
 MIN_BLOCK = 4  # nodes: repeats of fewer are easier to read as they are
 MIN_REPEATS = 2
+_FEW = 12
 Facts = dict[str, Any]  # Any: plain data for JSON
 
 
@@ -66,6 +69,30 @@ def _longest(items: Sequence[str]) -> Repeat | None:
     return best
 
 
+def attribute_text(attribute: Attribute) -> str:
+    """Return ``name = value`` in a line; of long values the beginning and how many there are."""
+    value = attribute.value
+    if attribute.reference is not None:
+        return f"{attribute.name} = @{attribute.reference}"
+    if isinstance(value, (tuple, list)):
+        shown = ", ".join(_value_text(each) for each in value[:_FEW])
+        rest = f", … {len(value)} in all" if len(value) > _FEW else ""
+        return _cut(f"{attribute.name} = [{shown}{rest}]")
+    return _cut(f"{attribute.name} = {_value_text(value)}")
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, bytes):
+        return repr(value.decode("utf-8", "replace"))
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_ATTRIBUTE else text[: MAX_ATTRIBUTE - 1] + "…"
+
+
 def graph_facts(graph: Graph, report: PlacementReport, times_ms: Mapping[str, float] | None = None) -> Facts:
     """Return what a picture of a placed graph shows.
 
@@ -111,7 +138,8 @@ class _Builder:
     def _border(self, kind: str, value: Value) -> int:
         self.nodes.append(
             {"name": value.name, "op": kind, "kind": kind, "provider": "", "partition": "", "group": None,
-             "types": [format_type(value.type)], "reasons": [], "weights": [], "ms": None, "region": None}
+             "types": [format_type(value.type)], "reasons": [], "weights": [], "attributes": [], "ms": None,
+             "region": None}
         )  # fmt: skip
         return len(self.nodes) - 1
 
@@ -148,6 +176,7 @@ class _Builder:
                 "types": [format_type(v.type) for v in node.present_outputs()],
                 "reasons": [[r.provider, r.reason] for r in placement.refusals] if placement else [],
                 "weights": [f"{v.name}  {format_type(v.type)}" for v in weights],
+                "attributes": [attribute_text(each) for each in node.attributes.values() if not each.graphs()],
                 "ms": region[1] if region else None, "region": region[0] if region and "+" in region[0] else None,
             }
         )  # fmt: skip

@@ -3,8 +3,9 @@
 // barycentres, positions by their neighbours' medians), drawn anew whenever a group is folded or unfolded.
 
 const facts = JSON.parse(document.getElementById('facts').textContent);
-const COLORS = ['#3b6ea5', '#588157', '#c8553d', '#8e6c8a', '#b7791f', '#2a9d8f', '#6b7280'];
-const HEIGHT = 34, GAP_X = 22, GAP_Y = 46, PAD = 14, FOLD_ABOVE = 60;
+const COLORS = ['#2f5d8f', '#3f6b3e', '#a83f29', '#74526f', '#855510', '#1d6f66', '#4b5563']; // white text stands out on each
+const HEIGHT = 42, GAP_X = 26, GAP_Y = 54, PAD = 14, FOLD_ABOVE = 60;
+const READABLE = 0.85, LEAST = 0.6; // of full size: where the page begins, and the smallest that text can still be read at
 const colors = new Map(facts.providers.map((name, index) => [name, COLORS[index % COLORS.length]]));
 const svg = document.getElementById('picture'), view = document.getElementById('view');
 const folded = new Set();
@@ -68,7 +69,14 @@ function groupBox(group) {
 }
 
 const shortName = (name) => (name.length > 22 ? '…' + name.slice(-21) : name);
-const widthOf = (title, sub) => Math.max(64, 16 + Math.max(title.length * 7.2, sub.length * 5.6));
+const pen = document.createElement('canvas').getContext('2d'), family = getComputedStyle(document.body).fontFamily;
+const textWidth = (text, size) => { pen.font = size + 'px ' + family; return pen.measureText(text).width; };
+const cut = (text, width) => { // the whole text stands in the panel, and where the pointer rests on the line
+  let shown = text;
+  while (shown.length > 1 && textWidth(shown, 12) > width) shown = shown.slice(0, -2) + '…';
+  return shown;
+};
+const widthOf = (title, sub) => Math.max(70, 18 + Math.max(textWidth(title, 14), textWidth(sub, 12)));
 
 function linksBetween(boxes, boxOf) {
   const found = new Map();
@@ -201,8 +209,8 @@ function drawGroups(boxes) {
     bounds.set(group, { x0: Math.min(b.x0, box.x - box.width / 2), y0: Math.min(b.y0, box.y), x1: Math.max(b.x1, box.x + box.width / 2), y1: Math.max(b.y1, box.y + HEIGHT) });
   }));
   bounds.forEach((b, group) => {
-    view.append(element('rect', { class: 'group', x: b.x0 - 20, y: b.y0 - 22, width: b.x1 - b.x0 + 40, height: b.y1 - b.y0 + 36, rx: 8 }));
-    const title = element('text', { class: 'group-title', x: b.x0 - 14, y: b.y0 - 10, 'data-fold': group }, '- ' + facts.groups[group].label);
+    view.append(element('rect', { class: 'group', x: b.x0 - 20, y: b.y0 - 38, width: b.x1 - b.x0 + 40, height: b.y1 - b.y0 + 52, rx: 8 }));
+    const title = element('text', { class: 'group-title', x: b.x0 - 14, y: b.y0 - 24, 'data-fold': group }, '- ' + facts.groups[group].label);
     title.addEventListener('click', () => { folded.add(group); draw(); });
     view.append(title);
   });
@@ -228,7 +236,7 @@ function drawLink(link, nodes) {
   const alone = [drawn.links.filter((l) => l.b === link.b).length === 1, drawn.links.filter((l) => l.a === link.a).length === 1];
   const [x, y] = alone[0] || !alone[1] ? [b.x, b.y - 7] : [a.x, a.y + HEIGHT + 12];
   const crowded = alone[0] || alone[1] ? '' : ' crowded'; // shown when one of its ends is chosen
-  const label = element('text', { class: 'label' + crowded, x, y, 'text-anchor': 'middle' }, type);
+  const label = element('text', { class: 'label' + crowded, x, y, 'text-anchor': 'middle' }, cut(type, (alone[0] || !alone[1] ? b : a).width + GAP_X - 6));
   view.append(path, label);
   drawn.marks.push({ link, path, label });
 }
@@ -237,8 +245,8 @@ function drawBox(box, index) {
   const classes = ['node', box.border && 'border', box.group !== undefined && 'folded'].filter(Boolean).join(' ');
   const made = element('g', { class: classes, transform: `translate(${box.x - box.width / 2},${box.y})` });
   made.append(element('rect', { width: box.width, height: HEIGHT, rx: box.border ? 16 : 5, ...(box.border ? {} : { fill: box.color || '#777' }) }));
-  made.append(element('text', { x: box.width / 2, y: 14, 'text-anchor': 'middle' }, box.title));
-  made.append(element('text', { class: 'sub', x: box.width / 2, y: 27, 'text-anchor': 'middle' }, box.sub));
+  made.append(element('text', { x: box.width / 2, y: 17, 'text-anchor': 'middle' }, box.title));
+  made.append(element('text', { class: 'sub', x: box.width / 2, y: 33, 'text-anchor': 'middle' }, box.sub));
   if (box.refused) made.append(element('circle', { class: 'refused', cx: box.width - 3, cy: 4, r: 5 }));
   made.append(element('title', {}, hoverText(box)));
   made.addEventListener('click', () => {
@@ -270,6 +278,7 @@ function details(index) {
   list('runs on', [node.provider, node.partition].filter(Boolean));
   list('left by', node.reasons.map(([provider, reason]) => `${provider}: ${reason}`), 'reason');
   list('time', node.ms === null ? [] : [timeText(node.ms) + (node.region ? ` for the region ${node.region}` : '')]);
+  list('attributes', node.attributes);
   list('reads', facts.edges.filter(([, to]) => to === index).map(([, , label]) => label));
   list('weights', node.weights);
   list('gives', node.types);
@@ -301,8 +310,8 @@ function search(text) {
 }
 
 function centre(box) {
-  const { width, height } = svg.getBoundingClientRect();
-  state.scale = Math.max(state.scale, 0.6);
+  const { width, height } = room();
+  state.scale = Math.max(state.scale, READABLE);
   state.x = width / 2 - box.x * state.scale;
   state.y = height / 2 - (box.y + HEIGHT / 2) * state.scale;
   move();
@@ -310,12 +319,19 @@ function centre(box) {
 
 const move = () => view.setAttribute('transform', `translate(${state.x},${state.y}) scale(${state.scale})`);
 
-function fit() {
-  const { width, height } = svg.getBoundingClientRect();
+// What of the picture the panel does not cover.
+function room() {
+  const { width, height } = svg.getBoundingClientRect(), side = document.getElementById('details');
+  return { width: side.hidden ? width : Math.max(width - side.offsetWidth, width / 4), height };
+}
+
+// Show all of the graph, however small; or, to begin with, as much as can be read: a long graph is scrolled.
+function fit(readable) {
+  const { width, height } = room();
   const xs = drawn.boxes.flatMap((b) => [b.x - b.width / 2, b.x + b.width / 2]), ys = drawn.boxes.map((b) => b.y);
   const [x0, x1] = [Math.min(...xs) - 40, Math.max(...xs) + 40], [y0, y1] = [Math.min(...ys) - 40, Math.max(...ys) + HEIGHT + 40];
   const whole = Math.min(width / (x1 - x0), height / (y1 - y0), 1.2);
-  state.scale = Math.max(whole, Math.min(0.55, width / (x1 - x0))); // readable first: a long graph is scrolled
+  state.scale = readable ? Math.max(whole, LEAST, Math.min(READABLE, width / (x1 - x0))) : whole;
   state.x = width / 2 - (x0 + x1) / 2 * state.scale;
   state.y = whole === state.scale ? height / 2 - (y0 + y1) / 2 * state.scale : -y0 * state.scale;
   move();
@@ -334,7 +350,7 @@ svg.addEventListener('wheel', (event) => {
   event.preventDefault();
   if (!event.ctrlKey && !event.metaKey) { state.x -= event.deltaX; state.y -= event.deltaY; move(); return; }
   const { left, top } = svg.getBoundingClientRect(), [px, py] = [event.clientX - left, event.clientY - top];
-  const scale = Math.min(4, Math.max(0.03, state.scale * Math.exp(-event.deltaY / 300)));
+  const scale = Math.min(4, Math.max(0.01, state.scale * Math.exp(-event.deltaY / 300)));
   state.x = px - (px - state.x) * scale / state.scale; state.y = py - (py - state.y) * scale / state.scale; state.scale = scale; move();
 }, { passive: false });
 
@@ -359,9 +375,9 @@ document.getElementById('search').addEventListener('keydown', (event) => {
   const next = [...state.found][(([...state.found].indexOf(state.chosen) + 1) % state.found.size)];
   reveal(next);
 });
-document.getElementById('unfold').addEventListener('click', () => { folded.clear(); draw(); fit(); });
-document.getElementById('fold').addEventListener('click', () => { facts.groups.forEach((_, i) => folded.add(i)); draw(); fit(); });
-document.getElementById('fit').addEventListener('click', fit);
+document.getElementById('unfold').addEventListener('click', () => { folded.clear(); draw(); fit(true); });
+document.getElementById('fold').addEventListener('click', () => { facts.groups.forEach((_, i) => folded.add(i)); draw(); fit(true); });
+document.getElementById('fit').addEventListener('click', () => fit(false));
 
 function reveal(index) {
   paths[index].forEach((group) => folded.delete(group));
@@ -369,10 +385,11 @@ function reveal(index) {
   draw(); details(index); centre(drawn.boxes[drawn.boxOf[index]]);
 }
 
-// A link to a part of the picture: #search=TEXT, #node=NAME, #unfold
+// A link to a part of the picture: #search=TEXT, #node=NAME, #unfold, #fit
 function follow() {
   const wish = new URLSearchParams(location.hash.slice(1));
-  if (wish.has('unfold')) { folded.clear(); draw(); fit(); }
+  if (wish.has('unfold')) { folded.clear(); draw(); fit(true); }
+  if (wish.has('fit')) fit(false);
   if (wish.has('search')) { document.getElementById('search').value = wish.get('search'); search(wish.get('search')); }
   const index = wish.has('node') ? facts.nodes.findIndex((node) => node.name === wish.get('node')) : -1;
   if (index >= 0) reveal(index);
@@ -380,6 +397,6 @@ function follow() {
 
 legend();
 draw();
-fit();
+fit(true);
 follow();
 window.addEventListener('hashchange', follow);
