@@ -135,6 +135,16 @@ def calls_of() -> Callable[..., tuple[int, Any]]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _plain_terminal() -> Iterator[None]:
+    """Let every test, and every program that it starts, print as wide and as plain on one terminal as on another."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("COLUMNS", "160")
+        for name in ("LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+            patched.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep tests away from the user's cache, so that they neither fill it nor depend on what lies there."""
     with pytest.MonkeyPatch.context() as patched:
