@@ -21,7 +21,16 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 INTRODUCTION = """\
 Each engine ran in a process of its own, one at a time, in turns, on equal inputs, its outputs compared with ours. A \
 ratio is the other engine's median time over ours, median over the turns, with its 95 % interval: above 1 means that \
-ort-core is faster. Absolute times of a shared machine are no evidence, ratios of one run are."""
+ort-core is faster. Absolute times of a shared machine are no evidence, ratios of one run are.
+
+A model counts as faster where its whole interval lies above 1, as slower where it lies below, and as level where 1 is \
+inside: the run cannot tell then, whatever the median says.
+
+Outputs are *equal* where every element lies within the tolerance `approximate` of the project's table (for float32 a \
+relative and an absolute 1.2e-4, for integers one step), and *differ* where at least one does not. That alone says \
+nothing of which is nearer to the truth: a deep network carries each rounding on, its inputs here are random numbers, \
+and one that quantises its activations turns the last digit of a value on a border into a whole step. `ort compare` \
+shows for a model where two engines or levels part first; `nox -s models` holds real architectures to onnxruntime."""
 
 
 def performance_page(runs: Mapping[str, Sequence[Row]]) -> str:
@@ -67,13 +76,25 @@ def _beside(engine: str, rows: Sequence[Row]) -> list[str]:
         ratios = [row["speedup"] for row in inside if "error" not in row]
         mean = f", geometric mean {geometric_mean(ratios):.2f}" if ratios else ""
         lines += [
-            "", f"#### {group[0].upper()}{group[1:]}{mean}", "",
+            "", f"#### {group[0].upper()}{group[1:]}{mean}", "", f"{verdicts(inside)}.", "",
             f"| model | ort-core | {engine} | ratio | 95 % interval | peak MiB, ours / theirs | outputs |",
             "|---|---:|---:|---:|---:|---:|---|",
         ]  # fmt: skip
         lines += [f"| {' | '.join(cells(row))} |" for row in inside]
         lines += ["", *(f"- {row['model']} was not run: {row['error']}" for row in inside if "error" in row)]
     return lines
+
+
+def verdicts(rows: Sequence[Row]) -> str:
+    """Return how many rows are faster, level and slower, by their intervals; the latter two by name."""
+    measured = [row for row in rows if "error" not in row]
+    level = [row["model"] for row in measured if row["interval_95"][0] <= 1 <= row["interval_95"][1]]
+    slower = [row["model"] for row in measured if row["interval_95"][1] < 1]
+    parts = [f"{len(measured) - len(level) - len(slower)} of {len(measured)} faster"]
+    parts += [
+        f"{len(names)} {what} ({', '.join(names)})" for what, names in (("level", level), ("slower", slower)) if names
+    ]
+    return ", ".join(parts)
 
 
 def _loads(rows: Sequence[Row]) -> list[str]:

@@ -18,7 +18,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,10 @@ def measured(workload: Workload, engine: str, threads: int, duration_s: float, r
     result = json.loads(done.stdout)
     row.update({key: result[key] for key in ("inputs", "rounds", "engines", "speedup", "interval_95")})
     row["outputs_equal"] = all(output["is_equal"] for output in result["outputs"])
+    wrong = [output for output in result["outputs"] if not output["is_equal"]]
+    if wrong:  # what the page says of it
+        worst = max(wrong, key=lambda output: output["max_absolute"] or 0.0)
+        row["difference"] = {key: worst[key] for key in ("name", "text", "mismatches", "count", "max_absolute")}
     return row
 
 
@@ -113,8 +117,15 @@ def cells(row: Row) -> tuple[str, ...]:
         row["model"], milliseconds(ours["latency_ms"]["p50"]), milliseconds(theirs["latency_ms"]["p50"]),
         f"{row['speedup']:.2f}", f"{low:.2f} to {high:.2f}",
         f"{ours['peak_memory_nbytes'] / 2**20:.0f} / {theirs['peak_memory_nbytes'] / 2**20:.0f}",
-        "equal" if row["outputs_equal"] else "differ",
+        "equal" if row["outputs_equal"] else difference_text(row.get("difference")),
     )  # fmt: skip
+
+
+def difference_text(difference: Mapping[str, object] | None) -> str:
+    """Return how far the outputs of a row differ; rows of older runs do not say it."""
+    if not difference or not difference["count"]:
+        return "differ"
+    return f"differ: {difference['mismatches']} of {difference['count']}, by {difference['max_absolute']:.2g} at most"
 
 
 def milliseconds(value: float) -> str:

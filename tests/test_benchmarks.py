@@ -56,6 +56,25 @@ def test_page_gives_the_geometric_mean_of_each_group_and_says_what_was_not_run()
     assert "Measured on 2026-01-02" in page
 
 
+def test_page_counts_by_intervals_what_is_faster_level_and_slower():
+    page_of = module("performance_page").performance_page
+    intervals = {"sure": [1.1, 1.3], "open": [0.8, 1.9], "lost": [0.5, 0.9]}
+    rows = [MACHINE, *({**latency(name, 1.2), "interval_95": each} for name, each in intervals.items())]
+    page = page_of({"rows.jsonl": rows})
+    assert "1 of 3 faster, 1 level (open), 1 slower (lost)." in page
+
+
+def test_page_says_how_far_outputs_differ_where_the_row_knows():
+    page_of = module("performance_page").performance_page
+    facts = {"name": "y", "text": "", "mismatches": 3, "count": 1000, "max_absolute": 0.0152}
+    rows = [MACHINE, {**latency("a", 2.0), "outputs_equal": False, "difference": facts}]
+    assert "| differ: 3 of 1000, by 0.015 at most |" in page_of({"rows.jsonl": rows})
+    rows[1].pop("difference")
+    page = page_of({"rows.jsonl": rows})
+    assert "| differ |" in page
+    assert "*differ* where at least one does not" in page
+
+
 def test_committed_page_is_what_the_rows_that_it_names_give():
     committed = ROOT / "docs" / "performance.md"
     if not committed.exists():
