@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from ort_core.forks import no_fork as _no_fork
+
 __version__ = "0.1.0"  # the one version of the repository: package builds read this line
 
 if TYPE_CHECKING:
@@ -90,7 +92,8 @@ def __getattr__(name: str) -> object:
         from ort_core.errors import did_you_mean
 
         raise AttributeError(f"module 'ort_core' has no attribute {name!r}.{did_you_mean(name, list(_MODULE_OF))}")
-    module = importlib.import_module(f"ort_core.{_MODULE_OF[name]}")
+    with _no_fork():  # a child would wait for ever for the import of a thread that it does not have
+        module = importlib.import_module(f"ort_core.{_MODULE_OF[name]}")
     if module.__name__.startswith("ort_core.tensors."):
         from ort_core.tensors.device import use_directory_of
 

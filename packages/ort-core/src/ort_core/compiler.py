@@ -12,6 +12,7 @@ from ort_core.environment import default_environment
 from ort_core.ep_context.data import OrtEpContextData
 from ort_core.ep_context.write import CompiledModel, ContextStyle, KeepContent
 from ort_core.errors import Fail, InvalidType, NotImplemented
+from ort_core.forks import no_fork
 from ort_core.options import GraphOptimizationLevel, OrtCompileApiFlags, SessionOptions
 from ort_core.session_api.compiled_file import BesideState, compiled_model, default_path, external_file, save_beside
 from ort_core.session_api.model_source import ModelSource
@@ -117,6 +118,10 @@ class ModelCompiler:
         self._write = None
 
     def _compiled(self, beside: BesideState | None, stem: str) -> CompiledModel:
+        with no_fork():
+            return self._compile(beside, stem)
+
+    def _compile(self, beside: BesideState | None, stem: str) -> CompiledModel:
         environment = default_environment()
         model = self._source.load(self._options)
         request = provider_request(None, None, self._options, environment, model.metadata)

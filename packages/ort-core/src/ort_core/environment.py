@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ort_core.errors import NotFound, OrtError, did_you_mean
+from ort_core.forks import new_lock, new_reentrant_lock, no_fork
 from ort_core.providers.provider import Available, ExecutionProvider, Unavailable, check_provider
 from ort_core.providers.remembered_plugins import RememberedPlugins, RememberedProvider, find_remembered, remember
 from ort_core.tensors.device import DeviceApi, DeviceDirectory
@@ -53,7 +53,7 @@ class _Shared(Generic[T]):
     def __get__(self, instance: Environment | None, owner: type) -> _Shared[T] | T:
         if instance is None:
             return self
-        with instance._lock:
+        with no_fork(), instance._lock:
             if self._name not in instance.__dict__:
                 instance.__dict__[self._name] = self._make(instance)  # found there from now on, without this
             made: T = instance.__dict__[self._name]
@@ -72,7 +72,7 @@ class Environment:
 
     def __init__(self, find_sources: Callable[[], Sequence[PluginSource]] | None = None) -> None:
         self._find_sources = find_sources
-        self._lock = threading.RLock()
+        self._lock = new_reentrant_lock()
         self._checks: dict[str, Available | Unavailable] = {}
         self.weights = WeightStore()
         self.process_id = os.getpid()
@@ -209,7 +209,7 @@ class Environment:
 
     def check(self, name: str) -> Available | Unavailable:
         """Return whether a provider can run here; the answer of each is kept."""
-        with self._lock:
+        with no_fork(), self._lock:
             if name not in self._checks:
                 self._checks[name] = self._check(name)
             return self._checks[name]
@@ -270,7 +270,7 @@ PACKAGES = {
 """Which package brings a provider: advice in messages only, nothing depends on it."""
 
 _default: Environment | None = None
-_default_lock = threading.Lock()
+_default_lock = new_lock()
 
 
 def default_environment() -> Environment:

@@ -6,6 +6,8 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 
+from ort_core.forks import no_fork
+
 
 def late_names(
     package: str, homes: Mapping[str, Iterable[str]]
@@ -21,7 +23,8 @@ def late_names(
     def find(name: str) -> object:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(module_of[name]), name)
+        with no_fork():  # a child would wait for ever for the import of a thread that it does not have
+            found = getattr(importlib.import_module(module_of[name]), name)
         setattr(sys.modules[package], name, found)
         return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
+from ort_core.forks import new_lock, no_fork
 from ort_core.ir.rejection import Rejection
 from ort_core.options import SessionOptions
 from ort_core.passes.take_defaults import ShownValues
@@ -72,11 +72,15 @@ class InferenceSession(SessionRuns):
         self._keywords = kwargs
         self._fallback = bool(kwargs.get("enable_fallback", True))
         self._background = BackgroundRunsState()
-        self._placing = threading.Lock()
+        self._placing = new_lock()
         self._profiler = Profiler(options.profile_file_prefix) if options.enable_profiling else None
         self._load(lambda metadata: self._requested(providers, provider_options, metadata))
 
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
+        with no_fork():
+            self._load_whole(find_request)
+
+    def _load_whole(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         start = time.perf_counter_ns()
         request = find_request({}) if self._may_be_recalled() else None
         place = self._recollection(request) if self._may_be_recalled() else None
@@ -240,7 +244,7 @@ class InferenceSession(SessionRuns):
         self._source, self._options, self._keywords = state["source"], state["options"], state["keywords"]
         self._fallback = state["fallback"]
         self._background = BackgroundRunsState()
-        self._placing = threading.Lock()
+        self._placing = new_lock()
         self._profiler = Profiler(self._options.profile_file_prefix) if self._options.enable_profiling else None
         self._load(lambda _: state["request"])
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.cache.digests import check_sum
+from ort_core.forks import be_first
 from ort_core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def _read(descriptor: int, content: memoryview) -> list[int]:
         return [_read_chunk(descriptor, content, start) for start in starts]
     from concurrent.futures import ThreadPoolExecutor
 
+    be_first()
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         return list(pool.map(lambda start: _read_chunk(descriptor, content, start), starts))
 

@@ -14,7 +14,6 @@ import contextlib
 import logging
 import os
 import stat
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -45,6 +44,7 @@ from ort_core.cache.folder import (
     warn_of_untrusted,
 )
 from ort_core.cache.key import CacheKey
+from ort_core.forks import new_lock
 from ort_core.frozen import frozen
 from ort_core.settings import environment_value
 
@@ -62,7 +62,7 @@ _TRIM_FRACTION = 16  # the part of the limit by which a cache may grow beyond it
 
 _memories: weakref.WeakValueDictionary[tuple[str, int, int, bytes], mmap.mmap] = weakref.WeakValueDictionary()
 """Contents in memory, by the file that they were read from: sessions of one model share them."""
-_memories_lock = threading.Lock()
+_memories_lock = new_lock()
 
 
 @frozen

@@ -8,11 +8,12 @@ and serves a later output of nearly the same size. What the caller still holds i
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
+
+from ort_core.plugin.forks import new_lock
 
 # Bytes. Smaller ones the C library keeps itself; larger ones it may ask of the system, and give back, each time.
 LEAST = 1 << 17
@@ -25,7 +26,7 @@ class OutputMemory:
     def __init__(self) -> None:
         self._idle: list[np.ndarray] = []
         self._returned: deque[np.ndarray] = deque()  # and not yet counted
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._limit = 0
 
     def keep(self, outputs: Iterable[tuple[tuple[int, ...], np.dtype]]) -> None:

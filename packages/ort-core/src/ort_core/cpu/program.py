@@ -8,7 +8,6 @@ outputs into it.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from ort_core.cpu.output_memory import OutputMemory
 from ort_core.cpu.sizes import Types, evaluate
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
 from ort_core.plugin import environment_value, frozen
+from ort_core.plugin.forks import new_lock
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class NativeProgram:
         found = {kernel: modules[kernel[0]].address(kernel[1]) for kernel in set(kernels)}
         self._addresses = np.array([found[kernel] for kernel in kernels], np.int64)
         self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self.memory = OutputMemory()
 
     def run(

@@ -7,7 +7,6 @@ results, the partition is compiled the ordinary way, once, and does it.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from ort_core.cpu.program import DataError, NativeProgram, SizesDiffer
 from ort_core.plugin import CompiledPartition, DirectCalls, EagerPartition, Rejection, RunState
+from ort_core.plugin.forks import new_lock, no_fork
 
 if TYPE_CHECKING:
     from ort_core.plugin.kernels import RuntimeValue
@@ -41,7 +41,7 @@ class RecalledPartition(EagerPartition):
         self._reads, self._writes = tuple(reads), tuple(writes)
         self._compile_anew = compile_anew
         self._compiled: CompiledPartition | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         """Return the results of the program, or of the ordinary partition where it does not fit."""
@@ -75,7 +75,7 @@ class RecalledPartition(EagerPartition):
             return None
 
     def _ordinary(self) -> CompiledPartition:
-        with self._lock:
+        with no_fork(), self._lock:
             if self._compiled is None:
                 self._compiled = self._compile_anew()
             return self._compiled

@@ -7,7 +7,6 @@ user's function on. A kernel that may not be entered twice at once waits for its
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ort_core.custom_ops.shape_rule import ShapeFunction, concrete_shapes, outpu
 from ort_core.custom_ops.taken_attributes import taken_attributes
 from ort_core.custom_ops.traceback_text import place_of, user_traceback
 from ort_core.errors import OrtError, RuntimeException
+from ort_core.forks import Lock, new_lock
 from ort_core.ir.types import DataType, TensorType
 from ort_core.kernels.evaluator import normalise
 from ort_core.kernels.kernel import KernelContext, KernelFunction
@@ -29,7 +29,7 @@ from ort_core.ops.type_text import parse_type
 ConvertAttributes = Callable[[Mapping[str, object]], dict[str, object]]
 StateFactory = Callable[..., object]
 _STATE, _TURN = "custom_op_state", "custom_op_turn"  # keys of KernelContext.state
-_making_state = threading.Lock()  # held while a node's state is made: never in a run that has it
+_making_state = new_lock()  # held while a node's state is made: never in a run that has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def _state(
 def _turn(kernel: GuardedKernel, ctx: KernelContext) -> AbstractContextManager[object]:
     if kernel.is_reentrant:
         return nullcontext()
-    turn: AbstractContextManager[object] = ctx.state.setdefault(_TURN, threading.Lock())
+    turn: Lock = ctx.state.setdefault(_TURN, new_lock())
     return turn
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType, ModuleType
 
+from ort_core.forks import new_reentrant_lock
 from ort_core.ir.rejection import Rejection
 from ort_core.kernels.kernel import MARK, KernelFunction, KernelSpec
 
@@ -24,7 +24,7 @@ class KernelRegistry:
     def __init__(self, late: Mapping[tuple[str, str], str] = MappingProxyType({})) -> None:
         self._specs: dict[tuple[str, str], list[KernelSpec]] = {}
         self._late = dict(late)
-        self._lock = threading.RLock()
+        self._lock = new_reentrant_lock()
 
     def add(self, spec: KernelSpec) -> None:
         """Add one kernel.

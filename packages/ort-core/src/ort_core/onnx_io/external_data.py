@@ -8,7 +8,6 @@ by their digests. Files are memory-mapped.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ort_core.errors import Fail, InvalidArgument
+from ort_core.forks import Lock, new_lock
 from ort_core.tensors.mapped_files import map_file
 
 _FIELDS = frozenset({"location", "offset", "length", "checksum", "basepath"})
@@ -42,7 +42,7 @@ class ExternalFiles:
     in_memory: Mapping[str, memoryview] = field(default_factory=dict)
     linked_folder: Path | None = None
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Lock = field(default_factory=new_lock)
 
     def read(self, tensor_name: str, where: ExternalLocation, nbytes: int) -> np.ndarray:
         """Return ``nbytes`` bytes as a read-only uint8 array, without copying them.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ort_core.forks import new_lock
 from ort_core.providers.kernel_provider import KernelPartition
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ElsewhereState:
 
     def __init__(self, request: CompileRequest) -> None:
         self._request = request
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._kernels: KernelPartition | None = None
         self._said: set[str] = set()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ort_core.errors import EPFail, InvalidArgument, OrtError, did_you_mean
+from ort_core.forks import new_lock
 from ort_core.frozen import frozen
 from ort_core.ir.rejection import Rejection
 from ort_core.runtime.device_values import (
@@ -59,7 +60,7 @@ class PartitionStep:
         self.compiled = compiled
         self._output_count = output_count
         self._plans: OrderedDict[Signature, PartitionPlan] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         limit = compiled.runs_at_once
         self._turns = threading.BoundedSemaphore(limit) if limit is not None else None
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ort_core.errors import Fail
+from ort_core.forks import new_lock
 from ort_core.tensors.ort_value import RuntimeValue, type_of
 from ort_core.tensors.sparse import SparseArray
 
@@ -37,7 +38,7 @@ class Profiler:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._events: list[dict[str, object]] = []
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._index: dict[int, tuple[object, int]] = {}  # node ids with the node itself, so that no id is used twice
         self._path = ""
         self.start_ns = time.perf_counter_ns()

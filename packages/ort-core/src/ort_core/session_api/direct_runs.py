@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ort_core.forks import new_reentrant_lock
 from ort_core.ir.rejection import Rejection
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class DirectRunsState:
 
     def __init__(self, plan: ExecutionPlan, output_names: list[str], refused: Rejection | None = None) -> None:
         self._plan, self._refused = plan, refused
-        self._lock = threading.RLock()
+        self._lock = new_reentrant_lock()
         self.output_names = output_names
         self.call: DirectFunction = _unknown
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ort_core.errors import InvalidValue
+from ort_core.forks import new_lock, no_fork
 
 if TYPE_CHECKING:
     from ort_core.runtime.plan import ExecutionPlan
@@ -34,7 +34,7 @@ class PlansState:
         self._prepare_general = prepare_general
         self._general: ExecutionPlan | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def is_overridden(self, feeds: Mapping[str, object]) -> bool:
         """Return whether a run with these feeds needs the general plan."""
@@ -48,7 +48,7 @@ class PlansState:
         """
         if not self.is_overridden(feeds):
             return self._plan
-        with self._lock:
+        with no_fork(), self._lock:
             if self._closed:
                 raise InvalidValue("this session is closed; make a new one")
             if self._general is None:

@@ -15,7 +15,6 @@ import logging
 import os
 import struct
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from ort_core.cache.key import CacheKey
 from ort_core.cache.store import ArtefactCache
 from ort_core.cache.versions import package_facts
 from ort_core.errors import EPFail, OrtError
+from ort_core.forks import new_reentrant_lock, no_fork
 from ort_core.frozen import frozen
 from ort_core.ir.graph import Graph
 from ort_core.ir.rejection import Rejection
@@ -219,10 +219,10 @@ class _Once:
     def __init__(self, prepare: Callable[[], PreparedModel]) -> None:
         self._prepare = prepare
         self._prepared: PreparedModel | None = None
-        self._lock = threading.RLock()
+        self._lock = new_reentrant_lock()
 
     def __call__(self) -> PreparedModel:
-        with self._lock:
+        with no_fork(), self._lock:
             if self._prepared is None:
                 self._prepared = self._prepare()
             return self._prepared

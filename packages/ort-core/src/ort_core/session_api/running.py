@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from ort_core.errors import OrtError
+from ort_core.forks import new_lock
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ class BackgroundRunsState:
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._process_id = os.getpid()
 
     def call(self, work: Callable[[], list], callback: Callback, user_data: object) -> None:

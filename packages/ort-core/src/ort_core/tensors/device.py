@@ -6,13 +6,13 @@ device; each Environment has one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
 from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
+from ort_core.forks import new_lock
 from ort_core.frozen import frozen
 
 
@@ -240,7 +240,7 @@ class DeviceDirectory:
     def __init__(self, factories: Mapping[str, Callable[[int], DeviceApi]] | None = None) -> None:
         self._factories = dict(factories or {})
         self._apis: dict[Device, DeviceApi] = {CPU: CpuApi()}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of devices on offer, the CPU first."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import weakref
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
+
+from ort_core.forks import new_lock
 
 Stamp = tuple[int, int, int, int]
 Place = tuple[str, Stamp, int]
@@ -26,7 +27,7 @@ class _FileMapping(mmap.mmap):
 
 
 _mappings: weakref.WeakValueDictionary[Stamp, _FileMapping] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = new_lock()
 
 
 def map_file(path: str | os.PathLike[str]) -> memoryview:

@@ -7,13 +7,13 @@ itself keeps nothing alive.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ort_core.forks import new_lock
 from ort_core.frozen import frozen
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class WeightStore:
 
     def __init__(self) -> None:
         self._entries: weakref.WeakValueDictionary[WeightKey, PackedWeight] = weakref.WeakValueDictionary()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def claim(
         self, key: WeightKey, source: np.ndarray, allocate: Callable[[], np.ndarray]

@@ -6,25 +6,39 @@ On Linux they are linked here (``linked_objects_linux``); elsewhere, and where t
 from __future__ import annotations
 
 import logging
-import os
 import struct
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.forks import new_reentrant_lock, no_fork
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.jit import Target
 
 log = logging.getLogger(__name__)
 
-compiling = threading.RLock()
+
+class _Compiling:
+    """A reentrant lock that keeps other threads from forking while it is held."""
+
+    def __init__(self) -> None:
+        self._lock = new_reentrant_lock()
+        self._gate = no_fork()
+
+    def __enter__(self) -> None:
+        self._gate.__enter__()  # first: a fork waits for whoever waits for the lock, too, and for its holder
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+        self._gate.__exit__()
+
+
+compiling = _Compiling()
 """Held by whoever compiles or loads code: LLVM is not made for concurrent callers. A fork waits for it: a child would
-find it, and LLVM's own locks, held for ever by a thread that it does not have."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=compiling.acquire, after_in_parent=compiling.release, after_in_child=compiling.release)
+find LLVM's own locks held for ever by a thread that it does not have."""
 
 
 class CompiledModule:

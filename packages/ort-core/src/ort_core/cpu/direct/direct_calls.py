@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +16,7 @@ from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
 from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.plugin import DirectFunction, Rejection
+from ort_core.plugin.forks import new_lock
 
 if TYPE_CHECKING:
     from ort_core.cpu.program import NativeProgram
@@ -61,7 +61,7 @@ class _KnownSignatures:
         self._nbytes: dict[Signature, int] = {}
         self._seen: OrderedDict[Signature, int] = OrderedDict()
         self._needed = 2  # times that a signature must come
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def nbytes(self) -> int:

@@ -13,6 +13,7 @@ from types import TracebackType
 
 import numpy as np
 
+from ort_core.plugin.forks import be_first
 from ort_core.plugin.memory import PackedWeight, WeightKey, WeightStore, is_mapped, read_ahead, release_pages
 
 Fill = Callable[[np.ndarray], object]
@@ -88,6 +89,7 @@ class WeightPacking:
             return
         try:
             if self._pool is None:
+                be_first()
                 self._pool = ThreadPoolExecutor(self._num_threads, "ort-weight-packing")
             self._pool.submit(_pack, weight, fill)
         except BaseException as error:

@@ -8,7 +8,6 @@ import functools
 import logging
 import os
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -31,6 +30,7 @@ from ort_core.cpu.threads.pool_code import (
 from ort_core.cpu.threads.primitives import primitives_for
 from ort_core.cpu.threads.processors import available_threads
 from ort_core.plugin import ThreadOptions, keep_for_ever
+from ort_core.plugin.forks import new_lock
 
 DEFAULT_SPINS = (
     3000  # pauses before a worker sleeps: 50 to 150 us, above the time between two steps, below a person's notice
@@ -62,7 +62,7 @@ class ThreadPool:
         self._spins = spins
         self._idle_spins = spins if idle_spins is None else idle_spins
         self._masks = affinity_masks(affinities)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         raw = np.zeros(POOL_NBYTES // 8 + 16, np.int64)
         skip = (-raw.ctypes.data % 128) // 8
         self._memory = raw[skip : skip + POOL_NBYTES // 8]
@@ -145,8 +145,6 @@ def _written() -> str:
 
 
 def _after_fork() -> None:
-    global _shared_lock  # noqa: PLW0603 - a lock cannot be opened by a thread that does not exist any more
-    _shared_lock = threading.Lock()  # another thread of the parent may have held the old one
     for pool in list(_pools):
         pool.restart_in_child()
 
@@ -162,7 +160,7 @@ atexit.register(_at_exit)
 
 
 _shared: dict[ThreadOptions, ThreadPool] = {}
-_shared_lock = threading.Lock()
+_shared_lock = new_lock()
 
 
 def shared_pool(options: ThreadOptions = ThreadOptions()) -> ThreadPool:  # noqa: B008 - immutable
