@@ -6,7 +6,10 @@ Classes that onnxruntime raises as Python built-ins (a missing feed is a ``Value
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
+
+_CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")  # of an error that another one quotes
 
 
 class OrtError(Exception):
@@ -24,7 +27,7 @@ class OrtError(Exception):
         text = Exception.__str__(self)
         if not self.shows_code or isinstance(self, (ValueError, TypeError, RuntimeError)):
             return text
-        return f"[ONNXRuntimeError] : {self.code} : {self.code_name} : {text}"
+        return f"[ONNXRuntimeError] : {self.code} : {self.code_name} : {_CODE.sub('', text)}"
 
 
 class Fail(OrtError):
@@ -89,6 +92,48 @@ class InvalidGraph(OrtError):
     code, code_name = 10, "INVALID_GRAPH"
 
 
+class MalformedGraph(Fail, InvalidGraph):
+    """The nodes and names of a graph do not fit together (onnxruntime raises ``Fail`` here)."""
+
+    code, code_name = 1, "FAIL"
+
+
+class UndefinedInput(InvalidArgument, InvalidGraph):
+    """A node reads what nobody gives (onnxruntime raises ``InvalidArgument`` here)."""
+
+    code, code_name = 2, "INVALID_ARGUMENT"
+
+
+class UnknownOperator(InvalidGraph, KernelNotFoundError):
+    """A node's operator is none of ONNX's (onnxruntime raises ``InvalidGraph`` here)."""
+
+    code, code_name = 10, "INVALID_GRAPH"
+
+
+class UnregisteredOperator(Fail, KernelNotFoundError):
+    """A node's operator is of a domain that does not have it (onnxruntime raises ``Fail`` here)."""
+
+    code, code_name = 1, "FAIL"
+
+
+class UnsupportedLibrary(Fail, NotImplemented):
+    """A compiled library is to be loaded, which cannot be done here (onnxruntime raises ``Fail``)."""
+
+    code, code_name = 1, "FAIL"
+
+
+class UnfitInitializer(InvalidArgument, Fail):
+    """Data given for an initializer does not fit the model (onnxruntime raises ``Fail`` here)."""
+
+    code, code_name = 1, "FAIL"
+
+
+class NodeFailed(InvalidArgument, Fail):
+    """A node refused its inputs (onnxruntime raises one of the two classes, by the node's operator)."""
+
+    code, code_name = 2, "INVALID_ARGUMENT"
+
+
 class EPFail(OrtError):
     """An execution provider failed in compile or run (code 11)."""
 
@@ -135,6 +180,26 @@ class InvalidType(InvalidArgument, TypeError):
 
 class InvalidValue(InvalidArgument, RuntimeError):
     """A value, buffer or binding cannot be used as asked (onnxruntime raises ``RuntimeError`` here)."""
+
+
+class InvalidMapping(InvalidType, AttributeError):
+    """What must be a mapping is none (onnxruntime asks it for its keys, and raises ``AttributeError``)."""
+
+
+class InvalidObject(InvalidType, RuntimeError):
+    """A value is none of onnxruntime's objects (onnxruntime raises ``RuntimeError`` here)."""
+
+
+class BoundInputMissing(MissingInput, RuntimeError):
+    """A run over bindings lacks an input (onnxruntime raises ``RuntimeError`` here)."""
+
+
+class BoundRunFailed(Fail, RuntimeError):
+    """A run over bindings failed (onnxruntime raises ``RuntimeError`` here)."""
+
+
+class NoSuchAdapter(NoSuchFile, RuntimeError):
+    """A file of adapters does not exist (onnxruntime raises ``RuntimeError`` here)."""
 
 
 class UnknownOption(InvalidArgument, AttributeError, RuntimeError):

@@ -4,9 +4,12 @@ import logging
 
 import ml_dtypes
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
+from onnx import parser
 
+import ort_core
 from ort_core.errors import InvalidArgument, InvalidValue, MissingInput
 from ort_core.tensors.device import OrtDevice
 from ort_core.tensors.ort_value import OrtValue
@@ -153,3 +156,33 @@ def test_unequal_sizes_of_one_named_dimension_are_warned_about(session_of, caplo
 def test_an_array_of_a_type_without_onnx_element_type_is_refused(session_of):
     with pytest.raises(InvalidArgument, match="numpy datetime64"):
         session_of("two_inputs").run(None, {"x": X, "z": X.astype("datetime64[s]")})
+
+
+def test_texts_of_fixed_length_are_fed_with_their_zeros():
+    head = '<ir_version: 8, opset_import: ["": 13]> '
+    model = parser.parse_model(head + "g (string[N] x) => (string[N] y) {y = Identity(x)}")
+    texts = np.array([b"ab", b"c"], "V2")
+    theirs, ours = (
+        engine.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": texts})
+        for engine in (onnxruntime, ort_core)
+    )
+    assert ours[0].tolist() == theirs[0].tolist() == ["ab", "c\0"]
+
+
+def test_data_of_external_initializers_needs_no_file():
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 13]> g (float[2] x) => (float[2] y) <float[2] w = {0, 0}> {y = Add(x, w)}'
+    )
+    weights = model.graph.initializer[0]
+    weights.ClearField("float_data")
+    weights.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", "not_there.bin"), ("offset", "0"), ("length", "8")):
+        weights.external_data.add(key=key, value=value)
+    found = []
+    for engine in (onnxruntime, ort_core):
+        options = engine.SessionOptions()
+        value = engine.OrtValue.ortvalue_from_numpy(np.array([3, 4], np.float32))
+        options.add_external_initializers(["w"], [value])
+        session = engine.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        found.append(session.run(None, {"x": np.ones(2, np.float32)})[0].tolist())
+    assert found == [[4, 5], [4, 5]]

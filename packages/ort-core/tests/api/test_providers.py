@@ -13,10 +13,10 @@ from ort_core import session
 from ort_core.environment import Environment
 from ort_core.errors import (
     EPFail,
+    Fail,
     InvalidArgument,
     InvalidType,
     InvalidValue,
-    NotImplemented,
     ProviderUnavailable,
     UnknownOption,
 )
@@ -198,9 +198,9 @@ def test_the_severity_of_the_process_sets_the_logger():
 
 
 def test_a_library_of_a_provider_is_refused_with_the_way_to_go():
-    with pytest.raises(NotImplemented, match="Install the plugin package"):
+    with pytest.raises(Fail, match="Install the plugin package"):
         ort_core.register_execution_provider_library("x", "/nope.so")
-    with pytest.raises(InvalidValue, match="no execution provider library is registered"):
+    with pytest.raises(Fail, match="library: x was not registered"):
         ort_core.unregister_execution_provider_library("x")
 
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ort_core import options, session
+from ort_core.errors import InvalidArgument, InvalidType, InvalidValue
 from ort_core.passes.pipelines import known_names
 from ort_core.session_api.provider_request import Providers, Request, provider_request
+
+if TYPE_CHECKING:
+    from ort_core.environment import Environment
 
 _DISABLED = "optimization.disable_specified_optimizers"
 
@@ -40,10 +44,17 @@ class InferenceSession(session.InferenceSession):
         provider_options: Sequence[Mapping[str, object]] | None,
         metadata: Mapping[str, str],
     ) -> Request | None:
-        request = provider_request(providers, provider_options, self._options, self._environment, metadata)
+        try:
+            request = provider_request(providers, provider_options, self._options, self._environment, metadata)
+        except (InvalidArgument, InvalidType) as error:
+            if providers is not None and not isinstance(providers, Iterable):
+                raise
+            return self._fallback_request(error, providers)
         if request is None:
             return None
         available = self._environment.available_providers()
+        if not providers:
+            _check_added([name for name, _ in request], self._environment)
         usable: Request = []
         for name, values in request:
             if self._environment.check(name):
@@ -55,6 +66,21 @@ class InferenceSession(session.InferenceSession):
                 stacklevel=5,
             )
         return usable
+
+    def _fallback_request(self, error: InvalidArgument, providers: object) -> Request:
+        """Return the provider that onnxruntime goes on with where what was asked for cannot be understood."""
+        warnings.warn(
+            f"EP Error {Exception.__str__(error)} when using {providers}. Falling back to ['CPUExecutionProvider'].",
+            stacklevel=6,
+        )
+        return [("CPUExecutionProvider", {})]
+
+    def set_providers(
+        self, providers: Providers | None = None, provider_options: Sequence[Mapping[str, object]] | None = None
+    ) -> None:
+        """Place the model anew. Raises ``RuntimeError`` for a name that no installed provider has."""
+        _check_added([each if isinstance(each, str) else each[0] for each in providers or ()], self._environment)
+        super().set_providers(providers, provider_options)
 
     def _known_options(self, name: str, values: Mapping[str, object]) -> dict[str, object]:
         known = {field.name for field in dataclasses.fields(self._environment.get_provider(name).options_type)}
@@ -99,3 +125,10 @@ class InferenceSession(session.InferenceSession):
     @property
     def _outputs_meta(self) -> Sequence[Any]:  # Any: as above
         return self.get_outputs()
+
+
+def _check_added(names: Sequence[str], environment: Environment) -> None:
+    """Refuse providers that were added to options, or set later, and cannot run here: nobody goes on without them."""
+    for name in names:
+        if not environment.check(name):
+            raise InvalidValue(f"Unknown Provider Type: {name}. Available: {environment.available_providers()}")

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ort_core.errors import InvalidGraph, KernelNotFoundError, OrtError, RuntimeException
+from ort_core.errors import InvalidArgument, InvalidGraph, KernelNotFoundError, NodeFailed, OrtError, RuntimeException
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -483,7 +483,7 @@ def _located(error: OrtError, node: Node) -> OrtError:
     message = (
         f"Non-zero status code returned while running {node.op_type} node. Name:'{node.name}' Status Message: {error}"
     )
-    located = type(error)(message)
+    located = (NodeFailed if type(error) is InvalidArgument else type(error))(message)
     located.located = True  # type: ignore[attr-defined]  # marks that the innermost node is named already
     return located
 

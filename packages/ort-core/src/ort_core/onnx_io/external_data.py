@@ -8,7 +8,7 @@ by their digests. Files are memory-mapped.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,11 +36,13 @@ class ExternalFiles:
 
     Maps each file once; thread-safe. ``folder`` is ``None`` for a model that came as bytes without a folder.
     ``linked_folder`` is where the model's own file lies, if that is reached by a link from ``folder``.
+    ``given`` names tensors whose data the caller has: their files need not be there.
     """
 
     folder: Path | None
     in_memory: Mapping[str, memoryview] = field(default_factory=dict)
     linked_folder: Path | None = None
+    given: Collection[str] = ()
     _maps: dict[str, np.ndarray] = field(default_factory=dict)
     _lock: Lock = field(default_factory=new_lock)
 
@@ -70,7 +72,7 @@ class ExternalFiles:
 
     def check(self, tensor_name: str, where: ExternalLocation) -> None:
         """Check the location of a tensor without reading it. Raises as ``read``."""
-        if where.location not in self.in_memory:
+        if where.location not in self.in_memory and tensor_name not in self.given:
             self._path(tensor_name, where.location)
 
     def _content(self, tensor_name: str, where: ExternalLocation) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,8 +18,10 @@ from ort_core.errors import (
     InvalidGraph,
     InvalidProtobuf,
     InvalidType,
+    MalformedGraph,
     NoSuchFile,
     NotImplemented,
+    UndefinedInput,
 )
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
@@ -53,6 +55,7 @@ def load_model(
     *,
     folder: str | os.PathLike | None = None,
     in_memory_files: Mapping[str, memoryview] | None = None,
+    given: Collection[str] = (),
     released_opsets_only: bool = True,
     denoted_sizes: Mapping[str, int] = _NO_SIZES,
     named_sizes: Mapping[str, int] = _NO_SIZES,
@@ -63,6 +66,7 @@ def load_model(
         source: a path, the bytes of a model, a binary file object, or a ``ModelProto`` (not kept, not changed).
         folder: where external data lies; by default the folder of the path, for other sources nowhere.
         in_memory_files: contents of external files by the names that the model uses.
+        given: names of initializers whose data the caller puts into the model loaded: their files need not be there.
         released_opsets_only: refuse a model that imports a newer operator set than is known; else that is a warning.
         denoted_sizes: sizes of inputs' dimensions by their denotations, which the model loaded does not keep.
         named_sizes: sizes by name, which the caller applies; they must not contradict the denoted ones.
@@ -77,7 +81,7 @@ def load_model(
     proto, found = _read_proto(source)
     base = Path(folder) if folder is not None else None if found is None else found.parent
     linked = None if folder is not None else _linked_folder(found)
-    files = ExternalFiles(base, dict(in_memory_files or {}), linked)
+    files = ExternalFiles(base, dict(in_memory_files or {}), linked, given)
     model = model_from_proto(proto, files, released_opsets_only=released_opsets_only)
     if denoted_sizes:
         fix_denoted_sizes(model.graph, proto.graph, denoted_sizes, named_sizes)
@@ -102,7 +106,7 @@ def model_from_proto(
         )
     imports = _imports(proto.opset_import, "the model")
     if not imports and proto.ir_version >= 3:
-        raise InvalidGraph("Missing opset in the model. All ModelProtos MUST have at least one entry that specifies "
+        raise MalformedGraph("Missing opset in the model. All ModelProtos MUST have at least one entry that specifies "
                            "which version of the ONNX OperatorSet is being imported.")  # fmt: skip
     imports.setdefault("", 1)
     check_opsets(imports, released_only=released_opsets_only)
@@ -236,7 +240,7 @@ class _GraphLoader:
         for info in proto.output:
             found = visible.get(info.name)
             if found is None:
-                raise InvalidGraph(f"graph {proto.name!r} returns {info.name!r}, which no node produces")
+                raise MalformedGraph(f"graph {proto.name!r} returns {info.name!r}, which no node produces")
             if found.type is None:
                 found.type = load_type(info.type, info.name)
             graph.add_output(found)
@@ -325,7 +329,9 @@ class _GraphLoader:
             try:
                 graph.reorder(topological_order(graph))
             except ValueError as error:
-                raise InvalidGraph(f"graph {graph.name!r}: {error}") from error
+                raise MalformedGraph(
+                    f"This is an invalid model. Error: the graph is not acyclic. Graph {graph.name!r}: {error}"
+                ) from error
 
     def _outputs(
         self, proto: onnx.NodeProto, names: dict[str, Value], types: Mapping[str, onnx.ValueInfoProto]
@@ -350,9 +356,9 @@ class _GraphLoader:
         for name in proto.input:
             value = visible.get(name) if name else None
             if name and value is None:
-                raise InvalidGraph(
-                    f"Node input '{name}' of node {proto.name!r} ({proto.op_type}) is not a graph input, initializer, "
-                    "or output of a previous node."
+                raise UndefinedInput(
+                    f"Invalid model. Node input '{name}' is not a graph input, initializer, or output of a previous "
+                    f"node. The node is {proto.name!r} ({proto.op_type})."
                 )
             inputs.append(value)
         if not proto.op_type:
@@ -409,7 +415,9 @@ class _GraphLoader:
         if not value.name:
             raise InvalidGraph(f"{where} has an input without a name")
         if value.name in names:
-            raise InvalidGraph(f"Duplicate definition of name ({value.name}) by {where}.")
+            raise MalformedGraph(
+                f"This is an invalid model. Error: Duplicate definition of name ({value.name}) by {where}."
+            )
         names[value.name] = value
 
 

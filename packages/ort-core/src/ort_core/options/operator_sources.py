@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from ort_core.errors import InvalidArgument, NoSuchFile, NotImplemented
+from ort_core.errors import InvalidArgument, NoSuchFile, UnsupportedLibrary
 
 _SHARED_LIBRARIES = (".so", ".dll", ".dylib", ".pyd")
 
@@ -24,7 +24,7 @@ def library_source(name: str) -> object:
     """Return a Python file as its path, a module's name as it is."""
     path = Path(name)
     if path.suffix.lower() in _SHARED_LIBRARIES or ".so." in path.name:
-        raise NotImplemented(
+        raise UnsupportedLibrary(
             f"Failed to load library {name}: it is compiled against onnxruntime's C API, which this engine does not "
             "have. Write the operator in Python (ort_core.custom_op; a C function of it is called through ctypes) and "
             "register the file, the module or an OpLibrary, or install a package that offers it by the hook "

@@ -7,7 +7,7 @@ import logging
 import os
 from typing import Generic, TypeVar, cast, overload
 
-from ort_core.errors import InvalidArgument, InvalidType
+from ort_core.errors import InvalidType, InvalidValue
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Option(Generic[_T]):
                 f"{self._owner}.{self._name} is {value!r} ({type(value).__name__}), expected {self._kind.__name__}"
             )
         if self._range is not None and not self._range[0] <= cast(float, value) <= self._range[1]:
-            raise InvalidArgument(
+            raise InvalidValue(
                 f"{self._owner}.{self._name} is {value!r}, expected {self._range[0]} to {self._range[1]}"
             )
         return value

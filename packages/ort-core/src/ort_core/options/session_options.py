@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ort_core.errors import InvalidArgument, InvalidType
+from ort_core.errors import InvalidArgument, InvalidObject, InvalidType, InvalidValue
 from ort_core.frozen import frozen
 from ort_core.options.choices import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from ort_core.options.option import Option
@@ -90,6 +90,7 @@ class SessionOptions(StrictOptions):
         self._external_files: dict[str, memoryview] = {}
         self._dimensions_by_name: dict[str, int] = {}
         self._dimensions_by_denotation: dict[str, int] = {}
+        self._external_initializers: set[str] = set()
         self._providers: list[tuple[str, dict[str, str]]] = []
         self._policy: OrtExecutionProviderDevicePolicy | None = None
         self._policy_delegate: Callable[..., Sequence[object]] | None = None
@@ -123,17 +124,18 @@ class SessionOptions(StrictOptions):
     def add_initializer(self, name: str, value: object, /) -> None:
         """Give an initializer's data as an OrtValue, which several sessions may share."""
         if not hasattr(value, "is_tensor"):
-            raise InvalidType(f"the value of initializer {name!r} is a {type(value).__name__}, expected an OrtValue")
+            raise InvalidObject(f"the value of initializer {name!r} is a {type(value).__name__}, expected an OrtValue")
         self._initializers[name] = value
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[object], /) -> None:
         """Give the data of initializers that the model keeps in external files, as OrtValues."""
         if len(names) != len(values):
-            raise InvalidArgument(
+            raise InvalidValue(
                 f"{len(names)} names and {len(values)} values of external initializers; expected as many"
             )
         for name, value in zip(names, values, strict=True):
             self.add_initializer(name, value)
+        self._external_initializers |= set(names)
 
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[bytes | bytearray | memoryview], lengths: Sequence[int], /
@@ -259,6 +261,11 @@ class SessionOptions(StrictOptions):
     def dimensions_by_name(self) -> Mapping[str, int]:
         """Sizes fixed by the name of a dimension."""
         return self._dimensions_by_name
+
+    @property
+    def needed_initializers(self) -> frozenset[str]:
+        """The names among ``initializers`` that must be the model's; onnxruntime forgives the others."""
+        return frozenset(self._initializers if self.unknown_is_error else self._external_initializers)
 
     @property
     def dimensions_by_denotation(self) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ import logging
 import warnings
 from typing import Any, ClassVar, TypeVar, cast
 
-from ort_core.errors import InvalidArgument, InvalidType, UnknownOption, did_you_mean
+from ort_core.errors import InvalidArgument, InvalidType, InvalidValue, UnknownOption, did_you_mean
 from ort_core.options.choices import ExecutionMode, GraphOptimizationLevel
 from ort_core.options.option import Option
 from ort_core.settings import (
@@ -89,9 +89,9 @@ class StrictOptions:
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidType(f"a configuration entry is a pair of strings, found {key!r}: {value!r}")
         if not key or len(key) > MAX_KEY_LENGTH or len(value) > MAX_VALUE_LENGTH:
-            raise InvalidArgument(
-                f"a configuration key has 1 to {MAX_KEY_LENGTH} characters, its value at most {MAX_VALUE_LENGTH}; "
-                f"found {len(key)} and {len(value)}"
+            raise InvalidValue(
+                f"Config key is empty or longer than maximum length {MAX_KEY_LENGTH}, or its value than "
+                f"{MAX_VALUE_LENGTH}: {len(key)} and {len(value)} characters"
             )
         try:
             setting = get_setting(self._scope, key)
@@ -141,7 +141,7 @@ _Self = TypeVar("_Self", bound=StrictOptions)
 
 
 def _shallow(value: Any) -> Any:  # Any: whatever an attribute holds
-    return value.copy() if isinstance(value, (dict, list)) else value
+    return value.copy() if isinstance(value, (dict, list, set)) else value
 
 
 def _attribute_value(attribute: str, parsed: SettingValue) -> object:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ort_core.errors import KernelNotFoundError
+from ort_core.errors import KernelNotFoundError, UnknownOperator, UnregisteredOperator
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
@@ -14,6 +14,7 @@ from ort_core.ir.subgraph import Border, border_of
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import EvaluationContext
 from ort_core.kernels.unknown_operator import unknown_operator_hint
+from ort_core.ops.signature import node_text
 from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, Restored, assign_by_priority
 from ort_core.partitioning.report import NodePlacement, Refusal
 from ort_core.providers.provider import ExecutionProvider
@@ -115,15 +116,24 @@ def partition_graph(
 def unplaced(node: Node, refusals: Sequence[Refusal], context: EvaluationContext) -> KernelNotFoundError:
     """Return the error for a node that nobody runs."""
     opset = context.opset_of(node)
-    types = ", ".join("-" if v is None else str(v.type) if v.type else "?" for v in node.inputs)
     reasons = "; ".join(f"{r.provider}: {r.reason}" for r in refusals) or "no provider was asked"
-    known = context.kernels.find(node.domain, node.op_type, opset)
-    what = "is not a registered function/op" if not known else "has no provider"
-    hint = "" if known else unknown_operator_hint(node.domain, node.op_type, opset, context.kernels)
-    return KernelNotFoundError(
-        f"Could not find an implementation for {node.op_type}({opset}) node with name '{node.name}' "
-        f"(domain {node.domain or 'ai.onnx'!r}, input types: {types}): {node.qualified_name}({opset}) {what}. "
-        f"Providers asked: {reasons}.{hint}"
+    asked = f"Providers asked: {reasons}."
+    if context.kernels.find(node.domain, node.op_type, opset) or context.schemas.find(node.domain, node.op_type, opset):
+        types = ", ".join("-" if v is None else str(v.type) if v.type else "?" for v in node.inputs)
+        return KernelNotFoundError(
+            f"Could not find an implementation for {node.op_type}({opset}) node with name '{node.name}' "
+            f"(domain {node.domain or 'ai.onnx'!r}, input types: {types}): {node.qualified_name}({opset}) has no "
+            f"provider. {asked}"
+        )
+    hint = unknown_operator_hint(node.domain, node.op_type, opset, context.kernels)
+    if node.domain in ("", "ai.onnx.ml"):
+        return UnknownOperator(
+            f"This is an invalid model. {node_text(node)} , Error No Op registered for {node.op_type} with "
+            f"domain_version of {opset}. {asked}{hint}"
+        )
+    return UnregisteredOperator(
+        f"Fatal error: {node.domain}:{node.op_type}(-1) is not a registered function/op. It is the node "
+        f"{node.name!r} ({node.qualified_name}, version {opset} of the domain). {asked}{hint}"
     )
 
 

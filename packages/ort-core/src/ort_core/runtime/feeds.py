@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ort_core.errors import InvalidArgument, InvalidType, InvalidValue, MissingInput, did_you_mean
+from ort_core.errors import InvalidArgument, InvalidMapping, InvalidValue, MissingInput, did_you_mean
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.tensors.device_array import DeviceArray
@@ -56,7 +56,9 @@ class FeedChecker:
             InvalidArgument: a name is unknown, or a value does not fit its input.
         """
         if not isinstance(feeds, Mapping):
-            raise InvalidType(f"the feeds are a {type(feeds).__name__}, expected a mapping from input names to values")
+            raise InvalidMapping(
+                f"the feeds are a {type(feeds).__name__}, expected a mapping from input names to values"
+            )
         missing = [name for name in self._required if name not in feeds]
         if missing:
             raise MissingInput(
@@ -274,6 +276,8 @@ class _Conversion:
             if any(isinstance(item, (list, tuple, Mapping)) for item in items):
                 raise self._unfit(value)
             return string_array(array)
+        if array.dtype.kind == "V" and array.dtype.names is None:  # text of fixed length with its trailing zeros
+            return string_array(np.array([bytes(item) for item in array.reshape(-1)], object).reshape(array.shape))
         if array.dtype.kind not in "UST":
             raise self._wrong_type(array, "tensor(string)")
         return string_array(array)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ort_core.errors import Fail, NoSuchFile
+from ort_core.errors import Fail, NoSuchAdapter
 from ort_core.session_api.adapter_file import FORMAT_VERSION, read_adapter, write_adapter
 from ort_core.tensors.ort_value import OrtValue
 
@@ -90,7 +90,7 @@ class AdapterFormat:
 
 def _mapped(path: Path) -> memoryview:
     if not path.is_file():
-        raise NoSuchFile(f"the adapter {str(path)!r} does not exist")
+        raise NoSuchAdapter(f"the adapter {str(path)!r} does not exist")
     if path.stat().st_size == 0:
         return memoryview(b"")
     with path.open("rb") as file:

@@ -6,11 +6,12 @@ with the optimised one.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from ort_core.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, did_you_mean
+from ort_core.errors import ModelLoadCanceled, NotImplemented, UnfitInitializer, did_you_mean
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim, SymbolicDim, substitute
 from ort_core.ir.types import DataType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ort_core.ir.model import Model
 
+log = logging.getLogger(__name__)
 Loadable = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | object  # object: an onnx.ModelProto
 
 
@@ -60,13 +62,14 @@ class ModelSource:
             model = load_model(
                 cast(Any, self._source),  # Any: an object may be a ModelProto, which only onnx_io knows
                 folder=folder, in_memory_files=options.external_files, released_opsets_only=_released_only(options),
+                given=options.initializers.keys(),
                 denoted_sizes=options.dimensions_by_denotation, named_sizes=options.dimensions_by_name,
             )  # fmt: skip
             if self.path is None:
                 self._model, self._source = model.clone(), None
         else:
             model = self._model.clone()
-        replace_initializers(model, options.initializers)
+        replace_initializers(model, options.initializers, options.needed_initializers)
         by_name = fix_dimensions(model, options.dimensions_by_name)
         self.has_fixed_sizes = by_name or bool(options.dimensions_by_denotation)
         if options.load_cancelled:
@@ -95,24 +98,27 @@ def _model_of(source: Loadable) -> Model | None:
     return source if isinstance(source, Model) else None
 
 
-def replace_initializers(model: Model, given: Mapping[str, object]) -> None:
-    """Give initializers the data of OrtValues, not copied.
+def replace_initializers(model: Model, given: Mapping[str, object], needed: Collection[str]) -> None:
+    """Give initializers the data of OrtValues, not copied. What is not ``needed`` may be none of the model's.
 
     Raises:
-        InvalidArgument: the model has no such initializer, or element type or shape differ.
+        UnfitInitializer: the model has no such initializer, or element type or shape differ.
     """
     by_name = {value.name: value for value in model.graph.initializers}
     for name, ort_value in given.items():
         known = by_name.get(name)
         if known is None or known.constant is None:
-            raise InvalidArgument(
+            if name not in needed:
+                log.warning("the model has no initializer %r, for which the session's options give data", name)
+                continue
+            raise UnfitInitializer(
                 f"SessionOptions gives data for the initializer {name!r}, which the model does not have."
                 f"{did_you_mean(name, list(by_name))}"
             )
         array = cast(OrtValue, ort_value).numpy()
         dtype = DataType.STRING if array.dtype == object else DataType.from_numpy(array.dtype)
         if dtype is not known.constant.dtype or array.shape != known.constant.shape:
-            raise InvalidArgument(
+            raise UnfitInitializer(
                 f"the data given for the initializer {name!r} is {dtype.text}{list(array.shape)}, the model has "
                 f"{known.constant.dtype.text}{list(known.constant.shape)}"
             )

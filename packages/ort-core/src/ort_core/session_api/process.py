@@ -13,7 +13,7 @@ from typing import cast
 
 from ort_core.environment import default_environment
 from ort_core.ep_context.nodes import compatibility_text
-from ort_core.errors import InvalidType, InvalidValue, NotImplemented
+from ort_core.errors import Fail, InvalidType, InvalidValue, UnsupportedLibrary
 from ort_core.options import OrtCompiledModelCompatibility
 from ort_core.session_api import devices
 from ort_core.session_api.devices import OrtEpDevice, OrtHardwareDevice
@@ -129,9 +129,9 @@ def register_execution_provider_library(registration_name: str, path: str, /) ->
     """Refuse: providers are Python packages here.
 
     Raises:
-        NotImplemented: always.
+        Fail: always.
     """
-    raise NotImplemented(
+    raise UnsupportedLibrary(
         f"Failed to load library {path}: execution providers are not loaded from shared libraries (registration name "
         f"{registration_name!r}). Install the plugin package of your hardware with pip; it is found by itself. "
         "`ort providers` lists what is installed."
@@ -139,9 +139,9 @@ def register_execution_provider_library(registration_name: str, path: str, /) ->
 
 
 def unregister_execution_provider_library(registration_name: str, /) -> None:
-    """Refuse: nothing was registered. Raises ``InvalidValue`` always."""
-    raise InvalidValue(
-        f"no execution provider library is registered as {registration_name!r}: providers are Python packages here; "
+    """Refuse: nothing was registered. Raises ``Fail`` always."""
+    raise Fail(
+        f"Execution provider library: {registration_name} was not registered. Providers are Python packages here; "
         "uninstall the package to get rid of one"
     )
 

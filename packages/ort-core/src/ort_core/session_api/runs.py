@@ -8,7 +8,16 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from ort_core.errors import EPFail, InvalidType, InvalidValue
+from ort_core.errors import (
+    BoundInputMissing,
+    BoundRunFailed,
+    EPFail,
+    InvalidArgument,
+    InvalidType,
+    InvalidValue,
+    MissingInput,
+    OrtError,
+)
 from ort_core.runtime.device_values import NO_TARGETS, DeviceTarget
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.profiler import SESSION, Profiler
@@ -153,10 +162,13 @@ class SessionRuns(SessionFacts):
         direct = self._loaded.direct
         if run_options is None and iobinding.run_directly(direct):
             return
-        names = iobinding.output_names()
-        feeds = self._feeds(iobinding.feeds(), run_options)
-        results = self._run(names, feeds, run_options, targets=iobinding.device_targets())
-        iobinding.accept(self._wrapped(names, results))
+        try:
+            names = iobinding.output_names()
+            feeds = self._feeds(iobinding.feeds(), run_options)
+            results = self._run(names, feeds, run_options, targets=iobinding.device_targets())
+            iobinding.accept(self._wrapped(names, results))
+        except OrtError as error:
+            raise _as_bound(error) from error
         if run_options is None:
             self._loaded.learn(feeds)
 
@@ -258,6 +270,15 @@ class SessionRuns(SessionFacts):
             self._profiler.record(SESSION, name, start_ns)
 
 
+def _as_bound(error: OrtError) -> OrtError:
+    """Return the error of a run over bindings, which is a ``RuntimeError`` besides what it was."""
+    if isinstance(error, RuntimeError):
+        return error
+    kinds = ((MissingInput, BoundInputMissing), (InvalidArgument, InvalidValue), (OrtError, BoundRunFailed))
+    kind = next(bound for plain, bound in kinds if isinstance(error, plain))
+    return kind(f"Error in execution: {Exception.__str__(error)}")
+
+
 def _wait_for_the_end() -> None:
     """Keep a thread that outlives the main one: the interpreter is ending, has closed all sessions and drops it.
 
@@ -271,4 +292,6 @@ def _wait_for_the_end() -> None:
 def _checked_names(output_names: Sequence[str] | None) -> Sequence[str] | None:
     if output_names is not None and (isinstance(output_names, (str, bytes)) or not isinstance(output_names, Sequence)):
         raise InvalidType(f"output_names is {output_names!r}, expected a list of names such as ['y'], or None")
+    if output_names is not None and not all(isinstance(name, str) for name in output_names):
+        raise InvalidType(f"output_names is {output_names!r}, expected names of outputs, which are strings")
     return output_names
