@@ -10,6 +10,8 @@ from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.suppression import COORDINATES, suppression_kernels
+from ort_core.cpu.guarded.arrays import GuardedArrays
+from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import STEP_WORDS
 from ort_core.plugin.ir import Node, Value
@@ -31,7 +33,7 @@ class Suppression:
         name, functions = suppression_kernels(center_point_box=bool(node.int_attribute("center_point_box", 0)))
         self._module = compiled(module_text(functions), target)
         self._address = self._module.address(name)
-        self._pool = pool
+        self._pool, self._mode = pool, guarded_mode()
         self.inputs: tuple[Value | None, ...] = tuple(node.inputs)
 
     def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
@@ -65,6 +67,10 @@ class Suppression:
         limits = np.array([overlap, 0.0 if threshold is None else threshold], np.float32)
         kept, counts = np.empty((batches * classes, most), np.int64), np.empty(batches * classes, np.int64)
         heap, coordinates = np.empty((threads, count), np.int64), np.empty((threads, COORDINATES, most), np.float32)
+        guarded = None
+        if self._mode is not GuardedMode.OFF:
+            guarded = GuardedArrays([boxes, scores, limits], [kept, counts, heap, coordinates], self._mode)
+            boxes, scores, limits, kept, counts, heap, coordinates = guarded.arrays
         words = [
             boxes.ctypes.data, scores.ctypes.data, batches, classes, count, most, limits.ctypes.data,
             limits.ctypes.data + 4, int(threshold is not None), kept.ctypes.data, counts.ctypes.data, heap.ctypes.data,
@@ -74,6 +80,8 @@ class Suppression:
         steps = np.zeros(STEP_WORDS, np.int64)
         steps[:2] = self._address, table.ctypes.data
         self._pool.run(int(steps.ctypes.data), 1, 1 if scores.size < PARALLEL_WORK else 1 << 30)
+        if guarded is not None:
+            guarded.check("NonMaxSuppression")
         which, place = np.nonzero(np.arange(most) < counts[:, None])
         return np.stack([which // classes, which % classes, kept[which, place]], axis=1)
 

@@ -16,6 +16,8 @@ from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.emitter import module_text
 from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.token_counts import ARGUMENT_COUNT, ARGUMENTS, token_counts_kernel
+from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
+from ort_core.cpu.texts.guarded_counts import guarded_counts
 from ort_core.cpu.texts.ngram_tables import NgramTables, ngram_tables
 from ort_core.cpu.texts.text_memory import KEPT_NBYTES, TextMemory
 from ort_core.cpu.texts.token_runs import ASCII, PLANE, TokenRuns, fold_table, token_runs
@@ -172,11 +174,12 @@ class _Form:
         self._words[0] = module.address(name)
         self._words[STEP_WORDS:] = self._argument_words(chain)
         self._idle: list[TextMemory] = []
+        self._mode = guarded_mode()
 
     def _argument_words(self, chain: TextChain) -> np.ndarray:
         words = np.zeros(ARGUMENT_COUNT, np.int64)
         tables, last, place = chain.tables, chain.nodes[-1], ARGUMENTS
-        arrays = {
+        self._arrays = arrays = {
             place.fold: self._fold, place.hashes: tables.hashes, place.numbers: tables.numbers,
             place.starts: tables.starts, place.spelling: tables.spelling, place.firsts: tables.firsts,
             place.keys: tables.keys, place.nodes: tables.nodes, place.columns: tables.columns,
@@ -194,6 +197,11 @@ class _Form:
     def run(self, characters: bytes, lengths: Sequence[int], count: int, pool: ThreadPool) -> list[np.ndarray] | None:
         """Return the counts, ``None`` where a character is beyond the fold table."""
         rows = len(lengths)
+        if self._mode is not GuardedMode.OFF:
+            found = guarded_counts(
+                self._words, self._arrays, characters, lengths, (rows, self._width), pool, self._mode
+            )
+            return None if found is None else [found]
         cells = rows * self._width
         memory = self._memory(rows, len(characters), cells)
         memory.characters[: len(characters)] = characters
