@@ -94,16 +94,28 @@ class StepOrder:
 
     def _flags(self, serial: Sequence[bool]) -> Flags:
         flags = np.array([SERIAL if alone else 0 for alone in serial], np.int64)
-        since: list[int] = []  # steps since the last meeting
+        reads, writes = _SinceMeetingState(), _SinceMeetingState()
         for number, alone in enumerate(serial):
-            others = [before for before in since if not (alone and serial[before])]
-            if any(self._meets(before, number) for before in others):
+            read, written = self.reads[number], self.writes[number]
+            if writes.has(read, alone) or writes.has(written, alone) or reads.has(written, alone):
                 flags[number - 1] |= BARRIER
-                since = []
-            since.append(number)
+                reads, writes = _SinceMeetingState(), _SinceMeetingState()
+            reads.add(read, alone)
+            writes.add(written, alone)
         return flags
 
-    def _meets(self, before: int, number: int) -> bool:
-        """Return whether a step must wait for all threads to be through with one before it."""
-        touched = self.reads[number] | self.writes[number]
-        return bool(touched & self.writes[before] or self.writes[number] & self.reads[before])
+
+class _SinceMeetingState:
+    """What steps have touched since all threads met, kept apart by whether one thread ran them."""
+
+    def __init__(self) -> None:
+        self._alone: set[int] = set()
+        self._shared: set[int] = set()
+
+    def has(self, touched: frozenset[int], alone: bool) -> bool:
+        """Return whether a step must wait before it touches these: what one thread runs is in order by itself."""
+        return not (self._shared.isdisjoint(touched) and (alone or self._alone.isdisjoint(touched)))
+
+    def add(self, touched: frozenset[int], alone: bool) -> None:
+        """Note what a step touches."""
+        (self._alone if alone else self._shared).update(touched)

@@ -174,7 +174,8 @@ class CpuPartition(EagerPartition):
             return Rejection("the program reads a constant that the caller may override")
         if any(slot not in step.writes for slot in self._outputs):
             return Rejection("an output is an input of the partition")
-        writes = [step.writes.index(slot) for slot in self._outputs]
+        place = {slot: index for index, slot in enumerate(step.writes)}
+        writes = [place[slot] for slot in self._outputs]
         return encode_partition(step.program, step.native_reads, writes)
 
     def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
@@ -326,11 +327,11 @@ class CpuPartition(EagerPartition):
         group_of.update((node, (nodes, None)) for nodes in self._calls for node in nodes)
         group_of.update((node, (group, program)) for group, program in groups for node in group)
         units: list[tuple[tuple[Node, ...], NativeProgram | None]] = []
-        seen: set[tuple[Node, ...]] = set()
+        seen: set[Node] = set()  # the first ones of units: hashing all of a unit's takes as long as it is large
         for node in self._request.graph:
             nodes, program = group_of.get(node, ((node,), None))
-            if nodes not in seen:
-                seen.add(nodes)
+            if nodes[0] not in seen:
+                seen.add(nodes[0])
                 units.append((nodes, program))
         self._lay_out(joined(ordered(units), self._calls.__contains__))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import heapq
 from collections.abc import Sequence
 
 from ort_core.cpu.lowering.steps import Step
@@ -26,15 +28,15 @@ class Slots:
         for number, step in enumerate(steps):
             for buffer in (*step.reads, *step.writes):
                 last[buffer] = number
-        free: list[int] = []
+        self._free_numbers: dict[bool, list[tuple[int, int]]] = {False: [], True: []}  # (bytes, slot), in order
+        self._free_symbolic: dict[tuple[bool, KnownDim], list[int]] = {}  # slots, as heaps
         for number, step in enumerate(steps):
             for buffer in step.writes:
                 if buffer.place in (Place.ARENA, Place.SCRATCH) and buffer not in self._slot:
-                    self._slot[buffer] = self._take(buffer, free)
+                    self._slot[buffer] = self._take(buffer)
             for buffer in {*step.reads, *step.writes}:
                 if self._shares and last[buffer] == number and buffer in self._slot:
-                    free.append(self._slot[buffer])
-            free.sort()
+                    self._give_back(self._slot[buffer])
 
     def fixed(self) -> tuple[bool, ...]:
         """Say of each slot whether it is scratch whose size no run changes: the machine's choice, not the model's."""
@@ -48,22 +50,30 @@ class Slots:
         """Return what two buffers share when they share memory."""
         return self._slot.get(buffer, buffer)
 
-    def _take(self, buffer: Buffer, free: list[int]) -> int:
+    def _take(self, buffer: Buffer) -> int:
+        """Return the smallest free slot that fits a buffer, of equal ones the first, or a new one."""
         nbytes = buffer.count * buffer.itemsize
         per_thread = buffer.place is Place.SCRATCH
-        fitting = [s for s in free if self.per_thread[s] == per_thread and _fits(nbytes, self.nbytes[s])]
-        if per_thread:  # no barrier keeps threads in one step: each must have the same share in all steps
-            fitting = [s for s in fitting if self.nbytes[s] == nbytes]
-        if fitting:
-            chosen = min(fitting, key=lambda s: self.nbytes[s] if isinstance(self.nbytes[s], int) else 0)  # type: ignore[arg-type,return-value]  # an int, asked for
-            free.remove(chosen)
+        chosen = self._fitting(nbytes, per_thread)
+        if chosen is not None:
             return chosen
         self.nbytes.append(nbytes)
         self.per_thread.append(per_thread)
         return len(self.nbytes) - 1
 
+    def _fitting(self, nbytes: KnownDim, per_thread: bool) -> int | None:
+        if not isinstance(nbytes, int):
+            same = self._free_symbolic.get((per_thread, nbytes))
+            return heapq.heappop(same) if same else None
+        free = self._free_numbers[per_thread]
+        at = bisect.bisect_left(free, (nbytes, -1))
+        # No barrier keeps threads in one step: of scratch each must have the same share in all steps.
+        most = nbytes if per_thread else 4 * nbytes + 4096
+        return free.pop(at)[1] if at < len(free) and free[at][0] <= most else None
 
-def _fits(wanted: KnownDim, available: KnownDim) -> bool:
-    if wanted == available:
-        return True
-    return isinstance(wanted, int) and isinstance(available, int) and wanted <= available <= 4 * wanted + 4096
+    def _give_back(self, slot: int) -> None:
+        nbytes, per_thread = self.nbytes[slot], self.per_thread[slot]
+        if isinstance(nbytes, int):
+            bisect.insort(self._free_numbers[per_thread], (nbytes, slot))
+        else:
+            heapq.heappush(self._free_symbolic.setdefault((per_thread, nbytes), []), slot)

@@ -19,24 +19,37 @@ def ordered(units: Sequence[Unit[Form]]) -> list[Unit[Form]]:
         for value in border_of((node,)).inputs:
             if value.producer in unit_of and unit_of[value.producer] != index:
                 needs[index].add(unit_of[value.producer])
-    found: list[int] = []
-    done: set[int] = set()
-    waiting = list(range(len(units)))
-    while waiting:
-        ready = [index for index in waiting if needs[index] <= done]
-        found.extend(ready)
-        done.update(ready)
-        waiting = [index for index in waiting if index not in done]
-    return [units[index] for index in found]
+    rounds = _rounds(needs)
+    return [units[index] for index in sorted(range(len(units)), key=lambda index: (rounds[index], index))]
+
+
+def _rounds(needs: Sequence[set[int]]) -> list[int]:
+    """Return for each unit how many others must be done one after the other before it."""
+    readers: list[list[int]] = [[] for _ in needs]
+    for index, before in enumerate(needs):
+        for each in before:
+            readers[each].append(index)
+    missing, rounds = [len(before) for before in needs], [0] * len(needs)
+    ready = [index for index, count in enumerate(missing) if not count]
+    for index in ready:  # grows
+        for reader in readers[index]:
+            rounds[reader] = max(rounds[reader], rounds[index] + 1)
+            missing[reader] -= 1
+            if not missing[reader]:
+                ready.append(reader)
+    assert len(ready) == len(needs), "convex groups of a graph without cycles have an order"
+    return rounds
 
 
 def joined(units: Sequence[Unit[Form]], is_compiled: Callable[[tuple[Node, ...]], bool]) -> list[Unit[Form]]:
     """Return units with neighbours that run by kernels as one: a step costs more than a node inside it."""
-    found: list[Unit[Form]] = []
+    found: list[tuple[list[Node], Form | None]] = []
+    was_compiled = False
     for nodes, program in units:
-        apart = is_compiled(nodes) or (bool(found) and is_compiled(found[-1][0]))
-        if program is None and found and found[-1][1] is None and not apart:
-            found[-1] = ((*found[-1][0], *nodes), None)
+        is_apart = is_compiled(nodes)
+        if program is None and found and found[-1][1] is None and not is_apart and not was_compiled:
+            found[-1][0].extend(nodes)
         else:
-            found.append((nodes, program))
-    return found
+            found.append((list(nodes), program))
+        was_compiled = is_apart
+    return [(tuple(nodes), program) for nodes, program in found]

@@ -21,8 +21,8 @@ class Node:
     """
 
     __slots__ = (
-        "_inputs", "_next", "_outputs", "_previous", "attributes", "body", "doc", "domain", "graph", "metadata", "name",
-        "op_type", "opset", "overload",
+        "_inputs", "_next", "_outputs", "_previous", "attributes", "body", "doc", "domain", "graph", "has_graphs",
+        "metadata", "name", "op_type", "opset", "overload",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +51,7 @@ class Node:
         self._next: Node | None = None
         self._inputs: list[Value | None] = []
         self.attributes: dict[str, Attribute] = {}
+        self.has_graphs = False  # whether an attribute has ever held one: every walk asks every node
         self.set_attributes(attributes)
         self._outputs: tuple[Value | None, ...] = self._own(
             [Value("") for _ in range(outputs)] if isinstance(outputs, int) else outputs
@@ -149,8 +150,10 @@ class Node:
             attributes = [v if isinstance(v, Attribute) else Attribute.of(n, v) for n, v in pairs]
         for attribute in attributes:
             self.attributes[attribute.name] = attribute
-            for graph in attribute.graphs():
-                graph.owner = self
+            if attribute.kind is AttributeKind.GRAPH or attribute.kind is AttributeKind.GRAPHS:
+                self.has_graphs = True
+                for graph in attribute.graphs():
+                    graph.owner = self
 
     def attribute(self, name: str, default: object = None) -> object:
         """Return the value of an attribute, or ``default``."""
@@ -180,9 +183,10 @@ class Node:
     def subgraphs(self) -> tuple[Graph, ...]:
         """Return the graphs nested in the attributes, in attribute order (the fused ``body`` is not one)."""
         found: tuple[Graph, ...] = ()
-        for attribute in self.attributes.values():  # asked of every node by every walk: no generator, no call
-            if attribute.kind is AttributeKind.GRAPH or attribute.kind is AttributeKind.GRAPHS:
-                found += attribute.graphs()
+        if not self.has_graphs:
+            return found
+        for attribute in self.attributes.values():
+            found += attribute.graphs()
         return found
 
     @property

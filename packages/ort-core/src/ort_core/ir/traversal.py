@@ -22,7 +22,7 @@ def graphs_of(graph: Graph) -> Iterator[Graph]:
     """Yield a graph and every graph nested in it, outer before inner."""
     yield graph
     for node in graph:
-        if node.attributes:
+        if node.has_graphs:
             for nested in node.subgraphs():
                 yield from graphs_of(nested)
 
@@ -45,7 +45,8 @@ def captured_values(node: Node) -> tuple[Value, ...]:
 
 def reads_of(node: Node) -> tuple[Value, ...]:
     """Return all values that a node reads: its inputs and what its bodies capture, each once."""
-    return tuple(dict.fromkeys((*node.present_inputs(), *captured_values(node))))
+    captured = captured_values(node) if node.has_graphs else ()
+    return tuple(dict.fromkeys((*node.present_inputs(), *captured)))
 
 
 def predecessors(node: Node) -> tuple[Node, ...]:

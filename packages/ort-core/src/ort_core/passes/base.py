@@ -207,7 +207,7 @@ class Pass(ABC):
         duration = time.perf_counter_ns() - start
         return PassReport(
             self.name, record.counts, tuple(record.rejections), record.num_rejections, nodes_before,
-            count_nodes(context.model), duration,
+            count_nodes(context.model) if record.counts else nodes_before, duration,
         )  # fmt: skip
 
 

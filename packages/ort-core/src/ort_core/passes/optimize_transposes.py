@@ -10,6 +10,9 @@ goes. The region is changed only when this removes more transpositions than it a
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Mapping
+
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
 from ort_core.ir.types import TensorType, ValueType
@@ -29,25 +32,38 @@ class TransposeOptimizer(Pass):
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Simplify chains, then try a region from each Transpose that is left."""
         for graph in context.graphs():
-            record.changed("merged", _simplify_all(context, graph, record))
-            for node in graph.nodes:
+            nodes = graph.nodes
+            record.changed("merged", _simplify_all(context, nodes, record))
+            order = {node: place for place, node in enumerate(nodes)}  # what is inserted later is in no region
+            for node in nodes:
                 if node.graph is graph and _is_transpose(node):
-                    region = _Region(context, graph)
+                    region = _Region(context, graph, order)
                     if region.grow(node) and region.gain() > 0:
-                        region.commit()
+                        touched = region.commit()
                         record.changed("pushed through")
-                        record.changed("merged", _simplify_all(context, graph, record))
+                        record.changed("merged", _simplify_all(context, touched, record))
 
 
 def _is_transpose(node: Node) -> bool:
     return node.op_type == "Transpose" and node.domain == ""
 
 
-def _simplify_all(context: PassContext, graph: Graph, record: PassRecordState) -> int:
+def _simplify_all(context: PassContext, nodes: Iterable[Node], record: PassRecordState) -> int:
+    """Simplify Transposes among nodes, and those that read what was simplified."""
     count = 0
-    for node in graph.nodes:
-        if node.graph is graph and _is_transpose(node):
-            count += _simplify(context, node, record)
+    waiting = deque(node for node in nodes if _is_transpose(node))
+    while waiting:
+        node = waiting.popleft()
+        if node.graph is None:
+            continue
+        source = node.input(0)
+        readers = [reader for reader in node.output.consumers() if _is_transpose(reader)]
+        changes = _simplify(context, node, record)
+        if changes:
+            count += changes
+            waiting.extend(readers)
+            if node.graph is not None and node.input(0) is not source:
+                waiting.append(node)  # behind another one still
     return count
 
 
@@ -81,9 +97,11 @@ def _simplify(context: PassContext, node: Node, record: PassRecordState) -> int:
 class _Region:
     """Operators that can compute on the data before a Transpose, and what that would take."""
 
-    def __init__(self, context: PassContext, graph: Graph) -> None:
+    def __init__(self, context: PassContext, graph: Graph, order: Mapping[Node, int]) -> None:
         self._context = context
         self._graph = graph
+        self._order = order
+        self._touched: list[Node] = []
         self._sources: dict[Value, Node] = {}
         self._perms: dict[Value, Perm] = {}
         self._nodes: dict[Node, tuple[Perm, Adapted]] = {}
@@ -167,10 +185,10 @@ class _Region:
                     found.append(value)
         return found
 
-    def commit(self) -> None:
-        """Change the region."""
+    def commit(self) -> list[Node]:
+        """Change the region; return the Transposes that are new, changed or now read something else."""
         inserted: dict[Value, Value] = {}
-        for node in [node for node in self._graph if node in self._nodes]:
+        for node in sorted(self._nodes, key=self._order.__getitem__):
             self._adapt_node(node, inserted)
         for value, perm in self._perms.items():
             if value not in self._sources:
@@ -178,6 +196,7 @@ class _Region:
         for value, transpose in self._sources.items():
             if not value.use_count and not value.is_graph_output:
                 self._graph.remove(transpose)
+        return self._touched
 
     def _adapt_node(self, node: Node, inserted: dict[Value, Value]) -> None:
         perm, adapted = self._nodes[node]
@@ -205,6 +224,7 @@ class _Region:
         for reader, index in outside:
             if self._absorbs(reader, perm):
                 reader.set_attributes({"perm": compose(perm, perm_of(reader) or ())})
+                self._touched.append(reader)
             else:
                 plain.append((reader, index))
         value.type = _transposed(original, inverse(perm))
@@ -223,7 +243,9 @@ class _Region:
 
     def _new_transpose(self, value: Value, perm: Perm, value_type: ValueType | None) -> Node:
         name = self._graph.fresh_name(f"{value.name}_transposed")
-        return Node("Transpose", [value], [Value(name, value_type)], {"perm": perm}, name=name)
+        node = Node("Transpose", [value], [Value(name, value_type)], {"perm": perm}, name=name)
+        self._touched.append(node)
+        return node
 
 
 def _transposed(value_type: ValueType | None, perm: Perm) -> ValueType | None:

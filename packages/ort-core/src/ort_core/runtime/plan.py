@@ -24,6 +24,7 @@ from ort_core.runtime.device_values import (
 )
 from ort_core.runtime.limits import DEFAULT_RUN, RunSettings
 from ort_core.runtime.state import PlanRunState
+from ort_core.runtime.taken_memory import TakenMemoryState
 from ort_core.tensors.device_array import DeviceArray
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class ExecutionPlan:
             return Rejection(f"input {unread[0]!r} is not read, but must be checked")
         if sorted(self._all_outputs) != sorted(planned.writes):
             return Rejection("outputs are not exactly what the partition computes")
-        return compiled.direct_calls(sources, [planned.writes.index(slot) for slot in self._all_outputs])
+        return compiled.direct_calls(sources, places_of(planned.writes, self._all_outputs))
 
     @property
     def input_count(self) -> int:
@@ -279,14 +280,24 @@ class ExecutionPlan:
 
 def _detached(results: list[RuntimeValue], feeds: Mapping[str, RuntimeValue]) -> list[RuntimeValue]:
     """Copy results that share memory with a feed, with a constant (those are read-only) or with one another."""
-    given = [value for value in feeds.values() if isinstance(value, np.ndarray)]
+    taken = TakenMemoryState(value for value in feeds.values() if isinstance(value, np.ndarray))
+    return _apart(results, taken)
+
+
+def _apart(results: list[RuntimeValue], taken: TakenMemoryState) -> list[RuntimeValue]:
     for index, result in enumerate(results):
         if isinstance(result, np.ndarray):
-            if not result.flags.writeable or any(np.may_share_memory(result, other) for other in given):
+            if not result.flags.writeable or taken.overlaps(result):
                 result = results[index] = result.copy()
             elif not result.flags.c_contiguous:
                 result = results[index] = np.ascontiguousarray(result)
-            given.append(result)
+            taken.add(result)
         elif isinstance(result, list):
-            results[index] = _detached(list(result), dict(enumerate(given)))  # type: ignore[arg-type]  # keys do not matter
+            results[index] = _apart(list(result), taken.copy())
     return results
+
+
+def places_of(slots: Sequence[int], wanted: Sequence[int]) -> list[int]:
+    """Return where each wanted slot stands among slots."""
+    place = {slot: index for index, slot in reversed(list(enumerate(slots)))}
+    return [place[slot] for slot in wanted]

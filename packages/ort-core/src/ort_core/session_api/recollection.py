@@ -30,7 +30,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.type_data import type_from_data, type_to_data
 from ort_core.ir.values import Value
 from ort_core.passes.take_defaults import ShownValues
-from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep
+from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, places_of
 from ort_core.session_api.file_identity import Identity, are_settled, identity_of
 from ort_core.session_api.node_arg import ModelMetadata
 from ort_core.stages.settings import PrepareSettings
@@ -132,7 +132,7 @@ class Recollection:
                 "graph": [_values_to_data(plan.graph.inputs), _values_to_data(plan.graph.outputs)],
                 "partition": planned.step.name,
                 "reads": [inputs[slot] for slot in planned.reads],
-                "writes": [planned.writes.index(slot) for slot in outputs],
+                "writes": places_of(planned.writes, outputs),
                 "write_count": len(planned.writes),
             }
         ).encode()

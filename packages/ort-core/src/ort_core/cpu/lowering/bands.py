@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.convolution_bands import FIRST_STAGE, Bands, Stage, bands_kernel, fitting_rows
@@ -31,7 +32,7 @@ def join_stages(lowering: Lowering) -> None:
     steps: list[Step] = []
     at = 0
     while at < len(lowering.steps):
-        run = _run(lowering.steps[at:], readers)
+        run = _run(lowering.steps, at, readers)
         steps.append(_joined(lowering, run) if len(run) > 1 else run[0])
         at += len(run)
     lowering.steps = steps
@@ -39,10 +40,10 @@ def join_stages(lowering: Lowering) -> None:
     lowering.kernels = {name: kernel for name, kernel in lowering.kernels.items() if name in used}
 
 
-def _run(steps: Sequence[Step], readers: Counter[Buffer]) -> list[Step]:
-    """Return the first step and those that are to run together with it."""
-    run = [steps[0]]
-    for step in steps[1:]:
+def _run(steps: Sequence[Step], first: int, readers: Counter[Buffer]) -> list[Step]:
+    """Return a step and those that are to run together with it."""
+    run = [steps[first]]
+    for step in islice(steps, first + 1, None) if run[0].images is not None else ():
         if not _follows(run[-1], step, readers):
             break
         run.append(step)
