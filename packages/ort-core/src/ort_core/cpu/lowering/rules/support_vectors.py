@@ -2,8 +2,8 @@
 
 Probabilities are made of the decisions row by row (``codegen.coupling``).
 
-RBF takes |x - s|^2 as |x|^2 + |s|^2 - 2 x s with both moved by the mean of the support vectors: the distance stays, and
-the sums that cancel are no larger than the spread of the data.
+RBF sums (x - s)^2 as it stands. A product of matrices would be faster, as |x|^2 + |s|^2 - 2 x s, but what cancels there is
+as large as the spread of the features: of unscaled ones it costs half of the digits.
 """
 
 from __future__ import annotations
@@ -99,17 +99,14 @@ def _kernels(lowering: Lowering, node: Node, features: View, width: int, count: 
 
 
 def _radial(lowering: Lowering, node: Node, features: View, vectors: np.ndarray, gamma: float) -> View:
-    centre = vectors.mean(axis=0).astype(np.float32)
-    moved = lowering.new_view(F32, features.shape)
-    by_column = lowering.constant_view(centre, F32)
-    lowering.store(element(0, F32) - element(1, F32), (features, by_column), moved, (node,))
-    norms = reduce_operand(lowering, combined(features.shape, lambda x: x * x, moved), (1,), "sum", operators=(node,))
-    near = vectors - centre
-    own = lowering.constant_view(np.square(near).sum(1).astype(np.float32), F32)
-    # A NaN is no distance below 0: it stays.
-    distance = element(1, F32) + element(2, F32) - 2.0 * element(0, F32)
-    value = exp(minimum(distance * -gamma, 0.0) if gamma >= 0 else distance * -gamma)
-    return _product(lowering, node, moved, near.T, value, (norms, own))
+    rows, (count, width) = features.shape[0], vectors.shape
+    far = View(features.buffer, (rows, width, 1), (*features.strides, 0), features.offset)
+    near = lowering.constant_view(np.ascontiguousarray(vectors.T, np.float32), F32)
+    squares = combined((rows, width, count), lambda x, s: (x - s) * (x - s), far, near)
+    distances = reduce_operand(lowering, squares, (1,), "sum", operators=(node,)).reshaped((rows, count))
+    kernels = lowering.new_view(F32, (rows, count))
+    lowering.store(exp(element(0, F32) * -gamma), (distances,), kernels, (node,))
+    return kernels
 
 
 def _power(base: Scalar, degree: float) -> Scalar:
