@@ -19,6 +19,7 @@ from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.direct_offer import DirectOffer
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.preconditions import require_preconditions
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
 from ort_core.cpu.lowering.rules.contents import contents_of
 from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
@@ -290,6 +291,8 @@ class CpuPartition(EagerPartition):
                 lowering.node = node
                 rule = write_contents if self._is_known(node) else find_rule(node, context)
                 assert rule is not None, node
+                if rule is not write_contents:
+                    require_preconditions(lowering, node)
                 rule(lowering, node)
             lowering.node = None
             lowering.finish()

@@ -27,6 +27,8 @@ from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.kernels.device_kernel import DeviceKernels
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded
+from ort_core.kernels.preconditions.conditions import ArrayConditions
+from ort_core.kernels.preconditions.table import find_precondition
 from ort_core.kernels.region_work import RegionWork
 from ort_core.kernels.registry import KernelRegistry, attribute_names, wants_context
 from ort_core.loops.rows import OpMeaning
@@ -175,6 +177,7 @@ def _bind_kernel(
         tuple(None if v is None else v.type for v in node.outputs), state,
     )  # fmt: skip
     with_context = wants_context(function)
+    precondition = find_precondition(node.domain, node.op_type)
     unguarded = KernelContext(*facts, Unguarded(), context.seed, context.num_threads)
 
     def run(inputs: Sequence[RuntimeValue], scope: Scope, guard: RunGuard) -> tuple[RuntimeValue, ...]:
@@ -189,6 +192,8 @@ def _bind_kernel(
                     unguarded if same else KernelContext(*facts, guard, context.seed, context.num_threads)
                 )
         try:
+            if precondition is not None:
+                precondition(ArrayConditions(node, opset, inputs))
             return normalise(function(*inputs, **arguments))
         except OrtError as error:
             raise _located(error, node) from error

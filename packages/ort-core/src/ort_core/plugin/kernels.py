@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         evaluate_node,
     )
     from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
+    from ort_core.kernels.preconditions.conditions import Conditions
+    from ort_core.kernels.preconditions.table import find_precondition
     from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
     from ort_core.kernels.reference.tree_nodes import TreeModel, tree_model
     from ort_core.kernels.reference_registry import reference_kernels
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BoundGraph",
     "BranchMode",
+    "Conditions",
     "CudaParameter",
     "CudaSource",
     "DeviceKernel",
@@ -50,6 +53,7 @@ __all__ = [
     "Unguarded",
     "cuda_parameters",
     "evaluate_node",
+    "find_precondition",
     "kernel",
     "plan_launch",
     "reference_kernels",
@@ -90,6 +94,8 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "Unguarded",
             "kernel",
         ),
+        "ort_core.kernels.preconditions.conditions": ("Conditions",),
+        "ort_core.kernels.preconditions.table": ("find_precondition",),
         "ort_core.kernels.reference.tree_ensemble": (
             "BranchMode",
             "TreeEnsemble",

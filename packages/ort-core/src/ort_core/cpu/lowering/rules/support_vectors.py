@@ -2,8 +2,8 @@
 
 Probabilities are made of the decisions row by row (``codegen.coupling``).
 
-RBF sums (x - s)^2 as it stands. A product of matrices would be faster, as |x|^2 + |s|^2 - 2 x s, but what cancels there is
-as large as the spread of the features: of unscaled ones it costs half of the digits.
+RBF sums (x - s)^2 as it stands. A product of matrices would be faster, as |x|^2 + |s|^2 - 2 x s, but what cancels there
+is as large as the spread of the features: of unscaled ones it costs half of the digits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ort_core.cpu.lowering.rules.products import constant_product
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, Node
-from ort_core.plugin.loops import Scalar, binary, element, exp, minimum, select, tanh
+from ort_core.plugin.loops import Scalar, binary, element, exp, select, tanh
 
 F32 = DataType.FLOAT
 MAX_DEGREE = 16  # of a polynomial kernel that is multiplied out

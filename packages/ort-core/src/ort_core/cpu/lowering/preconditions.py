@@ -1,0 +1,50 @@
+"""What kernels require of shapes, stated on symbolic sizes: compiled code of a signature that breaks it does not run.
+
+The numpy kernels run then, and say what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.steps import NotLowered
+from ort_core.plugin.ir import KnownDim, Node, TensorType, minimum
+from ort_core.plugin.kernels import Conditions, find_precondition
+
+
+def require_preconditions(lowering: Lowering, node: Node) -> None:
+    """State what an operator requires of its inputs' shapes.
+
+    Raises:
+        NotLowered: it never holds.
+    """
+    precondition = find_precondition(node.domain, node.op_type)
+    if precondition is not None:
+        precondition(_Stated(lowering, node))
+
+
+class _Stated(Conditions):
+    __slots__ = ("_lowering",)
+
+    def __init__(self, lowering: Lowering, node: Node) -> None:
+        super().__init__(node, lowering.opset_of(node), [_shape(value) for value in node.inputs])
+        self._lowering = lowering
+
+    def refuse(self, text: str) -> NoReturn:
+        raise NotLowered(text)
+
+    def equal(self, left: KnownDim, right: KnownDim, text: str) -> None:
+        self._lowering.require_equal(left, right)
+
+    def positive(self, size: KnownDim, text: str) -> None:
+        self._lowering.require_equal(minimum(size, 1), 1)
+
+
+def _shape(value: object) -> tuple[KnownDim, ...] | None:
+    found = getattr(value, "type", None)
+    if not isinstance(found, TensorType) or found.shape is None:
+        return None
+    if any(size is None for size in found.shape):
+        raise NotLowered("a size is unknown")
+    return tuple(size for size in found.shape if size is not None)

@@ -1,0 +1,94 @@
+"""Attention operators: ranks and sizes of query, key, value, biases, masks and caches."""
+
+from __future__ import annotations
+
+from ort_core.kernels.preconditions.conditions import Conditions
+
+
+def attention(c: Conditions) -> None:
+    """ai.onnx: Q, K, V all of three dimensions, or all of four."""
+    q, k, v = c.rank(0, "Q", 3, 4), c.rank(1, "K", 3, 4), c.rank(2, "V", 3, 4)
+    if q is None or k is None or v is None:
+        return
+    c.require(len(q) == len(k) == len(v), f"Q, K and V have {len(q)}, {len(k)} and {len(v)} dimensions, not as many")
+    for other, name in ((k, "K"), (v, "V")):
+        c.equal(q[0], other[0], f"inconsistent batch_size (between Q and {name}): {q[0]} and {other[0]}")
+    if len(q) == 4:
+        for attribute, shape, name in (("q_num_heads", q, "Q"), ("kv_num_heads", k, "K")):
+            stated = c.node.int_attribute(attribute, 0)
+            if stated > 0:
+                c.equal(shape[1], stated, f"{attribute} ({stated}) is different from {name}.shape[1] ({shape[1]})")
+        c.positive(q[1], "Q must have at least one head")
+        c.positive(v[3], "V must have heads of at least one element")
+
+
+def attention_of_com_microsoft(c: Conditions) -> None:
+    """Input [batch, sequence, hidden], weights [hidden, columns], bias [columns]."""
+    x, weights = c.rank(0, "input", 3), c.rank(1, "weights", 2)
+    if x is not None and weights is not None:
+        c.equal(weights[0], x[2], "weights must have as many rows as the input's last dimension")
+    bias = c.rank(2, "bias", 1)
+    if bias is not None and weights is not None:
+        c.equal(bias[0], weights[1], "bias must be as long as a row of weights")
+
+
+def multi_head(c: Conditions) -> None:
+    """Query of 3 or 5 dimensions; key and value of 3 or 4 both, or absent."""
+    q, k, v = c.rank(0, "query", 3, 5), c.rank(1, "key", 3, 4, 5), c.rank(2, "value", 3, 4)
+    if q is not None and k is not None and len(k) != 5:
+        c.equal(q[0], k[0], f"query and key shall have same dim 0 (batch_size), got {q[0]} and {k[0]}")
+        if v is not None:
+            c.require(len(k) == len(v), "expect rank of key and value be same, and either 3 or 4")
+            c.equal(q[0], v[0], f"query and value shall have same dim 0 (batch_size), got {q[0]} and {v[0]}")
+        if len(k) == 3 and len(q) == 3:
+            c.equal(q[2], k[2], f"query and key shall have same dim 2 (hidden_size), got {q[2]} and {k[2]}")
+        if v is not None and len(v) == 3 and len(q) == 3 and len(k) == 3:
+            c.sized(3, "bias", 2 * q[2] + v[2])
+
+
+def group_query(c: Conditions) -> None:
+    """Query, key and value of three dimensions, equal sequences, caches of equal lengths."""
+    q, k, v = c.rank(0, "query", 3), c.rank(1, "key", 3, 4), c.rank(2, "value", 3, 4)
+    if k is not None and v is not None:
+        c.require(len(k) == len(v), "key and value must have as many dimensions")
+    if q is not None and k is not None and v is not None and len(k) == 3:
+        for other, name in ((k, "key"), (v, "value")):
+            c.equal(q[0], other[0], f"query and {name} shall have same dim 0 (batch size)")
+        c.equal(k[1], v[1], "key and value shall have same dim 1 (sequence length)")
+        c.equal(k[2], v[2], "value is expected to have same hidden size as key")
+        if not c.has(3):
+            c.equal(q[1], k[1], "query and key must have the same sequence length when past_key is not provided")
+    past_key, past_value = c.shape(3), c.shape(4)
+    if past_key is not None and past_value is not None and len(past_key) == len(past_value) == 4:
+        c.equal(past_key[2], past_value[2], "past_key and past_value should have same dimension 2 (sequence length)")
+    c.at_least(5, "seqlens_k", 1)
+    c.scalar(6, "total_sequence_length")
+
+
+def rotary(c: Conditions) -> None:
+    """ai.onnx: X, cos_cache, sin_cache, position_ids [batch, sequence]."""
+    x, ids = c.rank(0, "X", 3, 4), c.rank(3, "position_ids", 2)
+    c.same_shape(1, 2, "'cos_cache' and 'sin_cache'")
+    if x is not None and ids is not None:
+        sequence = x[2] if len(x) == 4 else x[1]
+        c.sized(3, "position_ids", x[0], sequence)
+
+
+def rotary_of_com_microsoft(c: Conditions) -> None:
+    """Input, position_ids, cos_cache, sin_cache."""
+    c.rank(0, "input", 3, 4)
+    for index, name in ((2, "cos_cache"), (3, "sin_cache")):
+        c.rank(index, name, 2)
+    c.same_shape(2, 3, "'cos_cache' and 'sin_cache'")
+
+
+def scatter(c: Conditions) -> None:
+    """TensorScatter: write_indices [batch]."""
+    past = c.at_least(0, "past_cache", 2)
+    if past is not None:
+        c.sized(2, "write_indices", past[0])
+
+
+def normalized_rows(c: Conditions) -> None:
+    """Normalizer and TfIdfVectorizer: at most two dimensions."""
+    c.rank(0, "X", 1, 2)

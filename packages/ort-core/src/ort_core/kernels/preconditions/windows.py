@@ -1,0 +1,147 @@
+"""Convolutions and pooling: ranks, what windows must fit in, sizes of biases and of quantisation parameters."""
+
+from __future__ import annotations
+
+from ort_core.ir.dims import KnownDim
+from ort_core.kernels.preconditions.conditions import Conditions, Sizes
+
+
+def convolution(c: Conditions) -> None:
+    """X [N, C, ...], W [M, C/group, kernel...], B [M]."""
+    _convolution(c, 0, 1, 2)
+
+
+def integer_convolution(c: Conditions) -> None:
+    """X, W, zero points of X (one) and of W (one, or one per output channel)."""
+    _convolution(c, 0, 1, None)
+    c.scalar(2, "x_zero_point")
+    _per_channel(c, 3, "w_zero_point", c.shape(1))
+
+
+def quantized_convolution(c: Conditions) -> None:
+    """X, scale, zero point; W, scale, zero point; scale and zero point of Y; B."""
+    _convolution(c, 0, 3, 8)
+    for index, name in ((1, "x_scale"), (2, "x_zero_point"), (6, "y_scale"), (7, "y_zero_point")):
+        c.scalar(index, name)
+    _per_channel(c, 4, "w_scale", c.shape(3))
+    _per_channel(c, 5, "w_zero_point", c.shape(3))
+
+
+def _convolution(c: Conditions, data: int, filters: int, bias: int | None) -> None:
+    x, w = c.at_least(data, "X", 3), c.at_least(filters, "W", 3)
+    if x is None or w is None:
+        return
+    last = c.node.int_attribute("channels_last", 0) == 1
+    c.require(len(x) == len(w), f"X has {len(x)} dimensions and W {len(w)}: they must have as many")
+    _kernel_shape(c, w[1:-1] if last else w[2:])
+    if bias is not None:
+        _bias(c, bias, w[0])
+    spatial = x[1:-1] if last else x[2:]
+    for axis, (size, kernel) in enumerate(zip(spatial, w[1:-1] if last else w[2:])):
+        _fits(c, axis, size, kernel, len(spatial), 1)
+
+
+def _bias(c: Conditions, index: int, channels: KnownDim) -> None:
+    shape = c.shape(index)
+    if shape is not None:
+        text = f"bias must be a 1D tensor of size output_channels ({channels}), got {list(map(str, shape))}"
+        c.require(len(shape) == 1, text)
+        c.equal(shape[0], channels, text)
+
+
+def _kernel_shape(c: Conditions, found: Sizes) -> None:
+    stated = c.node.ints_attribute("kernel_shape")
+    if not stated:
+        return
+    text = f"kernel_shape {list(stated)} is not compatible with W, whose windows are {list(map(str, found))}"
+    c.require(len(stated) == len(found), text)
+    for left, right in zip(stated, found, strict=True):
+        c.equal(left, right, text)
+
+
+def _fits(c: Conditions, axis: int, size: object, kernel: object, rank: int, least: int) -> None:
+    """Require a window to fit into its padded axis, where all of that is known."""
+    pads = c.node.ints_attribute("pads") or (0,) * (2 * rank)
+    automatic = c.node.string_attribute("auto_pad", "NOTSET")
+    if not isinstance(size, int) or not isinstance(kernel, int) or len(pads) != 2 * rank or automatic == "VALID":
+        pads = (0,) * (2 * rank)
+    if not isinstance(size, int) or not isinstance(kernel, int) or automatic in ("SAME_UPPER", "SAME_LOWER"):
+        return
+    dilation = (c.node.ints_attribute("dilations") or (1,) * rank)[axis]
+    stride = (c.node.ints_attribute("strides") or (1,) * rank)[axis]
+    padded, window = size + pads[axis] + pads[axis + rank], dilation * (kernel - 1) + 1
+    count = (padded - window) // max(stride, 1) + 1
+    c.require(
+        count >= least or (padded >= 0 and count >= 0 and least == 0),
+        f"a window of {window} (kernel {kernel}, dilation {dilation}) does not fit into axis {axis} of padded size "
+        f"{padded}; check kernel_shape, pads, strides and dilations",
+    )
+
+
+def _per_channel(c: Conditions, index: int, name: str, filters: Sizes | None) -> None:
+    shape = c.rank(index, name, 0, 1)
+    if shape and filters is not None and shape[0] != 1:
+        c.equal(shape[0], filters[0], f"input '{name}' must have one element, or one for each output channel")
+
+
+def transposed_convolution(c: Conditions) -> None:
+    """X [N, C, ...], W [C, M/group, kernel...], B [M]."""
+    x, w = c.at_least(0, "X", 3), c.at_least(1, "W", 3)
+    if x is None or w is None:
+        return
+    c.require(len(x) == len(w), f"X has {len(x)} dimensions and W {len(w)}: they must have as many")
+    _kernel_shape(c, w[2:])
+    for size in w[2:]:
+        c.positive(size, f"kernel size must be positive, got {list(map(str, w[2:]))}")
+    padding = c.node.ints_attribute("output_padding") or ()
+    steps = [c.node.ints_attribute(name) or (1,) * len(padding) for name in ("strides", "dilations")]
+    for axis, (extra, stride, dilation) in enumerate(zip(padding, *steps)):
+        c.require(
+            extra < max(stride, dilation),
+            f"output_padding[{axis}] ({extra}) must be less than max(stride, dilation) ({max(stride, dilation)})",
+        )
+
+
+def deformable_convolution(c: Conditions) -> None:
+    """Beyond what a convolution requires: B [M] is a vector."""
+    w = c.shape(1)
+    if w is not None:
+        _bias(c, 3, w[0])
+
+
+def pooling(c: Conditions) -> None:
+    """X [N, C, ...] of which only N may be 0, and windows that fit."""
+    _pooling(c, 2)
+
+
+def pooling_channels_last(c: Conditions) -> None:
+    """X [N, ..., C] of which only N may be 0, and windows that fit."""
+    _pooling(c, 1)
+
+
+def quantized_pooling(c: Conditions) -> None:
+    """X, scale and zero point of X and of Y: scalars."""
+    _pooling(c, 1 if c.node.int_attribute("channels_last", 0) else 2)
+    for index, name in ((1, "x_scale"), (2, "x_zero_point"), (3, "y_scale"), (4, "y_zero_point")):
+        c.scalar(index, name)
+
+
+def _pooling(c: Conditions, first: int) -> None:
+    x = c.at_least(0, "X", 3)
+    if x is None:
+        return
+    for size in x[1:]:
+        c.positive(size, f"invalid input shape {list(map(str, x))}: only N can be zero")
+    kernel = c.node.ints_attribute("kernel_shape") or ()
+    spatial = x[first : first + len(x) - 2]
+    c.require(
+        not kernel or len(kernel) == len(spatial),
+        f"kernel_shape {list(kernel)} does not fit the input spatial rank {len(spatial)}",
+    )
+    for axis, (size, window) in enumerate(zip(spatial, kernel)):
+        _fits(c, axis, size, window, len(spatial), 0)
+
+
+def unpooling(c: Conditions) -> None:
+    """Indices have the shape of the values."""
+    c.same_shape(0, 1, "'X' and 'I'")
