@@ -125,6 +125,8 @@ DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegre
 class CpuPartition(EagerPartition):
     """A partition compiled for the CPU; its native programs plan for each signature of sizes themselves."""
 
+    results_are_checked = False  # programs are planned from what was inferred, kernels are those that it was told of
+
     def __init__(
         self, request: CompileRequest, target: Target, pool: ThreadPool, *, uses_bfloat16: bool = False
     ) -> None:
@@ -416,6 +418,7 @@ def _generated_types(node: Node) -> Collection[DataType]:
 def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str | None:
     if find_rule(node, context) is None:
         return f"{node.op_type} is not generated"
+    takes_empty = has_own_meaning(node, context)
     for value in (*node.present_inputs(), *node.present_outputs()):
         if node.op_type == "DequantizeLinear" and value.constant is not None:
             continue  # made real at load, whatever its type
@@ -426,7 +429,9 @@ def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str 
             return f"{value.type.dtype.text} is not generated"
         if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
             return "the processor does not convert float16"
-        if value.constant is None and 0 in (value.type.shape or ()):
+        shape = value.type.shape or ()
+        is_list = value.constant is not None and len(shape) == 1  # without entries: ordinary
+        if 0 in shape and not takes_empty and not is_list:
             return f"{value.name!r} has no elements"
     try:
         for value in (*node.present_inputs(), *node.present_outputs()):

@@ -147,6 +147,8 @@ class CompiledPartition(ABC):
     """Whether ``plan`` depends on the input shapes; one plan serves all runs otherwise."""
     value_inputs: tuple[int, ...] = ()
     """Inputs (small integer tensors) whose values, not only shapes, decide the plan."""
+    results_are_checked: bool = True
+    """Whether results are compared with the inferred types and shapes; not where they are made from these."""
     device: Device | None = None
     """The device whose memory ``run`` reads and fills in place: inputs and buffers may be its ``DeviceArray``, too."""
 

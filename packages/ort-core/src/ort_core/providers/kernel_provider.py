@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ort_core.ir.rejection import Rejection
 from ort_core.providers.eager_partition import EagerPartition
 from ort_core.providers.provider import ExecutionProvider
+from ort_core.providers.result_border import ResultBorder
 
 if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
-    from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, RuntimeValue
+    from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, Observer, RuntimeValue
     from ort_core.kernels.registry import KernelRegistry
     from ort_core.providers.capability import Capability, GraphView
     from ort_core.providers.compiled import CompiledPartition, CompileRequest, RunState
@@ -49,7 +50,8 @@ class KernelProvider(ExecutionProvider):
         """Bind every node of the partition to its kernel."""
         from ort_core.kernels.evaluator import BoundGraph  # as in get_capability
 
-        return KernelPartition(BoundGraph(request.graph, self._own_context(request.context)))
+        bound = BoundGraph(request.graph, self._own_context(request.context))
+        return KernelPartition(bound, None if self.kernels() is None else self.name)
 
     def _own_context(self, context: EvaluationContext) -> EvaluationContext:
         own = self.kernels()
@@ -69,12 +71,36 @@ class KernelProvider(ExecutionProvider):
 
 
 class KernelPartition(EagerPartition):
-    """A partition whose nodes run one after the other, each result allocated by its kernel."""
+    """A partition whose nodes run one after the other, each result allocated by its kernel.
 
-    def __init__(self, bound: BoundGraph) -> None:
+    Args:
+        bound: the nodes with their kernels.
+        provider: the name of the provider whose own kernels these are: then each result is compared with what was
+            inferred. ``None`` for the kernels of the core, which others are compared with.
+    """
+
+    def __init__(self, bound: BoundGraph, provider: str | None = None) -> None:
         super().__init__(len(bound.graph.outputs))
-        self._bound = bound
+        self._bound, self._provider = bound, provider
+        self._borders: dict[Node, ResultBorder] = {}
+        self.results_are_checked = provider is not None
 
     def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
         """Run every node in order."""
-        return self._bound.run(inputs, {}, run_state.guard, run_state.observer)
+        observe = run_state.observer if self._provider is None else self._checking(self._provider, run_state.observer)
+        return self._bound.run(inputs, {}, run_state.guard, observe)
+
+    def _checking(self, provider: str, then: Observer | None) -> Observer:
+        """Return an observer that looks at every node's results before another node reads them."""
+
+        def check(
+            node: Node, start: int, arguments: Sequence[RuntimeValue], results: Sequence[RuntimeValue], *more: Any
+        ) -> None:  # Any: passed on
+            border = self._borders.get(node)
+            if border is None:
+                border = self._borders[node] = ResultBorder(provider, "a kernel", node.inputs, node.outputs)
+            border.check(arguments, results)
+            if then is not None:
+                then(node, start, arguments, results, *more)
+
+        return check

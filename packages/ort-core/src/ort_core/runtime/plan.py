@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ort_core.ir.values import Value
     from ort_core.kernels.evaluator import RuntimeValue, Scope
     from ort_core.providers.compiled import CompiledPartition, DirectCalls, PartitionPlan
+    from ort_core.providers.result_border import ResultBorder
 
 Signature = tuple[object, ...]
 MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end
@@ -53,10 +54,17 @@ class Step(Protocol):
 
 
 class PartitionStep:
-    """Runs one compiled partition; plans for known signatures are kept, least recently used ones dropped."""
+    """Runs one compiled partition; plans for known signatures are kept, least recently used ones dropped.
 
-    def __init__(self, name: str, provider: str, compiled: CompiledPartition, output_count: int) -> None:
+    ``border`` looks at what the partition returns, unless it says that it need not be.
+    """
+
+    def __init__(
+        self, name: str, provider: str, compiled: CompiledPartition, output_count: int,
+        border: ResultBorder | None = None,
+    ) -> None:  # fmt: skip
         self.name = name
+        self._border = border if compiled.results_are_checked else None
         self.provider = provider
         self.compiled = compiled
         self._output_count = output_count
@@ -74,7 +82,7 @@ class PartitionStep:
         """Run the partition once; ``targets`` are places on devices where outputs are wanted.
 
         Raises:
-            EPFail: the provider raised something that is no ``OrtError``.
+            EPFail: the provider raised something that is no ``OrtError``, or returned what was not inferred.
         """
         outputs: list[RuntimeValue] = [None] * self._output_count
         try:
@@ -92,6 +100,8 @@ class PartitionStep:
             raise EPFail(
                 f"{self.provider} failed while running partition {self.name!r}: {type(error).__name__}: {error}"
             ) from error
+        if self._border is not None:
+            self._border.check(arguments, outputs)
         return outputs
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from ort_core.memory.liveness import StepUse, last_readers
 from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph
 from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.compiled import CompiledPartition, CompileRequest
+from ort_core.providers.result_border import ResultBorder
 from ort_core.providers.thread_options import ThreadOptions
 from ort_core.runtime.control_flow import ControlFlowStep
 from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, Step
@@ -57,7 +58,8 @@ def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> Execut
         if isinstance(part, Partition):
             reads, writes = part.reads, part.writes
             compiled = compile_partition(part, settings) if part.restored is None else part.restored.compiled
-            steps.append(PartitionStep(part.name, part.provider.name, compiled, len(writes)))
+            border = ResultBorder(part.provider.name, f"partition {part.name!r}", reads, writes)
+            steps.append(PartitionStep(part.name, part.provider.name, compiled, len(writes), border))
         else:
             reads, writes = reads_of(part.node), tuple(part.node.present_outputs())
             steps.append(_control_flow(part, reads, settings))
