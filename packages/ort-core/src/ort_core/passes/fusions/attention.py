@@ -190,6 +190,8 @@ def _find_parts(match: Match, product: Node, masks: tuple[Mask, ...], factor: fl
     assert count is not None
     assert head_size is not None
     assert value_size is not None
+    if not count * head_size * value_size:
+        return Rejection("the heads have no elements", match.root)
     scale = factor * q_factor * keys[1]
     if not math.isfinite(scale) or scale == 0:
         return Rejection(f"the scale is {scale}", match.root)
