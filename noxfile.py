@@ -170,6 +170,19 @@ def guarded(session: nox.Session) -> None:
 
 
 @nox.session
+def graphs(session: nox.Session) -> None:
+    """Judge random graphs in every engine: first seed, count, file of results, workers, effort of LLVM (low, full).
+
+    Stops where it may be stopped: the same command goes on behind the seeds that stand in the file.
+    """
+    prepare(session, "test")
+    folder = f"{CORE}/tests/random_graphs"
+    given = list(session.posargs or ("1000000", "50000", "graph-findings.jsonl"))
+    cache = f"{session.create_tmp()}/code-{given[4] if len(given) > 4 else 'full'}"  # code of one effort for itself
+    session.run("python", f"{folder}/campaign.py", *given, env={"ORT_CACHE_DIR": cache})
+
+
+@nox.session
 def sweeps(session: nox.Session) -> None:
     """Run every case of the tests of which CI runs one half; arguments go to pytest."""
     prepare(session, "test", providers=True)

@@ -14,7 +14,7 @@ import ort_core as ort
 from ort_core.cpu.partition import CpuPartition
 from ort_core.tolerances import compare
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # the latter for random_graphs
 
 
 Agrees = Callable[..., None]

@@ -1,0 +1,144 @@
+"""From a seed to a case: a model, its feeds under each assignment of sizes, and how results are told right.
+
+The frame around the nodes is random, too: which values are outputs, names of sizes, sizes that are declared wrongly,
+outputs named twice, inputs and initialisers that are outputs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+
+from random_graphs import element_types as et
+from random_graphs.custom_operators import FORMULAS, KERNELS
+from random_graphs.growing import grow
+from random_graphs.truth import Interpreter, Triple, array_of, exact
+from random_graphs.writer import GraphWriter, Value, model_of, typed
+
+LENGTHS = (1, 2, 3, 3, 4, 5, 6, 8, 10, 14, 20)
+Feeds = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model with feeds, and its truth for each of them."""
+
+    seed: int
+    model: ModelProto
+    feeds: Sequence[Feeds]
+    families: Sequence[str]
+    flags: Sequence[str] = ()
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's own operators."""
+        return next(each.version for each in self.model.opset_import if each.domain == "")
+
+    def truths(self) -> list[list[Triple]]:
+        """Return the outputs under each assignment.
+
+        Raises:
+            NoTruth: some node has none; a minimiser asks for graphs that no generator wrote.
+        """
+        run = Interpreter(self.opset, {**KERNELS, **FORMULAS})
+        found = []
+        for feeds in self.feeds:
+            found.append(run.graph(self.model.graph, {name: exact(array) for name, array in feeds.items()}))
+        return found
+
+
+def case_of_seed(seed: int) -> Case | None:
+    """Return the case of a seed, ``None`` for the few seeds that grow nothing."""
+    g = GraphWriter.of_seed(seed)
+    for _ in range(g.choice((1, 1, 2, 2, 3))):
+        g.input(et.F32 if not g.inputs and g.chance(0.7) else None)
+    grow(g, g.choice(LENGTHS))
+    if not g.nodes:
+        return None
+    flags: list[str] = []
+    outputs = _outputs(g, flags)
+    graph = _graph(g, outputs, flags)
+    model = model_of(graph, g.opset)
+    names = {each.name for each in graph.input}
+    feeds = [{v.name: v.samples[k].native() for v in g.inputs if v.name in names} for k in range(g.assignments)]
+    return Case(seed, model, feeds, tuple(g.families), tuple(flags))
+
+
+def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:
+    read = {name for node in g.nodes for name in reads(node)}
+    made = {name for node in g.nodes for name in node.output}
+    leaves = [v for v in g.values if v.name in made and v.name not in read]
+    inner = [v for v in g.values if v.name in made and v.name in read]
+    outputs = leaves if g.chance(0.6) or not leaves else g.random.sample(leaves, g.random.randint(1, len(leaves)))
+    if inner and (g.chance(0.3) or not outputs):
+        outputs = [*outputs, g.choice(inner)]
+    if g.chance(0.03):
+        flags.append("an input is an output")
+        outputs = [*outputs, g.choice(g.inputs)]
+    if g.chance(0.03) and g.initializers:
+        flags.append("an initialiser is an output")
+        outputs = [*outputs, _of_initializer(g)]
+    return outputs or [g.values[-1]]
+
+
+def _of_initializer(g: GraphWriter) -> Value:
+    tensor = g.choice(g.initializers)
+    return Value(tensor.name, (exact(array_of(tensor)),) * g.assignments, tensor)
+
+
+def reads(node: NodeProto) -> list[str]:
+    """Return what a node reads, its bodies included."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            names += [name for inner in attribute.g.node for name in reads(inner)]
+            names += [output.name for output in attribute.g.output]
+    return names
+
+
+def _graph(g: GraphWriter, outputs: Sequence[Value], flags: list[str]) -> GraphProto:
+    needed = {v.name for v in outputs}
+    kept = []
+    for node in reversed(g.nodes):
+        if needed & set(node.output):
+            kept.append(node)
+            needed |= set(reads(node))
+    kept.reverse()
+    style = g.choice(("named", "named", "open", "fixed"))
+    inputs = [typed(v, _declared(g, v, style)) for v in g.inputs if v.name in needed]
+    inputs = inputs or [typed(v, _declared(g, v, style)) for v in g.inputs[:1]]
+    wrong = g.chance(0.03)
+    declared = [_output(g, v, wrong, flags) for v in outputs]
+    initializers = [tensor for tensor in g.initializers if tensor.name in needed]
+    return helper.make_graph(kept, f"seed{g.seed}", inputs, declared, initializers)
+
+
+def _declared(g: GraphWriter, value: Value, style: str) -> list[int | str | None]:
+    """Return a declared shape: the same size everywhere may stand as a number, or be left open."""
+    shape: list[int | str | None] = []
+    for axis in range(value.rank):
+        sizes = [each[axis] for each in value.shapes]
+        place = next((i for i, symbol in enumerate(g.symbols) if symbol == sizes), None)
+        if len(set(sizes)) > 1:
+            shape.append(f"S{place}" if style == "named" and place is not None else None)
+        elif style == "open" and zlib.crc32(f"{value.name}.{axis}".encode()) % 2:
+            shape.append(f"{value.name}_{axis}")
+        else:
+            shape.append(sizes[0])
+    return shape
+
+
+def _output(g: GraphWriter, value: Value, wrong: bool, flags: list[str]) -> ValueInfoProto:
+    kind = g.random.random()
+    if kind < 0.55 or value.tensor is not None:
+        return typed(value)
+    if wrong and value.rank:
+        flags.append("a wrong size is declared")
+        sizes: list[int | str | None] = [*value.shapes[0]]
+        sizes[g.random.randrange(value.rank)] = g.choice((1, 2, 5))
+        return typed(value, sizes)
+    return typed(value, [None] * value.rank if kind < 0.8 else _declared(g, value, "named"))

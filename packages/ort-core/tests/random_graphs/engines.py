@@ -1,0 +1,96 @@
+"""The engines that are judged, and every way that a graph is run in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+import ort_core as ort
+from random_graphs.cases import Case
+from random_graphs.custom_operators import OPERATORS
+from random_graphs.writer import CUSTOM_DOMAIN
+
+
+class NotAsked(Exception):
+    """An engine is not asked for this case; the text says why."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to run a case: whose session, at which level, by how many threads, how often each assignment."""
+
+    name: str
+    provider: str = "CPUExecutionProvider"
+    level: str = "ORT_ENABLE_ALL"
+    threads: int = 1
+    repeats: int = 1
+
+    def session(self, case: Case) -> Any:
+        """Return a session.
+
+        Raises:
+            NotAsked: the engine has no way to run such a case.
+        """
+        if self.name == "onnxruntime":
+            return _onnxruntime_session(case)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        options.log_severity_level = 4
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, self.level)
+        if any(each.domain == CUSTOM_DOMAIN for each in case.model.opset_import):
+            for operator in OPERATORS:
+                options.register_custom_ops_library(operator)
+        return ort.InferenceSession(case.model.SerializeToString(), options, providers=[self.provider])
+
+    def runs(self, case: Case) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Yield the number of an assignment of sizes and the outputs, in the order of the runs."""
+        session = self.session(case)
+        with np.errstate(all="ignore"):
+            for _ in range(self.repeats):
+                yield 0, session.run(None, dict(case.feeds[0]))
+            for number in range(1, len(case.feeds)):
+                for _ in range(self.repeats):
+                    yield number, session.run(None, dict(case.feeds[number]))
+            if self.repeats > 1 and len(case.feeds) > 1:
+                yield 0, session.run(None, dict(case.feeds[0]))
+
+
+def _onnxruntime_session(case: Case) -> Any:
+    if any(each.domain == CUSTOM_DOMAIN for each in case.model.opset_import):
+        raise NotAsked("users' operators")
+    numbers = {each.type.tensor_type.elem_type for each in (*case.model.graph.input, *case.model.graph.output)}
+    if numbers & {16, 17, 18, 19, 20, 21, 22}:
+        raise NotAsked("element types that numpy has no name for")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    content = case.model.SerializeToString()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def engines(seed: int) -> Sequence[Engine]:
+    """Return the engines for a seed: threads alternate, and every case is loaded twice with all optimisations."""
+    threads = 3 if seed % 2 else 1
+    found = [
+        Engine("onnxruntime"),
+        Engine("reference", "ReferenceExecutionProvider", "ORT_DISABLE_ALL"),
+        Engine("cpu", threads=threads, repeats=3),
+        Engine("recalled", threads=threads, repeats=2),
+    ]
+    if seed % 2 == 0:
+        found.append(Engine("unoptimised", level="ORT_DISABLE_ALL", threads=3 if seed % 4 else 1, repeats=2))
+    return found
+
+
+BY_NAME: Mapping[str, Engine] = {
+    each.name: each
+    for each in (
+        *engines(0),
+        *(Engine(f"cpu on {n} threads", threads=n, repeats=3) for n in (1, 2, 3, 4)),
+    )
+}

@@ -1,0 +1,112 @@
+"""Differences that are known and no fault of ours: each as narrow as possible, with its reason.
+
+A row holds for the least graph that shows a difference, never for whole graphs: what stands beside a known difference
+is judged like everything else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from onnx import helper
+
+from random_graphs.cases import Case
+from random_graphs.judging import Difference
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A known difference: of which engine, kinds and operators, what its text holds, and why it is no fault."""
+
+    engine: str
+    operators: str
+    text: str
+    reason: str
+    where: Callable[[Case], bool] = lambda case: True
+
+    def fits(self, case: Case, found: Difference) -> bool:
+        """Return whether this row explains a difference."""
+        made = {node.op_type for node in case.model.graph.node}
+        return (
+            found.engine == self.engine
+            and bool(made & set(self.operators.split()) or self.operators == "*")
+            and re.search(self.text, f"{found.kind} {found.text}") is not None
+            and self.where(case)
+        )
+
+
+def _attribute(case: Case, name: str, default: Any) -> Any:
+    """Return an attribute of the only node that has it."""
+    given = [a for node in case.model.graph.node for a in node.attribute if a.name == name]
+    value = helper.get_attribute_value(given[0]) if given else default
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _has_too_large_a_window(case: Case) -> bool:
+    """Whether some kernel is longer than what it slides over, paddings included."""
+    kernel = _attribute(case, "kernel_shape", None) or ()
+    pads = _attribute(case, "pads", None) or [0] * (2 * len(kernel))
+    dilations = _attribute(case, "dilations", None) or [1] * len(kernel)
+    data = [feeds[case.model.graph.node[0].input[0]].shape[2:] for feeds in case.feeds]
+    return any(
+        size + pads[i] + pads[i + len(kernel)] < (kernel[i] - 1) * dilations[i] + 1
+        for sizes in data
+        for i, size in enumerate(sizes)
+    )
+
+
+WINDOWED = (
+    "Conv FusedConv QLinearConv ConvInteger ConvTranspose If Loop Scan MaxPool AveragePool LpPool GlobalAveragePool "
+    "GlobalMaxPool GlobalLpPool"
+)
+KNOWN: tuple[Explained, ...] = (
+    Explained("onnxruntime", "Loop Scan", "has unknown shape", "it wants ranks of a body's inputs declared"),
+    Explained(
+        "onnxruntime", WINDOWED, "Invalid input shape|ComputeOutputSize|pool_attributes.h|output dimension is <= 0",
+        "it refuses windows that find no place, where the result is empty",
+    ),
+    Explained(
+        "onnxruntime", WINDOWED, r"^shape ", "it finds one place for a window larger than the padded image",
+        _has_too_large_a_window,
+    ),
+    Explained(
+        "onnxruntime", "ConvTranspose", r"^shape ", "SAME with steps beyond the kernel: it makes less than onnx says",
+        lambda case: _attribute(case, "auto_pad", "").startswith("SAME"),
+    ),
+    Explained(
+        "onnxruntime", "TreeEnsembleClassifier", r"int64\([01]\), expected np\.int64\([37]\)",
+        "of two classes it gives 0 and 1, whatever labels are named",
+        lambda case: len(_attribute(case, "classlabels_int64s", ())) == 2,
+    ),
+    Explained(
+        "onnxruntime", "Scan", "must have the shape set for all", "it wants the shapes of a body's outputs declared"
+    ),
+    Explained(
+        "onnxruntime", "LpPool", "ShapeInferenceError",
+        "the inference that it calls counts a window that begins behind the image",
+        lambda case: bool(_attribute(case, "ceil_mode", 0)),
+    ),
+    Explained("onnxruntime", "Resize", "Tensor type mismatch", "it has no cubic kernel for bytes, and says so late"),
+    Explained(
+        "onnxruntime", "GroupNormalization", "Invalid position of 0", "its function of groups fails for empty images"
+    ),
+    Explained(
+        "onnxruntime", "OneHot", "Indices tensor must have rank >= 1", "it refuses a single index, which onnx allows"
+    ),
+    Explained(
+        "onnxruntime", "SimplifiedLayerNormalization LayerNormalization RMSNormalization", "must be at least 1, got 0",
+        "it refuses rows of no elements, where the result is empty",
+    ),
+    Explained(
+        "onnxruntime", "ReduceMean", r"values .*\(0\.0\), expected np.float64\(nan\)",
+        "the mean of nothing is not a number; it gives zero",
+    ),
+)  # fmt: skip
+
+
+def explanation(case: Case, found: Difference) -> str | None:
+    """Return why a difference is no fault, ``None`` where nobody knows."""
+    return next((row.reason for row in KNOWN if row.fits(case, found)), None)

@@ -1,0 +1,139 @@
+"""Attention: written out, as ONNX's operator, as com.microsoft's; rotary positions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from random_graphs import element_types as et
+from random_graphs.families.operands import fixed
+from random_graphs.family import family
+from random_graphs.writer import GraphWriter, Refused, Value
+
+MICROSOFT = "com.microsoft"
+
+
+def sequence(g: GraphWriter, *dtypes: et.ElementType) -> Value:
+    """Return a batch of sequences of vectors."""
+    return g.pick(*dtypes, rank=3, filled=True)
+
+
+def projected(g: GraphWriter, value: Value, columns: int) -> Value:
+    """Multiply rows by weights that keep their size."""
+    depth = value.size(-1)
+    bound = 1 / np.sqrt(depth)
+    return g.node("MatMul", [value, g.weights(value.dtype, depth, columns, low=-bound, high=bound)])
+
+
+@family(2)
+def written_out(g: GraphWriter) -> Value:
+    value = sequence(g, et.F32, et.F32, et.F16)
+    heads, size = g.choice((1, 2, 3)), g.choice((1, 4, 8))
+    split = g.constant(fixed([0, 0, heads, size]))
+
+    def head(order: list[int]) -> Value:
+        return g.node("Transpose", [g.node("Reshape", [projected(g, value, heads * size), split])], perm=order)
+
+    scores = g.node("MatMul", [head([0, 2, 1, 3]), head([0, 2, 3, 1])])
+    scores = g.node(g.choice(("Mul", "Div")), [scores, g.constant(g.choice((0.5, 2.0)), value.dtype)])
+    if g.chance(0.3):
+        scores = g.node("Add", [scores, g.constant(g.numbers_of(value.dtype, (1, 1, 1, 1)))])
+    weights = g.node("Softmax", [scores], axis=-1)
+    result = g.node("Transpose", [g.node("MatMul", [weights, head([0, 2, 1, 3])])], perm=[0, 2, 1, 3])
+    return g.node("Reshape", [result, g.constant(fixed([0, 0, heads * size]))])
+
+
+@family(3)
+def standard(g: GraphWriter) -> Value | list[Value]:
+    if g.opset < 23:
+        raise Refused("a newer operator")
+    value = sequence(g, et.F32, et.F32, et.F16)
+    groups, size = g.choice((1, 2)), g.choice((1, 4, 8, 16))
+    heads = groups * g.choice((1, 2, 3))
+    query, key, content = (
+        projected(g, value, heads * size),
+        projected(g, value, groups * size),
+        projected(g, value, groups * size),
+    )
+    mask = None
+    if g.chance(0.3) and len({s[1] for s in value.shapes}) == 1:
+        length = value.size(1)
+        mask = g.constant(g.numbers_of(value.dtype, (length, length)))
+        if g.chance(0.4):
+            kept = g.numbers.random((length, length)) < 0.7
+            mask = g.constant(kept | np.eye(length, dtype=bool))
+    return g.node(
+        "Attention", [query, key, content, mask], q_num_heads=heads, kv_num_heads=groups,
+        is_causal=g.choice((0, 0, 1)), scale=g.choice((None, 0.3)), softcap=g.choice((None, None, 5.0)),
+    )  # fmt: skip
+
+
+@family(2)
+def multi_head(g: GraphWriter) -> Value:
+    value = sequence(g, et.F32, et.F32, et.F16)
+    heads, size = g.choice((1, 2, 3)), g.choice((4, 8))
+    query, key, content = (projected(g, value, heads * size) for _ in range(3))
+    bias = g.weights(value.dtype, 3 * heads * size) if g.chance(0.4) else None
+    padding = None
+    if g.chance(0.3):
+        batch, length = value.sizes(0, 1)
+        padding = g.constant((np.arange(length) < g.numbers.integers(1, length + 1, (batch, 1))).astype(np.int32))
+    return g.node(
+        "MultiHeadAttention", [query, key, content, bias, padding], domain=MICROSOFT, num_heads=heads,
+        scale=g.choice((None, 0.3)), unidirectional=g.choice((None, 0, 1)),
+    )  # fmt: skip
+
+
+@family()
+def projecting(g: GraphWriter) -> Value:
+    """com.microsoft::Attention: its weights project."""
+    value = sequence(g, et.F32, et.F32, et.F16)
+    heads, size, depth = g.choice((1, 2)), g.choice((4, 8)), value.size(2)
+    weights = g.weights(value.dtype, depth, 3 * heads * size, low=-0.4, high=0.4)
+    bias = g.weights(value.dtype, 3 * heads * size)
+    return g.node(
+        "Attention", [value, weights, bias], domain=MICROSOFT, num_heads=heads, unidirectional=g.choice((0, 1))
+    )
+
+
+@family(2)
+def grouped_query(g: GraphWriter) -> list[Value]:
+    """One step of decoding, or a prompt: keys and values are appended to a past."""
+    value = sequence(g, et.F32, et.F32, et.F16)
+    batch, length = value.sizes(0, 1)
+    groups, size = g.choice((1, 2)), g.choice((8, 16))
+    heads = groups * g.choice((1, 2))
+    query, key, content = (
+        projected(g, value, heads * size),
+        projected(g, value, groups * size),
+        projected(g, value, groups * size),
+    )
+    past = 0 if length > 1 else g.choice((0, 3, 8))
+    caches = [g.constant(g.numbers_of(value.dtype, (batch, groups, past, size))) for _ in range(2)]
+    lengths = g.constant(np.full(batch, past + length - 1, np.int32))
+    total = g.constant(np.asarray(past + length, np.int32))
+    return g.node(
+        "GroupQueryAttention", [query, key, content, *caches, lengths, total], 3, domain=MICROSOFT, num_heads=heads,
+        kv_num_heads=groups, scale=g.choice((None, 0.3)), local_window_size=g.choice((None, None, 4)),
+    )  # fmt: skip
+
+
+@family()
+def rotary(g: GraphWriter) -> Value:
+    value = sequence(g, et.F32, et.F32, et.F16)
+    batch, length = value.sizes(0, 1)
+    heads, size = g.choice((1, 2)), g.choice((4, 8))
+    operand = projected(g, value, heads * size)
+    angles = np.outer(np.arange(length), 10000.0 ** (-np.arange(size // 2) / size * 2))
+    positions = np.tile(np.arange(length), (batch, 1)).astype(np.int64)
+    tables = [g.constant(function(angles), value.dtype) for function in (np.cos, np.sin)]
+    if g.opset >= 23 and g.chance(0.5):
+        operands = [operand, *tables, g.constant(positions)]
+        return g.node("RotaryEmbedding", operands, num_heads=heads, interleaved=g.choice((0, 1)))
+    operands = [operand, g.constant(positions), *tables]
+    return g.node("RotaryEmbedding", operands, domain=MICROSOFT, interleaved=g.choice((0, 1)), num_heads=heads)
+
+
+@family()
+def bias_gelu(g: GraphWriter) -> Value:
+    value = g.pick(et.F32, et.F16, least=1)
+    return g.node("BiasGelu", [value, g.weights(value.dtype, value.size(-1))], domain=MICROSOFT)

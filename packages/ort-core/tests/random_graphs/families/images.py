@@ -1,0 +1,183 @@
+"""Convolutions, poolings and changes of size, in one to three dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from random_graphs import element_types as et
+from random_graphs.family import family
+from random_graphs.writer import GraphWriter, Refused, Value
+
+Window = tuple[list[int], dict[str, Any]]
+
+
+def image(g: GraphWriter, *dtypes: et.ElementType, least: int = 3, most: int = 5) -> Value:
+    """Return a value with channels and one to three dimensions; now and then a new input."""
+    if g.outer is None and len(g.inputs) < 4 and g.chance(0.25):
+        rank = g.random.randint(least, most)
+        value = g.input(g.choice(dtypes), rank)
+    else:
+        value = g.pick(*dtypes, least=least, most=most)
+    if value.size(1) < 1:
+        raise Refused("no channels")
+    return value
+
+
+def window(g: GraphWriter, value: Value, *, pool: bool = False) -> Window:
+    """Return a kernel's sizes, and strides, dilations and paddings."""
+    count = value.rank - 2
+    kernel = [g.choice((1, 1, 2, 3, 3, 5) if count < 3 else (1, 2, 3)) for _ in range(count)]
+    found: dict[str, Any] = {}
+    if g.chance(0.6):
+        found["strides"] = [g.choice((1, 1, 2, 2, 3)) for _ in range(count)]
+    if g.chance(0.25):
+        found["dilations"] = [g.choice((1, 2, 3)) for _ in range(count)]
+    kind = g.random.random()
+    if kind < 0.65:
+        most = [max(k - 1, 0) if pool else k for k in kernel]
+        found["pads"] = [g.random.randint(0, m) for m in most + most]
+        if g.chance(0.6):
+            found["pads"] = [g.random.randint(0, m) for m in most] * 2
+    elif kind < 0.8:
+        found["auto_pad"] = g.choice(("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET"))
+    return kernel, found
+
+
+@family(7)
+def convolution(g: GraphWriter) -> Value:
+    value = image(g, *et.COMMON_FLOATS)
+    channels = value.size(1)
+    kernel, given = window(g, value)
+    groups = g.choice([d for d in (1, 1, 1, 2, 4, channels) if channels % d == 0])
+    count = groups * g.choice((1, 1, 2, 3, 4, 8, 16, 17))
+    if groups > 1 and count > 66:
+        count = groups
+    spread = 1 / np.sqrt(max(channels // groups * np.prod(kernel), 1))
+    weights = g.weights(value.dtype, count, channels // groups, *kernel, low=-spread, high=spread)
+    bias = g.weights(value.dtype, count) if g.chance(0.5) else None
+    shape = kernel if g.chance(0.7) else None
+    result = g.node(
+        "Conv",
+        [value, weights, bias],
+        group=groups if groups > 1 or g.chance(0.3) else None,
+        kernel_shape=shape,
+        **given,
+    )
+    return followed(g, result)
+
+
+def followed(g: GraphWriter, result: Value) -> Value:
+    """Add what stands behind a convolution: normalisation, activation, a sum."""
+    if g.chance(0.25) and result.dtype in (et.F32, et.F64, et.F16):
+        result = batch_norm(g, result)
+    if g.chance(0.5):
+        result = g.node(g.choice(("Relu", "Sigmoid", "LeakyRelu", "HardSigmoid", "Tanh")), [result])
+    if g.chance(0.2):
+        result = g.node("Add", [result, g.pick(result.dtype, where=lambda v: v.shapes == result.shapes)])
+    return result
+
+
+def batch_norm(g: GraphWriter, value: Value) -> Value:
+    """Add a batch normalisation."""
+    count = value.size(1)
+    parts = [g.weights(value.dtype, count) for _ in range(3)]
+    variance = g.constant(g.numbers_of(value.dtype, (count,), 0.3, 2))
+    return g.node("BatchNormalization", [value, *parts, variance], epsilon=g.choice((1e-3, 1e-5)))
+
+
+@family(2)
+def batch_normalisation(g: GraphWriter) -> Value:
+    return batch_norm(g, g.pick(et.F32, et.F32, et.F64, et.F16, least=2))
+
+
+@family(2)
+def transposed_convolution(g: GraphWriter) -> Value:
+    value = image(g, et.F32, et.F32, et.F32, et.F16, et.F64)
+    channels = value.size(1)
+    kernel, given = window(g, value, pool=True)
+    groups = g.choice([d for d in (1, 1, 2, channels) if channels % d == 0])
+    weights = g.weights(value.dtype, channels, g.choice((1, 2, 3, 8, 17)), *kernel, low=-0.3, high=0.3)
+    if g.chance(0.3) and "strides" in given:
+        given["output_padding"] = [g.random.randrange(max(s, 1)) for s in given["strides"]]
+    bias = g.weights(value.dtype, weights.shapes[0][1] * groups) if g.chance(0.5) else None
+    return g.node("ConvTranspose", [value, weights, bias], group=groups, **given)
+
+
+@family(4)
+def pooling(g: GraphWriter) -> Value:
+    op_type = g.choice(("MaxPool", "AveragePool", "MaxPool", "AveragePool", "LpPool"))
+    dtypes = (et.F32, et.F32, et.F16, et.F64, *((et.U8, et.I8) if op_type == "MaxPool" else ()))
+    value = image(g, *dtypes)
+    kernel, given = window(g, value, pool=True)
+    if op_type != "MaxPool" and g.opset < (19 if op_type == "AveragePool" else 18):
+        given.pop("dilations", None)
+    if g.chance(0.25) and (op_type != "LpPool" or g.opset >= 18):
+        given["ceil_mode"] = 1
+    if op_type == "AveragePool":
+        given["count_include_pad"] = g.choice((0, 1))
+    if op_type == "LpPool":
+        given["p"] = g.choice((1, 2))
+    outputs = 2 if op_type == "MaxPool" and g.chance(0.15) else 1
+    return g.node(op_type, [value], outputs, kernel_shape=kernel, **given)
+
+
+@family(2)
+def global_pooling(g: GraphWriter) -> Value:
+    value = image(g, et.F32, et.F32, et.F16, et.F64)
+    op_type = g.choice(("GlobalAveragePool", "GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"))
+    return g.node(op_type, [value], p=g.choice((1, 2)) if op_type == "GlobalLpPool" else None)
+
+
+@family()
+def squeeze_and_excite(g: GraphWriter) -> Value:
+    value = image(g, et.F32, least=4, most=4)
+    channels, middle = value.size(1), g.choice((1, 4, 8))
+    pooled = g.node("GlobalAveragePool", [value])
+    inner = g.node("Relu", [g.node("Conv", [pooled, g.weights(et.F32, middle, channels, 1, 1)])])
+    outer = g.node("Conv", [inner, g.weights(et.F32, channels, middle, 1, 1)])
+    return g.node("Mul", [value, g.node(g.choice(("Sigmoid", "HardSigmoid")), [outer])])
+
+
+@family(2)
+def resize(g: GraphWriter) -> Value:
+    value = g.pick(et.F32, et.F32, et.F16, et.U8, least=3, most=5, filled=True)
+    mode = g.choice(("nearest", "nearest", "linear", "linear", "cubic"))
+    if mode == "cubic" and value.rank != 4:
+        raise Refused("cubic is for images")
+    coordinates = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    given: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": g.choice(coordinates)}
+    if mode == "nearest":
+        given["nearest_mode"] = g.choice(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
+    if mode == "cubic" and g.chance(0.5):
+        given |= {"cubic_coeff_a": -0.5, "exclude_outside": g.choice((0, 1))}
+    if mode == "linear" and g.chance(0.2) and g.opset >= 18 and value.rank == 4:
+        given["antialias"] = 1
+    count = value.rank - 2
+    if g.chance(0.5):
+        scales = np.asarray([1, 1, *(g.choice((1, 2, 0.5, 1.5, 3, 0.7)) for _ in range(count))], np.float32)
+        return g.node("Resize", [value, None, g.constant(scales)], **given)
+    sizes = [value.size(0), value.size(1), *(g.choice((1, 2, 4, 7, 9, 16)) for _ in range(count))]
+    return g.node("Resize", [value, None, None, g.constant(np.asarray(sizes, np.int64))], **given)
+
+
+@family()
+def depth_and_space(g: GraphWriter) -> Value:
+    value = g.pick(et.F32, et.F64, et.U8, et.F16, rank=4)
+    if g.chance(0.5):
+        return g.node("DepthToSpace", [value], blocksize=2, mode=g.choice(("DCR", "CRD")))
+    return g.node("SpaceToDepth", [value], blocksize=2)
+
+
+@family()
+def grid_sample(g: GraphWriter) -> Value:
+    if g.opset < 20:
+        raise Refused("other names of modes")
+    value = g.pick(et.F32, rank=4, filled=True)
+    batch = value.size(0)
+    grid = g.weights(et.F32, batch, g.choice((1, 3)), g.choice((2, 5)), 2, low=-1.2, high=1.2)
+    return g.node(
+        "GridSample", [value, grid], mode=g.choice(("linear", "nearest", "cubic")), align_corners=g.choice((0, 1)),
+        padding_mode=g.choice(("zeros", "border", "reflection")),
+    )  # fmt: skip

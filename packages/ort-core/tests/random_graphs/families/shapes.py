@@ -1,0 +1,55 @@
+"""What the graph computes from shapes, and values made of nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import numpy_helper
+
+from random_graphs import element_types as et
+from random_graphs.family import family
+from random_graphs.writer import GraphWriter, Refused, Value
+
+
+@family(3)
+def shape(g: GraphWriter) -> Value:
+    value = g.pick()
+    kind = g.choice(("Shape", "Shape", "Size", "Part"))
+    if kind == "Part" and g.opset >= 15:
+        return g.node("Shape", [value], start=g.choice((None, 0, 1, -1)), end=g.choice((None, 1, -1, 3)))
+    return g.node("Shape" if kind == "Part" else kind, [value])
+
+
+@family()
+def constant_of_shape(g: GraphWriter) -> Value:
+    value = g.pick(most=4)
+    filled = np.asarray([g.choice((0, 1, 3))], g.choice((np.float32, np.int64, np.bool_, np.float64)))
+    given = numpy_helper.from_array(filled, "value") if g.chance(0.8) else None
+    return g.node("ConstantOfShape", [g.node("Shape", [value])], value=given)
+
+
+@family()
+def constant_node(g: GraphWriter) -> Value:
+    dtype = g.choice((et.F32, et.F32, et.I64, et.F64, et.BOOL))
+    array = g.numbers_of(dtype, [g.some_size() for _ in range(g.choice((0, 1, 2)))])
+    return g.node("Constant", [], value=numpy_helper.from_array(array, "value"))
+
+
+@family()
+def eye_like(g: GraphWriter) -> Value:
+    return g.node("EyeLike", [g.pick(et.F32, et.I64, rank=2)], k=g.choice((None, -2, 0, 1)))
+
+
+@family()
+def range_(g: GraphWriter) -> Value:
+    value = g.pick(where=lambda v: all(s.truth.size <= 2000 for s in v.samples))
+    step = g.constant(np.asarray(g.choice((1, 2, 7)), np.int64))
+    return g.node("Range", [g.constant(np.asarray(0, np.int64)), g.node("Size", [value]), step])
+
+
+@family()
+def centre(g: GraphWriter) -> Value:
+    if g.opset < 18:
+        raise Refused("a newer operator")
+    value = g.pick(et.F32, et.I64, least=1, most=4, filled=True)
+    axis = g.random.randrange(value.rank)
+    return g.node("CenterCropPad", [value, g.constant([g.choice((1, 4, 9))])], axes=[axis])

@@ -1,0 +1,134 @@
+"""Judges what engines make of a case against its truth; a difference names engine, run, output and values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+import ort_core as ort
+from random_graphs.cases import Case
+from random_graphs.engines import Engine, NotAsked, engines
+from random_graphs.truth import Triple, allowed
+
+REFUSED = re.compile(r"NOT_IMPLEMENTED|Could not find an implementation|is not supported|not support|Unsupported", re.I)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What an engine did wrong. ``kind``: values, shape, type, error, bare error, again."""
+
+    engine: str
+    kind: str
+    run: int
+    output: str
+    text: str
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Return the facts for a line of JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The differences of a case, and for each engine whether it ran, was refused by itself, or not asked."""
+
+    differences: Sequence[Difference]
+    endings: Mapping[str, str]
+
+
+def judge(case: Case, chosen: Sequence[Engine] | None = None) -> Verdict:
+    """Run a case by all engines and compare every output of every run."""
+    truths = case.truths()
+    found: list[Difference] = []
+    endings: dict[str, str] = {}
+    for engine in chosen if chosen is not None else engines(case.seed):
+        ending, differences = _judge_engine(case, engine, truths)
+        endings[engine.name] = ending
+        found += differences
+    return Verdict(tuple(found), endings)
+
+
+def _judge_engine(case: Case, engine: Engine, truths: Sequence[Sequence[Triple]]) -> tuple[str, list[Difference]]:
+    first: dict[int, Sequence[Any]] = {}
+    run = -1
+    try:
+        for run, (number, outputs) in enumerate(engine.runs(case)):
+            difference = _compare(case, engine, run, outputs, truths[number])
+            if difference is not None:
+                return "different", [difference]
+            again = _same(case, engine, run, outputs, first.setdefault(number, outputs))
+            if again is not None:
+                return "different", [again]
+    except NotAsked:
+        return "not asked", []
+    except ort.OrtError as error:
+        return "error", [Difference(engine.name, "error", run + 1, "", _short(error))]
+    except Exception as error:  # noqa: BLE001 - the border to what is under test: any other exception is a finding
+        if engine.name == "onnxruntime":
+            return _refusal(error)
+        return "bare error", [Difference(engine.name, "bare error", run + 1, "", _short(error))]
+    return "right", []
+
+
+def _refusal(error: Exception) -> tuple[str, list[Difference]]:
+    """What onnxruntime has no kernel for is its refusal; what it finds wrong in a model is a difference."""
+    if isinstance(error, onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented) or REFUSED.search(str(error)):
+        return "refused", []
+    return "error", [Difference("onnxruntime", "error", 0, "", _short(error))]
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:400]}"
+
+
+def _compare(
+    case: Case, engine: Engine, run: int, outputs: Sequence[Any], truths: Sequence[Triple]
+) -> Difference | None:
+    for declared, found, truth in zip(case.model.graph.output, outputs, truths, strict=True):
+        text = difference(found, truth)
+        if text is not None:
+            return Difference(engine.name, text[0], run, declared.name, text[1])
+    return None
+
+
+def _same(case: Case, engine: Engine, run: int, outputs: Sequence[Any], first: Sequence[Any]) -> Difference | None:
+    for declared, found, before in zip(case.model.graph.output, outputs, first, strict=True):
+        if isinstance(found, np.ndarray) and found.dtype.kind != "O" and found.tobytes() != before.tobytes():
+            count = int(np.sum(found != before))
+            return Difference(
+                engine.name, "again", run, declared.name, f"{count} elements are not those of the first run"
+            )
+    return None
+
+
+def difference(found: Any, truth: Triple) -> tuple[str, str] | None:
+    """Return the kind of a difference and its text, ``None`` where a result lies within the window of its truth."""
+    expected = truth.truth
+    if not isinstance(expected, np.ndarray) or truth.dtype is None:
+        return None
+    found = np.asarray(found)
+    if found.dtype != truth.dtype.numpy:
+        return "type", f"{found.dtype}, expected {truth.dtype.numpy}"
+    if found.shape != expected.shape:
+        return "shape", f"{list(found.shape)}, expected {list(expected.shape)}"
+    if not truth.dtype.is_float:
+        wrong = np.asarray(found != expected)
+        limits = None
+    else:
+        wide = found.astype(np.float64)
+        limits = allowed(truth)
+        with np.errstate(all="ignore"):
+            wrong = ~(np.abs(wide - expected) <= limits) & ~(wide == expected) & ~(np.isnan(wide) & np.isnan(expected))
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    limit = "" if limits is None else f", within {limits[place]:.3g}"
+    return "values", (
+        f"{int(wrong.sum())} of {wrong.size} {found.dtype}, at {list(place)}: {found[place]!r}, expected "
+        f"{expected[place]!r}{limit}"
+    )

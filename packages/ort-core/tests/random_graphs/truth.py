@@ -1,0 +1,433 @@
+"""The truth of a graph: its nodes in float64, thrice, so that the window of every result is known with it.
+
+A value is a ``Triple``: the result in float64, and two twins with every rounding replaced by a disturbance of one
+window (``element_types``) up or down. What lies between the twins cannot be told apart by an engine that rounds; what
+lies far outside is wrong. A question whose answer hangs on a last bit (a comparison, a rounding to integers) shows as
+twins that disagree: the generator does not ask it. A result that a small disturbance changes much is ill-conditioned:
+the generator drops that node.
+
+Control flow is interpreted here; all other operators are run by the numpy kernels, in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ort_core.kernels.kernel import KernelContext, KernelSpec, Unguarded
+from ort_core.kernels.reference_registry import reference_kernels
+from random_graphs import element_types
+from random_graphs.element_types import F32, ElementType, of_array
+
+MOVES_AND_DECIDES = frozenset(
+    [
+        "Abs",
+        "And",
+        "ArgMax",
+        "ArgMin",
+        "BitShift",
+        "BitwiseAnd",
+        "BitwiseNot",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Ceil",
+        "CenterCropPad",
+        "Clip",
+        "Col2Im",
+        "Compress",
+        "Concat",
+        "ConcatFromSequence",
+        "Constant",
+        "ConstantOfShape",
+        "DepthToSpace",
+        "Equal",
+        "Expand",
+        "EyeLike",
+        "Flatten",
+        "Floor",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "GlobalMaxPool",
+        "Greater",
+        "GreaterOrEqual",
+        "Hardmax",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LabelEncoder",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "MaxPool",
+        "Min",
+        "Neg",
+        "NonZero",
+        "Not",
+        "OneHot",
+        "Optional",
+        "OptionalGetElement",
+        "OptionalHasElement",
+        "Or",
+        "Pad",
+        "Range",
+        "ReduceMax",
+        "ReduceMin",
+        "Relu",
+        "Reshape",
+        "ReverseSequence",
+        "Round",
+        "ScatterElements",
+        "ScatterND",
+        "SequenceAt",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceLength",
+        "Shape",
+        "Sign",
+        "Size",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "SplitToSequence",
+        "Squeeze",
+        "TensorScatter",
+        "Tile",
+        "TopK",
+        "Transpose",
+        "Trilu",
+        "Unique",
+        "Unsqueeze",
+        "Where",
+        "Xor",
+    ]
+)
+"""Operators that round nothing: what comes out went in, or is a decision about exact values."""
+ROUNDS_INSIDE = frozenset(
+    ["DynamicQuantizeMatMul", "TreeEnsembleRegressor", "TreeEnsembleClassifier", "LinearClassifier", "QLinearSoftmax"]
+)
+"""Operators whose float results hang on decisions inside: a decision on a last bit shows as a leap of the twins."""
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "softmax_precision", "stash_type")
+LARGEST = {"f16": 500.0}
+LARGEST_OF_OTHERS = 1e5
+SENSITIVITY = 4096  # times its window a result may move under a disturbance of one window
+_TO_INTEGERS = ("Cast", "CastLike", "QuantizeLinear", "DynamicQuantizeLinear")
+DISCRETE = "the answer hangs on a last bit"
+
+
+class NoTruth(Exception):
+    """A node gives no result worth comparing; the text says why."""
+
+
+@dataclass(frozen=True)
+class Triple:
+    """A value in float64 (or its exact type) with its two disturbed twins; the same object where it is exact."""
+
+    truth: Any
+    above: Any
+    below: Any
+    dtype: ElementType | None  # of the elements, in a sequence as well; None: absent, or no type that graphs here use
+    is_tensor: bool = True  # a sequence or an optional is none
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every bit is determined."""
+        return self.above is self.truth
+
+    def native(self) -> Any:
+        """Return the value in its own element type."""
+        if self.dtype is None:
+            return self.truth
+        if isinstance(self.truth, list):
+            return [item.astype(self.dtype.numpy) for item in self.truth]
+        return np.asarray(self.truth).astype(self.dtype.numpy)
+
+
+def exact(array: Any) -> Triple:
+    """Return the triple of a given tensor: floats widened, twins the same object."""
+    dtype = of_array(array)
+    wide = array.astype(np.float64) if dtype is not None and dtype.is_float else array
+    return Triple(wide, wide, wide, dtype)
+
+
+def allowed(value: Triple) -> np.ndarray:
+    """Return how far a result may lie from the truth, element by element."""
+    assert value.dtype is not None
+    spread = np.abs(value.above - value.truth) + np.abs(value.below - value.truth)
+    finite = np.where(np.isfinite(spread), spread, 0.0)
+    typical = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
+    size = np.where(np.isfinite(value.truth), np.abs(value.truth), 0.0)
+    largest = size.max() if size.size else 0.0
+    return finite + typical + value.dtype.window * (size + largest / 16) + np.finfo(np.float32).tiny
+
+
+# nodes ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """Runs nodes on triples: the opset of the model's own domain, and kernels of users' operators."""
+
+    opset: int
+    custom: Mapping[str, Callable[..., Any]]
+
+    def node(self, node: NodeProto, inputs: Sequence[Triple | None], scope: Mapping[str, Triple]) -> list[Triple]:
+        """Return the outputs of a node.
+
+        Raises:
+            NoTruth: it fails, or its result is ill-conditioned, too large, or undetermined.
+        """
+        if node.op_type in ("If", "Loop", "Scan") and not node.domain:
+            return getattr(self, f"_{node.op_type.lower()}")(node, inputs, scope)
+        if node.op_type == "Unique" and not all(v is None or v.is_exact for v in inputs):
+            raise NoTruth(DISCRETE)  # two sums that are one number by the formula differ by their order
+        types = self._output_types(node, inputs)
+        rounds = node.op_type not in MOVES_AND_DECIDES
+        truths = self._plain(node, [None if v is None else v.truth for v in inputs])
+        if not rounds and all(v is None or v.is_exact for v in inputs):
+            return [_finished(node, inputs, t, t, t, types(t)) for t in truths]
+        twins = []
+        for side in (1, -1):
+            given = [None if v is None else _side(v, side, rounds) for v in inputs]
+            twins.append(self._plain(node, given))
+        return [_finished(node, inputs, t, a, b, types(t)) for t, a, b in zip(truths, *twins, strict=True)]
+
+    def graph(self, graph: GraphProto, scope: Mapping[str, Triple]) -> list[Triple]:
+        """Return the outputs of a graph whose inputs and captured values stand in ``scope``."""
+        values = self.values(graph, scope)
+        return [values[output.name] for output in graph.output]
+
+    def values(self, graph: GraphProto, scope: Mapping[str, Triple]) -> dict[str, Triple]:
+        """Return every value of a graph, as ``graph``."""
+        values = dict(scope)
+        for tensor in graph.initializer:
+            values.setdefault(tensor.name, exact(array_of(tensor)))
+        for node in graph.node:
+            found = self.node(node, [values[name] if name else None for name in node.input], values)
+            values.update({name: value for name, value in zip(node.output, found, strict=False) if name})
+        return values
+
+    def _plain(self, node: NodeProto, arrays: Sequence[Any]) -> list[Any]:
+        custom = self.custom.get(node.op_type) if node.domain == "test.random" else None
+        try:
+            with np.errstate(all="ignore"):
+                if custom is not None:
+                    found = custom(*arrays)
+                else:
+                    found = _kernel(node.domain, node.op_type, self.opset)(*arrays, **_attributes(node, self.opset))
+        except Exception as error:  # whatever a kernel says of a node, the generator takes another one
+            raise NoTruth(f"{node.op_type}: {type(error).__name__}: {error}") from error
+        results = found if isinstance(found, tuple) else (found,)
+        results = [np.asarray(r) if isinstance(r, np.generic) else r for r in results]
+        return results[: len(node.output)]
+
+    def _output_types(self, node: NodeProto, inputs: Sequence[Triple | None]) -> Callable[[Any], ElementType | None]:
+        """Return what tells the type of an output from its array in float64."""
+        named = _named_type(node)
+        places = [_FLOAT_LIKE[node.op_type]] if node.op_type in _FLOAT_LIKE else range(len(inputs))
+        given = [inputs[i] for i in places if i < len(inputs)]
+        like = next((v.dtype for v in given if v is not None and v.dtype is not None and v.dtype.is_float), F32)
+        if node.domain == "ai.onnx.ml" and node.op_type != "ArrayFeatureExtractor":
+            like = F32
+
+        def type_of(array: Any) -> ElementType | None:
+            if isinstance(array, list) and array:
+                array = array[0]
+            if not isinstance(array, np.ndarray):
+                return None
+            return named or like if array.dtype.kind == "f" and array.dtype.itemsize >= 4 else of_array(array)
+
+        return type_of
+
+    # control flow -----------------------------------------------------------------------------------------------------
+
+    def _if(self, node: NodeProto, inputs: Sequence[Triple | None], scope: Mapping[str, Triple]) -> list[Triple]:
+        bodies = {attribute.name: attribute.g for attribute in node.attribute}
+        assert inputs[0] is not None
+        return self.graph(bodies["then_branch" if inputs[0].truth.all() else "else_branch"], scope)
+
+    def _loop(self, node: NodeProto, inputs: Sequence[Triple | None], scope: Mapping[str, Triple]) -> list[Triple]:
+        body = node.attribute[0].g
+        limit = 1000 if inputs[0] is None else int(inputs[0].truth.reshape(()))
+        going = inputs[1] is None or bool(inputs[1].truth.all())
+        carried = [value for value in inputs[2:] if value is not None]
+        rows: list[list[Triple]] = []
+        turn = 0
+        while going and turn < limit:
+            given = [exact(np.array(turn, np.int64)), exact(np.array(going)), *carried]
+            names = [each.name for each in body.input]
+            found = self.graph(body, {**scope, **dict(zip(names, given, strict=True))})
+            going, carried = bool(found[0].truth.all()), found[1 : 1 + len(carried)]
+            rows.append(found[1 + len(carried) :])
+            turn += 1
+        count = len(body.output) - 1 - len(carried)
+        if count and not rows:
+            raise NoTruth("a Loop without turns has stacked outputs of unknown shape")
+        return [*carried, *(_stacked([row[i] for row in rows]) for i in range(count))]
+
+    def _scan(self, node: NodeProto, inputs: Sequence[Triple | None], scope: Mapping[str, Triple]) -> list[Triple]:
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        body, count = attributes["body"], attributes["num_scan_inputs"]
+        given = [value for value in inputs if value is not None]
+        states, scanned = given[: len(given) - count], given[len(given) - count :]
+        backwards = attributes.get("scan_input_directions", [0] * count)
+        length = scanned[0].truth.shape[0]
+        rows: list[list[Triple]] = []
+        for turn in range(length):
+            items = [_item(v, length - 1 - turn if b else turn) for v, b in zip(scanned, backwards, strict=True)]
+            names = [each.name for each in body.input]
+            found = self.graph(body, {**scope, **dict(zip(names, [*states, *items], strict=True))})
+            states = found[: len(states)]
+            rows.append(found[len(states) :])
+        outputs = len(body.output) - len(states)
+        if outputs and not rows:
+            raise NoTruth("a Scan without turns has stacked outputs of unknown shape")
+        reversed_out = attributes.get("scan_output_directions", [0] * outputs)
+        stacks = [[row[i] for row in rows] for i in range(outputs)]
+        return [*states, *(_stacked(s[::-1] if b else s) for s, b in zip(stacks, reversed_out, strict=True))]
+
+
+def _named_type(node: NodeProto) -> ElementType | None:
+    """Return the float type that an attribute names, if one does."""
+    numbers = [a.i for a in node.attribute if a.name in ("to", "dtype", "output_dtype") and a.i]
+    numbers += [a.t.data_type for a in node.attribute if a.name == "value" and a.type == AttributeProto.TENSOR]
+    named = element_types.of_number(numbers[0]) if numbers else None
+    return named if named is not None and named.is_float else None
+
+
+_FLOAT_LIKE = {"QuantizeLinear": 1, "DequantizeLinear": 1, "Where": 1, "CastLike": 1, "OneHot": 2}
+"""Which input gives outputs their float type, where it is not the first float."""
+
+
+def _side(value: Triple, side: int, rounds: bool) -> Any:
+    """Return one twin of an input; exact floats are disturbed, too, where the node rounds."""
+    chosen = value.above if side > 0 else value.below
+    if not (rounds and value.is_exact and value.is_tensor and value.dtype is not None and value.dtype.is_float):
+        return chosen
+    return _disturbed(value.truth, value.truth, value.dtype.window, side)
+
+
+def _disturbed(array: np.ndarray, size: np.ndarray, window: float, side: int) -> np.ndarray:
+    """Return an array with a disturbance of one window, whose sign changes from element to element."""
+    pattern = _pattern(array.size).reshape(array.shape)
+    with np.errstate(all="ignore"):
+        moved = array + pattern * (side * window) * np.abs(size)
+    return np.where(np.isfinite(moved), moved, array)
+
+
+@functools.lru_cache(maxsize=512)
+def _pattern(count: int) -> np.ndarray:
+    return np.random.default_rng(count).choice([-1.0, 1.0], count)
+
+
+def _finished(
+    node: NodeProto, inputs: Sequence[Triple | None], truth: Any, above: Any, below: Any, dtype: ElementType | None
+) -> Triple:
+    """Return the triple of an output, with its own rounding; refuse what is not determined or too large."""
+    if not isinstance(truth, np.ndarray) or node.op_type == "Optional":
+        return Triple(truth, above, below, dtype, is_tensor=False)
+    if dtype is None:
+        raise NoTruth(f"an output of type {truth.dtype}")
+    if above.shape != truth.shape or below.shape != truth.shape:
+        raise NoTruth(DISCRETE)
+    if not dtype.is_float:
+        if node.op_type in _TO_INTEGERS and not np.isfinite(np.asarray(inputs[0].truth, np.float64)).all():
+            raise NoTruth("integers of what is not finite")
+        if above is not truth and not (np.array_equal(above, truth) and np.array_equal(below, truth)):
+            raise NoTruth(DISCRETE)
+        return Triple(truth, truth, truth, dtype)
+    truth, above, below = (np.asarray(each, np.float64) for each in (truth, above, below))
+    largest = np.abs(truth[np.isfinite(truth)]).max(initial=0.0)
+    if largest > LARGEST.get(dtype.name, LARGEST_OF_OTHERS):
+        raise NoTruth("a value too large")
+    if node.op_type not in MOVES_AND_DECIDES:
+        above, below = (_disturbed(t, truth, dtype.window, s) for t, s in ((above, 1), (below, -1)))
+    elif np.array_equal(above, truth, equal_nan=True) and np.array_equal(below, truth, equal_nan=True):
+        return Triple(truth, truth, truth, dtype)
+    for twin in (above, below):
+        if not np.array_equal(np.isfinite(twin), np.isfinite(truth)):
+            raise NoTruth("finite or not hangs on a last bit")
+        moved = np.abs(twin - truth)[np.isfinite(truth)].max(initial=0.0)
+        most = 16 if node.op_type in ROUNDS_INSIDE else SENSITIVITY
+        if moved > most * min(dtype.window, F32.window) * max(largest, 1e-3):
+            raise NoTruth("ill-conditioned")
+    return Triple(truth, above, below, dtype)
+
+
+def _item(value: Triple, index: int) -> Triple:
+    if value.is_exact:
+        part = value.truth[index]
+        part = np.asarray(part)
+        return Triple(part, part, part, value.dtype)
+    return Triple(*(np.asarray(each[index]) for each in (value.truth, value.above, value.below)), value.dtype)
+
+
+def _stacked(values: Sequence[Triple]) -> Triple:
+    if len({v.truth.shape for v in values}) > 1:
+        raise NoTruth("turns of different shapes")
+    truth = np.stack([v.truth for v in values])
+    if all(v.is_exact for v in values):
+        return Triple(truth, truth, truth, values[0].dtype)
+    return Triple(truth, np.stack([v.above for v in values]), np.stack([v.below for v in values]), values[0].dtype)
+
+
+# kernels --------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def _kernel(domain: str, op_type: str, opset: int) -> Callable[..., Any]:
+    version = opset if domain == "" else {"com.microsoft": 1, "ai.onnx.ml": 3}.get(domain, 1)
+    spec = reference_kernels().find(domain, op_type, version)
+    if not isinstance(spec, KernelSpec):
+        raise NoTruth(str(spec))
+    return spec.function
+
+
+def _attributes(node: NodeProto, opset: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for attribute in node.attribute:
+        found[attribute.name] = _attribute_value(attribute)
+    from ort_core.kernels.registry import wants_context
+
+    if wants_context(_kernel(node.domain, node.op_type, opset)):
+        present = tuple(bool(name) for name in node.output)
+        found["ctx"] = KernelContext(
+            node.op_type, node.domain, opset, node.name, present, (None,) * len(present), {}, Unguarded(), 0
+        )
+    return found
+
+
+def _attribute_value(attribute: AttributeProto) -> Any:
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, TensorProto):
+        array = array_of(value)
+        return array.astype(np.float64) if (t := of_array(array)) is not None and t.is_float else array
+    if attribute.name in _TYPE_ATTRIBUTES and isinstance(value, int):
+        named = element_types.of_number(value)
+        return TensorProto.DOUBLE if named is not None and named.is_float else value
+    if isinstance(value, (list, tuple)) or attribute.type in (
+        AttributeProto.INTS,
+        AttributeProto.FLOATS,
+        AttributeProto.STRINGS,
+    ):
+        return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
+    return value
+
+
+def array_of(tensor: TensorProto) -> np.ndarray:
+    """Return the array of an initialiser, narrow types as ``ml_dtypes`` has them, text as str objects."""
+    array = numpy_helper.to_array(tensor)
+    if tensor.data_type == TensorProto.STRING:
+        return np.array([item.decode() if isinstance(item, bytes) else item for item in array.ravel()], object).reshape(
+            array.shape
+        )
+    return array

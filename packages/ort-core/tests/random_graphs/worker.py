@@ -1,0 +1,102 @@
+"""Judges seeds in this process, a line of JSON each; whoever started it restarts it behind a seed that crashed.
+
+    python worker.py FIRST COUNT EFFORT [WITHOUT]    seeds FIRST to FIRST + COUNT - 1, lines on stdout
+
+Before a seed is tried its number is written, so that the last line before a crash or a hang names it. EFFORT is
+``full``, or ``low``: LLVM optimises less then, and three times as many graphs are tried in the same time, with a cache
+of its own; code that has been vectorised by its generator takes the same passes in both. WITHOUT names an engine that
+is left out: one that crashed.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # a fault of the compiler is a finding
+
+from ort_core.cpu.codegen import jit
+from random_graphs.cases import Case, case_of_seed
+from random_graphs.engines import engines
+from random_graphs.explained import explanation
+from random_graphs.judging import Difference, judge
+from random_graphs.minimising import minimised
+
+MINIMISING_S = 20.0  # for each difference
+
+
+def lower_effort() -> None:
+    """Let LLVM take fewer passes and a quicker choice of instructions."""
+
+    def machine(target: jit.Target) -> llvm.TargetMachine:
+        jit._initialize(target)
+        found = llvm.Target.from_triple(target.triple)
+        return found.create_target_machine(
+            cpu=target.cpu, features=target.features, opt=0, reloc="pic", codemodel="jitdefault"
+        )
+
+    options = llvm.create_pipeline_tuning_options
+    jit._machine = machine
+    jit.llvm.create_pipeline_tuning_options = lambda speed_level=0: options(0)
+
+
+def line_of_seed(seed: int, without: str = "") -> Mapping[str, Any]:
+    """Return what is to be known of a seed: nodes, families, endings, differences with their least graphs."""
+    start = time.process_time()
+    case = case_of_seed(seed)
+    if case is None:
+        return {"seed": seed, "nodes": 0}
+    verdict = judge(case, [each for each in engines(seed) if each.name != without])
+    facts: dict[str, Any] = {
+        "seed": seed,
+        "nodes": len(case.model.graph.node),
+        "endings": verdict.endings,
+        "s": round(time.process_time() - start, 3),
+    }
+    if case.flags:
+        facts["flags"] = case.flags
+    if verdict.differences:
+        facts["families"] = sorted(set(case.families))
+        facts["found"] = [_explained(case, each) for each in verdict.differences]
+    return facts
+
+
+def _explained(case: Case, found: Difference) -> Mapping[str, Any]:
+    """Return a difference with the least graph that shows one of its kind, and why it is none, if that is known."""
+    least, difference = minimised(case, found, MINIMISING_S)
+    operators = sorted({node.op_type for node in least.model.graph.node})
+    return {
+        **difference.as_json(),
+        "operators": operators,
+        "nodes": len(least.model.graph.node),
+        "explained": explanation(least, difference),
+    }
+
+
+def main() -> None:
+    """Judge the seeds of the command line."""
+    first, count, effort = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    without = sys.argv[4] if len(sys.argv) > 4 else ""
+    faulthandler.enable()
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    if effort == "low":
+        lower_effort()
+    for seed in range(first, first + count):
+        print(json.dumps({"trying": seed}), flush=True)
+        print(json.dumps(line_of_seed(seed, without), default=str), flush=True)
+
+
+if __name__ == "__main__":
+    main()
