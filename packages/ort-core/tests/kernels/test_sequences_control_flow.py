@@ -66,6 +66,12 @@ def test_loop_without_a_step_yields_empty_stacks_of_the_declared_type(trips: int
     assert stacked.dtype == np.float32
 
 
+def test_loop_without_a_step_says_that_no_array_has_its_declared_shape() -> None:
+    body = Body(lambda i, go, x: (TRUE, x, x), None, FLOAT, TensorType(DataType.FLOAT, (2**40, 2**40)))
+    with pytest.raises(InvalidArgument, match="Loop: no array has steps of the declared shape"):
+        control_flow.loop(np.array([0]), TRUE, "carried", body=body, ctx=context())
+
+
 def test_loop_carries_sequences_and_absent_optionals() -> None:
     body = Body(lambda i, go, items, maybe: (TRUE, [*items, i], items or None), None, None, None)
     items, maybe = control_flow.loop(np.array(3), TRUE, [], None, body=body, ctx=context())

@@ -7,6 +7,7 @@ stacked output takes its type from the body's declaration: zero steps of the dec
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -91,6 +92,8 @@ def _stacked(results: Sequence[np.ndarray], known: ValueType | None, op_type: st
     """Return the results of all steps as one tensor with a new first dimension."""
     if not results:
         dtype, shape = _declared(known, op_type)
+        if math.prod(max(size, 1) for size in shape) * dtype.itemsize > np.iinfo(np.intp).max:
+            raise InvalidArgument(f"{op_type}: no array has steps of the declared shape {shape_text(shape)}, nor none")
         return np.empty((0, *shape), dtype)
     first = results[0].shape
     if any(result.shape != first for result in results):
