@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,6 +88,22 @@ def test_threads_meet_between_steps_that_touch_the_same_memory(steps: list[Step]
             by_one_thread = flags[earlier] & SERIAL and flags[later] & SERIAL
             if not by_one_thread and ((reads | writes) & earlier_writes or writes & earlier_reads):
                 assert any(flags[earlier:later] & BARRIER), f"steps {earlier} and {later} race"
+
+
+@pytest.fixture(autouse=True)
+def no_pieces_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORT_STEP_PIECES", raising=False)
+
+
+def test_every_step_but_the_undivided_is_cut_and_shared_where_the_environment_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ORT_STEP_PIECES", "5")
+    steps = [replace(step, is_divisible=number != 1) for number, step in enumerate(chain(3))]
+    flags = StepOrder.of(steps, Slots(steps).find).flags([1, 1, 1], 2)
+    assert (flags >> PIECES_AT).tolist() == [5, 0, 5]
+    assert [bool(flag & BARRIER) for flag in flags] == [True, True, False]
+    assert not (flags & SERIAL).any(), "a short step left to one thread tries nothing"
 
 
 def chain(length: int) -> list[Step]:
