@@ -13,10 +13,11 @@ import numpy as np
 import onnx
 import pytest
 from liars import NAME, Honest, overriding
+from onnx import parser
 from rich.console import Console
 
 from ort_conformance import EpProfile
-from ort_conformance.case import DataSet
+from ort_conformance.case import Case, DataSet
 from ort_conformance.check import Check
 from ort_conformance.comparison import distance, find_difference
 from ort_conformance.expectations import ExpectationError, Expectations
@@ -287,3 +288,40 @@ def test_mappings_are_compared_within_tolerance():
 def test_distance_is_in_units_of_the_largest_value(found, expected, apart):
     assert distance(np.array(found), np.array(expected)) == apart
     assert distance({"k": np.array(found)}, {"k": np.array(expected)}) == apart
+
+
+def case_of(text: str, unjudged: str = "") -> Case:
+    data = DataSet({"x": np.ones(3, np.float32)}, [np.ones(3, np.float32)])
+    return Case("relu", lambda: parser.parse_model(text), lambda: iter([data]), "exact", unjudged=unjudged)
+
+
+RELU = '<ir_version: 8, opset_import: ["": 17]> g (float[3] x) => (float[3] y) { y = Relu(x) }'
+
+
+def test_operators_of_a_case_that_has_no_session_have_a_failing_cell():
+    def refuse(self, request):
+        raise RuntimeError("no device left")
+
+    with installed(plugin_of(overriding(compile=refuse))):
+        finding = judge_case(Subject(EpProfile(NAME)), case_of(RELU), "operators/relu", ())
+    assert finding.outcome is Outcome.FAILED_IN_COMPILE
+    assert operator_support([CheckResult("operators/relu", finding)])["Relu"].word == "failing"
+
+
+def test_operators_whose_results_nobody_can_compare_have_a_cell_of_their_own():
+    with installed(plugin_of(Honest)):
+        finding = judge_case(Subject(EpProfile(NAME)), case_of(RELU, "random numbers"), "operators/relu", ())
+    support = operator_support([CheckResult("operators/relu", finding)])["Relu"]
+    assert (support.word, support.ran) == ("unjudged", 0)
+    report = ConformanceReport(NAME, REPORT.surroundings, (CheckResult("operators/relu", finding),))
+    assert "| Relu | · |" in matrix_markdown([report], "page.html")
+
+
+def test_matrix_names_the_operators_of_onnxruntimes_domain_without_a_case():
+    text = matrix_markdown([REPORT], "page.html")
+    assert "operators of com.microsoft that ort-core itself has, no case of the suite holds" in text
+    assert "BiasGelu" in text
+    one = CheckResult("contrib/bias_gelu", Finding(Outcome.RAN, "", ("com.microsoft::BiasGelu",)))
+    shown = matrix_markdown([replace(REPORT, results=(one,))], "page.html")
+    assert "| com.microsoft::BiasGelu | ● |" in shown
+    assert "BiasGelu," not in shown.partition("no case of the suite holds")[2]

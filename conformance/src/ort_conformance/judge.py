@@ -39,13 +39,13 @@ def case_check(suite: str, case: Case, fallbacks: tuple[str, ...] = (ORACLE,)) -
 def judge_case(subject: Subject, case: Case, check: str, fallbacks: tuple[str, ...] = (ORACLE,)) -> Finding:
     """Compute a case with the provider in the first place, and say what became of it."""
     if case.unjudged:
-        return Finding(Outcome.NOT_JUDGED, case.unjudged)
+        return Finding(Outcome.NOT_JUDGED, case.unjudged, operators_of(case))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # cases feed hostile numbers on purpose
         try:
             session = subject.lenient_session(case.model(), is_optimized=case.is_optimized, fallbacks=fallbacks)
         except EPFail as error:
-            return Finding(Outcome.FAILED_IN_COMPILE, str(error))
+            return Finding(Outcome.FAILED_IN_COMPILE, str(error), operators_of(case))
         except Exception as error:  # noqa: BLE001 - a provider may raise anything
             return _without_session(case, error)
         with session:
@@ -63,7 +63,15 @@ def _without_session(case: Case, error: Exception) -> Finding:
         ).close()
     except ort.OrtError:
         return Finding(Outcome.ELSEWHERE_FAILED, text)
-    return Finding(Outcome.FAILED_IN_COMPILE, text)
+    return Finding(Outcome.FAILED_IN_COMPILE, text, operators_of(case))
+
+
+def operators_of(case: Case) -> tuple[str, ...]:
+    """Return the operators of a case that nobody placed, as its model names them; of a model in a file none."""
+    model = case.model()
+    if isinstance(model, str):
+        return ()
+    return tuple(dict.fromkeys(_operator(node.domain, node.op_type) for node in model.graph.node))
 
 
 def foresee_case(subject: Subject, case: Case) -> Finding:

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
 from ort_conformance.outcome import Outcome
 from ort_conformance.reports.report import ConformanceReport, OperatorSupport, operator_support
+from ort_core.environment import default_environment
 
-SIGNS = {"full": "●", "partial": "◐", "built": "▲", "claimed": "△", "failing": "✗", "refused": "○", "untried": ""}
+SIGNS = {
+    "full": "●",
+    "partial": "◐",
+    "built": "▲",
+    "claimed": "△",
+    "failing": "✗",
+    "refused": "○",
+    "unjudged": "·",
+    "untried": "",
+}
 LEGEND = (
     "● every case that holds the operator ran on the provider, and rightly, ◐ some ran and some were refused, ○ all "
     "were refused, ✗ at least one gave a wrong result or failed. Of a provider that cannot run on this machine: ▲ what "
-    "its device would get was built, △ it would take the operator; nothing was computed. Two numbers are cases that it "
-    "took and cases that it did not"
+    "its device would get was built, △ it would take the operator; nothing was computed. · means cases whose results "
+    "nobody can compare, such as random numbers, an empty cell no case. Two numbers are cases that it took and cases "
+    "that it did not"
 )
 _UNTRIED = OperatorSupport()
+CONTRIB = "com.microsoft"
 PLACEHOLDER = "/*DATA*/"
 MARKDOWN, PAGE = "support_matrix.md", "support_matrix_reasons.html"  # not one stem: mkdocs makes .html of .md
 
@@ -48,6 +60,7 @@ def matrix_markdown(reports: Sequence[ConformanceReport], page_name: str) -> str
     for operator, supports in support_rows(judged):
         cells = " | ".join(_cell(support) for support in supports)
         lines.append(f"| {operator} | {cells} |")
+    lines += ["", *_without_case({operator for operator, _ in support_rows(judged)})]
     lines += ["", "## Failures", "", *(_failures(judged) or ["None."])]
     return "\n".join(lines) + "\n"
 
@@ -83,15 +96,11 @@ def where_text(report: ConformanceReport) -> str:
 
 
 def _summary(reports: Sequence[ConformanceReport]) -> list[str]:
-    outcomes = [each for each in Outcome if any(each.value in report.counts() for report in reports)]
-    lines = [
-        "| provider | on | " + " | ".join(outcome.value for outcome in outcomes) + " |",
-        "|---|---|" + "---:|" * len(outcomes),
-    ]
+    """Return a row per provider; its outcomes are one sentence, since a column for each would not fit a page."""
+    lines = ["| provider | on | checks |", "|---|---|---|"]
     for report in reports:
-        counts = report.counts()
-        numbers = " | ".join(str(counts.get(outcome.value, 0)) for outcome in outcomes)
-        lines.append(f"| {report.provider} | {_escaped(where_text(report))} | {numbers} |")
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in report.counts().items()) or "none"
+        lines.append(f"| {report.provider} | {_escaped(where_text(report))} | {counts} |")
     return lines
 
 
@@ -113,10 +122,22 @@ def support_rows(reports: Sequence[ConformanceReport]) -> list[tuple[str, list[O
     return [(operator, [table.get(operator, _UNTRIED) for table in tables]) for operator in operators]
 
 
+def _without_case(shown: Collection[str]) -> list[str]:
+    """Return a paragraph on the operators of onnxruntime's own domain that no case of the suite holds."""
+    every = sorted(name for domain, name in default_environment().kernels.names() if domain == CONTRIB)
+    missing = [name for name in every if f"{CONTRIB}::{name}" not in shown]
+    if not missing:
+        return []
+    return [
+        f"Of the {len(every)} operators of {CONTRIB} that ort-core itself has, no case of the suite holds "
+        f"{len(missing)}, which have no row: {', '.join(missing)}.",
+    ]
+
+
 def _cell(support: OperatorSupport) -> str:
     sign, left = SIGNS[support.word], support.refused + support.failed
     is_counted = support.word in ("partial", "failing") or (support.word in ("built", "claimed") and left)
-    return f"{sign} {support.taken}/{left}" if is_counted else sign
+    return f"{sign}\N{NO-BREAK SPACE}{support.taken}/{left}" if is_counted else sign
 
 
 def _escaped(text: str) -> str:

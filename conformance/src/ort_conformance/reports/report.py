@@ -136,7 +136,8 @@ def result_from_dict(entry: dict[str, Any]) -> CheckResult:  # Any: JSON
 class OperatorSupport:
     """What became of one operator on one provider, over all cases that hold it.
 
-    ``built`` and ``claimed`` are cases of a provider that cannot run here.
+    ``built`` and ``claimed`` are cases of a provider that cannot run here, ``unjudged`` those whose results cannot be
+    compared, such as random numbers.
     """
 
     ran: int = 0
@@ -144,18 +145,19 @@ class OperatorSupport:
     refused: int = 0
     built: int = 0
     claimed: int = 0
+    unjudged: int = 0
     reasons: tuple[str, ...] = field(default=())
 
     @property
     def word(self) -> str:
-        """``full``, ``partial``, ``built``, ``claimed``, ``failing``, ``refused`` or ``untried``."""
+        """``full``, ``partial``, ``built``, ``claimed``, ``failing``, ``refused``, ``unjudged`` or ``untried``."""
         if self.failed:
             return "failing"
         if self.ran:
             return "partial" if self.refused else "full"
         if self.built or self.claimed:
             return "built" if self.built else "claimed"
-        return "refused" if self.refused else "untried"
+        return "refused" if self.refused else "unjudged" if self.unjudged else "untried"
 
     @property
     def taken(self) -> int:
@@ -169,12 +171,14 @@ def operator_support(results: Sequence[CheckResult]) -> dict[str, OperatorSuppor
     for result in results:
         finding = result.finding
         failed = finding.outcome.is_failure and not result.expected.startswith("never:")
-        for operator in finding.operators:
+        lost = failed and not finding.operators  # all its claims failed: what was refused then was taken first
+        operators = tuple(dict.fromkeys(each.operator for each in finding.refusals)) if lost else finding.operators
+        for operator in operators:
             old = found.get(operator, OperatorSupport())
             reasons = _with_reason(old.reasons, f"{result.check}: {finding.detail}") if failed else old.reasons
             kind = "failed" if failed else _TAKEN.get(finding.outcome, "ran")
             found[operator] = replace(old, reasons=reasons, **{kind: getattr(old, kind) + 1})
-        for refused in finding.refusals:
+        for refused in () if lost else finding.refusals:
             old = found.get(refused.operator, OperatorSupport())
             reasons = _with_reason(old.reasons, refused.reason)
             found[refused.operator] = replace(old, refused=old.refused + 1, reasons=reasons)
@@ -182,6 +186,7 @@ def operator_support(results: Sequence[CheckResult]) -> dict[str, OperatorSuppor
 
 
 _TAKEN = {
+    Outcome.NOT_JUDGED: "unjudged",
     Outcome.BUILT: "built", Outcome.PARTLY_BUILT: "built",
     Outcome.CLAIMED: "claimed", Outcome.PARTLY_CLAIMED: "claimed",
 }  # fmt: skip
