@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import subprocess
@@ -33,6 +34,14 @@ class FakeClock:
         self.now = 0.0
 
     def __call__(self) -> float:
+        return self.now
+
+
+class TickingClock(FakeClock):
+    """Seconds that pass when somebody looks: as many steps fit a budget on a busy machine as on an idle one."""
+
+    def __call__(self) -> float:
+        self.now += 0.2
         return self.now
 
 
@@ -237,11 +246,13 @@ def test_the_whole_script_runs_on_a_made_up_device(cuda, emulated, chosen, tmp_p
         return subprocess.CompletedProcess(command, 0, "12 ran\n2 refused\n", "")
 
     monkeypatch.setattr(cuda.subprocess, "run", run)
-    monkeypatch.setattr(cuda, "CupyCard", FakeCard)
+    clock = TickingClock()
+    monkeypatch.setattr(cuda, "run", functools.partial(cuda.run, clock=clock))
+    monkeypatch.setattr(cuda, "CupyCard", lambda: FakeCard(clock))
     monkeypatch.setattr(cuda, "ENGINES", (emulated, *cuda.ENGINES[1:]))
     monkeypatch.setattr(cuda.CudaExecutionProvider, "check", classmethod(lambda cls: Available("made up")))
     rows, page = tmp_path / "out" / "rows.jsonl", tmp_path / "page.md"
-    arguments = [str(tmp_path), "resnet50", "gpt2", "--budget", "2", "--rows", str(rows), "--page", str(page)]
+    arguments = [str(tmp_path), "resnet50", "gpt2", "--budget", "90", "--rows", str(rows), "--page", str(page)]
     assert cuda.main(arguments) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "left out: gpt2" in shown

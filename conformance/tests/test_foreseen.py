@@ -93,7 +93,9 @@ def test_matrix_has_a_column_that_says_that_nothing_was_computed(outcome, sign, 
 def test_matrix_says_by_which_means_results_came_about():
     around = Surroundings("0.1.0", "0.1.0", "1.23", "3.11", "Linux", "boards 9", "emulated by a C++ compiler")
     report = ConformanceReport("EmulatedExecutionProvider", around, (CheckResult("a/b", Finding(Outcome.RAN)),))
-    assert "| EmulatedExecutionProvider | boards 9; emulated by a C++ compiler | 1 ran |" in matrix_markdown([report], "p")
+    assert "| EmulatedExecutionProvider | boards 9; emulated by a C++ compiler | 1 ran |" in matrix_markdown(
+        [report], "p"
+    )
 
 
 ENDING = """
