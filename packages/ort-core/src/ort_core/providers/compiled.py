@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ort_core.frozen import frozen
-from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.subgraph import clone_graph
 from ort_core.providers.compile_faults import CompileFaultsState
 from ort_core.providers.thread_options import ThreadOptions
 
 if TYPE_CHECKING:
     from ort_core.ir.graph import Graph
+    from ort_core.ir.model import Model
     from ort_core.ir.types import DataType
     from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
     from ort_core.kernels.kernel import RunGuard
@@ -69,11 +68,14 @@ class CompileRequest:
         Example:
             ``sdk.read_model(request.to_onnx())`` with a vendor's SDK, in ``ExecutionProvider.compile``.
         """
-        from ort_core.providers.capability import write_onnx  # with the serialiser, only by who needs it
+        from ort_core.ir.subgraph import clone_graph  # with the serialiser, only by who needs it
+        from ort_core.providers.capability import write_onnx
 
         return write_onnx(self._model(), clone_graph(self.graph), weights, weight_names, legalise)
 
     def _model(self) -> Model:
+        from ort_core.ir.model import Model  # as in view: a session out of the cache compiles nothing
+
         return Model(self.graph, dict(self.context.opset_imports), dict(self.context.functions))
 
 
