@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ort_conformance.outcome import Outcome
 from ort_conformance.reports.report import ConformanceReport, OperatorSupport, operator_support
-from ort_core.environment import default_environment
+from ort_core.testing.environments import session_environment
 
 SIGNS = {
     "full": "●",
@@ -124,7 +124,7 @@ def support_rows(reports: Sequence[ConformanceReport]) -> list[tuple[str, list[O
 
 def _without_case(shown: Collection[str]) -> list[str]:
     """Return a paragraph on the operators of onnxruntime's own domain that no case of the suite holds."""
-    every = sorted(name for domain, name in default_environment().kernels.names() if domain == CONTRIB)
+    every = sorted(name for domain, name in session_environment().kernels.names() if domain == CONTRIB)
     missing = [name for name in every if f"{CONTRIB}::{name}" not in shown]
     if not missing:
         return []
