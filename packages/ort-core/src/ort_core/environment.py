@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from ort_core.errors import NotFound, OrtError, did_you_mean
 from ort_core.forks import new_lock, new_reentrant_lock, no_fork
-from ort_core.providers.provider import Available, ExecutionProvider, Unavailable, check_provider
+from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
 from ort_core.providers.remembered_plugins import RememberedPlugins, RememberedProvider, find_remembered, remember
+from ort_core.providers.timed_check import TimedCheck
 from ort_core.tensors.device import DeviceApi, DeviceDirectory
 from ort_core.tensors.weight_store import WeightStore
 
@@ -73,7 +74,7 @@ class Environment:
     def __init__(self, find_sources: Callable[[], Sequence[PluginSource]] | None = None) -> None:
         self._find_sources = find_sources
         self._lock = new_reentrant_lock()
-        self._checks: dict[str, Available | Unavailable] = {}
+        self._checks: dict[str, Available | Unavailable | TimedCheck] = {}
         self.weights = WeightStore()
         self.process_id = os.getpid()
         self.seed: int | None = None
@@ -210,9 +211,15 @@ class Environment:
     def check(self, name: str) -> Available | Unavailable:
         """Return whether a provider can run here; the answer of each is kept."""
         with no_fork(), self._lock:
-            if name not in self._checks:
-                self._checks[name] = self._check(name)
-            return self._checks[name]
+            found = self._checks.get(name)
+            if found is None:
+                found = self._checks[name] = self._check(name)
+        if not isinstance(found, TimedCheck):
+            return found
+        answer = found.answer()  # without the lock: a check may ask the environment, too
+        with self._lock:
+            self._checks[name] = answer
+        return answer
 
     def available_providers(self) -> list[str]:
         """Return the names of all providers that can run here, highest priority first.
@@ -249,10 +256,10 @@ class Environment:
         found = remembered.load() if remembered is not None else None
         return self.plugins.providers.get(name) if found is None else found
 
-    def _check(self, name: str) -> Available | Unavailable:
+    def _check(self, name: str) -> Available | Unavailable | TimedCheck:
         cls = self._find_class(name)
         if cls is not None:
-            return check_provider(cls)
+            return TimedCheck(cls)
         if name in self.plugins.unusable:
             return self.plugins.unusable[name]
         remedy = PACKAGES.get(name, "")

@@ -317,6 +317,7 @@ def _variables() -> tuple[Setting, ...]:
         _variable(
             "ORT_STRICT_COMPILATION", False, "A fault of a compiler raises; else its nodes run by numpy kernels."
         ),
+        _variable("ORT_PROVIDER_CHECK_TIMEOUT_S", 30.0, "How long a provider's check may take."),
         _variable("ORT_TEST_DATA", "", "Folder of test data outside the repository."),
         _variable("ORT_LOAD_CONFIG_FROM_MODEL", False, "Read session options from the model's metadata `ort_config`."),
         _variable("ORT_INTRA_OP_NUM_THREADS", 0, "Threads within an operator where the options leave it at 0."),

@@ -8,11 +8,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from ort_core.environment import Environment
 from ort_core.providers.discovery import PluginSource
+from ort_core.providers.provider import Available, Unavailable
 from ort_core.testing.fake_providers import EchoProvider, plugin_of
 
 LIMIT_S = 200.0  # of a hang; how busy the machine is decides nothing
@@ -83,3 +85,52 @@ def test_a_check_beside_a_discovery_does_not_wait_for_ever(tmp_path: Path) -> No
         env={**os.environ, "ORT_CACHE_DIR": str(tmp_path)},
     )
     assert asked.returncode == 0, f"two threads wait for each other:\n{asked.stderr}"
+
+
+class HangingProvider(EchoProvider):
+    """A provider whose driver hangs until the test ends."""
+
+    name = "HangingExecutionProvider"
+    driver = threading.Event()
+    asked: ClassVar[list[str]] = []
+
+    @classmethod
+    def check(cls) -> Available | Unavailable:
+        cls.asked.append(threading.current_thread().name)
+        cls.driver.wait(LIMIT_S)
+        return Available("after all")
+
+
+def test_a_check_that_hangs_makes_the_provider_unavailable_with_that_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORT_PROVIDER_CHECK_TIMEOUT_S", "0.3")
+    monkeypatch.setattr(HangingProvider, "is_listed", True)
+    monkeypatch.setattr(HangingProvider, "asked", [])
+    environment = Environment(lambda: [plugin_of(HangingProvider)])
+    try:
+        assert HangingProvider.name not in environment.available_providers()
+        answer = environment.check(HangingProvider.name)
+        assert isinstance(answer, Unavailable)
+        assert "no answer within 0.3 s" in answer.reason
+        assert "ORT_PROVIDER_CHECK_TIMEOUT_S" in str(answer)
+        assert len(HangingProvider.asked) == 1, "it is asked once, whoever asks again"
+    finally:
+        HangingProvider.driver.set()
+
+
+def test_while_a_check_takes_its_time_others_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HangingProvider, "asked", [])
+    monkeypatch.setattr(HangingProvider, "driver", threading.Event())
+    environment = Environment(lambda: [plugin_of(HangingProvider, EchoProvider)])
+    answers: list[object] = []
+    askers = [
+        threading.Thread(target=lambda: answers.append(environment.check(HangingProvider.name)), daemon=True)
+        for _ in range(3)
+    ]
+    for asker in askers:
+        asker.start()
+    assert environment.check(EchoProvider.name), "it waits for a provider that it does not concern"
+    HangingProvider.driver.set()
+    for asker in askers:
+        asker.join(LIMIT_S)
+    assert [str(each) for each in answers] == [str(Available("after all"))] * 3
+    assert len(HangingProvider.asked) == 1
