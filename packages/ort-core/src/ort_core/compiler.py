@@ -41,7 +41,8 @@ class ModelCompiler:
         input_model_path_or_bytes: the model.
         embed_compiled_data_into_model: keep compiled partitions inside the model. Bytes and streams always do, unless
             a function takes them.
-        external_initializers_file_path: file beside the written model that takes its weights.
+        external_initializers_file_path: file beside the written model that takes its weights; where the weights of the
+            model lie in files of their own they go to one, ``<output>.data`` without a name.
         external_initializers_size_threshold: smallest weight in bytes that goes there.
         flags: what is an error.
         graph_optimization_level: how far to optimise; nothing by default, as in onnxruntime. ``ORT_ENABLE_ALL`` gives
@@ -74,6 +75,7 @@ class ModelCompiler:
         self._flags = OrtCompileApiFlags(flags)
         self._embeds = embed_compiled_data_into_model
         self._write: WriteContext | None = None
+        self._has_external_weights = False
 
     def compile_to_file(self, output_model_path: str | os.PathLike | None = None) -> CompileReport:
         """Write a file, by default ``<model>_ctx.onnx`` beside the input.
@@ -90,7 +92,10 @@ class ModelCompiler:
         beside = BesideState(path.stem)
         compiled = self._compiled(None if self._embeds else beside, path.stem)
         save_beside(path.parent, beside)
-        external = external_file(compiled.model, path, None if self._external is None else str(self._external))
+        asked = None if self._external is None else str(self._external)
+        if asked is None and self._has_external_weights:
+            asked = f"{path.name}.data"  # what lay outside stays outside
+        external = external_file(compiled.model, path, asked)
         save_model(compiled.model, path, external_file=external, external_threshold=self._threshold)
         return CompileReport(compiled.stored, compiled.refused)
 
@@ -124,6 +129,8 @@ class ModelCompiler:
     def _compile(self, beside: BesideState | None, stem: str) -> CompiledModel:
         environment = default_environment()
         model = self._source.load(self._options)
+        constants = [value.constant for value in model.graph.initializers]
+        self._has_external_weights = any(each is not None and each.location is not None for each in constants)
         request = provider_request(None, None, self._options, environment, model.metadata)
         prepared = stages.prepare(model, self._options, environment, request, folder=self._source.folder)
         try:

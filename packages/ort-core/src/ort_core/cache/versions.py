@@ -9,18 +9,45 @@ import sys
 import numpy as np
 
 from ort_core.cache.digests import digest_of
+from ort_core.cache.key import CacheKey
+from ort_core.cache.store import ArtefactCache
+
+_KIND = "package"
 
 
 @functools.cache
 def package_facts() -> tuple[tuple[str, str], ...]:
-    """Return a stamp of this package's files, numpy's version and the order of bytes.
+    """Return what tells this package's source, numpy's version and the order of bytes.
 
-    The stamp (names, sizes and times of all files) makes entries of an edited source tree old at once.
+    An edited source tree makes entries old at once; a copy of the same source elsewhere has the same.
+    """
+    return (("files", package_digest()), ("numpy", np.__version__), ("byte order", sys.byteorder))
+
+
+@functools.cache
+def package_digest() -> str:
+    """Return a digest of the contents of this package's files: the same wherever, and whenever, they were installed.
+
+    To read them takes as long as a small load. So it is kept, under the names, sizes and times of all files.
     """
     folder = os.path.dirname(os.path.dirname(__file__))
-    lines = sorted(_lines(folder, len(folder) + 1))
-    stamp = digest_of(["".join(lines).encode()]).hex()
-    return (("files", stamp), ("numpy", np.__version__), ("byte order", sys.byteorder))
+    names = sorted(_lines(folder, len(folder) + 1))
+    key = CacheKey(_KIND, digest_of(["".join(names).encode()]))
+    cache = ArtefactCache()
+    known = cache.get(key)
+    if known is not None:
+        return known.decode()
+    found = digest_of(_contents(folder, [line.partition("\0")[0] for line in names])).hex()
+    cache.put(key, found.encode())
+    return found
+
+
+def _contents(folder: str, names: list[str]) -> list[bytes]:
+    parts: list[bytes] = []
+    for name in names:
+        with open(os.path.join(folder, name), "rb") as file:
+            parts += [name.replace(os.sep, "/").encode(), file.read()]
+    return parts
 
 
 def _lines(folder: str, start: int) -> list[str]:
@@ -31,5 +58,5 @@ def _lines(folder: str, start: int) -> list[str]:
                 found.extend(_lines(entry.path, start))
             elif entry.name.endswith(".py"):
                 status = entry.stat()
-                found.append(f"{entry.path[start:]} {status.st_size} {status.st_mtime_ns}\n")
+                found.append(f"{entry.path[start:]}\0 {status.st_size} {status.st_mtime_ns}\n")
     return found

@@ -15,8 +15,8 @@ from ort_core.cpu.codegen.ceiling_kernels import (
 )
 from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.packing import aligned_empty
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import Bandwidth, Ceilings
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.suppression import Suppression
 from ort_core.cpu.texts.text_counts import TextCounts, text_chain
 from ort_core.cpu.threads.pool import ThreadPool

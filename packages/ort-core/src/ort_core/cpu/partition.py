@@ -15,8 +15,10 @@ import numpy as np
 from ort_core.cpu.bodies import CompiledBody
 from ort_core.cpu.bounds import check_bound
 from ort_core.cpu.choice import is_choice
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.code_cache import recorded
 from ort_core.cpu.codegen.scalar_printer import converts_halves
+from ort_core.cpu.codegen.target import Target
+from ort_core.cpu.direct.direct_calls import prepare_direct_calls
 from ort_core.cpu.direct_offer import DirectOffer
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
@@ -139,11 +141,12 @@ class CpuPartition(EagerPartition):
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
-        self._calls = native_calls(request.graph, target, pool)
-        with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
-            groups = self._native_groups(target, pool)
-            self._deciding = self._deciding_program(groups)
-        self._build(groups)
+        with recorded() as self._modules:  # of bodies, too
+            self._calls = native_calls(request.graph, target, pool)
+            with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
+                groups = self._native_groups(target, pool)
+                self._deciding = self._deciding_program(groups)
+            self._build(groups)
 
     @property
     def native_programs(self) -> tuple[NativeProgram, ...]:
@@ -164,8 +167,10 @@ class CpuPartition(EagerPartition):
 
     def serialize(self) -> bytes | Rejection:
         """Return the machine code of all programs; lowering the graph again finds it."""
-        modules = [module for program in self.native_programs for module in program.modules]
-        return encode_modules(modules) if modules else Rejection("nothing of it is compiled: it runs by numpy kernels")
+        if not self._modules:
+            return Rejection("nothing of it is compiled: it runs by numpy kernels")
+        prepare_direct_calls()
+        return encode_modules(self._modules, self._target)
 
     def remember(self) -> Sequence[bytes | memoryview] | Rejection:
         """Return the one native program that is the whole partition."""

@@ -23,7 +23,7 @@ from ort_core.plugin.forks import new_lock
 from ort_core.plugin.kernels import RunGuard, Unguarded
 
 if TYPE_CHECKING:
-    from ort_core.cpu.codegen.jit import CompiledModule
+    from ort_core.cpu.codegen.compiled_module import CompiledModule
     from ort_core.cpu.lowering.steps import Step
     from ort_core.cpu.program_record import ProgramRecord
     from ort_core.cpu.threads.pool import ThreadPool

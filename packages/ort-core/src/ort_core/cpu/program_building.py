@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_core.cpu.codegen.code_cache import compiled, compiled_joined, compiled_late
+from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.cpu.codegen.emitter import Emitter, module_text
-from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import LateText
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.guarded.choose import new_program
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.cpu.in_place import in_place_outputs

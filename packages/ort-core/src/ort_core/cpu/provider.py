@@ -64,37 +64,40 @@ class CpuExecutionProvider(KernelProvider):
             return KernelPartition(BoundGraph(request.graph, request.context))
 
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
-        """Lower the graph again and take the machine code for it out of the bytes instead of compiling."""
-        try:
-            from ort_core.cpu.codegen.host_key import host_key
-            from ort_core.cpu.stored_code import adopted
+        """Lower the graph again and take the machine code for it out of the bytes instead of compiling.
 
-            host_key()  # what is not among the modules is compiled
-        except ImportError as error:
-            return Rejection(f"the CPU compiler is not available: {error}")
-        modules = adopted(blob)
-        if isinstance(modules, Rejection):
-            return modules
-        compiled = self.compile(request)
-        del modules  # held until here: programs own what they use from now on
+        Nothing of that imports LLVM, unless something is not among the bytes.
+        """
+        from ort_core.cpu.partition import CpuPartition
+        from ort_core.cpu.stored_code import adopted
+        from ort_core.cpu.threads.pool import shared_pool
+
+        assert isinstance(self.options, CpuOptions)
+        stored = adopted(blob)
+        if isinstance(stored, Rejection):
+            return stored
+        uses_bfloat16 = self.options.precision == "bfloat16"
+        compiled = CpuPartition(request, stored.target, shared_pool(request.threads), uses_bfloat16=uses_bfloat16)
+        del stored  # held until here: programs own what they use from now on
         return compiled
 
     def recall(
         self, content: memoryview, threads: ThreadOptions, compile_anew: Callable[[], CompiledPartition]
     ) -> CompiledPartition | Rejection:
         """Take one native program, its constants and its machine code out of the bytes."""
+        from ort_core.cpu.stored_partition import decode_partition
+
         try:
-            from ort_core.cpu.stored_partition import decode_partition
-        except ImportError as error:
+            return decode_partition(content, threads, compile_anew)
+        except ImportError as error:  # the threads' own code is nowhere to be found
             return Rejection(f"the CPU compiler is not available: {error}")
-        return decode_partition(content, threads, compile_anew)
 
     def cache_key(self) -> str:
-        """Return the options, and the processor and the compiler that machine code depends on."""
+        """Return the options, and the processor and the settings that machine code must be made for to run here."""
         try:
-            from ort_core.cpu.codegen.host_key import host_key
+            from ort_core.cpu.codegen.host_key import machine_key
 
-            return f"{super().cache_key()}|{host_key()}"
+            return f"{super().cache_key()}|{machine_key()}"
         except ImportError:
             return f"{super().cache_key()}|no compiler"
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ort_core.cpu.codegen.code_cache import compiled
 from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.suppression import COORDINATES, suppression_kernels
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.guarded.arrays import GuardedArrays
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.cpu.threads.pool import ThreadPool

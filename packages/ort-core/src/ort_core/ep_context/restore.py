@@ -25,6 +25,7 @@ from ort_core.providers.compiled import CompileRequest
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.restored import RestoredPartition
 
+_LIST_LENGTH = 12
 ReadFile = Callable[[str], memoryview]
 CheckGraph = Callable[[Model], None]
 MakeRequest = Callable[[str, Graph], CompileRequest]
@@ -161,7 +162,17 @@ def _difference(there: str, here: str) -> str:
     if len(old) != len(new):
         return f"it was compiled for {there}, this is {here}"
     changed = [(a, b) for a, b in zip(old, new, strict=True) if a != b]
-    return "it was compiled for " + " and ".join(f"{a or '(nothing)'}, here is {b or '(nothing)'}" for a, b in changed)
+    return "it was compiled for " + " and ".join(_change(a, b) for a, b in changed)
+
+
+def _change(there: str, here: str) -> str:
+    """Return a difference in words; of long lists of words, such as a processor's features, those that differ."""
+    old, new = there.split(), here.split()
+    if min(len(old), len(new)) < _LIST_LENGTH:
+        return f"{there or '(nothing)'}, here is {here or '(nothing)'}"
+    lacking, further = ([word for word in of if word not in than] for of, than in ((old, new), (new, old)))
+    texts = [f"{how} {' '.join(words)}" for how, words in (("with", lacking), ("without", further)) if words]
+    return f"a processor {' and '.join(texts)}, which is otherwise here"
 
 
 def _shell(node: Node) -> Graph:

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from ort_core.cache.digests import digest_of
     from ort_core.cache.key import CacheKey
     from ort_core.cache.store import ArtefactCache
-    from ort_core.cache.versions import package_facts
+    from ort_core.cache.versions import package_digest, package_facts
 
-__all__ = ["ArtefactCache", "CacheKey", "digest_of", "package_facts"]
+__all__ = ["ArtefactCache", "CacheKey", "digest_of", "package_digest", "package_facts"]
 
 __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
     __name__,
@@ -20,6 +20,6 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
         "ort_core.cache.digests": ("digest_of",),
         "ort_core.cache.key": ("CacheKey",),
         "ort_core.cache.store": ("ArtefactCache",),
-        "ort_core.cache.versions": ("package_facts",),
+        "ort_core.cache.versions": ("package_digest", "package_facts"),
     },
 )

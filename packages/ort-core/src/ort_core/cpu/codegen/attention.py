@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.attention_rows import RowFacts, RowsEmitter, ScoreMask
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.microkernel import TileShape, tile_shape
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import KnownDim
 
 KEYS = 256  # about so many per block: a tile of scores stays in the first-level cache, packed operands in the second

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ort_core.cpu.codegen.code_table import CodeTable, code_table
+from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
 from ort_core.cpu.codegen.epilogue import Epilogue
-from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.matrix_product import Blocking, ProductDriver, finish_function
 from ort_core.cpu.codegen.microkernel import tile, tile_name, tile_shape
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.unpacked_product import UnpackedDriver
 from ort_core.cpu.codegen.vectors import lane_mask, load_vector, prefetch
 

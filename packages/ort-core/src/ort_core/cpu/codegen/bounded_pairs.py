@@ -23,8 +23,8 @@ import numpy as np
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
 from ort_core.cpu.codegen.integer_dot import WORD, has_byte_products, pair_instruction, splat_text
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.pair_search import REACH, STEP_WORDS, paired_steps
+from ort_core.cpu.codegen.target import Target
 
 ENTRY_WORDS = 1 + STEP_WORDS
 HEAD_WORDS = 4

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import constant, integer_range
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 

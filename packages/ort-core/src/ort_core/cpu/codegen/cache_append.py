@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share, unravel
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import copy_row, each_vector, store_vector, zero
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.emitter import Emitter, float32, vector_type
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import zero
 
 CHAINS = 12  # independent sums: a multiply-add's latency (4 cycles) times two units, with some to spare

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, gather_elements, share
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter, constant
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, element, exp, maximum, select, sigmoid, unary
 

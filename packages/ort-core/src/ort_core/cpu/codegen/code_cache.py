@@ -5,9 +5,10 @@ LLVM is imported by whoever has to compile something.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.compiled_module import BadObject, CompiledModule, compiling, load_object
@@ -16,10 +17,14 @@ from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_fa
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.emitter import Emitter
-    from ort_core.cpu.codegen.jit import Target
     from ort_core.cpu.codegen.late_text import LateText
+    from ort_core.cpu.codegen.target import Target
 
 log = logging.getLogger(__name__)
+
+_for_host: dict[str, CompiledModule] = {}
+"""What ``compiled_for_host`` gave, by its facts: few, and those who use it keep it for ever."""
+_recording: list[dict[bytes, CompiledModule]] = []
 
 _loaded: weakref.WeakValueDictionary[bytes, CompiledModule] = weakref.WeakValueDictionary()
 
@@ -37,7 +42,31 @@ def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
 
         return _compiled(write(), host_target())
 
-    return _found_or_made(_digest(f"{package_facts()}|{facts}", host_key()), None, make)
+    found = _for_host[facts] = _found_or_made(_host_name(facts), None, make)
+    return found
+
+
+def modules_for_host() -> dict[str, CompiledModule]:
+    """Return what ``compiled_for_host`` has given in this process, by its facts."""
+    return dict(_for_host)
+
+
+def adopt_for_host(facts: str, object_code: bytes) -> CompiledModule:
+    """Make object code of these very package files what ``compiled_for_host`` finds, as ``adopt``."""
+    return adopt(_host_name(facts), object_code)
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[dict[bytes, CompiledModule]]:
+    """Note all modules that are found or made meanwhile, on whichever thread, by name."""
+    found: dict[bytes, CompiledModule] = {}
+    with compiling:
+        _recording.append(found)
+    try:
+        yield found
+    finally:
+        with compiling:
+            _recording[:] = [each for each in _recording if each is not found]
 
 
 def compiled_late(late: LateText, target: Target) -> CompiledModule:
@@ -87,6 +116,10 @@ def _text(functions: Sequence[Emitter]) -> str:
     return module_text(functions)
 
 
+def _host_name(facts: str) -> bytes:
+    return _digest(f"{package_facts()}|{facts}", host_key())
+
+
 def _digest(text: str, key: str) -> bytes:
     """Return what identifies the compiled form of a module."""
     return digest_of([key.encode(), text.encode()])
@@ -94,15 +127,16 @@ def _digest(text: str, key: str) -> bytes:
 
 def _found_or_made(name: bytes, target: Target | None, make: Callable[[], CompiledModule]) -> CompiledModule:
     with compiling:
-        found = _loaded.get(name)
-        if found is not None:
-            return found
-        cache, key = ArtefactCache(), CacheKey("cpu-object", name)
-        module = _stored(cache, key, target)
+        module = _loaded.get(name)
         if module is None:
-            module = make()
-            cache.put(key, module.object_code)
-        _loaded[name] = module
+            cache, key = ArtefactCache(), CacheKey("cpu-object", name)
+            module = _stored(cache, key, target)
+            if module is None:
+                module = make()
+                cache.put(key, module.object_code)
+            _loaded[name] = module
+        for each in _recording:
+            each[name] = module
         return module
 
 

@@ -15,7 +15,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.forks import new_reentrant_lock, no_fork
 
 if TYPE_CHECKING:
-    from ort_core.cpu.codegen.jit import Target
+    from ort_core.cpu.codegen.target import Target
 
 log = logging.getLogger(__name__)
 

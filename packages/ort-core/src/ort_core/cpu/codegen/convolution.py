@@ -26,8 +26,8 @@ from ort_core.cpu.codegen.channels_last import (
 )
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, Planes, panels, tiling, turn
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.partial_sums import PartialSums
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.window_planes import window_planes
 from ort_core.plugin.loops import operations
 

@@ -20,8 +20,8 @@ from ort_core.cpu.codegen.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution
 from ort_core.cpu.codegen.depthwise import narrow_kernel
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import share
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import copy_row
 
 BATCH, SCRATCH, SCRATCH_STRIDE, FIRST_STAGE = range(4)  # positions in the argument table; stages follow each other

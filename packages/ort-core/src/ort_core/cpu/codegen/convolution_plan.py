@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.channels_last import Epilogue, Lanes, channel_vectors
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.partial_sums import CHAIN, even_part
+from ort_core.cpu.codegen.target import Target
 
 
 @dataclass(frozen=True, slots=True)

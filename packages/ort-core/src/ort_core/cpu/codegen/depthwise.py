@@ -29,8 +29,8 @@ from ort_core.cpu.codegen.channels_last import (
 )
 from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, tile_widths
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.layout import joined_vectors, shuffle
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.window_planes import WindowPlanes, window_planes
 
 VECTORS_PER_UNIT = 16  # vectors of channels that are one piece of work with one output row

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.channels_last import kernel_emitter
 from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import share
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter, constant
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import binary, cast, element, maximum, minimum, select, unary
 

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import (
     BROADCAST,
     DENSE,
@@ -25,6 +24,7 @@ from ort_core.cpu.codegen.nests import (
     unravel,
 )
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter, constant
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.channels_last import Lanes, channel_vectors, divide, kernel_emitter, position, share_of
 from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, integer, vector_type
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import KnownDim, ceil_div, maximum
 
 PART = 16384  # elements, 64 KiB: far less is more sums to join than pixels to add, far more leaves threads idle

@@ -16,14 +16,24 @@ def host_key() -> str:
     """Return what code that was compiled for this host depends on: processor, compiler, settings of the process.
 
     Raises:
-        ImportError: llvmlite is not installed.
+        ImportError: llvmlite is not installed, and nothing else tells the processor.
+    """
+    return f"{machine_key()}|{_compiler()}"
+
+
+@functools.cache
+def machine_key() -> str:
+    """Return what machine code must be made for to run here as it is: processor, and settings of the process.
+
+    Raises:
+        ImportError: as of ``host_key``.
     """
     processor = _processor()
     if isinstance(processor, Rejection):
         from ort_core.cpu.codegen.jit import host_target  # imports llvmlite
 
-        return f"{host_target().key}|{setting_key()}"
-    return f"{processor}|{_compiler()}|{setting_key()}"
+        processor = host_target().key
+    return f"{processor}|{setting_key()}"
 
 
 def _processor() -> str | Rejection:
@@ -35,9 +45,13 @@ def _processor() -> str | Rejection:
 
 
 def _compiler() -> str:
-    """Return what tells the installed llvmlite, and with it its LLVM: the place, size and times of its files."""
-    spec = importlib.util.find_spec("llvmlite")
+    """Return what tells the installed llvmlite, and with it its LLVM: its version, or where it has none its file."""
+    spec = importlib.util.find_spec("llvmlite") if sys.modules.get("llvmlite", sys) is not None else None
     if spec is None or spec.origin is None:
-        raise ImportError("llvmlite is not installed")
+        return "no compiler"
+    installed = os.path.dirname(os.path.dirname(spec.origin))
+    versions = [name for name in os.listdir(installed) if name.startswith("llvmlite-") and name.endswith(".dist-info")]
+    if len(versions) == 1:
+        return versions[0].removesuffix(".dist-info")
     status = os.stat(spec.origin)
     return f"{spec.origin}|{status.st_size}|{status.st_mtime_ns}|{status.st_ctime_ns}"

@@ -18,8 +18,8 @@ from ort_core.cpu.codegen.integer_convolution_plan import (
 from ort_core.cpu.codegen.integer_depthwise import DepthwiseTile
 from ort_core.cpu.codegen.integer_dot import WORD
 from ort_core.cpu.codegen.integer_tile import IntegerTile
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import STORED
+from ort_core.cpu.codegen.target import Target
 
 CACHED_INPUT_NBYTES = 1 << 19  # input that is run through all panels before the next; with weights half of an L2
 CACHED_WEIGHTS_NBYTES = 1 << 19  # weights up to this stay in the second-level cache for all pixels

@@ -15,8 +15,8 @@ import numpy as np
 from ort_core.cpu.codegen.bounded_pairs import ALIGNMENT, block_places, has_bounded_products, packed_lists
 from ort_core.cpu.codegen.convolution_plan import Tiling, tile_widths
 from ort_core.cpu.codegen.integer_dot import WORD, packed_words, register_tile
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.pair_search import REACH
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.target import Target
 
 WORD = 4  # bytes that one lane multiplies at once
 _PAIRS = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}

@@ -13,10 +13,10 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
 from ort_core.cpu.codegen.first_sums import first_operand
 from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution
 from ort_core.cpu.codegen.integer_dot import WORD, ByteProducts
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.narrow_lanes import NarrowLanes, lanes_of
 from ort_core.cpu.codegen.pair_search import STEP_WORDS
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, operations
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ort_core.cpu.codegen.channels_last import Lanes, ceil_divide, divide, kernel_emitter, position, share_of, zeros
 from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, integer
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.target import Target
 
 UNIT_ELEMENTS = 1 << 14  # numbers that are one piece of work: one or two microseconds
 

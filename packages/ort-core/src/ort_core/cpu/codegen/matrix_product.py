@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
 from ort_core.cpu.codegen.epilogue import Epilogue
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.microkernel import TileShape, tile_shape
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
 from ort_core.cpu.codegen.packing import ALIGNMENT
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import lane_mask, load_vector, store_vector
 
 BATCH_DIMS = 4

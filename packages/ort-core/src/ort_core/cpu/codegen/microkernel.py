@@ -18,10 +18,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.code_table import CodeTable, code_table
+from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
-from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.packing import COPY_BLOCK, copy_block
 from ort_core.cpu.codegen.partial_sums import CHAIN
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import prefetch, zero
 
 Multiply = Callable[[Emitter, Operand, Operand, Operand], Operand]

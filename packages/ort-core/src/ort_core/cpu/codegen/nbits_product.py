@@ -14,11 +14,11 @@ from ort_core.cpu.codegen.convolution import prefetch
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
 from ort_core.cpu.codegen.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.matrix_product import ARGUMENTS, Blocking, ProductDriver, finish_function
 from ort_core.cpu.codegen.microkernel import TileShape, tile_shape
 from ort_core.cpu.codegen.nbits_tile import NBitsProduct, NBitsTile, unpacked_weight
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.unpacked_product import UnpackedDriver
 
 FEW_ROWS = 16  # above, unpacking to memory is faster

@@ -16,7 +16,7 @@ from ort_core.cpu.codegen.convolution_plan import Tiling
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
 from ort_core.cpu.codegen.integer_convolution_plan import IntegerConvolution, aligned
 from ort_core.cpu.codegen.integer_tile import IntegerTile
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.target import Target
 
 FEW_ROWS = 2  # up to so many rows a block is summed before it is scaled, which takes other registers
 CHAINS = 4  # sums of one row in flight, to hide the latency of a multiply-add

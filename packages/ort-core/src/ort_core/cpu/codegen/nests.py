@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.late_text import LateText, late_text
 from ort_core.cpu.codegen.scalar_printer import STORED, TYPES, ScalarPrinter
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, structure
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import lane_mask, load_vector, store_vector, transpose, zero
 
 COPY_BLOCK = "product_copy_block"

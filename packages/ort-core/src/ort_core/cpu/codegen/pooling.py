@@ -21,8 +21,8 @@ from ort_core.cpu.codegen.channels_last import (
     share_of,
 )
 from ort_core.cpu.codegen.emitter import Emitter, Operand, float32, integer
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element, maximum
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import lane_mask, load_vector, store_vector, zero
 from ort_core.plugin.loops import Scalar
 

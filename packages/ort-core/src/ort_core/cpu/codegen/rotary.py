@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share, unravel
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import copy_row, each_vector, load_vector, store_vector
 
 

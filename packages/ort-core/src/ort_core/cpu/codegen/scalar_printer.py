@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, suffix, vector_type
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import COMPARISONS, SMALL_TYPES, Scalar
 

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter, constant
+from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, cast, element
 

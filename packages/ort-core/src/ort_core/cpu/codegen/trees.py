@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text, vector_type
-from ort_core.cpu.codegen.jit import SCALAR_CHAINS
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
 from ort_core.cpu.codegen.scalar_printer import TYPES, constant
+from ort_core.cpu.codegen.target import SCALAR_CHAINS
 from ort_core.plugin.ir import DataType
 
 GROUP = 8

@@ -23,7 +23,7 @@ from ort_core.cpu.codegen.channels_last import (
     share_of,
 )
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.target import Target
 
 PLACES = 16  # of a transformed tile
 TILE = 2  # outputs along an axis

@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_core.cpu.direct.call_layout import MAX_ARRAYS
 from ort_core.cpu.direct.python_layout import PythonLayout, find_python_layout
-from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head
+from ort_core.cpu.direct.records import KeptWords, build_call, build_entry, build_head, find_call_code
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.plugin import DirectFunction, Rejection
 from ort_core.plugin.forks import new_lock
@@ -178,6 +178,16 @@ def _known_signatures(
     layout = find_python_layout()
     if isinstance(layout, Rejection):
         return layout
+    code = find_call_code(layout)
+    if isinstance(code, Rejection):
+        return code
     if len(sources) + len(order) > MAX_ARRAYS:
         return Rejection(f"{len(sources)} inputs and {len(order)} outputs are too many for a direct call")
     return _KnownSignatures(program, layout, names, sources, order)
+
+
+def prepare_direct_calls() -> None:
+    """Have the code of direct calls made, for those who store it; where this Python allows none there is none."""
+    layout = find_python_layout()
+    if not isinstance(layout, Rejection):
+        find_call_code(layout)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ort_core.cpu.codegen.code_cache import compiled_for_host
+from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
 from ort_core.cpu.output_memory import LEAST
 from ort_core.cpu.threads.pool_code import ALONE
-from ort_core.plugin import keep_for_ever
+from ort_core.plugin import Rejection, keep_for_ever
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -101,10 +102,22 @@ def _definition(arrays: ArrayLayout, name: str) -> MethodDefinition:
     """
     found = _definitions.get((arrays, name))
     if found is None:
-        code = keep_for_ever(compiled_for_host(f"direct calls {arrays}", functools.partial(_written, arrays)))
+        code = keep_for_ever(_code(arrays))
         made = keep_for_ever(MethodDefinition(b"direct_run", code.address(name), METH_FASTCALL, None))
         found = _definitions.setdefault((arrays, name), made)
     return found
+
+
+def find_call_code(layout: PythonLayout) -> CompiledModule | Rejection:
+    """Return the code of direct calls, or why there is none: it is nowhere to be found, and there is no compiler."""
+    try:
+        return _code(layout.arrays)
+    except ImportError as error:
+        return Rejection(f"the code of direct calls was not stored for this Python, and there is no compiler: {error}")
+
+
+def _code(arrays: ArrayLayout) -> CompiledModule:
+    return compiled_for_host(f"direct calls {arrays}", functools.partial(_written, arrays))
 
 
 def _written(arrays: ArrayLayout) -> str:

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 
 from ort_core.cpu.codegen.iota import iota_kernel
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.store_words import store_words_kernel
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.lowering.bands import join_stages
 from ort_core.cpu.lowering.concatenations import Concatenations
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last, lies_among_channels

@@ -17,12 +17,13 @@ from ort_core.cpu.codegen.bfloat16_product import (
     pairs_shape,
 )
 from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.cpu.codegen.expression_epilogue import ExpressionEpilogue
-from ort_core.cpu.codegen.jit import CompiledModule, Target
 from ort_core.cpu.codegen.late_text import LateText, late_text
 from ort_core.cpu.codegen.matrix_product import product_functions
 from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
 from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.plugin.ir import DataType

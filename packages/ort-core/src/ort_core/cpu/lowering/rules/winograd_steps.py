@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
-from ort_core.cpu.codegen.jit import Target
 from ort_core.cpu.codegen.microkernel import tile_shape
 from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
+from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.winograd import (
     OUTPUT_ARGUMENTS,
     PLACES,
