@@ -380,13 +380,6 @@ def test_methods_are_those_of_onnxruntime():
     assert not theirs - set(dir(InferenceSession))
 
 
-def test_the_ort_format_is_refused(session_of):
-    chosen = SessionOptions()
-    chosen.add_session_config_entry("session.load_model_format", "ORT")
-    with pytest.raises(NotImplemented, match="convert the model to ONNX"):
-        session_of("scale", chosen)
-
-
 def test_a_model_compiler_writes_a_model_that_gives_the_same(model, tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(model("two_inputs"))

@@ -40,7 +40,8 @@ HANG_S = 30  # of processor time: how busy the machine is makes no finding
 STUCK_S = 250  # of anybody's clock, for what waits and computes nothing
 SLOW_S = 6.0  # of processor time
 BARE = re.compile(
-    r"(?<![A-Za-z])(KeyError|IndexError|TypeError|ValueError|AttributeError|RecursionError|AssertionError|OverflowError|"
+    r"(?<![A-Za-z])(?<!Fatal )"  # onnxruntime's own words for an operator that nobody registered
+    r"(KeyError|IndexError|TypeError|ValueError|AttributeError|RecursionError|AssertionError|OverflowError|"
     r"UnicodeDecodeError|UnboundLocalError|ZeroDivisionError|MemoryError|_ArrayMemoryError|StopIteration|LinAlgError|"
     r"AxisError|NotImplementedError|UFuncTypeError|_UFunc\w+|DTypePromotionError|error|InvalidOperation|FloatingPointError)"
     r": "

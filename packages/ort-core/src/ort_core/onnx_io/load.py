@@ -20,7 +20,6 @@ from ort_core.errors import (
     InvalidType,
     MalformedGraph,
     NoSuchFile,
-    NotImplemented,
     UndefinedInput,
 )
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
@@ -35,6 +34,7 @@ from ort_core.onnx_io.denotations import fix_denoted_sizes
 from ort_core.onnx_io.external_data import ExternalFiles
 from ort_core.onnx_io.ignored_attributes import drop_ignored_attributes
 from ort_core.onnx_io.opset_limits import check_opsets
+from ort_core.onnx_io.ort_format import is_ort_format, read_ort_format
 from ort_core.onnx_io.tensor_proto import load_constant, load_sparse
 from ort_core.onnx_io.type_proto import load_type
 from ort_core.onnx_io.utf8 import check_text
@@ -46,7 +46,6 @@ ModelSource = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | o
 _NO_SIZES: Mapping[str, int] = {}
 MIN_IR_VERSION, MAX_IR_VERSION = 1, 14
 _MAX_VERSION = 2**31 - 1  # of an operator set: onnx's own look-up takes 32 bits
-_ORT_FORMAT = b"ORTM"  # the identifier that a FlatBuffers file of onnxruntime bears behind its first offset
 MAX_NESTING = 64  # graphs within graphs; exporters nest a handful, and Python's own stack is the limit far above
 
 
@@ -162,11 +161,8 @@ def _read_proto(source: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
 def _parse(content: bytes, origin: str) -> onnx.ModelProto:
     if not content:
         raise InvalidArgument(f"Load model from {origin} failed: No graph was found in the protobuf.")
-    if content[4:8] == _ORT_FORMAT:
-        raise NotImplemented(
-            f"Load model from {origin} failed: it is in ORT format, a dump of onnxruntime's own structures; "
-            "load the .onnx file that it was made from."
-        )
+    if is_ort_format(content):
+        return read_ort_format(content)
     try:
         return onnx.ModelProto.FromString(content)
     except (DecodeError, RecursionError) as error:

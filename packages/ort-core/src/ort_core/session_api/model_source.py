@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from ort_core.errors import ModelLoadCanceled, NotImplemented, UnfitInitializer, did_you_mean
+from ort_core.errors import ModelLoadCanceled, UnfitInitializer, did_you_mean
 from ort_core.ir.constants import Constant
 from ort_core.ir.dims import Dim, SymbolicDim, substitute
 from ort_core.ir.types import DataType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
@@ -55,8 +55,6 @@ class ModelSource:
 
         if options.load_cancelled:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
-        if options.setting("session.load_model_format") == "ORT" or str(self.path).endswith(".ort"):
-            raise NotImplemented("the .ort file format belongs to onnxruntime; convert the model to ONNX")
         if self._model is None:
             folder = str(options.setting("session.model_external_initializers_file_folder_path")) or None
             model = load_model(
