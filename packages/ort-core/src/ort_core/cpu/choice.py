@@ -52,6 +52,9 @@ class Choice:
         if isinstance(condition, Rejection):
             return condition
         positions = {value.name: index for index, value in enumerate(self.node.outputs) if value is not None}
+        others = [name for name in outputs if name not in positions]
+        if others:
+            return Rejection(f"output {others[0]!r} is none of the If's")
         names: dict[bool, list[str]] = {}
         calls: dict[bool, DirectCalls] = {}
         for taken, body in self.bodies.items():

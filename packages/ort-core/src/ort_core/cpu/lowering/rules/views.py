@@ -31,6 +31,9 @@ def reshape(lowering: Lowering, node: Node) -> None:
     _, shape = tensor_type(node.output)
     value = node.input(0)
     assert value is not None
+    if node.op_type == "Reshape" and lowering.constant_of(node.input(1)) is None:
+        # A computed size that turns out to be 0 means another thing: the size that the input has there.
+        lowering.require_equal(minimum(count_of(tensor_type(value)[1]), 1), 1)
     quantized = quantized_value(lowering, value)
     if quantized is not None:
         stored = quantized.view(lowering)
