@@ -63,7 +63,10 @@ WINDOWED = (
     "GlobalMaxPool GlobalLpPool"
 )
 KNOWN: tuple[Explained, ...] = (
-    Explained("onnxruntime", "Loop Scan", "has unknown shape", "it wants ranks of a body's inputs declared"),
+    Explained(
+        "onnxruntime", "Loop Scan If", "loop.cc:[0-9]+ .*has unknown shape|scan.* has unknown shape",
+        "it wants ranks of a body's inputs declared",
+    ),
     Explained(
         "onnxruntime", WINDOWED, "Invalid input shape|ComputeOutputSize|pool_attributes.h|output dimension is <= 0",
         "it refuses windows that find no place, where the result is empty",
@@ -89,15 +92,47 @@ KNOWN: tuple[Explained, ...] = (
         "the inference that it calls counts a window that begins behind the image",
         lambda case: bool(_attribute(case, "ceil_mode", 0)),
     ),
+    Explained(
+        "onnxruntime", "MaxPool", "SpaceToDepth requires",
+        "it finds one place for a window larger than the padded image",
+        _has_too_large_a_window,
+    ),
+    Explained(
+        "onnxruntime", "AveragePool", r"^shape ", "SAME of dilated windows: it pads as if they were not dilated",
+        lambda case: (
+            _attribute(case, "auto_pad", "").startswith("SAME") and max(_attribute(case, "dilations", [1])) > 1
+        ),
+    ),
+    Explained(
+        "onnxruntime", "MaxPool AveragePool", "padding values must be non-negative",
+        "it computes padding below zero for SAME where steps are longer than the kernel, and refuses it",
+        lambda case: _attribute(case, "auto_pad", "").startswith("SAME"),
+    ),
+    Explained(
+        "onnxruntime", "MeanVarianceNormalization", r"\(nan\), expected np\.float64\(-?0\.0\)",
+        "it adds nothing to a deviation of zero, which onnx's function does",
+    ),
+    Explained(
+        "onnxruntime", "FastGelu", "expected to have 1 or more dimensions", "it refuses a single number"
+    ),
+    Explained(
+        "onnxruntime", "SkipLayerNormalization", "hidden_size must be positive", "it refuses rows of no elements"
+    ),
+    Explained(
+        "onnxruntime", "Gather", r"object, at .*: '', expected '",
+        "of blocks of text it copies the first element only, and leaves the others empty",
+    ),
     Explained("onnxruntime", "Resize", "Tensor type mismatch", "it has no cubic kernel for bytes, and says so late"),
     Explained(
-        "onnxruntime", "GroupNormalization", "Invalid position of 0", "its function of groups fails for empty images"
+        "onnxruntime", "GroupNormalization", "Invalid position of 0|reshape_helper",
+        "its function of groups fails for empty images",
     ),
     Explained(
         "onnxruntime", "OneHot", "Indices tensor must have rank >= 1", "it refuses a single index, which onnx allows"
     ),
     Explained(
-        "onnxruntime", "SimplifiedLayerNormalization LayerNormalization RMSNormalization", "must be at least 1, got 0",
+        "onnxruntime", "SimplifiedLayerNormalization LayerNormalization RMSNormalization If Loop Scan",
+        "must be at least 1, got 0",
         "it refuses rows of no elements, where the result is empty",
     ),
     Explained(

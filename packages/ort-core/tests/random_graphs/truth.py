@@ -17,10 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from ort_core.ir.nodes import Node
 from ort_core.kernels.kernel import KernelContext, KernelSpec, Unguarded
+from ort_core.kernels.preconditions.conditions import ArrayConditions
+from ort_core.kernels.preconditions.table import find_precondition
 from ort_core.kernels.reference_registry import reference_kernels
+from ort_core.onnx_io.load import model_from_proto
 from random_graphs import element_types
 from random_graphs.element_types import F32, ElementType, of_array
 
@@ -110,6 +114,7 @@ MOVES_AND_DECIDES = frozenset(
     ]
 )
 """Operators that round nothing: what comes out went in, or is a decision about exact values."""
+COMPARISONS = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 ROUNDS_INSIDE = frozenset(
     ["DynamicQuantizeMatMul", "TreeEnsembleRegressor", "TreeEnsembleClassifier", "LinearClassifier", "QLinearSoftmax"]
 )
@@ -186,8 +191,13 @@ class Interpreter:
         """
         if node.op_type in ("If", "Loop", "Scan") and not node.domain:
             return getattr(self, f"_{node.op_type.lower()}")(node, inputs, scope)
-        if node.op_type == "Unique" and not all(v is None or v.is_exact for v in inputs):
+        given = [v for v in inputs if v is not None]
+        if node.op_type == "Unique" and not given[0].is_exact:
             raise NoTruth(DISCRETE)  # two sums that are one number by the formula differ by their order
+        if node.op_type in COMPARISONS and not all(v.is_exact for v in given) and _meet(*given):
+            raise NoTruth(DISCRETE)
+        if node.op_type == "DynamicQuantizeMatMul":  # asks first which bytes its operand becomes
+            self.node(helper.make_node("DynamicQuantizeLinear", [""], ["q", "s", "z"]), inputs[:1], scope)
         types = self._output_types(node, inputs)
         rounds = node.op_type not in MOVES_AND_DECIDES
         truths = self._plain(node, [None if v is None else v.truth for v in inputs])
@@ -221,6 +231,9 @@ class Interpreter:
                 if custom is not None:
                     found = custom(*arrays)
                 else:
+                    if (precondition := find_precondition(node.domain, node.op_type)) is not None:
+                        opset = self.opset if node.domain == "" else 1
+                        precondition(ArrayConditions(_ir_node(node.SerializeToString(), self.opset), opset, arrays))
                     found = _kernel(node.domain, node.op_type, self.opset)(*arrays, **_attributes(node, self.opset))
         except Exception as error:  # whatever a kernel says of a node, the generator takes another one
             raise NoTruth(f"{node.op_type}: {type(error).__name__}: {error}") from error
@@ -361,6 +374,13 @@ def _finished(
     return Triple(truth, above, below, dtype)
 
 
+def _meet(left: Triple, right: Triple) -> bool:
+    """Return whether some numbers of two values lie within each other's windows."""
+    reach = allowed(left) + allowed(right)
+    with np.errstate(invalid="ignore"):
+        return bool((np.abs(left.truth - right.truth) <= reach).any())
+
+
 def _item(value: Triple, index: int) -> Triple:
     if value.is_exact:
         part = value.truth[index]
@@ -379,6 +399,19 @@ def _stacked(values: Sequence[Triple]) -> Triple:
 
 
 # kernels --------------------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def _ir_node(content: bytes, opset: int) -> Node:
+    """Return a node as preconditions read it."""
+    node = NodeProto.FromString(content)
+    infos = [
+        [ValueInfoProto(name=name) for name in dict.fromkeys(names) if name] for names in (node.input, node.output)
+    ]
+    graph = helper.make_graph([node], "node", *infos)
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(node.domain, 1)] if node.domain else [])]
+    (read,) = model_from_proto(helper.make_model(graph, opset_imports=opsets, ir_version=10)).graph
+    return read
 
 
 @functools.lru_cache(maxsize=4096)

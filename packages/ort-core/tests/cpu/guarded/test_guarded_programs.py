@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from faulty_programs import COUNT, FAULTS, program  # isort: skip
+import ort_core as ort
 from ort_core.cpu.guarded.mode import GuardedMode, GuardViolation
 from ort_core.cpu.guarded.program import GuardedProgram
 from ort_core.cpu.guarded.region import GuardedRegion, Part
@@ -44,6 +46,30 @@ def test_a_sound_program_gives_its_results(mode: str) -> None:
     for _ in range(2):
         assert np.array_equal(made.run([GIVEN])[0], GIVEN)
     assert made.bind(((COUNT,),)) is None, "a direct call would not be guarded"
+
+
+def test_a_program_whose_values_are_all_looks_at_others_has_no_steps_and_runs(mode: str) -> None:
+    looks = [
+        helper.make_node("ReverseSequence", ["x", "lengths"], ["y"], batch_axis=1, time_axis=0),
+        helper.make_node("Transpose", ["v"], ["t"]),
+        helper.make_node("Expand", ["t", "shape"], ["u"]),
+    ]
+    constants = [numpy_helper.from_array(np.array(n, np.int64), s) for s, n in (("lengths", [2, 2, 2]), ("shape", []))]
+    end = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    kept = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "kept", [], [end])
+    other = helper.make_graph(looks, "other", [], [end], constants)
+    node = helper.make_node("If", ["c"], ["y"], then_branch=kept, else_branch=other)
+    types = {"c": (TensorProto.BOOL, []), "x": (TensorProto.FLOAT, [2, 3, 4]), "v": (TensorProto.FLOAT, [])}
+    inputs = [helper.make_tensor_value_info(name, *given) for name, given in types.items()]
+    model = helper.make_model(
+        helper.make_graph([node], "g", inputs, [end]), opset_imports=[helper.make_opsetid("", 21)]
+    )
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    found = session.run(None, {"c": np.array(False), "x": x, "v": np.array(1, np.float32)})[0]
+    assert np.array_equal(found, x[::-1])
 
 
 def test_a_program_is_an_ordinary_one_unless_guarding_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,8 +127,8 @@ class _GuardedRun:
         self._slots = _Slots(
             words[record.argument_count : record.outputs_at].tolist(), record.per_thread, self._threads
         )
-        self._ends = [*(record.starts[1:] // 8).tolist(), record.argument_count]
         self._starts = (record.starts // 8).tolist()
+        self._ends = [*self._starts[1:], record.argument_count][: len(self._starts)]  # none of a program without steps
         self._outputs_of = [np.empty(s, d) for s, d in zip(plan._shapes, plan._dtypes, strict=True)]
         longest = max((end - start for start, end in zip(self._starts, self._ends, strict=True)), default=0)
         sizes = [*(array.nbytes for array in inputs), *(array.nbytes for array in self._outputs_of), 8, 8 * longest]
