@@ -28,6 +28,7 @@ from ort_core.plugin.loops import element, maximum
 
 VECTORS_AT_ONCE = 4  # sums in flight: they hide the latency of additions and share the window's address arithmetic
 
+LOWEST = -3.4028234663852886e38  # of float32
 PIECES_PER_IMAGE = 8  # of a whole image's channels, where there are so many: the pieces that threads share
 
 
@@ -190,7 +191,8 @@ def _reduce(
     emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], x: Operand, x_row: Operand, rows: _Span, columns: _Span
 ) -> list[Operand]:
     """Append the window's loops; sums of a row are added up before rows are, which keeps long sums accurate."""
-    start = [float32(float("-inf") if spec.is_maximum else 0.0)]
+    # The lowest number, not -inf, is what onnxruntime gives a window wholly in padding.
+    start = [float32(LOWEST if spec.is_maximum else 0.0)]
     initial = [emitter.splat(start[0], lanes.width) for lanes in vectors]
     totals = [emitter.variable(lanes.type, value) for lanes, value in zip(vectors, initial, strict=True)]
     lines = [emitter.variable(lanes.type) for lanes in vectors]

@@ -131,9 +131,11 @@ def word_conv_embedding(
             f"conv_window_size {conv_window_size} and embedding_size {embedding_size} do not match W of {w.shape}"
         )
     words = sequence.reshape(-1, sequence.shape[-1])
+    is_known = (words >= 0) & (words < len(c))  # other characters are padding: zeros, as behind the end of a word
     lengths = np.where(words[:, 0] > 0, (words > 0).sum(axis=1), 0)
     looked_at = np.arange(words.shape[1]) < np.maximum(lengths, window)[:, None]
-    letters = look_up(c, np.where(looked_at, words, 0), "Sequence") * looked_at[..., None]
+    is_letter = looked_at & is_known
+    letters = look_up(c, np.where(is_letter, words, 0), "Sequence") * is_letter[..., None]
     windows = np.lib.stride_tricks.sliding_window_view(letters, window, axis=1).swapaxes(-1, -2)
     scores = np.tanh(np.tensordot(windows, w[:, 0], axes=([2, 3], [1, 2])) + b)
     starts = np.arange(scores.shape[1]) <= (np.maximum(lengths, window) - window)[:, None]

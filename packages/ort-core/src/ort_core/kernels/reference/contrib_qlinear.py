@@ -94,12 +94,19 @@ def qlinear_softmax(
     opset: int,
     axis: int = -1,
 ) -> np.ndarray:
-    """Y = quantised(Softmax(X)) along ``axis``, or before opset 13 over ``axis`` and all later axes."""
+    """Y = quantised(Softmax(X)) along ``axis``, or before opset 13 over ``axis`` and all later axes.
+
+    As onnxruntime counts: in whole steps of 1 / y_scale, a half rounds up.
+    """
     first = axis % max(x.ndim, 1)
     axes = (first,) if opset >= 13 else tuple(range(first, x.ndim))
     value = _in(x, x_scale, x_zero_point)
     weights = np.exp(value - value.max(axis=axes, keepdims=True, initial=-np.inf))
-    return _out(weights / weights.sum(axis=axes, keepdims=True), y_scale, y_zero_point, x.dtype)
+    steps = np.floor(1 / np.float32(y_scale.reshape(())))
+    chances = weights.astype(np.float64) / weights.sum(axis=axes, keepdims=True, dtype=np.float64)
+    zero = 0 if y_zero_point is None else int(y_zero_point.reshape(()))
+    limits = np.iinfo(x.dtype)
+    return (np.floor(chances * steps + 0.5) + zero).clip(limits.min, limits.max).astype(x.dtype)
 
 
 @kernel("QLinearWhere", domain="com.microsoft")

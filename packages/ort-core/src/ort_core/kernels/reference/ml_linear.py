@@ -20,7 +20,10 @@ def linear_regressor(
     targets: int = 1,
     ctx: KernelContext | None = None,
 ) -> np.ndarray:
-    """Y = post_transform(X @ coefficients.T + intercepts), [rows, targets]."""
+    """Y = post_transform(X @ coefficients.T + intercepts), [rows, targets].
+
+    As in onnxruntime there are as many intercepts as targets, or none: another count is no intercepts.
+    """
     if data.ndim == 0 or data.ndim > 2:
         raise InvalidArgument(
             f"LinearRegressor: the input has more than 2 dimensions or none: shape {shape_text(data.shape)}"
@@ -38,12 +41,8 @@ def linear_regressor(
             f"LinearRegressor: coefficients length ({len(coefficients)}) must be at least targets ({targets}) * "
             f"features ({features})"
         )
-    if intercepts and len(intercepts) < targets:
-        raise InvalidArgument(
-            f"LinearRegressor: intercepts length ({len(intercepts)}) is less than targets ({targets})"
-        )
     weights = np.asarray(coefficients[: targets * features], np.float32).reshape(targets, features)
-    scores = _scores(matrix, weights, intercepts[:targets])
+    scores = _scores(matrix, weights, intercepts if len(intercepts) == targets else ())
     return transform(scores, post_transform)
 
 

@@ -281,7 +281,9 @@ def tree_ensemble_classifier(
         totals = (sums if base is None else sums + base).astype(np.float32)
         return labels[totals.argmax(axis=1)], transform(totals, post_transform)
     all_positive = bool((_numbers(weights) >= 0).all())
-    return _classify_binary(sums, base, labels, frozenset(class_ids), all_positive, post_transform)
+    return _classify_binary(
+        sums, base, labels, frozenset(class_ids), all_positive, post_transform, 0 if given is None else len(given)
+    )
 
 
 def _classify_binary(
@@ -291,6 +293,7 @@ def _classify_binary(
     scored_classes: frozenset[int],
     all_positive: bool,
     post_transform: str,
+    base_count: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return labels and scores of one or two classes, where the trees may score one class only.
 
@@ -303,11 +306,36 @@ def _classify_binary(
         winner = (totals[:, 0] > threshold).astype(np.int64)
         return (winner if labels.dtype.kind == "i" else labels[winner * 0]), transform(totals, post_transform)
     if scored_classes == {0}:
-        score = (sums[:, [0]] + (0.0 if base is None else base[-1])).astype(np.float32)
+        score = (sums[:, [0]] + (0.0 if base is None else base[0])).astype(np.float32)
         winner = (score[:, 0] > threshold).astype(np.int64)
+        if base_count == 2:  # both columns then count as scored, the second by nothing
+            return labels[winner], transform(np.concatenate([score, np.zeros_like(score)], axis=1), post_transform)
         return labels[winner], two_columns(score, post_transform, np.full(len(score), not all_positive))
-    winner = (totals[:, 1] > threshold).astype(np.int64) if scored_classes == {1} else totals.argmax(axis=1)
-    return labels[winner], transform(totals, post_transform)
+    if scored_classes == {1}:
+        totals = sums.astype(np.float32)
+        if base is not None and base_count == 2:
+            totals = np.stack([np.zeros(len(sums)), np.full(len(sums), base[1])], axis=1).astype(np.float32)
+        return labels[(totals[:, 1] > threshold).astype(np.int64)], transform(totals, post_transform)
+    return _classify_both(sums, base, labels, base_count, post_transform)
+
+
+def _classify_both(
+    sums: np.ndarray, base: np.ndarray | None, labels: np.ndarray, base_count: int, post_transform: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and scores where the trees score both of two classes: the second one's sign decides.
+
+    As onnxruntime has it: integer labels are then 1 and 0, one base value belongs to the first class, and of two the
+    second is added to the first class's score, which both columns are made of.
+    """
+    totals = sums.copy()
+    if base is not None and base_count == 1:
+        totals[:, 0] += base[0]
+    elif base is not None:
+        score = sums[:, 0] + base[1]
+        totals = np.stack([-score, score], axis=1)
+    winner = (totals[:, 1] > 0).astype(np.int64)
+    found = winner if labels.dtype.kind == "i" else labels[winner]
+    return found, transform(totals.astype(np.float32), post_transform)
 
 
 def decode_split_leaves(

@@ -304,6 +304,23 @@ def lrn(x: np.ndarray, *, alpha: float = 1e-4, beta: float = 0.75, bias: float =
     return narrow(wide / (number(bias) + number(alpha / size) * total) ** number(beta), x.dtype)
 
 
+@kernel("MeanVarianceNormalization", until=8)
+def mean_variance_normalization_over_channels(
+    x: np.ndarray, *, across_channels: int = 0, normalize_variance: int = 1
+) -> np.ndarray:
+    """Subtract the mean of each channel over the batch and its rows and columns, or over the channels, too.
+
+    As onnxruntime computes it, whatever the rank; ``normalize_variance`` then divides by the deviation.
+    """
+    if x.ndim < 3:
+        raise InvalidArgument(f"MeanVarianceNormalization: input must have at least 3 dimensions, got {x.ndim}")
+    axes = tuple(axis for axis in range(min(x.ndim, 4)) if axis != 1 or across_channels)
+    wide = widen(x)
+    if normalize_variance or not x.size:
+        return mean_variance_normalization(x, axes=axes)
+    return narrow(wide - wide.mean(axis=axes, keepdims=True), x.dtype)
+
+
 @kernel("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(x: np.ndarray, *, axes: tuple[int, ...] = (0, 2, 3)) -> np.ndarray:
     """Subtract the mean over ``axes`` and divide by the deviation, kept from zero by 1e-9."""

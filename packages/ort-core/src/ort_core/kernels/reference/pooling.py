@@ -41,8 +41,16 @@ def max_pool(
 
 
 def lowest(dtype: np.dtype) -> float | int:
-    """Return the value that never wins a maximum."""
-    return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -np.inf
+    """Return what a window wholly in padding gives: the lowest number, as in onnxruntime."""
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).min)
+    return float(np.finfo(dtype).min) if dtype.kind == "f" else _lowest_of_narrow(dtype)
+
+
+def _lowest_of_narrow(dtype: np.dtype) -> float:
+    import ml_dtypes  # imported late: only models with bfloat16 and narrower floats need it
+
+    return float(ml_dtypes.finfo(dtype).min)
 
 
 def pool_windows(
@@ -189,7 +197,8 @@ def global_average_pool(x: np.ndarray) -> np.ndarray:
 @kernel("GlobalMaxPool")
 def global_max_pool(x: np.ndarray) -> np.ndarray:
     """Return the maximum over all spatial axes."""
-    return np.asarray(x.max(axis=_spatial_axes(x), keepdims=True, initial=lowest(x.dtype))).astype(x.dtype, copy=False)
+    start = lowest(x.dtype) if x.dtype.kind in "iu" else -np.inf
+    return np.asarray(x.max(axis=_spatial_axes(x), keepdims=True, initial=start)).astype(x.dtype, copy=False)
 
 
 @kernel("GlobalLpPool")

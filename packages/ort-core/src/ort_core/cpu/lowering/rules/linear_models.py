@@ -81,12 +81,10 @@ def feature_matrix(lowering: Lowering, node: Node) -> tuple[View, int]:
 def _scores(lowering: Lowering, node: Node, features: View, width: int, count: int) -> PendingAnchor:
     weights = np.array(float_list(node, "coefficients")[: count * width], np.float32).reshape(count, width)
     product = constant_product(lowering, features, weights.T, node.op_type)
-    intercepts = float_list(node, "intercepts")[:count]
-    if intercepts and len(intercepts) < count:
-        raise NotLowered(f"{len(intercepts)} intercepts for {count} scores")
+    intercepts = float_list(node, "intercepts")
     value: Scalar = element(0, F32)
     inputs: tuple[View, ...] = ()
-    if intercepts:
+    if len(intercepts) == count:  # another count is none, as in onnxruntime
         inputs = (lowering.constant_view(np.array(intercepts, np.float32), F32),)
         value = value + element(1, F32)
     return PendingAnchor(product, value, inputs, (features.shape[0], count), (node,))

@@ -56,6 +56,8 @@ def tree_classifier(lowering: Lowering, node: Node) -> None:
         raise NotLowered(f"post transform {model.post_transform}")
     if count == 1:
         raise NotLowered("one class")
+    if count == 2 and len(model.scored) == 2 and labels.tolist() != [0, 1]:
+        raise NotLowered("labels other than 0 and 1 where the trees score both classes")
     ensemble, base, scores = _binary(model) if count == 2 else (model.ensemble, model.base, _largest(model))
     if base is not None and len(base) != ensemble.target_count:
         raise NotLowered(f"{len(base)} base values for {count} classes")
@@ -93,15 +95,15 @@ def _binary(model: TreeModel) -> tuple[TreeEnsemble, np.ndarray | None, _Scores]
     """
     threshold = 0.5 if model.all_positive else 0.0
     base = model.base
+    if base is not None and (len(base) == 2 or model.scored != {0}):
+        raise NotLowered("base values of two classes")
     if model.scored == {0}:
         single = _with_targets(model.ensemble, 1)
         spec = paired(model.post_transform, ClassScores("", "above", threshold), not model.all_positive)
         return single, None if base is None else base[-1:], _Scores(spec)
-    if base is not None and len(base) == 1:
-        base = np.repeat(base, 2)
-    if model.scored == {1}:
-        return model.ensemble, base, _Scores(ClassScores(model.post_transform, "above", threshold), 1)
-    return model.ensemble, base, _largest(model)
+    if model.scored != {1}:
+        threshold = 0.0  # where both are scored the sign of the second class decides
+    return model.ensemble, None, _Scores(ClassScores(model.post_transform, "above", threshold), 1)
 
 
 def _with_targets(ensemble: TreeEnsemble, count: int) -> TreeEnsemble:

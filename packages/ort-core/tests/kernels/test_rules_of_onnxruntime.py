@@ -1,0 +1,112 @@
+"""Operators whose schema leaves something open: what onnxruntime does there is what the kernels and the compiler do."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+
+import ort_core as ort
+
+Arrays = tuple[np.ndarray, ...]
+
+
+def assert_same(
+    op_type: str, domain: str, version: int, inputs: Arrays, kinds: tuple[int, ...], **attributes: object
+) -> None:
+    """Run one node in onnxruntime, by the compiler and by the kernels, and compare."""
+    names = [f"x{index}" for index in range(len(inputs))]
+    node = helper.make_node(op_type, names, [f"y{index}" for index in range(len(kinds))], domain=domain, **attributes)
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
+        for name, array in zip(names, inputs, strict=True)
+    ]
+    results = [helper.make_tensor_value_info(f"y{index}", kind, None) for index, kind in enumerate(kinds)]
+    imports = [helper.make_opsetid(domain, version), *([helper.make_opsetid("", 21)] if domain else [])]
+    graph = helper.make_graph([node], "one", infos, results)
+    content = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    feeds = dict(zip(names, inputs, strict=True))
+    expected = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, feeds)
+    for provider in ("CPU", "Reference"):
+        found = ort.InferenceSession(content, providers=[f"{provider}ExecutionProvider"]).run(None, feeds)
+        for left, right in zip(found, expected, strict=True):
+            assert np.shape(left) == np.shape(right)
+            if np.asarray(right).dtype.kind == "f":
+                np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5, err_msg=provider)
+            else:
+                np.testing.assert_array_equal(left, right, err_msg=provider)
+
+
+def uniform(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).uniform(0, 1, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("opset", [1, 8])
+@pytest.mark.parametrize("across", [0, 1])
+@pytest.mark.parametrize("variance", [0, 1])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5), (2, 3, 4, 5, 2)])
+def test_old_mean_variance_normalisation(opset: int, across: int, variance: int, shape: tuple[int, ...]) -> None:
+    given = {"across_channels": across, "normalize_variance": variance}
+    assert_same("MeanVarianceNormalization", "", opset, (uniform(*shape),), (1,), **given)
+
+
+@pytest.mark.parametrize("targets", [1, 2, 3])
+@pytest.mark.parametrize("count", range(5))
+def test_intercepts_of_another_count_than_targets_are_none(targets: int, count: int) -> None:
+    given: dict[str, object] = {"coefficients": [0.1 * i for i in range(4 * targets)], "targets": targets}
+    if count:
+        given["intercepts"] = [0.5 + i for i in range(count)]
+    assert_same("LinearRegressor", "ai.onnx.ml", 1, (uniform(5, 4),), (1,), **given)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("scale", [1 / 256, 0.002, 0.00784])
+@pytest.mark.parametrize("step", [0.01, 0.1, 0.3])
+def test_quantised_softmax_rounds_in_whole_steps(dtype: type, scale: float, step: float) -> None:
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(limits.min, limits.max + 1, (20, 17)).astype(dtype)
+    scales = np.array(step, np.float32), np.array(scale, np.float32)
+    zeros = np.array(3, dtype), np.array(limits.min, dtype)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs = (x, scales[0], zeros[0], scales[1], zeros[1])
+    assert_same("QLinearSoftmax", "com.microsoft", 1, inputs, (kind,), axis=-1, opset=13)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int8])
+def test_windows_wholly_in_padding_give_the_lowest_number(dtype: type) -> None:
+    x = (uniform(1, 2, 2, 2) * 50).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    given = {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1], "dilations": [3, 3]}
+    assert_same("MaxPool", "", 22, (x,), (kind,), **given)
+
+
+def test_characters_beyond_the_table_are_padding() -> None:
+    words = np.array([[1, 2, 3, 20, 5, 6], [20, 2, 3, 4, 5, 6], [9, 9, 9, 9, 9, 9], [1, 2, 3, 4, 5, 8]], np.int32)
+    assert_same("WordConvEmbedding", "com.microsoft", 1, (words, uniform(4, 1, 3, 5), uniform(4), uniform(9, 5)), (1,))
+
+
+@pytest.mark.parametrize("scored", [(0,), (1,), (0, 1)], ids=str)
+@pytest.mark.parametrize("bases", [0, 1, 2])
+@pytest.mark.parametrize("is_positive", [True, False], ids=["positive", "signed"])
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("labels", [[0, 1], [5, 7], ["a", "b"]], ids=str)
+def test_two_classes_of_a_tree_ensemble(
+    scored: tuple[int, ...], bases: int, is_positive: bool, transform: str, labels: list[int] | list[str]
+) -> None:
+    rng = np.random.default_rng(len(scored) + bases)
+    trees = range(3)
+    leaves = [(tree, leaf, target) for tree in trees for leaf in (1, 2) for target in scored]
+    weights = rng.uniform(0, 0.4, len(leaves)) if is_positive else rng.standard_normal(len(leaves))
+    given: dict[str, object] = {
+        "nodes_treeids": [tree for tree in trees for _ in range(3)], "nodes_nodeids": [0, 1, 2] * 3,
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"] * 3, "nodes_featureids": [0, 0, 0, 1, 0, 0, 2, 0, 0],
+        "nodes_values": [0.5] * 9, "nodes_truenodeids": [1, 0, 0] * 3, "nodes_falsenodeids": [2, 0, 0] * 3,
+        "class_treeids": [each[0] for each in leaves], "class_nodeids": [each[1] for each in leaves],
+        "class_ids": [each[2] for each in leaves], "class_weights": weights.tolist(), "post_transform": transform,
+    }  # fmt: skip
+    given["classlabels_strings" if isinstance(labels[0], str) else "classlabels_int64s"] = labels
+    if bases:
+        given["base_values"] = [0.1, 0.25][:bases]
+    kinds = (8 if isinstance(labels[0], str) else 7, 1)
+    assert_same("TreeEnsembleClassifier", "ai.onnx.ml", 3, (uniform(40, 3),), kinds, **given)
