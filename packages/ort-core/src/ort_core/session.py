@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ort_core.cache.about import About, writing_about
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import EPFail, InvalidGraph, InvalidType, NotImplemented, UnknownOption, did_you_mean
 from ort_core.forks import new_lock, no_fork
@@ -77,7 +79,9 @@ class InferenceSession(SessionRuns):
         self._load(lambda metadata: self._requested(providers, provider_options, metadata))
 
     def _load(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
-        with no_fork():
+        path, level = self._source.path, self._options.graph_optimization_level
+        model = "" if path is None else os.path.abspath(os.fsdecode(path))
+        with no_fork(), writing_about(About(model, getattr(level, "name", str(level)))):
             self._load_whole(find_request)
 
     def _load_whole(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:

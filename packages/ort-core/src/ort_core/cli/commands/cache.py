@@ -44,21 +44,31 @@ def show_size(json: JsonFlag = False) -> None:
 
 @app.command("list")
 def show_entries(json: JsonFlag = False) -> None:
-    """List the entries, least recently used first."""
-    from ort_core.cache.store import ArtefactCache
+    """List what is kept for each model, least recently used first; --json lists each entry."""
+    from ort_core.cache.about import About
+    from ort_core.cache.store import ArtefactCache, CacheEntry
     from ort_core.cli.console import bytes_text, output_console, print_json
     from ort_core.cli.tables import new_table, show_table
 
-    entries = sorted(ArtefactCache().entries(), key=lambda entry: entry.used_at)
+    found = [(entry, About.from_text(entry.about)) for entry in ArtefactCache().entries()]
+    found.sort(key=lambda each: each[0].used_at)
     if json:
-        print_json([{"kind": e.kind, "name": e.name, "nbytes": e.nbytes, "used": _when(e.used_at)} for e in entries])
+        print_json(
+            [{"kind": e.kind, "name": e.name, "nbytes": e.nbytes, "used": _when(e.used_at), "model": about.model,
+              "level": about.level} for e, about in found]
+        )  # fmt: skip
         return
-    if not entries:
+    if not found:
         typer.echo("the cache is empty")
         return
-    table = new_table(("kind", "name", "size", "last used"), numbers=("size",))
-    for entry in entries:
-        table.add_row(entry.kind, entry.name[:16], bytes_text(entry.nbytes), _when(entry.used_at))
+    groups: dict[tuple[str, str], list[CacheEntry]] = {}
+    for entry, about in found:
+        groups.setdefault((about.model, about.level), []).append(entry)
+    table = new_table(("model", "level", "kinds", "entries", "size", "last used"), numbers=("entries", "size"))
+    for (model, level), entries in sorted(groups.items(), key=lambda each: each[1][-1].used_at):
+        kinds = ", ".join(sorted({entry.kind for entry in entries}))
+        size = bytes_text(sum(entry.nbytes for entry in entries))
+        table.add_row(model or "(no model)", level, kinds, str(len(entries)), size, _when(entries[-1].used_at))
     show_table(output_console(), table)
 
 

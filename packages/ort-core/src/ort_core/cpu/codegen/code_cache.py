@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.cpu.codegen.compiled_module import BadObject, CompiledModule, compiling, load_object
 from ort_core.cpu.codegen.host_key import host_key
-from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts
+from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts, say_that_it_compiles
 
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.emitter import Emitter
@@ -132,6 +132,7 @@ def _found_or_made(name: bytes, target: Target | None, make: Callable[[], Compil
             cache, key = ArtefactCache(), CacheKey("cpu-object", name)
             module = _stored(cache, key, target)
             if module is None:
+                say_that_it_compiles()
                 module = make()
                 cache.put(key, module.object_code)
             _loaded[name] = module
