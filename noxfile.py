@@ -30,6 +30,10 @@ CUDA_LIBRARIES = (
 PROVIDERS = tuple(f"packages/ort-ep-{name}" for name in ("openvino", "coreml", "tensorrt", "directml"))
 GROUPS = nox.project.load_toml("pyproject.toml")
 
+DOWNSTREAM = (  # programs whose models come in their wheels, and converters
+    "rapidocr-onnxruntime", "ddddocr", "magika", "scikit-learn", "skl2onnx", "lightgbm", "onnxmltools",
+)  # fmt: skip
+
 
 def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bool = False) -> None:
     """Install dependency groups, ort-core itself, and providers, unless somebody else prepared the environment."""
@@ -244,6 +248,15 @@ def build(session: nox.Session) -> None:
         with session.chdir(folder):
             session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))
     session.run("python", "tools/check_wheel.py", f"{root}/dist")
+
+
+@nox.session
+def downstream(session: nox.Session) -> None:
+    """Run unchanged programs on onnxruntime and by the drop-in: 500 MB of wheels; arguments: names of programs."""
+    prepare(session, "test")
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install(*DOWNSTREAM)
+    session.run("python", "tools/downstream.py", *session.posargs)
 
 
 @nox.session
