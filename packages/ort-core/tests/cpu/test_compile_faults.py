@@ -103,3 +103,14 @@ def test_tests_are_strict(where: str) -> None:
     while cause is not None and not isinstance(cause, Fault):
         cause = cause.__cause__
     assert cause is not None, "the error does not lead to the fault"
+
+
+def test_a_fault_of_direct_calls_costs_no_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ORT_STRICT_COMPILATION", "0")
+    with mock.patch.object(partition.CpuPartition, "direct_calls", _fails):
+        session = ort.InferenceSession(_model(), providers=["CPUExecutionProvider"])
+        for _ in range(3):
+            np.testing.assert_allclose(session.run(None, {"x": X})[0], _expected(), rtol=1e-5)
+    assert [text for text in caplog.messages if "every run goes the ordinary way (Fault: on purpose)" in text]

@@ -20,6 +20,15 @@ def _unknown(feeds: object, outputs: object) -> list[np.ndarray] | None:
     return None
 
 
+def _fault(error: Exception) -> Rejection:
+    from ort_core.providers.compile_faults import CompileFaultsState  # there should be none
+
+    faults = CompileFaultsState()
+    faults.report()  # the session is loaded: what follows is logged
+    faults.note("direct calls could not be made; every run goes the ordinary way", error)
+    return Rejection(f"making them failed: {type(error).__name__}: {error}")
+
+
 class DirectRunsState:
     """What a loaded model can run directly now. ``call`` answers ``None`` where the ordinary run must go on.
 
@@ -38,7 +47,12 @@ class DirectRunsState:
     @cached_property
     def _offered(self) -> DirectCalls | Rejection:
         """What the plan offers; asked by the first run, for a load makes nothing ready that may never be used."""
-        return self._plan.direct_calls() if self._refused is None else self._refused
+        if self._refused is not None:
+            return self._refused
+        try:
+            return self._plan.direct_calls()
+        except Exception as error:  # noqa: BLE001 - the border to providers; a run must not fail for want of a shortcut
+            return _fault(error)
 
     @property
     def refusal(self) -> Rejection | None:
