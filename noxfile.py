@@ -187,6 +187,13 @@ def graphs(session: nox.Session) -> None:
 
 
 @nox.session
+def preconditions(session: nox.Session) -> None:
+    """Break one precondition at a time and count who refuses, onnxruntime or we; arguments: forms, filter."""
+    prepare(session, "test")
+    session.run("python", f"{CORE}/tests/preconditions/count_refusals.py", *session.posargs)
+
+
+@nox.session
 def sweeps(session: nox.Session) -> None:
     """Run every case of the tests of which CI runs one half; arguments go to pytest."""
     prepare(session, "test", providers=True)
