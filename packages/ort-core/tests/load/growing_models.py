@@ -138,18 +138,6 @@ def _by_kernels(count: int) -> Graph:
     return _between(graph, "v0", f"v{count // 3}")
 
 
-def _fills(count: int) -> Graph:
-    """Nodes that differ in an attribute alone."""
-    graph = Graph()
-    graph.node("Shape", "x", "s")
-    for i in range(count):
-        value = helper.make_tensor("v", TensorProto.FLOAT, [1], [i % 7 + 1 / (i + 1)])
-        graph.node("ConstantOfShape", "s", f"f{i}", value=value)
-    graph.node("Concat", " ".join(f"f{i}" for i in range(count)), "c", axis=0)
-    graph.node("ReduceSum", "c", "y")
-    return graph
-
-
 GROWING: dict[str, Callable[[int], Graph]] = {
     "elementwise chain": _chain("Tanh", "Relu", "Sigmoid", "Abs"),
     "transposes": _chain("Transpose", "Sin"),
@@ -168,5 +156,4 @@ GROWING: dict[str, Callable[[int], Graph]] = {
     "quantized pairs": _quantized,
     "functions": _functions,
     "by kernels": _by_kernels,
-    "fills": _fills,
 }

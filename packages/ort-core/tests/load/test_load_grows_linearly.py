@@ -12,6 +12,8 @@ from growing_models import GROWING
 import ort_core
 
 SIZES = (40, 80, 160)
+LARGER_SIZES = (126, 252, 504)  # where what grows with the square shows beside all the rest
+LARGER = ("transposes",)
 MAX_GROWTH = 2.4  # of what twice as many nodes add: 2 is linear, 4 quadratic
 
 
@@ -26,8 +28,10 @@ def load_and_run(content: bytes) -> object:
 
 @pytest.mark.parametrize("name", GROWING)
 def test_load_grows_linearly(name, calls_of):
-    contents = [GROWING[name](count).proto() for count in SIZES]
-    load_and_run(contents[-1])  # what is imported and compiled once
+    sizes = LARGER_SIZES if name in LARGER else SIZES
+    contents = [GROWING[name](count).proto() for count in sizes]
+    # What is imported and compiled once; of another size, or the largest one would be found optimised in the cache.
+    load_and_run(GROWING[name](sizes[-1] - 14).proto())
     first, second, third = (calls_of(load_and_run, content)[0] for content in contents)
     growth = (third - second) / (second - first)
-    assert growth < MAX_GROWTH, f"{first}, {second}, {third} calls for {SIZES} nodes"
+    assert growth < (MAX_GROWTH if sizes is SIZES else 2.2), f"{first}, {second}, {third} calls for {sizes} nodes"
