@@ -19,7 +19,7 @@ from ort_core.options import SessionOptions
 from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.profiler import Profiler
 from ort_core.session_api.loaded_model import LoadedModel
-from ort_core.session_api.model_source import Loadable, ModelSource
+from ort_core.session_api.model_source import Loadable, ModelSource, distinguish_sizes
 from ort_core.session_api.node_arg import ModelMetadata
 from ort_core.session_api.provider_request import Providers, Request, normalised, provider_request
 from ort_core.session_api.recollection import Recollection, files_of, find_recollection
@@ -266,12 +266,14 @@ def _prepare(
     disabled_passes: frozenset[str],
     model: Model | None = None,
 ) -> stages.PreparedModel:
-    """Prepare a model that was just loaded; without one, load it again and prepare it for runs that override defaults.
+    """Prepare a model that was just loaded; without one, load it again and prepare it for uncommon runs.
 
+    Those override defaults, or have different sizes where the model gives inputs one name.
     A model that is to be saved keeps its inputs: whoever loads the file may override them.
     """
     from ort_core import stages  # a session out of the cache prepares nothing
 
+    is_general = model is None
     if model is not None and not options.optimized_model_filepath:
         try:
             return stages.prepare(
@@ -281,4 +283,6 @@ def _prepare(
             log.info("the model is invalid with its defaults, or altogether; prepared for overriding them: %s", error)
             model = None
     general = source.load(options) if model is None else model
+    if is_general:
+        distinguish_sizes(general)
     return stages.prepare(general, options, environment, request, disabled_passes, source.folder)

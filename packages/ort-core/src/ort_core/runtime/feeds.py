@@ -46,6 +46,7 @@ class FeedChecker:
             if isinstance(dim, str)
         ]
         self._agreed: dict[str, object] = {}  # the last shapes that agreed: most runs come with them again
+        self._disagreed: dict[str, object] = {}  # the last that did not: they have been warned of
         self._shares_names = len({dim for _, _, dim in self._named}) < len(self._named)
 
     def convert(self, feeds: Mapping[str, object]) -> dict[str, RuntimeValue]:
@@ -74,11 +75,23 @@ class FeedChecker:
                     f"The model's inputs: {self.described()}"
                 )
             values[name] = expected.convert(value)
-        if self._shares_names:
-            shapes = {name: getattr(value, "shape", None) for name, value in values.items()}
-            if shapes != self._agreed and self._dimensions_agree(values):
-                self._agreed = shapes
         return values
+
+    def sizes_agree(self, values: Mapping[str, object]) -> bool:
+        """Return whether dimensions of one name have one size in all checked feeds; warn of others, once in a row."""
+        if not self._shares_names:
+            return True
+        shapes = {name: getattr(value, "shape", None) for name, value in values.items()}
+        if shapes == self._agreed:
+            return True
+        if shapes == self._disagreed:
+            return False
+        agree = self._dimensions_agree(shapes)
+        if agree:
+            self._agreed = shapes
+        else:
+            self._disagreed = shapes
+        return agree
 
     def described(self) -> str:
         """Return the inputs in words, for messages."""
@@ -87,20 +100,20 @@ class FeedChecker:
             or "none"
         )
 
-    def _dimensions_agree(self, values: Mapping[str, RuntimeValue]) -> bool:
-        """Return whether equal names have equal sizes, and warn where they have not."""
+    def _dimensions_agree(self, shapes: Mapping[str, Sequence[int] | None]) -> bool:
         sizes: dict[str, tuple[int, str]] = {}
         agree = True
         for name, axis, dim in self._named:
-            value = values.get(name)
-            if not isinstance(value, np.ndarray):
+            shape = shapes.get(name)
+            if shape is None:
                 continue
-            size, first = sizes.setdefault(dim, (value.shape[axis], name))
-            if size != value.shape[axis]:
+            size, first = sizes.setdefault(dim, (shape[axis], name))
+            if size != shape[axis]:
                 agree = False
                 log.warning(
-                    "dimension %r has size %d in input %r and %d in input %r", dim, size, first, value.shape[axis], name
-                )
+                    "dimension %r has size %d in input %r and %d in input %r: the run takes them for different sizes",
+                    dim, size, first, shape[axis], name,
+                )  # fmt: skip
         return agree
 
 

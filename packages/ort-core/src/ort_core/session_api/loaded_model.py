@@ -73,11 +73,13 @@ class LoadedModel:
             shown: what callers see of it.
             metadata: what the model says of itself.
             request: the providers asked for.
-            prepare_general: prepares the model for runs that override initializers.
+            prepare_general: prepares the model for runs that override initializers, or whose sizes of one name differ.
             owner: the plan is closed when it is dropped.
             observed: whether runs are profiled.
         """
-        plans = PlansState(prepared.plan, _names(shown.overridable if prepared.shown else ()), prepare_general)
+        parts = _shown(shown)
+        overridable = _names(shown.overridable if prepared.shown else ())
+        plans = PlansState(prepared.plan, overridable, parts[0].sizes_agree, prepare_general)
         refused = Rejection("runs are profiled node by node") if observed else None
         return cls(
             lambda: prepared,
@@ -85,7 +87,7 @@ class LoadedModel:
             prepared.provider_options,
             metadata,
             request,
-            *_shown(shown),
+            *parts,
             OutputSizes({value.name: value.type for value in shown.outputs}),
             DirectRunsState(prepared.plan, [value.name for value in shown.outputs], refused),
             plans,
@@ -98,14 +100,15 @@ class LoadedModel:
         owner: object,
     ) -> LoadedModel:  # fmt: skip
         """Derive what the API shows from a session out of the cache. Arguments as for ``of``."""
-        plans = PlansState(found.plan, _names(found.shown.overridable), prepare_general)
+        parts = _shown(found.shown)
+        plans = PlansState(found.plan, _names(found.shown.overridable), parts[0].sizes_agree, prepare_general)
         return cls(
             found.prepare,
             found.providers,
             found.provider_options,
             found.metadata,
             request,
-            *_shown(found.shown),
+            *parts,
             OutputSizes({value.name: value.type for value in found.shown.outputs}),
             DirectRunsState(found.plan, [value.name for value in found.shown.outputs]),
             plans,
@@ -114,7 +117,7 @@ class LoadedModel:
 
     def learn(self, feeds: Mapping[str, object]) -> None:
         """Take note of the checked feeds of an ordinary run without options that succeeded."""
-        if not self.plans.is_overridden(feeds):
+        if not self.plans.needs_general(feeds):
             self.direct.learn(feeds)
 
 

@@ -133,6 +133,25 @@ def fix_dimensions(model: Model, by_name: Mapping[str, int]) -> bool:
     return found
 
 
+def distinguish_sizes(model: Model) -> None:
+    """Give every named dimension of the inputs a name of its own: for runs in which sizes of one name differ."""
+    seen: set[str] = set()
+    for value in model.graph.inputs:
+        if isinstance(value.type, (TensorType, SparseTensorType)) and value.type.shape is not None:
+            shape = tuple(_distinct(dim, f"{value.name}[{axis}]", seen) for axis, dim in enumerate(value.type.shape))
+            value.type = type(value.type)(value.type.dtype, shape)
+
+
+def _distinct(dim: Dim, place: str, seen: set[str]) -> Dim:
+    if not isinstance(dim, SymbolicDim) or dim.name is None:
+        return dim
+    name = dim.name
+    while name in seen:
+        name = f"{name} of {place}"
+    seen.add(name)
+    return SymbolicDim.named(name)
+
+
 def _fixed_type(value_type: ValueType, sizes: Mapping[str, int]) -> ValueType:
     if isinstance(value_type, (TensorType, SparseTensorType)) and value_type.shape is not None:
         return type(value_type)(value_type.dtype, tuple(_fixed(dim, sizes) for dim in value_type.shape))

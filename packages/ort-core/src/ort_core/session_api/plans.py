@@ -1,4 +1,8 @@
-"""PlansState: the plan that takes a model's defaults as constants, and the general one for runs that override some."""
+"""PlansState: the plan that most runs need, and the general one.
+
+The first takes a model's defaults for constants, and dimensions of one name for one size. The general one serves the
+runs that override a default, or whose inputs have different sizes where the model gives them one name.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +26,30 @@ class PlansState:
     Args:
         plan: the plan that most runs need.
         overridable: names of the inputs whose defaults it takes as constants.
-        prepare_general: prepares the model so that every run may override initializers; called at most once, at the
-            first run that does. It must not refer to the session: this state is what closes the plans after it.
+        sizes_agree: whether dimensions of one name have one size in checked feeds.
+        prepare_general: prepares the model so that every run may override initializers and no two dimensions of inputs
+            share a name; called at most once, at the first run that needs it. It must not refer to the session: this
+            state is what closes the plans after it.
     """
 
     def __init__(
-        self, plan: ExecutionPlan, overridable: frozenset[str], prepare_general: Callable[[], PreparedModel]
+        self,
+        plan: ExecutionPlan,
+        overridable: frozenset[str],
+        sizes_agree: Callable[[Mapping[str, object]], bool],
+        prepare_general: Callable[[], PreparedModel],
     ) -> None:
         self._plan = plan
         self._overridable = overridable
+        self._sizes_agree = sizes_agree
         self._prepare_general = prepare_general
         self._general: ExecutionPlan | None = None
         self._closed = False
         self._lock = new_lock()
 
-    def is_overridden(self, feeds: Mapping[str, object]) -> bool:
-        """Return whether a run with these feeds needs the general plan."""
-        return not self._overridable.isdisjoint(feeds)
+    def needs_general(self, feeds: Mapping[str, object]) -> bool:
+        """Return whether a run with these checked feeds needs the general plan."""
+        return not (self._overridable.isdisjoint(feeds) and self._sizes_agree(feeds))
 
     def plan_for(self, feeds: Mapping[str, object]) -> ExecutionPlan:
         """Return the plan of a run.
@@ -46,14 +57,14 @@ class PlansState:
         Raises:
             OrtError: the model cannot be prepared again.
         """
-        if not self.is_overridden(feeds):
+        if not self.needs_general(feeds):
             return self._plan
         with no_fork(), self._lock:
             if self._closed:
                 raise InvalidValue("this session is closed; make a new one")
             if self._general is None:
                 names = sorted(self._overridable & feeds.keys())
-                log.info("initializer %r is overridden: the model is prepared for that now", names[0])
+                log.info("the model is prepared for %s now", f"overriding {names[0]!r}" if names else "these sizes")
                 self._general = self._prepare_general().plan
             return self._general
 
