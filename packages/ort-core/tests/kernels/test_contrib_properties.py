@@ -61,7 +61,7 @@ def test_gelu_of_narrow_floats_rounds_once(dtype: str) -> None:
 @pytest.mark.parametrize("tokens", [[1] * 12, [5, 1, 1, 3, 2]])
 @pytest.mark.parametrize("capacity", [4, 6])
 def test_a_windowed_cache_gives_what_a_full_cache_gives_with_a_local_window(capacity: int, tokens: list[int]) -> None:
-    window, heads = 4, {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 4}
+    window, heads = 4, {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 4, "ctx": context(3)}
     full = [np.zeros((1, 2, 0, 8), np.float32)] * 2
     small = [np.zeros((1, 2, capacity, 8), np.float32)] * 2
     total = 0
@@ -87,7 +87,7 @@ def test_a_windowed_cache_gives_what_a_full_cache_gives_with_a_local_window(capa
 def test_a_quantised_cache_stays_close_to_a_float_cache(bits: int, dtype: type) -> None:
     inputs = [floats(1, 6, 32), floats(1, 6, 16), floats(1, 6, 16)]
     lengths = [np.array([5], np.int32), np.array(6, np.int32)]
-    heads = {"num_heads": 4, "kv_num_heads": 2}
+    heads = {"num_heads": 4, "kv_num_heads": 2, "ctx": context(3)}
     run = contrib_group_query_attention.group_query_attention
     exact, *_ = run(*inputs, None, None, *lengths, **heads)
     empty = np.zeros((1, 2, 0, 8 * bits // 8), dtype)
@@ -114,10 +114,22 @@ def test_sparse_attention_with_all_blocks_equals_grouped_query_attention() -> No
     rows, columns = np.array([[0, 1, 3]], np.int32), np.array([[0, 0, 1]], np.int32)
     total, lengths = np.array(5, np.int32), np.array([5, 5], np.int32)
     found, *_ = contrib_sparse_attention.sparse_attention(
-        query, key, value, empty, empty, rows, columns, total, lengths, num_heads=4, kv_num_heads=2, sparse_block_size=4
+        query,
+        key,
+        value,
+        empty,
+        empty,
+        rows,
+        columns,
+        total,
+        lengths,
+        num_heads=4,
+        kv_num_heads=2,
+        sparse_block_size=4,
+        ctx=context(3),
     )
     expected, *_ = contrib_group_query_attention.group_query_attention(
-        query, key, value, None, None, lengths - 1, total, num_heads=4, kv_num_heads=2
+        query, key, value, None, None, lengths - 1, total, num_heads=4, kv_num_heads=2, ctx=context(3)
     )
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 

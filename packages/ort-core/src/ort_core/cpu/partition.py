@@ -205,7 +205,7 @@ class CpuPartition(EagerPartition):
     ) -> Sequence[RuntimeValue]:
         if step.program is not None:
             arrays = [values[slot] for slot in step.native_reads]
-            direct = None if observed else step.direct
+            direct = None if observed or run_state.guard.in_place else step.direct
             if direct is not None and (results := run_directly(direct, arrays, run_state)) is not None:
                 return results
             observe = self._step_observer(step.program, run_state) if observed else None

@@ -124,7 +124,22 @@ class NativeProgram:
         if plan is None:
             plan = self._plan(signature)
         guard.check_allocation(plan.nbytes, "a native program")
-        return plan.run(inputs, observe)
+        if guard.in_place and self.record.in_place:
+            return plan.run(*self._grown_caches(inputs, guard.in_place), observe)
+        return plan.run(inputs, {}, observe)
+
+    def _grown_caches(
+        self, inputs: Sequence[np.ndarray], in_place: frozenset[int]
+    ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
+        """Return the inputs and some outputs, with one copy as both for each cache that the caller bound as both.
+
+        What lies behind the rows of a cache stays in it then, as when the run has the caller's own memory.
+        """
+        arrays, given = list(inputs), {}
+        for output, index in self.record.in_place.items():
+            if inputs[index].ctypes.data in in_place:
+                given[output] = arrays[index] = inputs[index].copy()
+        return arrays, given
 
     @property
     def pool(self) -> ThreadPool:
@@ -212,10 +227,15 @@ class ProgramPlan:
         self._arena = (placement.arena, np.array(self._offsets, np.int64)[placement.arena_slots])
         self._states: deque[_ProgramRunState] = deque()
 
-    def run(self, inputs: Sequence[np.ndarray], observe: StepObserver | None) -> list[np.ndarray]:
-        """Run once."""
+    def run(
+        self, inputs: Sequence[np.ndarray], given: Mapping[int, np.ndarray], observe: StepObserver | None
+    ) -> list[np.ndarray]:
+        """Run once; ``given`` is memory for outputs by number, taken where it fits."""
         empty = self._program.memory.empty
         outputs = [empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
+        for number, array in given.items():
+            if (array.shape, array.dtype) == (self._shapes[number], self._dtypes[number]):
+                outputs[number] = array
         try:
             state = self._states.popleft()
         except IndexError:

@@ -388,12 +388,13 @@ _NO_SCOPE: Scope = {}
 class _ObservedGuard:
     """A guard that takes the observer of a run to the bodies of control-flow nodes, which are given the guard alone."""
 
-    __slots__ = ("_guard", "check", "check_allocation", "observe")
+    __slots__ = ("_guard", "check", "check_allocation", "in_place", "observe")
 
     def __init__(self, guard: RunGuard, observe: Observer) -> None:
         self._guard = guard
         self.check = guard.check
         self.check_allocation = guard.check_allocation
+        self.in_place = guard.in_place
         self.observe = observe
 
 

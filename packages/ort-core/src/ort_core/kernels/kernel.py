@@ -90,9 +90,15 @@ class RunGuard(Protocol):
     def check_allocation(self, nbytes: int, what: str) -> None:
         """Raise ``AllocationLimitExceeded`` when a value of ``nbytes`` bytes may not be made."""
 
+    @property
+    def in_place(self) -> frozenset[int]:
+        """Addresses of arrays that the caller has bound as an input and an output at once: caches that grow there."""
+
 
 class Unguarded:
     """A guard without limits, for kernels called outside a session."""
+
+    in_place: frozenset[int] = frozenset()
 
     def check(self) -> None:
         """Do nothing."""

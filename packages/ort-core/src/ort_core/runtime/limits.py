@@ -19,13 +19,15 @@ class RunSettings:
     """What the caller asks of one run.
 
     ``terminate`` is polled; ``deadline_ns`` is on the clock of ``time.monotonic_ns``; ``max_allocation_nbytes`` bounds
-    a single value (``None``: the machine's default); ``observer`` is called behind every node.
+    a single value (``None``: the machine's default); ``observer`` is called behind every node. ``in_place`` are the
+    addresses of arrays that are bound as an input and an output at once.
     """
 
     terminate: Callable[[], bool] | None = None
     deadline_ns: int | None = None
     max_allocation_nbytes: int | None = None
     observer: Observer | None = None
+    in_place: frozenset[int] = frozenset()
 
 
 DEFAULT_RUN = RunSettings()
@@ -34,12 +36,13 @@ DEFAULT_RUN = RunSettings()
 class LimitGuard:
     """The guard of one run: raises when the caller cancelled it, its time is over, or a value would be too large."""
 
-    __slots__ = ("_deadline_ns", "_limit", "_terminate")
+    __slots__ = ("_deadline_ns", "_limit", "_terminate", "in_place")
 
     def __init__(self, settings: RunSettings) -> None:
         self._terminate = settings.terminate
         self._deadline_ns = settings.deadline_ns
         self._limit = settings.max_allocation_nbytes
+        self.in_place = settings.in_place
 
     def check(self) -> None:
         """Raise ``RunTerminated`` or ``RunTimeout`` when the run must stop."""

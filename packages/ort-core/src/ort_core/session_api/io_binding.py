@@ -7,7 +7,7 @@ input that is an OrtValue is not copied. Devices are waited for in ``synchronize
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -201,6 +201,21 @@ class IOBinding:
                 found[name] = place.value
         return found
 
+    def in_place(self, feeds: Mapping[str, object]) -> frozenset[int]:
+        """Return the addresses of the feeds whose memory is bound as an output, too: caches that grow where they lie.
+
+        Models list pasts and presents in one order. Where the bindings cross, outputs are bound to other caches' memory
+        and none counts.
+        """
+        arrays = {name: _array_of(self._wanted[name]) for name in self._outputs if name in self._wanted}
+        wanted = [array.ctypes.data for array in arrays.values() if array is not None and array.size]
+        fed = [feeds[name] for name in self._inputs if name in feeds]
+        given = [array.ctypes.data for array in fed if isinstance(array, np.ndarray) and array.size]
+        both = frozenset(given).intersection(wanted)
+        if [each for each in given if each in both] != [each for each in wanted if each in both]:
+            return frozenset()
+        return both
+
     def output_names(self) -> list[str]:
         """Return the outputs of the next run, in the order of binding.
 
@@ -302,9 +317,9 @@ def _memory(device: Device, address: int, dtype: DataType, shape: tuple[int, ...
     return OrtValue(DeviceArray(directory_in_use().get(device), buffer, dtype.numpy, shape))
 
 
-def _array_of(bound: OrtValue | _Memory | Device) -> np.ndarray | None:
+def _array_of(bound: OrtValue | _Memory | Device | None) -> np.ndarray | None:
     """Return the array that is bound, ``None`` for what has none that stays: packed memory, devices, sequences."""
-    if isinstance(bound, Device):
+    if bound is None or isinstance(bound, Device):
         return None
     if isinstance(bound, _Memory):
         return bound.read() if bound.is_in_place else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from abc import abstractmethod
@@ -165,7 +166,8 @@ class SessionRuns(SessionFacts):
         try:
             names = iobinding.output_names()
             feeds = self._feeds(iobinding.feeds(), run_options)
-            results = self._run(names, feeds, run_options, targets=iobinding.device_targets())
+            in_place = iobinding.in_place(feeds)
+            results = self._run(names, feeds, run_options, targets=iobinding.device_targets(), in_place=in_place)
             iobinding.accept(self._wrapped(names, results))
         except OrtError as error:
             raise _as_bound(error) from error
@@ -219,8 +221,11 @@ class SessionRuns(SessionFacts):
         options: RunOptions | None,
         is_cancelled: Callable[[], bool] = _never,
         targets: Mapping[str, DeviceTarget] = NO_TARGETS,
+        in_place: frozenset[int] = frozenset(),
     ) -> list[RuntimeValue]:
         settings = self._run_settings(options, is_cancelled)
+        if in_place:
+            settings = dataclasses.replace(settings, in_place=in_place)
         start = time.perf_counter_ns()
         loaded = self._loaded
         try:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.kernels.kernel import RunGuard
+
 
 @dataclass(frozen=True, slots=True)
 class CacheLayout:
@@ -60,9 +62,17 @@ def stage(past: np.ndarray | None, new: np.ndarray, layout: CacheLayout) -> np.n
     return np.take_along_axis(joined, np.minimum(source, joined.shape[2] - 1)[:, None, :, None], axis=2)
 
 
-def keep(staged: np.ndarray, layout: CacheLayout, capacity: int) -> np.ndarray:
-    """Return the present buffer (B, N, capacity, H): the kept rows from row 0 on, then zeros."""
+def keep(
+    staged: np.ndarray, layout: CacheLayout, capacity: int, past: np.ndarray | None, guard: RunGuard
+) -> np.ndarray:
+    """Return the present buffer (B, N, capacity, H): the kept rows from row 0 on, then zeros.
+
+    Where the caller bound the past's memory as the present, too, what follows the kept rows is what lay there.
+    """
     rows = np.arange(capacity)[None, :]
     source = (layout.resident + layout.fresh - layout.kept)[:, None] + rows
     taken = np.take_along_axis(staged, np.minimum(source, staged.shape[2] - 1)[:, None, :, None], axis=2)
-    return np.where((rows < layout.kept[:, None])[:, None, :, None], taken, np.zeros((), staged.dtype))
+    rest = np.zeros((), staged.dtype)
+    if past is not None and past.shape == taken.shape and past.ctypes.data in guard.in_place:
+        rest = past
+    return np.where((rows < layout.kept[:, None])[:, None, :, None], taken, rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core import errors
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.cache_windows import CacheLayout, keep, lay_out, stage
 from ort_core.kernels.reference.contrib_normalization import rms_norm
 from ort_core.kernels.reference.contrib_rotary import rotate
@@ -140,6 +140,7 @@ def group_query_attention(
     smooth_softmax: int = -1,
     softcap: float = 0.0,
     v_quant_type: str = "NONE",
+    ctx: KernelContext,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Attend with grouped heads; also present key and value, and the scores when ``qk_output`` asks for them."""
     _check_attributes(causal, local_window_size, sliding_window_cache, past_key)
@@ -167,7 +168,7 @@ def group_query_attention(
     ):
         stored_type = query.dtype if past is None else past.dtype
         stored = stage(past, write_cache(new, stored_type, cache_scale, kind, kv_cache_bit_width), layout)
-        presents.append(keep(stored, layout, present_length))
+        presents.append(keep(stored, layout, present_length, past, ctx.guard))
         staged.append(read_cache(stored, cache_scale, kind, kv_cache_bit_width)[..., : new.shape[-1]])
 
     columns = staged[0].shape[2]

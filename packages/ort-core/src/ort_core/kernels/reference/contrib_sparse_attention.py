@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core import errors
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.cache_windows import keep, lay_out, stage
 from ort_core.kernels.reference.contrib_group_query_attention import (
     rotary_positions,
@@ -82,6 +82,7 @@ def sparse_attention(
     do_rotary: int = 0,
     rotary_interleaved: int = 0,
     scale: float | None = None,
+    ctx: KernelContext,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Attend causally within the blocks that each head's layout names; layouts are used cyclically over heads."""
     queries, keys, values = split_query_key_value(query, key, value, num_heads, kv_num_heads)
@@ -102,5 +103,8 @@ def sparse_attention(
     allowed = by_head & (column <= own[:, None, :, None])
     result = attend(queries, widen(stored[0]), widen(stored[1]), scale=scale, allowed=allowed)
     capacity = past_key.shape[2]
-    presents = [np.concatenate([keep(rows, layout, capacity)], axis=0) if capacity else rows for rows in stored]
+    presents = [
+        keep(rows, layout, capacity, past, ctx.guard) if capacity else rows
+        for rows, past in zip(stored, (past_key, past_value), strict=True)
+    ]
     return narrow(merge_heads(result.output), query.dtype), presents[0], presents[1]
