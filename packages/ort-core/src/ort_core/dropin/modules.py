@@ -30,6 +30,10 @@ _INTERNAL = (
     "SparseBlockSparseView", "SparseCooView", "SparseCsrView", "get_compatibility_info_from_model",
     "get_compatibility_info_from_model_bytes", "get_hardware_devices", "get_model_compatibility_for_ep_devices",
 )  # fmt: skip
+_QUANTIZERS = (
+    "quantize_matmul_2bits", "quantize_matmul_4bits", "quantize_matmul_8bits", "quantize_matmul_bnb4",
+    "quantize_qdq_matmul_4bits",
+)  # fmt: skip
 _EXCEPTIONS = (
     "DeviceReset", "EPFail", "EngineError", "Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",
     "ModelLoadCanceled", "ModelLoaded", "ModelRequiresCompilation", "NoModel", "NoSuchFile", "NotFound",
@@ -60,6 +64,7 @@ def _root() -> Names:
 
 
 def _native() -> Names:
+    from ort_core.dropin import weight_quantizers
     from ort_core.onnx_io.adapters import all_operator_schemas
 
     found = {name: getattr(errors, name) for name in _EXCEPTIONS}
@@ -67,6 +72,7 @@ def _native() -> Names:
     options = names["SessionOptions"]
     names["get_all_operator_schema"] = all_operator_schemas
     names["get_default_session_options"] = options
+    names.update({name: getattr(weight_quantizers, name) for name in _QUANTIZERS})
     return names
 
 
