@@ -238,6 +238,7 @@ class Lowering:
         final = self._final_name(value)
         if final is None or stored_type(final)[0] is not dtype:
             return self.new_view(dtype, shape)
+        self.require_equal(count_of(own), count_of(shape))  # the caller's buffer has the size that the graph infers
         index = self._output_index[final]
         return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
 
@@ -417,6 +418,7 @@ class Lowering:
             if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
                 continue
             dtype, shape = stored_type(value)
+            self.require_equal(count_of(shape), count_of(view.shape))
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
             if ((view.order and is_channels_last(view)) or lies_among_channels(view)) and view.dtype is dtype:
                 emit_channels_first(self, view, target)

@@ -13,6 +13,22 @@ def bias_activation(c: Conditions) -> None:
         c.sized(1, "bias", x[-1])
 
 
+def embedding(c: Conditions) -> None:
+    """EmbedLayerNormalization: ids, segments and mask [batch, sequence], tables [rows, hidden], gamma and beta."""
+    ids, words = c.rank(0, "input_ids", 2), c.rank(2, "word_embedding", 2)
+    if ids is None or words is None:
+        return
+    for index, name in ((1, "segment_ids"), (7, "mask")):
+        c.sized(index, name, *ids)
+    for index, name in ((3, "position_embedding"), (4, "segment_embedding")):
+        c.sized(index, name, None, words[1])
+    for index, name in ((5, "gamma"), (6, "beta")):
+        c.sized(index, name, words[1])
+    positions = c.rank(8, "position_ids", 2)
+    if positions is not None:
+        c.sized(8, "position_ids", 1 if positions[0] == 1 else ids[0], ids[1])
+
+
 def recurrent(c: Conditions) -> None:
     """X [seq, batch, input], W [dirs, gates * hidden, input], R [dirs, gates * hidden, hidden], B [dirs, 2 * that]."""
     gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[c.node.op_type]

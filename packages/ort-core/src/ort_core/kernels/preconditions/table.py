@@ -7,7 +7,7 @@ from ort_core.kernels.preconditions.conditions import Precondition
 
 _STANDARD: dict[str, Precondition] = {
     "Attention": attention.attention, "AveragePool": windows.pooling, "CausalConvWithState": layers.causal_convolution,
-    "Conv": windows.convolution, "ConvInteger": windows.integer_convolution,
+    "Col2Im": windows.columns_to_image, "Conv": windows.convolution, "ConvInteger": windows.integer_convolution,
     "ConvTranspose": windows.transposed_convolution, "DeformConv": windows.deformable_convolution,
     "GRU": layers.recurrent, "GlobalAveragePool": windows.pooling, "GlobalLpPool": windows.pooling,
     "GlobalMaxPool": windows.pooling, "LSTM": layers.recurrent, "LpPool": windows.pooling,
@@ -19,7 +19,7 @@ _CONTRIB: dict[str, Precondition] = {
     "Attention": attention.attention_of_com_microsoft, "AttnLSTM": layers.attention_lstm,
     "BiasGelu": layers.bias_activation, "CausalConvWithState": layers.causal_convolution_of_com_microsoft,
     "CropAndResize": layers.crop_and_resize, "DequantizeLinear": quantization.contrib_linear,
-    "FastGelu": layers.bias_activation, "FusedConv": windows.convolution,
+    "EmbedLayerNormalization": layers.embedding, "FastGelu": layers.bias_activation, "FusedConv": windows.convolution,
     "GatherBlockQuantized": quantization.gathered_blocks, "GridSample": layers.grid_sample,
     "GroupQueryAttention": attention.group_query, "LinearAttention": layers.linear_attention,
     "LinearAttentionGate": layers.linear_attention_gate, "MatMulNBits": quantization.n_bits_product,

@@ -145,3 +145,11 @@ def _pooling(c: Conditions, first: int) -> None:
 def unpooling(c: Conditions) -> None:
     """Indices have the shape of the values."""
     c.same_shape(0, 1, "'X' and 'I'")
+
+
+def columns_to_image(c: Conditions) -> None:
+    """Columns [N, C * prod(block), L], image_shape [axes], block_shape [axes]."""
+    c.rank(0, "input", 3)
+    image, block = c.rank(1, "image_shape", 1), c.rank(2, "block_shape", 1)
+    if image is not None and block is not None:
+        c.equal(image[0], block[0], f"image_shape has {image[0]} elements and block_shape {block[0]}, not as many")

@@ -63,7 +63,8 @@ def recurrent(lowering: Lowering, node: Node) -> None:
         cell_phases(node, layer.resets_late, layer.peepholes is not None), layer.gates, _vectors(layer).shape[1],
         has_cell, lengths is not None, (initial[0] is not None, initial[1] is not None), wanted,
     )  # fmt: skip
-    targets = [_result(lowering, layer, outputs[0], steps, batch), *(_last(lowering, layer, v) for v in outputs[1:])]
+    lasts = [_last(lowering, layer, value, batch) for value in outputs[1:]]
+    targets = [_result(lowering, layer, outputs[0], steps, batch), *lasts]
     name, text = recurrent_kernel(cell, lowering.target)
     states = Buffer(F32, STATES * layer.directions * layer.padded * batch, Place.ARENA)
     length_view = None if lengths is None else _lengths(lowering, lengths, batch)
@@ -209,13 +210,16 @@ def _initial(lowering: Lowering, layer: _Layer, value: Value | None, batch: Know
 
 
 def _check_state(lowering: Lowering, layer: _Layer, shape: tuple[KnownDim, ...], batch: KnownDim) -> None:
-    expected: tuple[KnownDim, ...] = (layer.directions, batch, layer.hidden)
-    if layer.is_batch_first:
-        expected = (batch, layer.directions, layer.hidden)
     if len(shape) != 3:
         raise NotLowered("a state that is not of rank 3")
-    for found, wanted in zip(shape, expected, strict=True):
+    for found, wanted in zip(shape, _state_shape(layer, batch), strict=True):
         lowering.require_equal(found, wanted)
+
+
+def _state_shape(layer: _Layer, batch: KnownDim) -> tuple[KnownDim, ...]:
+    if layer.is_batch_first:
+        return (batch, layer.directions, layer.hidden)
+    return (layer.directions, batch, layer.hidden)
 
 
 def _lengths(lowering: Lowering, value: Value, batch: KnownDim) -> View:
@@ -240,8 +244,10 @@ def _result(lowering: Lowering, layer: _Layer, value: Value | None, steps: Known
     return View(buffer, shape, dense_strides(shape)).transposed((0, 2, 1, 3))
 
 
-def _last(lowering: Lowering, layer: _Layer, value: Value | None) -> View | None:
+def _last(lowering: Lowering, layer: _Layer, value: Value | None, batch: KnownDim) -> View | None:
+    """Return where a last state goes, of the sizes that the kernel writes: what the graph infers is a claim."""
     if value is None:
         return None
-    _, shape = tensor_type(value)
+    shape = _state_shape(layer, batch)
+    _check_state(lowering, layer, tensor_type(value)[1], batch)
     return lowering.result_view(value, shape)
