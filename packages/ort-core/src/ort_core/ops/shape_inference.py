@@ -18,6 +18,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of
 from ort_core.ir.types import DataType, Shape, SparseTensorType, TensorType, ValueType, is_assignable
 from ort_core.ir.values import Value
+from ort_core.ops.attribute_rules import attribute_problem
 from ort_core.ops.infer_rule import InferenceRules
 from ort_core.ops.inference_context import InferenceContext, InferenceRefusal
 from ort_core.ops.inference_report import InferenceNote, InferenceReport, NoteKind
@@ -242,6 +243,10 @@ class Inference:
         before = len(self._notes)
         found = self._check(node, signature, types)
         is_sound = len(self._notes) == before
+        problem = attribute_problem(node, signature.schema.since_version) if is_sound else None
+        if problem is not None:
+            self._refuse(node, problem)
+            is_sound = False
         context = InferenceContext(self, scope, node, opset, signature.schema, types, found)
         rule = self._rules.find(node.domain, node.op_type, opset)
         try:

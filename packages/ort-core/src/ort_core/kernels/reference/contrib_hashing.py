@@ -245,6 +245,11 @@ def bifurcation_detector(
     min_ngram_size: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Accept predicted tokens up to the first that differs from the source, then find where the source goes on."""
+    if min_ngram_size < 1 or max_ngram_size < min_ngram_size:
+        raise errors.InvalidArgument(
+            f"BifurcationDetector: min_ngram_size is {min_ngram_size} and max_ngram_size {max_ngram_size}; expected "
+            f"1 <= min_ngram_size <= max_ngram_size"
+        )
     for name, tokens in (("src_tokens", src_tokens), ("cur_tokens", cur_tokens), ("pred_tokens", pred_tokens)):
         if tokens is not None and tokens.ndim != 1:
             raise errors.InvalidArgument(f"{name} must be a 1-D tensor; found shape {tokens.shape}")

@@ -1,0 +1,159 @@
+"""Attributes that no run can follow, refused at load here and in onnxruntime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ort_core
+
+F, I = TensorProto.FLOAT, TensorProto.INT64  # noqa: E741  # as the schemas write them
+ML = "ai.onnx.ml"
+MS = "com.microsoft"
+TFIDF = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 2, "max_skip_count": 0, "ngram_counts": [0, 2],
+         "ngram_indexes": [0, 1, 2], "pool_int64s": [1, 2, 1, 2]}  # fmt: skip
+SVM = {"kernel_type": "RBF", "kernel_params": [0.5, 0.0, 3.0], "coefficients": [1.0, 2.0], "rho": [0.5],
+       "n_supports": 2, "support_vectors": [1.0] * 6}  # fmt: skip
+ENCODER = {"keys_int64s": [1, 2], "values_int64s": [3, 4]}
+LINEAR = {"coefficients": [1.0] * 6, "intercepts": [0.0, 0.0], "classlabels_ints": [0, 1]}
+N_GRAMS = {"min_ngram_size": 1, "max_ngram_size": 3}
+
+# operator, domain, inputs (kind, shape), outputs, sound attributes, one that is not
+CASES: list[tuple[str, str, list[tuple[int, list[int]]], int, dict[str, Any], dict[str, Any]]] = [
+    ("LRN", "", [(F, [1, 3, 2, 2])], 1, {"size": 3}, {"size": 0}),
+    ("LRN", "", [(F, [1, 3, 2, 2])], 1, {"size": 3}, {"size": -1}),
+    ("Mod", "", [(I, [3]), (I, [3])], 1, {"fmod": 1}, {"fmod": 2}),
+    ("CumSum", "", [(F, [3]), (I, [])], 1, {"exclusive": 1}, {"exclusive": 2}),
+    ("CumSum", "", [(F, [3]), (I, [])], 1, {"reverse": 1}, {"reverse": -1}),
+    ("NonMaxSuppression", "", [(F, [1, 2, 4]), (F, [1, 1, 2])], 1, {"center_point_box": 1}, {"center_point_box": 2}),
+    ("TfIdfVectorizer", "", [(I, [4])], 1, TFIDF, {"mode": "BOGUS"}),
+    ("TfIdfVectorizer", "", [(I, [4])], 1, TFIDF, {"max_gram_length": 3}),
+    ("TfIdfVectorizer", "", [(I, [4])], 1, TFIDF, {"min_gram_length": 3}),
+    ("TfIdfVectorizer", "", [(I, [4])], 1, TFIDF, {"weights": [1.0]}),
+    ("LabelEncoder", ML, [(I, [3])], 1, ENCODER, {"keys_floats": [1.0, 2.0]}),
+    ("LabelEncoder", ML, [(I, [3])], 1, ENCODER, {"values_floats": [1.0, 2.0]}),
+    ("OneHotEncoder", ML, [(I, [3])], 1, {"cats_int64s": [1]}, {"cats_int64s": None}),
+    ("OneHotEncoder", ML, [(I, [3])], 1, {"cats_int64s": [1]}, {"cats_strings": ["a"]}),
+    ("Normalizer", ML, [(F, [2, 3])], 1, {"norm": "L2"}, {"norm": "BOGUS"}),
+    ("Scaler", ML, [(F, [2, 3])], 1, {"offset": [0.0] * 3, "scale": [1.0] * 3}, {"offset": [0.0]}),
+    ("SVMRegressor", ML, [(F, [2, 3])], 1, SVM, {"kernel_params": [1.0]}),
+    ("SVMRegressor", ML, [(F, [2, 3])], 1, SVM, {"kernel_type": "BOGUS"}),
+    ("SVMRegressor", ML, [(F, [2, 3])], 1, SVM, {"post_transform": "BOGUS"}),
+    ("LinearClassifier", ML, [(F, [2, 3])], 2, LINEAR, {"coefficients": [1.0] * 7}),
+    ("LinearClassifier", ML, [(F, [2, 3])], 2, LINEAR, {"post_transform": "BOGUS"}),
+    ("BifurcationDetector", MS, [(I, [4]), (I, [2]), (I, [])], 2, N_GRAMS, {"min_ngram_size": -(2**31)}),
+    ("BifurcationDetector", MS, [(I, [4]), (I, [2]), (I, [])], 2, N_GRAMS, {"max_ngram_size": 0}),
+]  # fmt: skip
+LAYERS = [
+    (op_type, attributes)
+    for op_type, count in (("RNN", 1), ("GRU", 2), ("LSTM", 3))
+    for attributes in (
+        {"layout": 2},
+        {"layout": -1},
+        {"activations": ["Tanh"] * (count + 4)},
+        {"activations": ["Bogus"] * count},
+    )
+] + [(op_type, {"clip": clip}) for op_type in ("GRU", "LSTM") for clip in (0.0, -1.0)]
+LAYERS += [(op_type, {"hidden_size": 0}) for op_type in ("GRU", "LSTM")]  # fmt: skip
+
+
+def _bytes(
+    op_type: str, domain: str, inputs: list[tuple[int, list[int]]], outputs: int, attributes: dict[str, Any]
+) -> bytes:
+    names = [f"x{index}" for index in range(len(inputs))]
+    given = [helper.make_tensor_value_info(n, *each) for n, each in zip(names, inputs, strict=True)]
+    made = [onnx.ValueInfoProto(name=f"y{index}") for index in range(outputs)]
+    kept = {name: value for name, value in attributes.items() if value is not None}
+    node = helper.make_node(op_type, names, [m.name for m in made], "the_node", domain=domain, **kept)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(ML, 3), helper.make_opsetid(MS, 1)]
+    model = helper.make_model(helper.make_graph([node], "g", given, made), opset_imports=opsets, ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def _layer(op_type: str, **attributes: Any) -> bytes:
+    gates, hidden = {"RNN": 1, "GRU": 3, "LSTM": 4}[op_type], 5
+    weights = [np.ones((1, gates * hidden, size), np.float32) for size in (4, hidden)]
+    names = ["y", "y_h", "y_c"][: 3 if op_type == "LSTM" else 2]
+    node = helper.make_node(op_type, ["x", "w", "r"], names, "the_node", **{"hidden_size": hidden, **attributes})
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", F, [2, 3, 4])], [onnx.ValueInfoProto(name=n) for n in names],
+        [numpy_helper.from_array(each, name) for each, name in zip(weights, "wr", strict=True)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def _load(module: Any, content: bytes) -> Any:
+    options = module.SessionOptions()
+    options.log_severity_level = 4
+    return module.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _assert_refused(content: bytes, op_type: str) -> None:
+    with pytest.raises(Exception):  # noqa: B017  # onnxruntime raises what it likes
+        _load(onnxruntime, content)
+    with pytest.raises(ort_core.errors.OrtError, match=rf"the_node.*{op_type}.*(found|must)"):
+        _load(ort_core, content)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "domain", "inputs", "outputs", "sound", "broken"), CASES, ids=[f"{c[0]}-{c[5]}" for c in CASES]
+)
+def test_an_attribute_that_no_run_can_follow_is_refused_at_load(
+    op_type: str,
+    domain: str,
+    inputs: list[tuple[int, list[int]]],
+    outputs: int,
+    sound: dict[str, Any],
+    broken: dict[str, Any],
+) -> None:
+    for module in (onnxruntime, ort_core):
+        _load(module, _bytes(op_type, domain, inputs, outputs, sound))
+    _assert_refused(_bytes(op_type, domain, inputs, outputs, {**sound, **broken}), op_type)
+
+
+@pytest.mark.parametrize(("op_type", "broken"), LAYERS, ids=[f"{o}-{a}" for o, a in LAYERS])
+def test_a_recurrent_layer_that_no_run_can_follow_is_refused_at_load(op_type: str, broken: dict[str, Any]) -> None:
+    for module in (onnxruntime, ort_core):
+        _load(module, _layer(op_type))
+    _assert_refused(_layer(op_type, **broken), op_type)
+
+
+def test_shapes_of_col2im_that_are_no_vectors_are_refused_by_name() -> None:
+    block = numpy_helper.from_array(np.zeros((2, 0), np.int64), "block")
+    image = numpy_helper.from_array(np.array([5, 5], np.int64), "image")
+    graph = helper.make_graph(
+        [helper.make_node("Col2Im", ["x", "image", "block"], ["y"], "the_node")], "g",
+        [helper.make_tensor_value_info("x", F, [1, 4, 16])], [onnx.ValueInfoProto(name="y")], [image, block],
+    )  # fmt: skip
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    with pytest.raises(ort_core.errors.OrtError, match="block_shape"):
+        _load(ort_core, content).run(None, {"x": np.zeros((1, 4, 16), np.float32)})
+
+
+@pytest.mark.parametrize("mask_rows", [1, 2, 3])
+def test_a_mask_of_another_batch_writes_past_no_output(mask_rows: int) -> None:
+    """The counts of the mask's rows went into an output of the ids' batch."""
+    tables = [np.ones(shape, np.float32) for shape in ((6, 4), (3, 4), (2, 4))]
+    vectors = [np.ones(4, np.float32)] * 2
+    constants = [numpy_helper.from_array(each, f"c{i}") for i, each in enumerate([*tables, *vectors])]
+    kinds = [("ids", [1, 3]), ("segments", [1, 3]), ("mask", [mask_rows, 3])]
+    names = ["ids", "segments", "c0", "c1", "c2", "c3", "c4", "mask"]
+    graph = helper.make_graph(
+        [helper.make_node("EmbedLayerNormalization", names, ["y", "counts"], "the_node", domain=MS)], "g",
+        [helper.make_tensor_value_info(n, TensorProto.INT32, s) for n, s in kinds],
+        [onnx.ValueInfoProto(name=n) for n in ("y", "counts")], constants,
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+    content = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    feeds = {name: np.ones(shape, np.int32) for name, shape in kinds}
+    if mask_rows == 1:
+        assert _load(ort_core, content).run(["counts"], feeds)[0].tolist() == [3]
+        return
+    with pytest.raises(ort_core.errors.OrtError, match="mask"):
+        _load(ort_core, content).run(None, feeds)
