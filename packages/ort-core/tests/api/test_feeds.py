@@ -95,11 +95,9 @@ def test_ragged_lists_are_refused(session_of):
 
 TEXTS = {
     "str": ["ä", "b"],
-    "bytes": ["ä".encode(), b"b"],
     "unicode array": np.array(["ä", "b"]),
     "bytes array": np.array(["ä".encode(), b"b"]),
     "object array": np.array(["ä", "b"], object),
-    "mixed objects": np.array(["ä", b"b"], object),
 }
 
 
@@ -108,6 +106,46 @@ def test_strings_are_taken_in_every_form(session_of, feed):
     (found,) = session_of("text").run(None, {"s": feed})
     assert found.dtype == object
     assert found.tolist() == ["ä", "b"]
+
+
+@pytest.mark.parametrize(
+    "feed", [[b"ab", "c"], np.array([b"ab", "c", 1, None, 2.5], object), np.array([b"\xff", np.bytes_(b"r")], object)]
+)
+def test_cells_that_are_no_strings_become_the_text_that_onnxruntime_makes_of_them(session_of, feed):
+    value = onnx.helper.make_tensor_value_info("s", onnx.TensorProto.STRING, None)
+    result = onnx.helper.make_tensor_value_info("t", onnx.TensorProto.STRING, None)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["s"], ["t"])], "g", [value], [result])
+    imports = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString()
+    oracle = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (found,) = session_of("text").run(None, {"s": feed})
+    assert found.tolist() == oracle.run(None, {"s": feed})[0].tolist()
+
+
+def vectorizer(key: int, value: int) -> ort_core.InferenceSession:
+    fed = onnx.ValueInfoProto(name="x")
+    fed.type.map_type.key_type, fed.type.map_type.value_type.tensor_type.elem_type = key, value
+    vocabulary = {"int64_vocabulary": [1, 2]} if key == onnx.TensorProto.INT64 else {"string_vocabulary": ["a", "b"]}
+    node = onnx.helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml", **vocabulary)
+    graph = onnx.helper.make_graph([node], "g", [fed], [onnx.helper.make_tensor_value_info("y", value, None)])
+    imports = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    return ort_core.InferenceSession(onnx.helper.make_model(graph, opset_imports=imports).SerializeToString())
+
+
+@pytest.mark.parametrize("feed", [{"a": 1.7}, {"a": 1.0}, {"a": 1 << 63}, {"a": -(1 << 63) - 1}, {b"a": 1}])
+def test_maps_of_integers_take_what_is_kept_whole(feed):
+    session = vectorizer(onnx.TensorProto.STRING, onnx.TensorProto.INT64)
+    assert session.run(None, {"x": {"a": (1 << 53) + 1, "b": -1}})[0].tolist() == [[(1 << 53) + 1, -1]]
+    with pytest.raises(InvalidArgument, match=r"the feed of input 'x' has the (key|value)"):
+        session.run(None, {"x": feed})
+
+
+@pytest.mark.parametrize("key", [1.0, 1.7, 1 << 63, "1", np.float32(2)])
+def test_keys_of_integers_are_whole(key):
+    session = vectorizer(onnx.TensorProto.INT64, onnx.TensorProto.FLOAT)
+    assert session.run(None, {"x": {1: 1.5, np.int32(2): 2}})[0].tolist() == [[1.5, 2]]
+    with pytest.raises(InvalidArgument, match="the feed of input 'x' has the key"):
+        session.run(None, {"x": {key: 1.0}})
 
 
 def test_numbers_for_a_string_input_are_refused(session_of):

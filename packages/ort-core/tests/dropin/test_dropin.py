@@ -116,6 +116,19 @@ def test_the_backend_interface_of_onnx_is_there(run):
         for outputs in (prepared.run([x]), prepared.run(x), prepared.run({"x": x}), backend.run_model(content, [x])):
             assert outputs[0].tolist() == [[0, 0, 0, 0]]
         print(backend.supports_device("CPU"), backend.supports_device("CUDA"), backend.is_compatible(content))
+        for refused in ("optimized_model_filepath", "enable_profiling", "profile_file_prefix"):
+            try:
+                backend.prepare(content, "CPU", **{refused: "x"})
+                raise SystemExit(refused)
+            except RuntimeError as error:
+                assert f"SessionOptions attribute '{refused}' is not permitted" in str(error)
+        for run in (prepared.run, lambda *given, **options: backend.run_model(prepared, *given, **options)):
+            try:
+                run([x], terminate=True)
+                raise SystemExit("terminate")
+            except RuntimeError as error:
+                assert "RunOptions attribute 'terminate' is not permitted" in str(error)
+        assert prepared.run([x], only_execute_path_to_fetches=True, nothing_of_that_name=1)
         print(backend.is_compatible(b"nonsense"), OnnxRuntimeBackend.is_opset_supported(model)[0])
     """
     assert run(program).stdout.split() == ["True", "False", "True", "False", "True"]

@@ -15,6 +15,31 @@ from ort_core.session_api.process import get_device
 Inputs = Sequence[object] | Mapping[str, object] | object
 
 
+_LOGGING = frozenset({"log_severity_level", "log_verbosity_level", "logid"})
+_RUN_OPTIONS = _LOGGING | {"only_execute_path_to_fetches"}
+_SESSION_OPTIONS = _LOGGING | {
+    "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "execution_mode", "execution_order",
+    "graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads", "use_deterministic_compute",
+    "use_per_session_threads",
+}  # fmt: skip
+
+
+def _set_allowed(options: SessionOptions | RunOptions, values: Mapping[str, object], allowed: frozenset[str]) -> None:
+    """Set what callers of the backend may set, and ignore what no option is called.
+
+    Raises:
+        InvalidValue: an option that writes files, reads others, or stops runs, is not for this door.
+    """
+    for name, value in values.items():
+        if name in allowed:
+            setattr(options, name, value)
+        elif hasattr(options, name):
+            raise InvalidValue(
+                f"{type(options).__name__} attribute '{name}' is not permitted via the backend API. "
+                f"Allowed attributes: {', '.join(sorted(allowed))}"
+            )
+
+
 class OnnxRuntimeBackendRep(BackendRep):
     """A prepared model. Results are lists, as onnxruntime gives them, where onnx declares tuples."""
 
@@ -24,9 +49,7 @@ class OnnxRuntimeBackendRep(BackendRep):
     def run(self, inputs: Inputs, **kwargs: object) -> list[Output]:  # type: ignore[override]  # see above
         """Run with a list of inputs in order, a mapping by name, or the one input. ``kwargs`` are run options."""
         options = RunOptions()
-        for name, value in kwargs.items():
-            if hasattr(options, name):
-                setattr(options, name, value)
+        _set_allowed(options, kwargs, _RUN_OPTIONS)
         return self._session.run(None, self._feeds(inputs), options)
 
     def _feeds(self, inputs: Inputs) -> dict[str, object]:
@@ -80,17 +103,15 @@ class OnnxRuntimeBackend(Backend):
         if device is not None and not cls.supports_device(device):
             raise InvalidValue(f"Incompatible device expected {device!r}, got {get_device()!r}")
         options = SessionOptions()
-        for name, value in kwargs.items():
-            if hasattr(options, name):
-                setattr(options, name, value)
+        _set_allowed(options, kwargs, _SESSION_OPTIONS)
         return OnnxRuntimeBackendRep(InferenceSession(model, options))
 
     @classmethod
     def run_model(  # type: ignore[override]  # a list, see OnnxRuntimeBackendRep
         cls, model: Loadable, inputs: Inputs, device: str | None = None, **kwargs: object
     ) -> list[Output]:
-        """Prepare a model and run it once."""
-        return cls.prepare(model, device, **kwargs).run(inputs)
+        """Prepare a model and run it once; ``kwargs`` are session options and run options."""
+        return cls.prepare(model, device, **kwargs).run(inputs, **kwargs)
 
     @classmethod
     def run_node(  # type: ignore[override]  # refuses whatever it is given

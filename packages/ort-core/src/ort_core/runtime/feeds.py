@@ -16,7 +16,7 @@ from ort_core.errors import InvalidArgument, InvalidMapping, InvalidValue, Missi
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.tensors.device_array import DeviceArray
-from ort_core.tensors.ort_value import OrtValue, RuntimeValue, string_array, type_of
+from ort_core.tensors.ort_value import OrtValue, RuntimeValue, string_array, text_of, type_of
 from ort_core.tensors.sparse import SparseArray
 from ort_core.tensors.sparse_tensor import SparseTensor
 
@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _ADVICE = "Please fix either the inputs/outputs or the model."
+
+
+def _fits(number: object, dtype: DataType) -> bool:
+    """Return whether a Python number is kept as it is in a map of an integer type; other types take every number."""
+    if not np.issubdtype(dtype.numpy, np.integer):
+        return True
+    limits = np.iinfo(dtype.numpy)
+    return isinstance(number, (int, np.integer)) and limits.min <= int(number) <= limits.max
 
 
 class FeedChecker:
@@ -273,7 +281,7 @@ class _Conversion:
 
     def _strings(self, value: object) -> np.ndarray:
         if isinstance(value, (str, bytes)):
-            return string_array(np.array(value, object))
+            return string_array(np.array(text_of(value), object))
         if isinstance(value, (list, tuple)):
             try:
                 value = np.array(value, object)
@@ -290,7 +298,8 @@ class _Conversion:
                 raise self._unfit(value)
             return string_array(array)
         if array.dtype.kind == "V" and array.dtype.names is None:  # text of fixed length with its trailing zeros
-            return string_array(np.array([bytes(item) for item in array.reshape(-1)], object).reshape(array.shape))
+            texts = [text_of(bytes(item)) for item in array.reshape(-1)]
+            return string_array(np.array(texts, object).reshape(array.shape))
         if array.dtype.kind not in "UST":
             raise self._wrong_type(array, "tensor(string)")
         return string_array(array)
@@ -298,14 +307,14 @@ class _Conversion:
     def _map(self, value: object, expected: MapType) -> dict[Any, Any]:  # Any: keys and values as the model says
         if not isinstance(value, Mapping):
             raise self._unfit(value)
-        kinds = (str, bytes) if expected.key is DataType.STRING else (int, np.integer)
-        wrong = [key for key in value if not isinstance(key, kinds) or isinstance(key, bool)]
+        kinds = str if expected.key is DataType.STRING else (int, np.integer)
+        wrong = [key for key in value if not isinstance(key, kinds) or not _fits(key, expected.key)]
         if wrong:
             raise InvalidArgument(
                 f"the feed of input {self._name!r} has the key {wrong[0]!r}, expected keys of {expected.key.text} "
                 f"({self._declared})"
             )
-        keys = [k.decode() if isinstance(k, bytes) else k if isinstance(k, str) else int(k) for k in value]
+        keys = [key if isinstance(key, str) else int(key) for key in value]
         if isinstance(expected.value, TensorType):
             return {k: self._map_item(item, expected.value.dtype) for k, item in zip(keys, value.values(), strict=True)}
         return {key: self.convert(item, expected.value) for key, item in zip(keys, value.values(), strict=True)}
@@ -314,6 +323,11 @@ class _Conversion:
         if dtype is DataType.STRING:
             return item.decode() if isinstance(item, bytes) else str(item)
         if isinstance(item, (bool, int, float)):
+            if not _fits(item, dtype):
+                raise InvalidArgument(
+                    f"the feed of input {self._name!r} has the value {item!r}, expected values of {dtype.text} "
+                    f"({self._declared})"
+                )
             return item
         array = self._tensor(item, dtype)
         return array[()] if array.ndim == 0 else array

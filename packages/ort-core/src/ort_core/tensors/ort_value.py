@@ -335,14 +335,19 @@ def _tensor(array: np.ndarray) -> np.ndarray:
 
 
 def string_array(array: np.ndarray) -> np.ndarray:
-    """Return an object array of ``str`` from strings of any kind; bytes are UTF-8, what is not stays as surrogates."""
+    """Return an object array of ``str`` from strings of any kind.
+
+    In an array of bytes, bytes are UTF-8, and what is not stays as surrogates; in an array of objects, they are
+    objects like others, of which ``str`` is taken (``b'ab'`` becomes ``"b'ab'"``, as in onnxruntime).
+    """
     out = np.empty(array.shape, object)
-    flat = [item if type(item) is str else _text(item) for item in array.reshape(-1).tolist()]
-    out.reshape(-1)[:] = flat
+    to_text = str if array.dtype == object else text_of
+    out.reshape(-1)[:] = [item if type(item) is str else to_text(item) for item in array.reshape(-1).tolist()]
     return out
 
 
-def _text(item: object) -> str:
+def text_of(item: object) -> str:
+    """Return the text of bytes in UTF-8, and ``str`` of anything else."""
     return item.decode("utf-8", "surrogateescape") if isinstance(item, bytes) else str(item)
 
 
