@@ -157,3 +157,29 @@ def test_a_mask_of_another_batch_writes_past_no_output(mask_rows: int) -> None:
         return
     with pytest.raises(ort_core.errors.OrtError, match="mask"):
         _load(ort_core, content).run(None, feeds)
+
+
+@pytest.mark.parametrize("past", [(1, 2, 3, 8), (1, 2, 3, 4), (1, 2, 3, 16), (1, 1, 3, 8)])
+@pytest.mark.parametrize("attributes", [{}, {"causal": 2}])
+def test_a_cache_of_other_heads_is_refused(past: tuple[int, ...], attributes: dict[str, int]) -> None:
+    """GroupQueryAttention: 2 heads of 8 elements."""
+    shapes = {"q": (1, 1, 16), "k": (1, 1, 16), "v": (1, 1, 16), "past_k": past, "past_v": past}
+    feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    feeds.update(lengths=np.array([3], np.int32), total=np.array([4], np.int32))
+    outputs = ["y", "k_out", "v_out"]
+    attributes = {"num_heads": 2, "kv_num_heads": 2, **attributes}
+    node = helper.make_node("GroupQueryAttention", list(feeds), outputs, "the_node", domain=MS, **attributes)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), [None] * a.ndim)
+                      for n, a in feeds.items()], [onnx.ValueInfoProto(name=n) for n in outputs],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(MS, 1)]
+    content = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    if past == (1, 2, 3, 8) and "causal" not in attributes:
+        for module in (onnxruntime, ort_core):
+            np.testing.assert_allclose(_load(module, content).run(["y"], feeds)[0], np.ones((1, 1, 16)), rtol=1e-6)
+        return
+    with pytest.raises(Exception, match=r"past_key|causal"):
+        _load(onnxruntime, content).run(None, feeds)
+    with pytest.raises(ort_core.errors.OrtError, match=r"past_key|causal"):
+        _load(ort_core, content).run(None, feeds)

@@ -150,6 +150,13 @@ def _bifurcation(node: Node, since_version: int) -> str | None:
     return f"attributes must hold 1 <= min_ngram_size <= max_ngram_size, found {least} and {most}"
 
 
+def _group_query(node: Node, since_version: int) -> str | None:
+    bits = node.int_attribute("kv_cache_bit_width", 0)
+    if bits not in (0, 4, 8):
+        return f"attribute kv_cache_bit_width must be 0, 4 or 8, found {bits}"
+    return _flag(node, "causal")
+
+
 _ML = "ai.onnx.ml"
 _RULES: dict[tuple[str, str], AttributeRule] = {
     ("", "CumProd"): _flags("exclusive", "reverse"),
@@ -170,4 +177,5 @@ _RULES: dict[tuple[str, str], AttributeRule] = {
     (_ML, "SVMRegressor"): _support_vectors,
     (_ML, "Scaler"): _scaler,
     ("com.microsoft", "BifurcationDetector"): _bifurcation,
+    ("com.microsoft", "GroupQueryAttention"): _group_query,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.kernels.preconditions.conditions import Conditions
+from ort_core.kernels.preconditions.conditions import Conditions, Sizes
 
 
 def attention(c: Conditions) -> None:
@@ -61,8 +61,25 @@ def group_query(c: Conditions) -> None:
     past_key, past_value = c.shape(3), c.shape(4)
     if past_key is not None and past_value is not None and len(past_key) == len(past_value) == 4:
         c.equal(past_key[2], past_value[2], "past_key and past_value should have same dimension 2 (sequence length)")
+    if (
+        past_key is not None
+        and len(past_key) == 4
+        and q is not None
+        and c.node.int_attribute("kv_cache_bit_width", 0) != 4
+    ):
+        _cache_heads(c, past_key, q)
     c.at_least(5, "seqlens_k", 1)
     c.scalar(6, "total_sequence_length")
+
+
+def _cache_heads(c: Conditions, past: Sizes, q: Sizes) -> None:
+    """The cache has the heads of keys, as wide as those of the query (packed: of query, keys and values)."""
+    heads, own = c.node.int_attribute("num_heads", 0), c.node.int_attribute("kv_num_heads", 0)
+    parts = heads if c.has(1) else heads + 2 * own
+    c.equal(past[1], own, f"past_key must have kv_num_heads ({own}) heads, got {past[1]}")
+    if isinstance(q[2], int) and parts > 0 and q[2] % parts == 0:
+        width = q[2] // parts
+        c.equal(past[3], width, f"past_key must have heads of {width} elements, as the query has, got {past[3]}")
 
 
 def rotary(c: Conditions) -> None:
