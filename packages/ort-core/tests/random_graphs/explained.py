@@ -58,6 +58,12 @@ def _has_too_large_a_window(case: Case) -> bool:
     )
 
 
+def _steps_over(case: Case) -> bool:
+    """Whether windows of some axis leave elements out between them."""
+    strides, kernel = _attribute(case, "strides", None) or (), _attribute(case, "kernel_shape", None) or ()
+    return any(stride > size for stride, size in zip(strides, kernel, strict=False))
+
+
 WINDOWED = (
     "Conv FusedConv QLinearConv ConvInteger ConvTranspose If Loop Scan MaxPool AveragePool LpPool GlobalAveragePool "
     "GlobalMaxPool GlobalLpPool"
@@ -107,6 +113,11 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "MaxPool AveragePool", "padding values must be non-negative",
         "it computes padding below zero for SAME where steps are longer than the kernel, and refuses it",
         lambda case: _attribute(case, "auto_pad", "").startswith("SAME"),
+    ),
+    Explained(
+        "onnxruntime", "MaxPool AveragePool LpPool", "values|different",
+        "of SAME with steps longer than the kernel it cuts the beginning off, where its convolutions cut the end",
+        lambda case: _attribute(case, "auto_pad", "").startswith("SAME") and _steps_over(case),
     ),
     Explained(
         "onnxruntime", "MeanVarianceNormalization", r"\(nan\), expected np\.float64\(-?0\.0\)",
