@@ -50,9 +50,7 @@ def test_code_in_the_cache_is_told_apart_by_target_and_guarding(monkeypatch: pyt
     for target, guarding in (("", "off"), ("x86-64-v2", "off"), ("x86-64-v3", "off"), ("", "end"), ("", "begin")):
         monkeypatch.setenv("ORT_CPU_TARGET", target)
         monkeypatch.setenv("ORT_GUARDED_MEMORY", guarding)
-        host_key.cache_clear()
         keys.append(host_key())
-    host_key.cache_clear()
     assert len(set(keys)) == len(keys)
 
 

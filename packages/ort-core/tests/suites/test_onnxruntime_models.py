@@ -30,8 +30,9 @@ REFERENCE = read_reference()
 
 @pytest.fixture(scope="module")
 def worker():
-    os.environ.setdefault("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
-    return build_worker(import_runner("sweep_models"))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", os.environ.get("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0"))
+        yield build_worker(import_runner("sweep_models"))
 
 
 def assert_same_interface(found, expected):
@@ -46,6 +47,8 @@ def assert_same_interface(found, expected):
 
 def working_type(path):
     """Return float16 for a model that rounds to it anywhere inside: its float outputs are no more exact than that."""
+    if path.suffix == ".ort":  # none of them has half types, and onnx does not read the format
+        return np.dtype("float64")
     model = onnx.load(path, load_external_data=False)
     tensors = [tensor.data_type for tensor in model.graph.initializer]
     casts = [a.i for node in model.graph.node for a in node.attribute if node.op_type == "Cast" and a.name == "to"]

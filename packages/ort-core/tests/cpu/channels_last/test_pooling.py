@@ -39,7 +39,9 @@ def expected(spec: Pooling, x: np.ndarray) -> np.ndarray:
             inside, counted = taps(spec, size, (row, column))
             window = x[:, inside[0]][:, :, inside[1]].astype(np.float64)
             if spec.is_maximum:
-                result[:, row, column] = np.maximum.reduce(window, axis=(1, 2))
+                # The lowest number, not -inf, is where a maximum begins, as in onnxruntime.
+                lowest = float(np.finfo(np.float32).min)
+                result[:, row, column] = np.maximum(np.maximum.reduce(window, axis=(1, 2)), lowest)
             else:
                 result[:, row, column] = window.sum(axis=(1, 2)) / counted
     return result

@@ -11,7 +11,6 @@ from ort_core.cpu.codegen.target_setting import setting_key
 from ort_core.plugin import Rejection
 
 
-@functools.cache
 def host_key() -> str:
     """Return what code that was compiled for this host depends on: processor, compiler, settings of the process.
 
@@ -21,22 +20,26 @@ def host_key() -> str:
     return f"{machine_key()}|{_compiler()}"
 
 
-@functools.cache
 def machine_key() -> str:
     """Return what machine code must be made for to run here as it is: processor, and settings of the process.
 
     Raises:
         ImportError: as of ``host_key``.
     """
-    processor = _processor()
-    if isinstance(processor, Rejection):
+    return f"{_processor()}|{setting_key()}"
+
+
+@functools.cache
+def _processor() -> str:
+    shown = _shown_processor()
+    if isinstance(shown, Rejection):
         from ort_core.cpu.codegen.jit import host_target  # imports llvmlite
 
-        processor = host_target().key
-    return f"{processor}|{setting_key()}"
+        return host_target().key
+    return shown
 
 
-def _processor() -> str | Rejection:
+def _shown_processor() -> str | Rejection:
     if sys.platform != "linux":
         return Rejection("only Linux shows all features of a processor in a file")
     from ort_core.cpu.codegen.processor_linux import processor_text  # of this system
@@ -45,8 +48,14 @@ def _processor() -> str | Rejection:
 
 
 def _compiler() -> str:
-    """Return what tells the installed llvmlite, and with it its LLVM: its version, or where it has none its file."""
-    spec = importlib.util.find_spec("llvmlite") if sys.modules.get("llvmlite", sys) is not None else None
+    """Return what tells the installed llvmlite, and with it its LLVM."""
+    return _installed_compiler(sys.modules.get("llvmlite", sys) is not None)
+
+
+@functools.cache
+def _installed_compiler(may_be_imported: bool) -> str:
+    """Return its version, or where it has none its file."""
+    spec = importlib.util.find_spec("llvmlite") if may_be_imported else None
     if spec is None or spec.origin is None:
         return "no compiler"
     installed = os.path.dirname(os.path.dirname(spec.origin))
