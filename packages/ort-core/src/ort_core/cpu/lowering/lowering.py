@@ -57,7 +57,7 @@ from ort_core.cpu.lowering.views import (
 )
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.plugin import Rejection
-from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value
+from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value, maximum
 from ort_core.plugin.loops import (
     SMALL_TYPES,
     OpMeaning,
@@ -238,7 +238,7 @@ class Lowering:
         final = self._final_name(value)
         if final is None or stored_type(final)[0] is not dtype:
             return self.new_view(dtype, shape)
-        self.require_equal(count_of(own), count_of(shape))  # the caller's buffer has the size that the graph infers
+        self._require_count(own, shape)
         index = self._output_index[final]
         return View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
 
@@ -283,6 +283,11 @@ class Lowering:
             raise NotLowered(f"sizes {left} and {right} differ")
         if left != right:
             self.equal.append((left, right))
+
+    def _require_count(self, inferred: Sequence[KnownDim], written: Sequence[KnownDim]) -> None:
+        """Require what a kernel writes into an output to fill it; a size below 0, as slices have, writes nothing."""
+        if tuple(inferred) != tuple(written):
+            self.require_equal(count_of(inferred), count_of([maximum(size, 0) for size in written]))
 
     def emit(
         self,
@@ -418,7 +423,7 @@ class Lowering:
             if view.buffer.place is Place.OUTPUT and view.buffer.index == index and view.is_contiguous:
                 continue
             dtype, shape = stored_type(value)
-            self.require_equal(count_of(shape), count_of(view.shape))
+            self._require_count(shape, view.shape)
             target = View(Buffer(dtype, count_of(shape), Place.OUTPUT, index), shape, dense_strides(shape))
             if ((view.order and is_channels_last(view)) or lies_among_channels(view)) and view.dtype is dtype:
                 emit_channels_first(self, view, target)
