@@ -69,6 +69,16 @@ def recorded() -> Iterator[dict[bytes, CompiledModule]]:
             _recording[:] = [each for each in _recording if each is not found]
 
 
+def noted(module: CompiledModule) -> CompiledModule:
+    """Note a module that its user kept from an earlier call among those that are found now; returns it."""
+    if _recording:
+        found = names_of([module])
+        with compiling:
+            for each in _recording:
+                each.update(found)
+    return module
+
+
 def compiled_late(late: LateText, target: Target) -> CompiledModule:
     """Return the machine code of a module that is written only if neither this process nor the cache has it."""
 

@@ -16,7 +16,7 @@ from ort_core.cpu.codegen.bfloat16_product import (
     pair_tiles_text,
     pairs_shape,
 )
-from ort_core.cpu.codegen.code_cache import compiled
+from ort_core.cpu.codegen.code_cache import compiled, noted
 from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.cpu.codegen.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.late_text import LateText, late_text
@@ -78,7 +78,9 @@ def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEp
 def tile_table_buffer(target: Target, *, in_bfloat16: bool = False) -> Buffer:
     """Return the constant that holds the addresses of a target's microkernels, for products of pairs if it has them."""
     pairs = in_bfloat16 and has_pair_products(target)
-    return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, (_pair_tiles if pairs else _tiles)(target)[1])
+    module, table = (_pair_tiles if pairs else _tiles)(target)
+    noted(module)
+    return Buffer(DataType.INT64, 0, Place.CONSTANT, 0, table)
 
 
 @functools.cache
