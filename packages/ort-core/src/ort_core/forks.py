@@ -147,10 +147,27 @@ def _after_in_parent() -> None:
 def _after_in_child() -> None:
     _turn.is_forking = False
     _gate.become_child()
+    _forget_imports_of_others()
     for lock in list(_locks):
         is_own = getattr(lock, "_is_owned", None)
         if is_own is None or not is_own():
             lock._at_fork_reinit()  # as threading and logging do with theirs
+
+
+def _forget_imports_of_others() -> None:
+    """Let the child import anew what another thread was importing after all, as where patience came to an end.
+
+    CPython keeps the locks of modules by name in ``_frozen_importlib``; where it does not, nothing is forgotten.
+    """
+    locks = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+    me = threading.get_ident()
+    for name, reference in list(locks.items()):
+        owner = getattr(reference(), "owner", None)
+        if name.partition(".")[0] != "ort_core" or owner in (None, me):
+            continue
+        del locks[name]
+        if getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False):
+            del sys.modules[name]
 
 
 _seen: set[str] = set()

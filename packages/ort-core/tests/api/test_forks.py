@@ -209,3 +209,35 @@ def test_every_lock_is_one_that_a_child_finds_open() -> None:
         if path.name != "forks.py" and re.search(r"threading\.(R?Lock|Condition|Semaphore)\(", path.read_text("utf-8"))
     ]
     assert found == [], "make it by ort_core.forks (ort_core.plugin.forks above the door)"
+
+
+def test_a_child_imports_anew_what_another_thread_was_importing(tmp_path: Path) -> None:
+    program = """
+import os, threading, time
+import ort_core
+from importlib.machinery import SourceFileLoader
+from ort_core import forks
+forks._IMPORT_PATIENCE_S = 0.1
+started, execute = threading.Event(), SourceFileLoader.exec_module
+def slowly(self, module):
+    if threading.current_thread() is not threading.main_thread():
+        started.set()
+        time.sleep(3600)
+    execute(self, module)
+SourceFileLoader.exec_module = slowly
+def late():
+    import ort_core.tolerances
+threading.Thread(target=late, daemon=True).start()
+started.wait()
+child = os.fork()
+if child == 0:
+    import ort_core.tolerances
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+os._exit(0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program],
+        capture_output=True, text=True, timeout=100, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout.strip() == "7", done.stderr
