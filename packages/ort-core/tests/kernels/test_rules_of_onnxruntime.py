@@ -110,3 +110,14 @@ def test_two_classes_of_a_tree_ensemble(
         given["base_values"] = [0.1, 0.25][:bases]
     kinds = (8 if isinstance(labels[0], str) else 7, 1)
     assert_same("TreeEnsembleClassifier", "ai.onnx.ml", 3, (uniform(40, 3),), kinds, **given)
+
+
+@pytest.mark.parametrize("x", [(2, 3), (3,), (1, 3), (2, 1), (1,), (), (0, 3), (1, 0)])
+@pytest.mark.parametrize("slope", [(2, 3), (3,), (4, 1, 1), (1, 1, 1), ()])
+def test_a_slope_of_prelu_broadcasts_both_ways(x: tuple[int, ...], slope: tuple[int, ...]) -> None:
+    try:
+        np.broadcast_shapes(x, slope)
+    except ValueError:
+        pytest.skip("shapes that do not broadcast")
+    given = tuple(np.asarray(uniform(*shape) - np.float32(0.5)) for shape in (x, slope))
+    assert_same("PRelu", "", 16, given, (1,))

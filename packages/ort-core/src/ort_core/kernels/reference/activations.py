@@ -42,17 +42,21 @@ def leaky_relu(x: np.ndarray, *, alpha: float = _ALPHA_LEAKY, consumed_inputs: t
 @np.errstate(all="ignore")
 def prelu_by_channel(x: np.ndarray, slope: np.ndarray, *, consumed_inputs: tuple[int, ...] = ()) -> np.ndarray:
     """Return x where x >= 0, else slope x, with one slope or one for each channel (dimension 1)."""
-    return prelu(x, slope if slope.size == 1 or x.ndim < 2 else align(x, slope.reshape(-1), 1))
+    if slope.size == 1:
+        return prelu(x, slope.reshape(()))
+    return prelu(x, slope if x.ndim < 2 else align(x, slope.reshape(-1), 1))
 
 
 @kernel("PRelu", since=7)
 @np.errstate(all="ignore")
 def prelu(x: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """Return x where x >= 0, else slope x; ``slope`` broadcasts to ``x``."""
-    if check_broadcast("PRelu", x, slope) != x.shape and slope.size != 1:
-        raise InvalidArgument(f"PRelu: slope of shape {slope.shape} does not broadcast to X of shape {x.shape}")
+    """Return x where x >= 0, else slope x, in the shape to which both broadcast.
+
+    The specification lets ``slope`` broadcast to ``x`` only; its reference implementation and onnxruntime let each.
+    """
+    check_broadcast("PRelu", x, slope)
     wide = widen(x)
-    return narrow(np.where(wide < 0, widen(slope) * wide, wide), x.dtype).reshape(x.shape)
+    return narrow(np.where(wide < 0, widen(slope) * wide, wide), x.dtype)
 
 
 @kernel("Elu")
