@@ -166,9 +166,9 @@ def substitute(root: Scalar, inputs: Mapping[int, Scalar]) -> Scalar:
     return walk(root)
 
 
-def operations(root: Scalar) -> int:
-    """Return the number of distinct operations, as a measure of cost."""
-    seen: set[int] = set()
+def operations(root: Scalar, below: Scalar | None = None) -> int:
+    """Return the number of distinct operations, as a measure of cost; ``below`` and all it stands on count as one."""
+    seen: set[int] = set() if below is None else {id(below)}
     stack = [root]
     while stack:
         node = stack.pop()

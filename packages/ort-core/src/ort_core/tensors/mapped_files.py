@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from ort_core.forks import new_lock
+from ort_core.tensors.mapped_pages import mapping_of
 
 Stamp = tuple[int, int, int, int]
 Place = tuple[str, Stamp, int]
@@ -47,14 +48,9 @@ def place_of(array: np.ndarray) -> Place | None:
 
     ``None``: the array lies elsewhere.
     """
-    owner: object = array
-    while not isinstance(owner, _FileMapping):
-        if isinstance(owner, np.ndarray):
-            owner = owner.base
-        elif isinstance(owner, memoryview):
-            owner = owner.obj
-        else:
-            return None
+    owner = mapping_of(array)
+    if not isinstance(owner, _FileMapping):
+        return None
     start = np.frombuffer(owner, np.uint8).ctypes.data
     return owner.path, owner.stamp, byte_bounds(array)[0] - start
 

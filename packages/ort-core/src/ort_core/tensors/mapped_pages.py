@@ -22,7 +22,7 @@ _POPULATE_READ = 22 if sys.platform == "linux" else None  # MADV_POPULATE_READ o
 
 def is_mapped(array: np.ndarray) -> bool:
     """Return whether an array lies in a file that is mapped to be read only."""
-    return _mapping(array) is not None
+    return _readonly_mapping(array) is not None
 
 
 def read_ahead(array: np.ndarray) -> None:
@@ -48,7 +48,7 @@ def release_pages(array: np.ndarray) -> None:
 
 
 def _advise(array: np.ndarray, advice: int) -> None:
-    mapping = _mapping(array)
+    mapping = _readonly_mapping(array)
     if mapping is None or not array.size:
         return
     start = np.frombuffer(mapping, np.uint8).ctypes.data
@@ -63,8 +63,8 @@ def _advise(array: np.ndarray, advice: int) -> None:
         log.debug("the system takes no advice %d for mapped pages: %s", advice, error)
 
 
-def _mapping(array: np.ndarray) -> mmap.mmap | None:
-    """Return the read-only mapping that an array lies in: of a writable one, pages may hold what no file has."""
+def mapping_of(array: np.ndarray) -> mmap.mmap | None:
+    """Return the mapping whose memory an array shows, through views and memoryviews; ``None`` if it lies elsewhere."""
     owner: object = array
     while not isinstance(owner, mmap.mmap):
         if isinstance(owner, np.ndarray):
@@ -73,4 +73,10 @@ def _mapping(array: np.ndarray) -> mmap.mmap | None:
             owner = owner.obj
         else:
             return None
-    return owner if memoryview(owner).readonly else None
+    return owner
+
+
+def _readonly_mapping(array: np.ndarray) -> mmap.mmap | None:
+    """Return the read-only mapping that an array lies in: of a writable one, pages may hold what no file has."""
+    owner = mapping_of(array)
+    return owner if owner is not None and memoryview(owner).readonly else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ort_core.plugin.loops import Scalar
+from ort_core.plugin.loops import Scalar, operations
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,8 @@ class ExpressionCore:
 def operations_on(expression: Scalar, core: ExpressionCore | None) -> int:
     """Return the number of distinct operations of an expression that may stand on a core (see ``operations``)."""
     if core is None:
-        seen: set[int] = set()
-        known = 0
-    else:
-        seen, known = {id(core.root)}, core.count - 1
-    stack = [expression]
-    while stack:
-        node = stack.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            stack.extend(node.arguments)
-    return len(seen) + known
+        return operations(expression)
+    return operations(expression, core.root) + core.count - 1
 
 
 def settled(expression: Scalar, core: ExpressionCore | None) -> ExpressionCore:
