@@ -20,6 +20,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
+QUANTIZATION = "packages/ort-quantization"
 CUDA = "packages/ort-ep-cuda"
 RIG = "packages/ort-ep-directml/tests"
 # What a GPU's kernels are taken from: 1 GB, and nothing of it asks for a GPU to say what it would run
@@ -40,7 +41,7 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    packages = [CORE, CONFORMANCE, *(PROVIDERS if providers else ())] if core else []
+    packages = [CORE, CONFORMANCE, QUANTIZATION, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
 
 
@@ -251,7 +252,7 @@ def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, and import the package from the wheel alone."""
     prepare(session, "build", core=False)
     root = session.invoked_from
-    for folder in (CORE, CONFORMANCE, *PROVIDERS):
+    for folder in (CORE, CONFORMANCE, QUANTIZATION, *PROVIDERS):
         with session.chdir(folder):
             session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))
     session.run("python", "tools/check_wheel.py", f"{root}/dist")

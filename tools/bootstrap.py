@@ -48,7 +48,8 @@ def install(command: str) -> int:
     """Make .venv and install the packages in place with the requirements of ``command``, unless that is done."""
     packages = [ROOT / "packages/ort-core", ROOT / "conformance"]
     if command != "demo":  # vendors' packages bring SDKs: openvino is a wheel of 59 MB, 180 MB installed
-        packages[1:1] = sorted(path.parent for path in ROOT.glob("packages/ort-ep-*/pyproject.toml"))
+        others = (path.parent for path in ROOT.glob("packages/ort-*/pyproject.toml"))
+        packages[1:1] = sorted(package for package in others if package.name != "ort-core")
     required = requirements(GROUPS[command])
     stamp = VENV / f"installed-for-{command}"
     digest = fingerprint([ROOT / "pyproject.toml", *(package / "pyproject.toml" for package in packages)])

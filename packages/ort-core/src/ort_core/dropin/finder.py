@@ -12,6 +12,7 @@ from importlib.metadata import Distribution, DistributionFinder
 from types import ModuleType
 
 from ort_core.errors import InvalidValue
+from ort_core.sibling_modules import SiblingFinder
 
 NAME = "onnxruntime"
 _EVERYTHING = DistributionFinder.Context()
@@ -56,16 +57,18 @@ class _Distribution(Distribution):
 
 
 class DropInFinder(DistributionFinder):
-    """Finds the modules of onnxruntime inside ort-core."""
+    """Finds the modules of onnxruntime inside ort-core and in the packages that stand beside it."""
+
+    _siblings = SiblingFinder(NAME)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module in the table; further modules of onnxruntime are not found."""
+        """Return the spec of a module in the table or of a sibling package; others are not found."""
         from ort_core.dropin.modules import MODULES, PACKAGES
 
         if fullname not in MODULES:
-            return None
+            return self._siblings.find_spec(fullname, path, target)
         return ModuleSpec(fullname, _ModuleLoader(), origin="ort_core.dropin", is_package=fullname in PACKAGES)
 
     def find_distributions(self, context: DistributionFinder.Context = _EVERYTHING) -> Iterable[Distribution]:
