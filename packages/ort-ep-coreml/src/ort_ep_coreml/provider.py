@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ort_core.plugin import (
     Available,
@@ -17,9 +17,11 @@ from ort_core.plugin import (
     Unavailable,
 )
 from ort_ep_coreml import _sdk
-from ort_ep_coreml.mil import MilProgram
 from ort_ep_coreml.options import CoreMlEvaluationOptions, CoreMlOptions
-from ort_ep_coreml.partition import Predictor
+
+if TYPE_CHECKING:  # each process that may use providers imports this file, few compile for this one
+    from ort_ep_coreml.mil import MilProgram
+    from ort_ep_coreml.partition import Predictor
 
 
 class _MilProvider(ExecutionProvider):

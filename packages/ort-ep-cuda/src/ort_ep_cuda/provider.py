@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from ort_core.plugin import (
     Available,
@@ -17,8 +17,10 @@ from ort_core.plugin import (
     Unavailable,
 )
 from ort_ep_cuda._sdk import CONVOLUTIONS, find_device, find_library
-from ort_ep_cuda.gpu import Gpu
 from ort_ep_cuda.options import CudaOptions
+
+if TYPE_CHECKING:
+    from ort_ep_cuda.gpu import Gpu  # with all of the lowering, which a process without a GPU does not need
 
 PLUGIN_PREFIX = "ep.cuda."  # before options as onnxruntime's plugin takes them
 
