@@ -7,7 +7,9 @@ from ort_core.kernels.preconditions.conditions import Conditions
 
 
 def bias_activation(c: Conditions) -> None:
-    """BiasGelu and FastGelu: the bias is a vector as long as the last dimension."""
+    """BiasGelu and FastGelu: the bias is a vector as long as the last dimension; without one, a scalar will do."""
+    if not c.has(1):
+        return
     x = c.at_least(0, "input", 1)
     if x is not None:
         c.sized(1, "bias", x[-1])
