@@ -107,7 +107,7 @@ def graph_facts(graph: Graph, report: PlacementReport, times_ms: Mapping[str, fl
 class _Builder:
     def __init__(self, report: PlacementReport, times_ms: Mapping[str, float]) -> None:
         self._placements: dict[tuple[tuple[str, ...], str, str], list[NodePlacement]] = {}
-        for placement in report.nodes:
+        for placement in (*report.nodes, *report.inner):
             self._placements.setdefault((placement.path, placement.name, placement.op_type), []).append(placement)
         self._report = report
         self._regions = {name: (region, ms) for region, ms in times_ms.items() for name in region.split("+")}
@@ -133,13 +133,14 @@ class _Builder:
             "unavailable": [list(each) for each in self._report.unavailable],
             "fallbacks": list(self._report.fallbacks),
             "foreseen": self._report.is_foreseen,
+            "ways": {name: dict(ways) for name, ways in self._report.executions().items()},
         }  # fmt: skip
 
     def _border(self, kind: str, value: Value) -> int:
         self.nodes.append(
             {"name": value.name, "op": kind, "kind": kind, "provider": "", "partition": "", "group": None,
              "types": [format_type(value.type)], "reasons": [], "weights": [], "attributes": [], "ms": None,
-             "region": None}
+             "region": None, "how": "", "step": "", "why": "", "plain": False}
         )  # fmt: skip
         return len(self.nodes) - 1
 
@@ -168,6 +169,7 @@ class _Builder:
         region = self._regions.get(node.name)
         index = len(self.nodes)
         weights = [v for v in node.present_inputs() if v.constant is not None]
+        told = None if placement is None else placement.execution
         self.nodes.append(
             {
                 "name": node.name, "op": node.qualified_name if node.domain else node.op_type, "kind": "node",
@@ -177,6 +179,8 @@ class _Builder:
                 "reasons": [[r.provider, r.reason] for r in placement.refusals] if placement else [],
                 "weights": [f"{v.name}  {format_type(v.type)}" for v in weights],
                 "attributes": [attribute_text(each) for each in node.attributes.values() if not each.graphs()],
+                "how": told.how if told else "", "step": told.step if told else "", "why": told.reason if told else "",
+                "plain": bool(told and told.is_plain),
                 "ms": region[1] if region else None, "region": region[0] if region and "+" in region[0] else None,
             }
         )  # fmt: skip

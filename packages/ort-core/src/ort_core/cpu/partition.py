@@ -41,9 +41,11 @@ from ort_core.plugin import (
     CompileRequest,
     DirectCalls,
     EagerPartition,
+    NodeExecution,
     OrtError,
     Rejection,
     RunState,
+    body_path,
     convex_groups,
 )
 from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of
@@ -137,6 +139,7 @@ class CpuPartition(EagerPartition):
         self._uses_bfloat16 = uses_bfloat16
         self._request = replace(request, context=replace(context, bodies=self._bind_body))
         self.bodies: list[CompiledBody[CpuPartition]] = []
+        self._plain_bodies: list[CompiledBody[CpuPartition]] = []  # of which nothing is native
         self.refusals: dict[Node, str] = {}
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
@@ -164,6 +167,15 @@ class CpuPartition(EagerPartition):
         if is_choice(self._request.graph.nodes):
             return offer.of_choice(self._deciding, self.bodies, sources, order)
         return offer.of_steps([self._outputs[number] for number in order], sources)
+
+    def executions(self) -> Sequence[NodeExecution]:
+        """Return for each node the native step that takes it in, or why a numpy kernel runs it."""
+        from ort_core.cpu.executions import executions_of  # only reports ask
+
+        compiled, plain = (
+            {body_path(b.graph): b.partition.executions() for b in each} for each in (self.bodies, self._plain_bodies)
+        )
+        return executions_of(self._request.graph, self._steps, self.refusals, self._is_known, compiled, plain)
 
     def serialize(self) -> bytes | Rejection:
         """Return the machine code of all programs; lowering the graph again finds it."""
@@ -251,6 +263,7 @@ class CpuPartition(EagerPartition):
 
         body = CompiledBody(graph, compile_body)
         if not body.partition.is_native:
+            self._plain_bodies.append(body)
             return BoundGraph(graph, replace(context, bodies=None), depth)
         self.bodies.append(body)
         return body

@@ -48,7 +48,8 @@ class CpuExecutionProvider(KernelProvider):
             log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
             from ort_core.plugin.kernels import BoundGraph  # only without a compiler
 
-            return KernelPartition(BoundGraph(request.graph, request.context))
+            reason = f"the CPU compiler is not available: {error}"
+            return KernelPartition(BoundGraph(request.graph, request.context), reason=reason)
         assert isinstance(self.options, CpuOptions)
         uses_bfloat16 = self.options.precision == "bfloat16"
         try:
@@ -61,7 +62,8 @@ class CpuExecutionProvider(KernelProvider):
             request.faults.note(
                 f"the CPU compiler failed on partition {request.name!r}; it runs by numpy kernels", error
             )
-            return KernelPartition(BoundGraph(request.graph, request.context))
+            reason = f"the compiler failed: {type(error).__name__}: {error}"
+            return KernelPartition(BoundGraph(request.graph, request.context), reason=reason)
 
     def load(self, blob: bytes, request: CompileRequest) -> CompiledPartition | Rejection:
         """Lower the graph again and take the machine code for it out of the bytes instead of compiling.

@@ -17,6 +17,7 @@ from ort_core.plugin import CompiledPartition, DirectCalls, EagerPartition, Reje
 from ort_core.plugin.forks import new_lock, no_fork
 
 if TYPE_CHECKING:
+    from ort_core.plugin import NodeExecution
     from ort_core.plugin.kernels import RuntimeValue
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,10 @@ class RecalledPartition(EagerPartition):
         return build_direct_calls(
             self.program, [sources[number] for number in self._reads], [self._writes[number] for number in order]
         )
+
+    def executions(self) -> Sequence[NodeExecution]:
+        """Return what the ordinary partition does."""
+        return self._ordinary().executions()
 
     def serialize(self) -> bytes | Rejection:
         """Return what the ordinary partition does."""

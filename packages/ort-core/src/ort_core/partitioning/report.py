@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ort_core.ir.nodes import Node
+from ort_core.providers.execution import NodeExecution
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class NodePlacement:
-    """Where one node runs. ``path`` names the control-flow bodies around it, outermost first."""
+    """Where one node runs, and, where its provider tells it, how.
+
+    ``path`` names the control-flow bodies around it, outermost first. ``execution`` is of the node of the provider that
+    took this one in: of itself, or of what it was fused into.
+    """
 
     name: str
     op_type: str
@@ -28,6 +33,7 @@ class NodePlacement:
     partition: str
     refusals: tuple[Refusal, ...] = ()
     path: tuple[str, ...] = ()
+    execution: NodeExecution | None = None
 
     @classmethod
     def of(cls, node: Node, provider: str, partition: str, refusals: tuple[Refusal, ...]) -> NodePlacement:
@@ -48,7 +54,8 @@ class PlacementReport:
     the reason; ``fallbacks`` say in a sentence each what was run elsewhere than asked. ``is_optimized_model_cached``:
     the optimised model was not made for this session but found in the cache. ``measurements`` say what the policy
     ``measured`` found, a sentence each. ``is_foreseen``: nothing was compiled, and the ``unavailable`` providers were
-    asked what they would run all the same; they stand among ``providers``.
+    asked what they would run all the same; they stand among ``providers``. ``inner`` are the nodes of bodies that a
+    provider took together with their control-flow node, where it tells how they run.
     """
 
     nodes: tuple[NodePlacement, ...]
@@ -58,6 +65,7 @@ class PlacementReport:
     is_optimized_model_cached: bool = False
     measurements: tuple[str, ...] = ()
     is_foreseen: bool = False
+    inner: tuple[NodePlacement, ...] = ()
 
     def counts(self) -> dict[str, int]:
         """Return the number of nodes by provider."""
@@ -84,15 +92,28 @@ class PlacementReport:
             "is_foreseen": self.is_foreseen,
             "measurements": list(self.measurements),
             "counts": self.counts(),
-            "nodes": [
-                {
-                    "name": n.name, "op_type": n.op_type, "domain": n.domain, "provider": n.provider,
-                    "partition": n.partition, "path": list(n.path),
-                    "refusals": {r.provider: r.reason for r in n.refusals},
-                }
-                for n in self.nodes
-            ],
-        }  # fmt: skip
+            "executions": {name: dict(counts) for name, counts in self.executions().items()},
+            "nodes": [_as_dict(each) for each in self.nodes],
+            "inner": [_as_dict(each) for each in self.inner],
+        }
+
+    def executions(self) -> dict[str, Counter[str]]:
+        """Return by provider how many nodes run in which way, bodies included; of those that tell."""
+        found: dict[str, Counter[str]] = {}
+        for node in (*self.nodes, *self.inner):
+            if node.execution is not None:
+                found.setdefault(node.provider, Counter())[node.execution.how] += 1
+        return found
+
+    def reasons(self) -> Counter[tuple[str, str, str]]:
+        """Count the nodes that run in a plainer way than their provider has, by (how, operator, reason)."""
+        found: Counter[tuple[str, str, str]] = Counter()
+        for node in (*self.nodes, *self.inner):
+            told = node.execution
+            if told is not None and told.is_plain:
+                part_of = "" if node.op_type == told.op_type else f", part of {told.op_type}"
+                found[told.how, f"{node.op_type}{part_of}", told.reason] += 1
+        return found
 
     def __str__(self) -> str:
         origin = ", optimised model from the cache" if self.is_optimized_model_cached else ""
@@ -104,6 +125,10 @@ class PlacementReport:
             listed = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in operators.most_common(8))
             more = f", and {len(operators) - 8} more kinds" if len(operators) > 8 else ""
             lines.append(f"  {name}: {len(nodes)} nodes on {nodes[0].provider}: {listed}{more}")
+        for name, ways in self.executions().items():
+            lines.append(f"  on {name}: {', '.join(f'{count} {how}' for how, count in ways.most_common())}")
+        for (how, op_type, reason), count in self.reasons().most_common():
+            lines.append(f"    {how}: {op_type} x{count}: {reason}")
         reasons: Counter[tuple[str, str, str]] = Counter()
         for node in self.nodes:
             reasons.update((r.provider, node.op_type, r.reason) for r in node.refusals)
@@ -114,3 +139,15 @@ class PlacementReport:
         lines.extend(f"  {text}" for text in self.measurements)
         lines.extend(f"  fallback: {text}" for text in self.fallbacks)
         return "\n".join(lines)
+
+
+def _as_dict(node: NodePlacement) -> dict[str, object]:
+    told = node.execution
+    execution = None if told is None else {"how": told.how, "step": told.step, "reason": told.reason}
+    if told is not None and node.op_type != told.op_type:
+        execution = {**(execution or {}), "part_of": told.op_type}
+    return {
+        "name": node.name, "op_type": node.op_type, "domain": node.domain, "provider": node.provider,
+        "partition": node.partition, "path": list(node.path),
+        "refusals": {refusal.provider: refusal.reason for refusal in node.refusals}, "execution": execution,
+    }  # fmt: skip

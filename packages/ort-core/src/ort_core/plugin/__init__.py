@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from ort_core.providers.eager_partition import EagerPartition, filled, hand_out, output_buffer
     from ort_core.providers.elsewhere import ElsewhereState
+    from ort_core.providers.execution import NodeExecution, body_path, output_names
     from ort_core.providers.grouping import convex_groups
     from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
@@ -58,6 +59,7 @@ __all__ = [
     "InvalidArgument",
     "KernelPartition",
     "KernelProvider",
+    "NodeExecution",
     "NotImplemented",
     "OptionFacts",
     "OrtError",
@@ -68,6 +70,7 @@ __all__ = [
     "RunState",
     "ThreadOptions",
     "Unavailable",
+    "body_path",
     "convex_groups",
     "describe_options",
     "environment_value",
@@ -77,6 +80,7 @@ __all__ = [
     "hookimpl",
     "keep_for_ever",
     "output_buffer",
+    "output_names",
 ]
 
 __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
@@ -118,6 +122,11 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "output_buffer",
         ),
         "ort_core.providers.elsewhere": ("ElsewhereState",),
+        "ort_core.providers.execution": (
+            "NodeExecution",
+            "body_path",
+            "output_names",
+        ),
         "ort_core.providers.grouping": ("convex_groups",),
         "ort_core.providers.hookspecs": (
             "PLUGIN_API",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
     from ort_core.kernels.kernel import RunGuard
     from ort_core.providers.capability import GraphView
+    from ort_core.providers.execution import NodeExecution
     from ort_core.tensors.device import Device
 
 
@@ -182,6 +183,13 @@ class CompiledPartition(ABC):
             order: which of the partition's outputs each output of the model is.
         """
         return Rejection("this provider offers no direct calls")
+
+    def executions(self) -> Sequence[NodeExecution]:
+        """Return how each node of the compiled graph runs, those of bodies included; nothing where all run in one way.
+
+        Asked by ``session.explain()``, never by a load or a run: what it takes may be made anew here.
+        """
+        return ()
 
     def serialize(self) -> bytes | Rejection:
         """Return bytes from which ``ExecutionProvider.load`` restores this, or why there are none.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ort_core.kernels.registry import KernelRegistry
     from ort_core.providers.capability import Capability, GraphView
     from ort_core.providers.compiled import CompiledPartition, CompileRequest, RunState
+    from ort_core.providers.execution import NodeExecution
 
 
 class KernelProvider(ExecutionProvider):
@@ -77,11 +78,12 @@ class KernelPartition(EagerPartition):
         bound: the nodes with their kernels.
         provider: the name of the provider whose own kernels these are: then each result is compared with what was
             inferred. ``None`` for the kernels of the core, which others are compared with.
+        reason: why the nodes run by kernels, where the provider has a better way.
     """
 
-    def __init__(self, bound: BoundGraph, provider: str | None = None) -> None:
+    def __init__(self, bound: BoundGraph, provider: str | None = None, reason: str = "") -> None:
         super().__init__(len(bound.graph.outputs))
-        self._bound, self._provider = bound, provider
+        self._bound, self._provider, self._reason = bound, provider, reason
         self._borders: dict[Node, ResultBorder] = {}
         self.results_are_checked = provider is not None
 
@@ -89,6 +91,18 @@ class KernelPartition(EagerPartition):
         """Run every node in order."""
         observe = run_state.observer if self._provider is None else self._checking(self._provider, run_state.observer)
         return self._bound.run(inputs, {}, run_state.guard, observe)
+
+    def executions(self) -> Sequence[NodeExecution]:
+        """Return that every node runs by a kernel: one of numpy's, or the provider's own."""
+        from ort_core.ir.traversal import walk  # as in get_capability
+        from ort_core.providers.execution import NodeExecution, body_path  # only reports ask
+
+        how = "numpy" if self._provider is None else "kernel"
+        nodes = walk(self._bound.graph)
+        return [
+            NodeExecution.of(node, how, "", self._reason, body_path(node.graph), is_plain=bool(self._reason))
+            for node in nodes
+        ]
 
     def _checking(self, provider: str, then: Observer | None) -> Observer:
         """Return an observer that looks at every node's results before another node reads them."""

@@ -30,7 +30,7 @@ class ControlFlowStep:
     ) -> None:
         self.name = name
         self._node = node
-        self._bodies = bodies
+        self.bodies = bodies
         self._reads = reads
         self._opset = context.opset_of(node)
         self._seed = context.seed
@@ -47,7 +47,7 @@ class ControlFlowStep:
         scope: Scope = dict(zip(self._reads, arguments, strict=True))
         inputs = [None if value is None else scope[value] for value in node.inputs]
         keywords = dict(self._attributes)
-        for name, plan in self._bodies.items():
+        for name, plan in self.bodies.items():
             keywords[name] = PlanSubgraph(plan, scope, run_state)
         if wants_context(self._function):
             keywords["ctx"] = self._context(run_state)
@@ -61,7 +61,7 @@ class ControlFlowStep:
 
     def close(self) -> None:
         """Close the bodies' plans."""
-        for plan in self._bodies.values():
+        for plan in self.bodies.values():
             plan.close()
 
     def _context(self, run_state: PlanRunState) -> KernelContext:

@@ -52,8 +52,13 @@ class SessionFacts:
         return {name: dict(options) for name, options in self._loaded.provider_options.items()}
 
     def explain(self) -> PlacementReport:
-        """Return which provider runs each node, and why the others do not; ``str()`` of it is a table."""
-        return self._loaded.prepared.report
+        """Return which provider runs each node, how it does, and why the others do not; ``str()`` of it is a table.
+
+        A session out of the cache prepares its model for this, once.
+        """
+        from ort_core.stages import explain_executions  # as below: few ask, and all would pay
+
+        return explain_executions(self._loaded.prepared)
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """Return the nodes of each provider (``explain`` says more)."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
+    from ort_core.stages.executions import explain_executions
     from ort_core.stages.foreseeing import ForeseenPlacement, foresee
     from ort_core.stages.optimizing import (
         OptimizedModel,
@@ -34,6 +35,7 @@ __all__ = [
     "ProviderSelection",
     "evaluation_context",
     "expand_contexts",
+    "explain_executions",
     "foresee",
     "fuse_partition",
     "fuse_whole",
@@ -49,6 +51,7 @@ __all__ = [
 __getattr__, __dir__ = late_names(  # a session out of the cache needs few of them
     __name__,
     {
+        "ort_core.stages.executions": ("explain_executions",),
         "ort_core.stages.foreseeing": (
             "ForeseenPlacement",
             "foresee",

@@ -102,8 +102,9 @@ def _placed(
         foreseen = stages.foresee(loaded, options, environment, request, path.parent)
         return foreseen.model.graph, foreseen.report
     prepared = stages.prepare(loaded, options, environment, request, folder=path.parent, takes_defaults=True)
+    report = stages.explain_executions(prepared)
     prepared.plan.close()
-    return prepared.model.graph, prepared.report
+    return prepared.model.graph, report
 
 
 def _times(trace: Path | None, html: Path | None) -> dict[str, float]:
@@ -142,6 +143,7 @@ def _show(report: PlacementReport) -> None:
     for name, placed in report.partitions().items():
         table.add_row(name, placed[0].provider, str(len(placed)), operators_text(placed))
     show_table(console, table)
+    _show_executions(report)
     rows = _refusal_rows(report)
     if rows:
         table = new_table(("not taken by", "operator", "nodes", "reason"), numbers=("nodes",))
@@ -150,6 +152,23 @@ def _show(report: PlacementReport) -> None:
         show_table(console, table)
     for text in report.fallbacks:
         console.print(f"fallback: {text}")
+
+
+def _show_executions(report: PlacementReport) -> None:
+    """Show how nodes run, where providers tell, and why some run in a plainer way than others."""
+    from ort_core.cli.console import output_console
+    from ort_core.cli.tables import new_table, show_table
+
+    for name, ways in report.executions().items():
+        inside = ", bodies included" if any(each.provider == name for each in report.inner) else ""
+        told = ", ".join(f"{count} {how}" for how, count in ways.most_common())
+        output_console().print(f"{name} runs {told}{inside}")
+    rows = report.reasons().most_common()
+    if rows:
+        table = new_table(("runs by", "operator", "nodes", "reason"), numbers=("nodes",))
+        for (how, operator, reason), count in rows:
+            table.add_row(how, operator, str(count), reason)
+        show_table(output_console(), table)
 
 
 def _refusal_rows(report: PlacementReport) -> list[tuple[str, str, str, str]]:
@@ -172,9 +191,12 @@ def _show_nodes(report: PlacementReport) -> None:
     from ort_core.cli.console import output_console
     from ort_core.cli.tables import new_table, show_table
 
-    table = new_table(("node", "operator", "provider", "partition"))
-    for node in report.nodes:
+    told = any(node.execution is not None for node in report.nodes)
+    table = new_table(("node", "operator", "provider", "partition", *(("runs", "step", "reason") if told else ())))
+    for node in (*report.nodes, *report.inner):
         name = "/".join((*node.path, node.name or "(no name)"))
         operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-        table.add_row(name, operator, node.provider, node.partition)
+        how = node.execution
+        more = ("",) * 3 if how is None else (how.how, how.step, how.reason)
+        table.add_row(name, operator, node.provider, node.partition, *(more if told else ()))
     show_table(output_console(), table)

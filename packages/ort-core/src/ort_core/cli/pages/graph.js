@@ -55,7 +55,7 @@ function nodeBox(index) {
   const sub = node.kind === 'node' ? (node.ms !== null ? timeText(node.ms) : shortName(node.name)) : node.types[0];
   const title = node.kind === 'node' ? node.op : node.op + ' ' + node.name;
   return { index, title, sub, members: [index], width: widthOf(title, sub), path: paths[index],
-           color: colors.get(node.provider), border: node.kind !== 'node', refused: node.reasons.length > 0 };
+           color: colors.get(node.provider), border: node.kind !== 'node', refused: node.reasons.length > 0, plain: node.plain };
 }
 
 function groupBox(group) {
@@ -65,7 +65,7 @@ function groupBox(group) {
   const sub = inside.length + ' nodes' + (counts.size > 1 ? ', ' + counts.size + ' providers' : '') + (ms === null ? '' : ', ' + timeText(ms));
   const title = '+ ' + facts.groups[group].label;
   return { group, title, sub, members: inside, width: widthOf(title, sub), color: colors.get(most), border: false,
-           path: parentsOf(facts.groups[group].parent), refused: inside.some((i) => facts.nodes[i].reasons.length > 0) };
+           path: parentsOf(facts.groups[group].parent), refused: inside.some((i) => facts.nodes[i].reasons.length > 0), plain: inside.some((i) => facts.nodes[i].plain) };
 }
 
 const shortName = (name) => (name.length > 22 ? '…' + name.slice(-21) : name);
@@ -248,6 +248,7 @@ function drawBox(box, index) {
   made.append(element('text', { x: box.width / 2, y: 17, 'text-anchor': 'middle' }, box.title));
   made.append(element('text', { class: 'sub', x: box.width / 2, y: 33, 'text-anchor': 'middle' }, box.sub));
   if (box.refused) made.append(element('circle', { class: 'refused', cx: box.width - 3, cy: 4, r: 5 }));
+  if (box.plain) made.append(element('circle', { class: 'plain', cx: box.width - 3, cy: box.height - 4, r: 5 }));
   made.append(element('title', {}, hoverText(box)));
   made.addEventListener('click', () => {
     if (moved) return;
@@ -261,11 +262,16 @@ function drawBox(box, index) {
 function hoverText(box) {
   if (box.group !== undefined) {
     const reasons = new Set(box.members.flatMap((i) => facts.nodes[i].reasons.map(([p, r]) => `${p} left ${facts.nodes[i].op}: ${r}`)));
+    box.members.map((i) => facts.nodes[i]).filter((node) => node.plain).forEach((node) => reasons.add(`${node.op} runs by ${node.how}: ${node.why}`));
     return [box.title, box.sub, ...reasons, 'click to unfold'].join('\n');
   }
   const node = facts.nodes[box.index];
   return [node.name, node.op, node.provider && `on ${node.provider}`, node.partition, ...node.types,
-          ...node.reasons.map(([p, r]) => `${p} left it: ${r}`), node.ms !== null && timeText(node.ms)].filter(Boolean).join('\n');
+          ...node.reasons.map(([p, r]) => `${p} left it: ${r}`), howText(node), node.ms !== null && timeText(node.ms)].filter(Boolean).join('\n');
+}
+
+function howText(node) {
+  return [node.how, node.step, node.why].filter(Boolean).join(': ');
 }
 
 function details(index) {
@@ -276,6 +282,8 @@ function details(index) {
   add('h2', node.op);
   add('p', node.name);
   list('runs on', [node.provider, node.partition].filter(Boolean));
+  list('how', [node.how && node.step ? `${node.how}, in step ${node.step}` : node.how].filter(Boolean));
+  list(node.plain ? 'why not better' : 'why no step', [node.why].filter(Boolean), node.plain ? 'reason' : undefined);
   list('left by', node.reasons.map(([provider, reason]) => `${provider}: ${reason}`), 'reason');
   list('time', node.ms === null ? [] : [timeText(node.ms) + (node.region ? ` for the region ${node.region}` : '')]);
   list('attributes', node.attributes);
@@ -301,7 +309,7 @@ function search(text) {
   const wanted = text.trim().toLowerCase();
   state.found = new Set();
   if (wanted) facts.nodes.forEach((node, i) => {
-    const where = [node.name, node.op, node.provider, node.partition, ...node.reasons.flat()].join('\n').toLowerCase();
+    const where = [node.name, node.op, node.provider, node.partition, node.how, node.step, node.why, ...node.reasons.flat()].join('\n').toLowerCase();
     if (where.includes(wanted)) state.found.add(i);
   });
   document.getElementById('found').textContent = wanted ? `${state.found.size} found` : '';
@@ -359,11 +367,17 @@ function legend() {
   facts.providers.forEach((name) => {
     const mark = document.createElement('i'), made = document.createElement('span');
     mark.style.background = colors.get(name);
-    made.append(mark, `${name}: ${facts.nodes.filter((node) => node.provider === name).length} nodes`);
+    const ways = Object.entries(facts.ways[name] || {}).map(([how, count]) => `${count} ${how}`).join(', ');
+    made.append(mark, `${name}: ${facts.nodes.filter((node) => node.provider === name).length} nodes${ways && ` (${ways})`}`);
     place.append(made);
   });
-  const left = facts.nodes.filter((node) => node.reasons.length).length;
-  if (left) { const made = document.createElement('span'), mark = document.createElement('i'); mark.style.background = '#f59e0b'; made.append(mark, `${left} refused by a provider (hover for the reason)`); place.append(made); }
+  const dots = (count, color, text) => {
+    if (!count) return;
+    const made = document.createElement('span'), mark = document.createElement('i');
+    mark.style.background = color; made.append(mark, `${count} ${text} (hover for the reason)`); place.append(made);
+  };
+  dots(facts.nodes.filter((node) => node.reasons.length).length, '#f59e0b', 'refused by a provider');
+  dots(facts.nodes.filter((node) => node.plain).length, '#7c3aed', 'run in a plainer way than others');
   const notes = [...facts.unavailable.map(([name, reason]) => `${name} is not available: ${reason}`), ...facts.fallbacks];
   if (facts.foreseen) notes.unshift('nothing was compiled: where nodes would run if every provider named could run here');
   document.getElementById('notes').textContent = notes.join(' · ');
