@@ -16,6 +16,7 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 from random_graphs import element_types as et
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.growing import grow
+from random_graphs.into_functions import has_functions, with_functions
 from random_graphs.truth import Interpreter, Triple, array_of, exact
 from random_graphs.writer import GraphWriter, Value, model_of, typed
 
@@ -37,6 +38,11 @@ class Case:
     def opset(self) -> int:
         """The version of ONNX's own operators."""
         return next(each.version for each in self.model.opset_import if each.domain == "")
+
+    @property
+    def served(self) -> ModelProto:
+        """The model as engines get it: of some seeds, with model-local functions; the truth is that of all nodes."""
+        return with_functions(self.model, self.seed) if has_functions(self.seed) else self.model
 
     def truths(self) -> list[list[Triple]]:
         """Return the outputs under each assignment.

@@ -44,7 +44,7 @@ class Engine:
         if any(each.domain == CUSTOM_DOMAIN for each in case.model.opset_import):
             for operator in OPERATORS:
                 options.register_custom_ops_library(operator)
-        return ort.InferenceSession(case.model.SerializeToString(), options, providers=[self.provider])
+        return ort.InferenceSession(case.served.SerializeToString(), options, providers=[self.provider])
 
     def runs(self, case: Case) -> Iterator[tuple[int, Sequence[Any]]]:
         """Yield the number of an assignment of sizes and the outputs, in the order of the runs."""
@@ -69,7 +69,7 @@ def _onnxruntime_session(case: Case) -> Any:
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    content = case.model.SerializeToString()
+    content = case.served.SerializeToString()
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 

@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx.inliner
 import pytest
 from onnx import TensorProto, helper
 
 from random_graphs.campaign import WORKER, summary
 from random_graphs.cases import Case, case_of_seed
 from random_graphs.families import families
+from random_graphs.into_functions import with_functions
 from random_graphs.judging import Difference, difference
 from random_graphs.minimising import minimised
 from random_graphs.truth import Interpreter, NoTruth, exact
@@ -138,10 +140,11 @@ def test_the_minimiser_leaves_the_node_that_is_wrong():
     assert [each.name for each in least.model.graph.input] == ["b"]
 
 
-@pytest.mark.parametrize("seed", [3, 61])
+@pytest.mark.parametrize("kind", ["by hand", "bodies", "functions"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_the_test_that_the_minimiser_writes_runs_and_fails_where_the_engine_is_wrong(seed, tmp_path):
-    case = grown() if seed == 3 else next(c for c in map(case_of_seed, range(seed, seed + 40)) if _is_plain(c))
+def test_the_test_that_the_minimiser_writes_runs_and_fails_where_the_engine_is_wrong(kind, tmp_path):
+    wanted = {"bodies": _is_plain, "functions": _has_attributes_of_calls}
+    case = grown() if kind == "by hand" else next(c for c in map(case_of_seed, range(61, 161)) if wanted[kind](c))
     path = written(case, Difference("cpu", "values", 0, "y", "planted"), tmp_path)
     assert ran(path) == 0
     text = path.read_text().replace("found.astype(np.float64)", "(found.astype(np.float64) + 1)")
@@ -153,6 +156,21 @@ def _is_plain(case: Case) -> bool:
     """Whether a case has bodies, and needs no operators of users."""
     has_bodies = any(attribute.HasField("g") for node in case.model.graph.node for attribute in node.attribute)
     return has_bodies and all(each.domain == "" for each in case.model.opset_import)
+
+
+def _has_attributes_of_calls(case: Case) -> bool:
+    """Whether a case calls functions some of whose attributes are given by the call, and needs no users' operators."""
+    formals = any(function.attribute for function in case.served.functions)
+    return formals and all(each.domain == "" for each in case.model.opset_import)
+
+
+def test_functions_of_a_graph_hold_its_nodes():
+    flat = grown().model
+    for seed in range(20):
+        parts = with_functions(flat, seed)
+        inlined = onnx.inliner.inline_local_functions(parts)
+        assert parts.functions, "each of these graphs has a run of nodes"
+        assert [n.op_type for n in inlined.graph.node] == [n.op_type for n in flat.graph.node]
 
 
 def ran(path: Path) -> int:

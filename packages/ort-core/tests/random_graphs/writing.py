@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, NodeProto, ValueInfoProto, helper
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, OperatorSetIdProto, ValueInfoProto, helper
 
 from random_graphs.cases import Case
 from random_graphs.engines import BY_NAME
@@ -34,6 +34,12 @@ def array(text, dtype, shape):
 
 def tensor(name, value):
     return numpy_helper.from_array(value, name)
+
+
+def of_call(node, name, kind, formal):
+    """Give a node of a function an attribute that each call of the function gives."""
+    node.attribute.add(name=name, type=kind, ref_attr_name=formal)
+    return node
 
 
 '''
@@ -65,11 +71,12 @@ def written(case: Case, found: Difference, folder: Path) -> Path:
     """
     operators = "_".join(sorted({node.op_type.lower() for node in case.model.graph.node})[:4])
     engine = BY_NAME.get(found.engine, BY_NAME["cpu"])
-    opsets = ", ".join(f"helper.make_opsetid({each.domain!r}, {each.version})" for each in case.model.opset_import)
-    body = _graph(case.model.graph, 1)
+    served = case.served
+    functions = "".join(f"        {_function(each)},\n" for each in served.functions)
     model = (
-        f"def model():\n    graph = {body}\n    return helper.make_model(graph, opset_imports=[{opsets}], "
-        f"ir_version={case.model.ir_version})\n"
+        f"def model():\n    graph = {_graph(served.graph, 1)}\n    functions = [\n{functions}    ]\n"
+        f"    return helper.make_model(graph, opset_imports=[{_opsets(served.opset_import)}], "
+        f"ir_version={served.ir_version}, functions=functions)\n"
     )
     feeds = "".join(f"    {{{', '.join(f'{k!r}: {_array(v)}' for k, v in each.items())}}},\n" for each in case.feeds)
     expected = "".join(f"    [{', '.join(_expected(v) for v in each)}],\n" for each in case.truths())
@@ -107,6 +114,19 @@ def _graph(graph: GraphProto, depth: int) -> str:
     )
 
 
+def _opsets(opsets: Sequence[OperatorSetIdProto]) -> str:
+    return ", ".join(f"helper.make_opsetid({each.domain!r}, {each.version})" for each in opsets)
+
+
+def _function(function: FunctionProto) -> str:
+    nodes = "".join(f"                {_node(node, 4)},\n" for node in function.node)
+    return (
+        f"helper.make_function(\n            {function.domain!r}, {function.name!r}, {list(function.input)!r},\n"
+        f"            {list(function.output)!r},\n            [\n{nodes}            ],\n"
+        f"            [{_opsets(function.opset_import)}], {list(function.attribute)!r},\n        )"
+    )
+
+
 def _infos(infos: Sequence[ValueInfoProto]) -> str:
     return f"[{', '.join(_info(each) for each in infos)}]"
 
@@ -120,10 +140,15 @@ def _info(info: ValueInfoProto) -> str:
 
 
 def _node(node: NodeProto, depth: int) -> str:
-    given = "".join(f", {each.name}={_attribute(each, depth)}" for each in node.attribute)
+    own = [each for each in node.attribute if not each.ref_attr_name]
+    given = "".join(f", {each.name}={_attribute(each, depth)}" for each in own)
     domain = f", domain={node.domain!r}" if node.domain else ""
     places = f"{list(node.input)!r}, {list(node.output)!r}"
-    return f"helper.make_node({node.op_type!r}, {places}, name={node.name!r}{domain}{given})"
+    text = f"helper.make_node({node.op_type!r}, {places}, name={node.name!r}{domain}{given})"
+    for each in node.attribute:
+        if each.ref_attr_name:
+            text = f"of_call({text}, {each.name!r}, {each.type}, {each.ref_attr_name!r})"
+    return text
 
 
 def _attribute(attribute: AttributeProto, depth: int) -> str:

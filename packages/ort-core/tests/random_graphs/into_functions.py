@@ -1,0 +1,100 @@
+"""The same graph with runs of its nodes as calls of model-local functions, some of them calls within functions.
+
+Which nodes become functions follows from the seed and the nodes that are there, so that a minimised case keeps them.
+An attribute of a node inside may become one of the function, given by the call. Nodes with bodies stay outside: a
+function sees nothing but its inputs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, helper
+
+DOMAIN = "test.parts"
+SHARE = 0.25  # of all graphs
+_MOST_NODES = 5
+_ROUNDS = 3
+
+
+def has_functions(seed: int) -> bool:
+    """Return whether a seed's graph is given to engines with functions."""
+    return random.Random(seed ^ 0x5EED).random() < SHARE
+
+
+def with_functions(model: ModelProto, seed: int) -> ModelProto:
+    """Return an equal model that calls functions; without nodes that may stand in one, the model as it is."""
+    chooser = random.Random(seed)
+    found = ModelProto()
+    found.CopyFrom(model)
+    imports = list(model.opset_import)
+    for number in range(chooser.randint(1, _ROUNDS)):
+        nodes = list(found.graph.node)
+        run = _some_run(nodes, chooser)
+        if run is None:
+            break
+        first, last = run
+        outside = {output.name for output in found.graph.output}
+        for node in (*nodes[:first], *nodes[last:]):
+            outside.update(_reads(node))
+        inside = nodes[first:last]
+        made = [name for node in inside for name in node.output if name]
+        outputs = [name for name in made if name in outside]
+        if not outputs:
+            continue
+        inputs = sorted({name for node in inside for name in node.input if name} - set(made))
+        function, given = _function(f"Part{number}", inputs, outputs, inside, imports, chooser)
+        call = helper.make_node(function.name, inputs, outputs, name=f"call{number}", domain=DOMAIN, **given)
+        found.functions.append(function)
+        del found.graph.node[:]
+        found.graph.node.extend([*nodes[:first], call, *nodes[last:]])
+    if found.functions:
+        found.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+    return found
+
+
+def _some_run(nodes: Sequence[NodeProto], chooser: random.Random) -> tuple[int, int] | None:
+    """Return where some consecutive nodes without bodies begin and end."""
+    free = [index for index, node in enumerate(nodes) if not any(a.HasField("g") for a in node.attribute)]
+    if not free:
+        return None
+    first = chooser.choice(free)
+    last = first + 1
+    while last in free and last - first < chooser.randint(1, _MOST_NODES):
+        last += 1
+    return first, last
+
+
+def _function(
+    name: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    nodes: Sequence[NodeProto],
+    imports: Sequence[object],
+    chooser: random.Random,
+) -> tuple[FunctionProto, dict[str, object]]:
+    """Return a function of some nodes, and the attributes that its call gives."""
+    body, given = [], {}
+    for node in nodes:
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        for attribute in copy.attribute:
+            if attribute.type in (AttributeProto.INT, AttributeProto.FLOAT) and chooser.random() < 0.3:
+                formal = f"a{len(given)}"
+                given[formal] = helper.get_attribute_value(attribute)
+                kind, own = attribute.type, attribute.name
+                attribute.Clear()
+                attribute.name, attribute.type, attribute.ref_attr_name = own, kind, formal
+        body.append(copy)
+    own = [*imports, helper.make_opsetid(DOMAIN, 1)]
+    return helper.make_function(DOMAIN, name, list(inputs), list(outputs), body, own, sorted(given)), given
+
+
+def _reads(node: NodeProto) -> list[str]:
+    names = list(node.input)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            names += [name for inner in attribute.g.node for name in _reads(inner)]
+            names += [output.name for output in attribute.g.output]
+    return names
