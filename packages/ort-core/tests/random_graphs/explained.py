@@ -94,7 +94,7 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "Scan", "must have the shape set for all", "it wants the shapes of a body's outputs declared"
     ),
     Explained(
-        "onnxruntime", "LpPool", "ShapeInferenceError",
+        "onnxruntime", "LpPool", "ShapeInferenceError|^values .*int64",
         "the inference that it calls counts a window that begins behind the image",
         lambda case: bool(_attribute(case, "ceil_mode", 0)),
     ),
@@ -104,7 +104,8 @@ KNOWN: tuple[Explained, ...] = (
         _has_too_large_a_window,
     ),
     Explained(
-        "onnxruntime", "AveragePool", r"^shape ", "SAME of dilated windows: it pads as if they were not dilated",
+        "onnxruntime", "AveragePool MaxPool", r"^shape |^values ",
+        "SAME of dilated windows: it pads as if they were not dilated",
         lambda case: (
             _attribute(case, "auto_pad", "").startswith("SAME") and max(_attribute(case, "dilations", [1])) > 1
         ),
@@ -127,7 +128,8 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "FastGelu", "expected to have 1 or more dimensions", "it refuses a single number"
     ),
     Explained(
-        "onnxruntime", "SkipLayerNormalization", "hidden_size must be positive", "it refuses rows of no elements"
+        "onnxruntime", "SkipLayerNormalization SkipSimplifiedLayerNormalization", "hidden_size must be positive",
+        "it refuses rows of no elements"
     ),
     Explained(
         "onnxruntime", "Gather", r"object, at .*: '', expected '",
@@ -145,6 +147,10 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "SimplifiedLayerNormalization LayerNormalization RMSNormalization If Loop Scan",
         "must be at least 1, got 0",
         "it refuses rows of no elements, where the result is empty",
+    ),
+    Explained(
+        "onnxruntime", "Sigmoid", r"\(0\.0\), expected np\.float64\([0-9.]+e-(09|[1-9][0-9])\)",
+        "below -18 it gives zero, where the value is small",
     ),
     Explained(
         "onnxruntime", "ReduceMean", r"values .*\(0\.0\), expected np.float64\(nan\)",
