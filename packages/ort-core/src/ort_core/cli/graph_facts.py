@@ -131,7 +131,7 @@ class _Builder:
             "nodes": self.nodes, "edges": self.edges, "groups": self.groups,
             "providers": list(dict.fromkeys(n["provider"] for n in self.nodes if n["provider"])),
             "unavailable": [list(each) for each in self._report.unavailable],
-            "fallbacks": list(self._report.fallbacks),
+            "fallbacks": [*self._report.notes, *self._report.fallbacks],
             "foreseen": self._report.is_foreseen,
             "ways": {name: dict(ways) for name, ways in self._report.executions().items()},
         }  # fmt: skip

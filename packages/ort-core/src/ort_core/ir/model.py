@@ -37,7 +37,10 @@ class Function:
 
 @dataclass(slots=True)
 class Model:
-    """A whole model. ``opset_imports`` maps a domain (``""`` for ai.onnx) to its version."""
+    """A whole model. ``opset_imports`` maps a domain (``""`` for ai.onnx) to its version.
+
+    ``notes`` say what loading made of the file, a sentence each.
+    """
 
     graph: Graph
     opset_imports: dict[str, int]
@@ -49,6 +52,7 @@ class Model:
     model_version: int = 0
     doc: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def opset(self, domain: str) -> int | None:
         """Return the imported version of a domain, or ``None``."""
@@ -74,5 +78,5 @@ class Model:
         }  # fmt: skip
         return Model(
             clone_graph(self.graph), dict(self.opset_imports), functions, self.ir_version, self.producer_name,
-            self.producer_version, self.domain, self.model_version, self.doc, dict(self.metadata),
+            self.producer_version, self.domain, self.model_version, self.doc, dict(self.metadata), self.notes,
         )  # fmt: skip

@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 ModelSource = str | bytes | bytearray | memoryview | os.PathLike | IO[bytes] | onnx.ModelProto
 
 _NO_SIZES: Mapping[str, int] = {}
+BLOCKED_DOMAIN = "com.microsoft.nchwc"
 MIN_IR_VERSION, MAX_IR_VERSION = 1, 14
 _MAX_VERSION = 2**31 - 1  # of an operator set: onnx's own look-up takes 32 bits
 MAX_NESTING = 64  # graphs within graphs; exporters nest a handful, and Python's own stack is the limit far above
@@ -119,11 +120,16 @@ def model_from_proto(
         functions[function.key] = function
     graph = loader.graph(proto.graph, {}, 0)
     drop_ignored_attributes(graph, imports)
+    notes = []
+    if BLOCKED_DOMAIN in loader.domains:
+        from ort_core.onnx_io.plain_layout import restore_plain_layout  # few files need it
+
+        notes.append(restore_plain_layout(graph, imports))
     _check_no_recursion(functions)
     _check_no_references(graph)
     return Model(
         graph, imports, functions, proto.ir_version, proto.producer_name, proto.producer_version, proto.domain,
-        proto.model_version, proto.doc_string, _metadata(proto.metadata_props),
+        proto.model_version, proto.doc_string, _metadata(proto.metadata_props), tuple(notes),
     )  # fmt: skip
 
 
@@ -214,6 +220,7 @@ class _GraphLoader:
 
     def __init__(self, files: ExternalFiles | None) -> None:
         self._files = files
+        self.domains: set[str] = set()  # of the nodes seen so far
 
     def graph(self, proto: onnx.GraphProto, scope: Mapping[str, Value], depth: int) -> Graph:
         if depth > MAX_NESTING:
@@ -359,6 +366,7 @@ class _GraphLoader:
             inputs.append(value)
         if not proto.op_type:
             raise InvalidGraph(f"node {proto.name!r} names no operator")
+        self.domains.add(proto.domain)
         attributes: dict[str, Attribute] = {}
         for attribute_proto in proto.attribute:
             attribute = self._attribute(attribute_proto, visible, depth)

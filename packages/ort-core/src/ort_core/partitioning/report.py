@@ -55,7 +55,8 @@ class PlacementReport:
     the optimised model was not made for this session but found in the cache. ``measurements`` say what the policy
     ``measured`` found, a sentence each. ``is_foreseen``: nothing was compiled, and the ``unavailable`` providers were
     asked what they would run all the same; they stand among ``providers``. ``inner`` are the nodes of bodies that a
-    provider took together with their control-flow node, where it tells how they run.
+    provider took together with their control-flow node, where it tells how they run. ``notes`` say what loading made
+    of the file.
     """
 
     nodes: tuple[NodePlacement, ...]
@@ -66,6 +67,7 @@ class PlacementReport:
     measurements: tuple[str, ...] = ()
     is_foreseen: bool = False
     inner: tuple[NodePlacement, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def counts(self) -> dict[str, int]:
         """Return the number of nodes by provider."""
@@ -91,6 +93,7 @@ class PlacementReport:
             "is_optimized_model_cached": self.is_optimized_model_cached,
             "is_foreseen": self.is_foreseen,
             "measurements": list(self.measurements),
+            "notes": list(self.notes),
             "counts": self.counts(),
             "executions": {name: dict(counts) for name, counts in self.executions().items()},
             "nodes": [_as_dict(each) for each in self.nodes],
@@ -136,7 +139,7 @@ class PlacementReport:
             lines.append("  left by a provider with higher priority:")
             for (provider, op_type, reason), count in reasons.most_common():
                 lines.append(f"    {provider} left {op_type} x{count}: {reason}")
-        lines.extend(f"  {text}" for text in self.measurements)
+        lines.extend(f"  {text}" for text in (*self.measurements, *self.notes))
         lines.extend(f"  fallback: {text}" for text in self.fallbacks)
         return "\n".join(lines)
 

@@ -85,7 +85,9 @@ def foresee(
     partitioned = partition_graph(ready, ready.graph, selection.providers, context)
     if settings.strict:
         check_strict(partitioned, selection)
-    report = PlacementReport(partitioned.placements, selection.names, selection.unavailable, is_foreseen=True)
+    report = PlacementReport(
+        partitioned.placements, selection.names, selection.unavailable, is_foreseen=True, notes=ready.notes
+    )
     services = {"weights": environment.weights, "devices": environment.devices}
     return ForeseenPlacement(ready, report, tuple(_partitions_of(partitioned)), context, services)
 

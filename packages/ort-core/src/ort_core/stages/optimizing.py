@@ -59,6 +59,7 @@ def optimize_cached(model: Model, environment: Environment, settings: PrepareSet
     found = cache.find() if cache is not None else None
     if found is not None:
         log.info("the optimised model comes from the cache")
+        found.notes = model.notes
         return OptimizedModel(found, None, is_from_cache=True)
     start = time.perf_counter()
     report = optimize(model, environment, settings)

@@ -106,8 +106,9 @@ def plan_model(
         warnings.warn(text, PlacementWarning, stacklevel=4)
         fallbacks.append(text)
     report = PlacementReport(
-        partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache, explanation
-    )
+        partitioned.placements, selection.names, selection.unavailable, tuple(fallbacks), is_from_cache, explanation,
+        notes=model.notes,
+    )  # fmt: skip
     options = {provider.name: options_as_strings(provider.options) for provider in selection.providers}
     return PreparedModel(model, plan, report, selection, options, optimization, is_from_cache, environment, partitioned)
 

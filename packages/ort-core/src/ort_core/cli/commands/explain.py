@@ -150,6 +150,8 @@ def _show(report: PlacementReport) -> None:
         for row in rows:
             table.add_row(*row)
         show_table(console, table)
+    for text in report.notes:
+        console.print(text)
     for text in report.fallbacks:
         console.print(f"fallback: {text}")
 
