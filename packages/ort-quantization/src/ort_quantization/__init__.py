@@ -7,13 +7,40 @@ from ort_core.late_names import late_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ort_quantization.quantize_dynamically import quantize_dynamic
     from ort_quantization.quantized_types import QuantFormat, QuantizationMode, QuantType
+    from ort_quantization.tensor_ranges import (
+        CalibrationMethod,
+        TensorData,
+        TensorsData,
+        load_tensors_data,
+        save_tensors_data,
+    )
 
-__all__ = ["QuantFormat", "QuantType", "QuantizationMode", "__version__"]
+__all__ = [
+    "CalibrationMethod",
+    "QuantFormat",
+    "QuantType",
+    "QuantizationMode",
+    "TensorData",
+    "TensorsData",
+    "__version__",
+    "load_tensors_data",
+    "quantize_dynamic",
+    "save_tensors_data",
+]
 
 __getattr__, __dir__ = late_names(  # a program that needs one name does not import every quantizer
     __name__,
     {
+        "ort_quantization.quantize_dynamically": ("quantize_dynamic",),
         "ort_quantization.quantized_types": ("QuantFormat", "QuantType", "QuantizationMode"),
+        "ort_quantization.tensor_ranges": (
+            "CalibrationMethod",
+            "TensorData",
+            "TensorsData",
+            "load_tensors_data",
+            "save_tensors_data",
+        ),
     },
 )

@@ -1,0 +1,342 @@
+"""What both writers of quantised models share: the choices, what is known of values, and parameters of tensors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+
+from ort_quantization.errors import InvalidQuantization
+from ort_quantization.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
+from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.quantized_tensors import float_array, is_float
+from ort_quantization.quantized_types import NUMPY_TYPES, QuantType, tensor_type_of
+from ort_quantization.scales import (
+    Parameters,
+    float8_scale,
+    integer_range,
+    parameters_of,
+    scale_and_zero_point,
+    snapped_scale_and_zero_point,
+)
+from ort_quantization.tensor_quant_overrides import Override, TensorQuantOverridesHelper
+from ort_quantization.tensor_ranges import TensorData, TensorsData
+
+log = logging.getLogger(__name__)
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
+_SYMMETRIC = (TensorProto.INT4, TensorProto.INT8, TensorProto.INT16, TensorProto.FLOAT8E4M3FN)
+_INT32 = np.iinfo(np.int32)
+
+
+class BaseQuantizer:
+    """The choices for a model, and what follows from them for single tensors.
+
+    Args:
+        model: changed in place; without marks of inferred shapes, they are inferred first.
+        per_channel: weights get a scale for each channel, where their operator allows it.
+        reduce_range: weights get one bit less.
+        weight_qType: the type of weights.
+        activation_qType: the type of everything else.
+        tensors_range: what calibration found, ``None`` without calibration.
+        nodes_to_quantize: names of the only nodes to quantise; all where it is empty.
+        nodes_to_exclude: names of nodes that stay as they are.
+        op_types_to_quantize: operators to quantise.
+        extra_options: onnxruntime's further options by name.
+
+    Raises:
+        InvalidQuantization: an option cannot be followed.
+    """
+
+    def __init__(
+        self, model: ModelProto | ONNXModel, per_channel: bool, reduce_range: bool,
+        weight_qType: QuantType | int, activation_qType: QuantType | int,  # noqa: N803 - onnxruntime's names
+        tensors_range: TensorsData | Mapping[str, TensorData] | None,
+        nodes_to_quantize: Iterable[str] | None, nodes_to_exclude: Iterable[str] | None,
+        op_types_to_quantize: Iterable[str], extra_options: dict[str, Any] | None = None,  # Any: as many types as keys
+    ) -> None:  # fmt: skip
+        self.model = model if isinstance(model, ONNXModel) else ONNXModel(model)
+        if not is_marked(self.model.model, INFERRED):
+            self.model = ONNXModel(with_shapes(self.model.model, self.model.folder), self.model.folder)
+        self.read_value_infos()
+        self.opset_version = opset_of(self.model.model)
+        self.per_channel, self.reduce_range = per_channel, reduce_range
+        self.weight_qType = tensor_type_of(weight_qType)
+        self.activation_qType = tensor_type_of(activation_qType)
+        self.nodes_to_quantize = frozenset(nodes_to_quantize or ())
+        self.nodes_to_exclude = frozenset(nodes_to_exclude or ())
+        self.op_types_to_quantize = frozenset(op_types_to_quantize)
+        self.parent: BaseQuantizer | None = None
+        self._take_options(extra_options or {})
+        if tensors_range is not None and not all(isinstance(each, TensorData) for each in tensors_range.values()):
+            raise TypeError("tensors_range must map names to TensorData")
+        self.tensors_range = tensors_range
+
+    def _take_options(self, options: dict[str, Any]) -> None:
+        self.extra_options = options
+        self.enable_subgraph_quantization = bool(options.get("EnableSubgraph", False))
+        self.force_quantize_no_input_check = bool(options.get("ForceQuantizeNoInputCheck", False))
+        self.weight_symmetric: bool | None = options.get("WeightSymmetric")
+        self.is_activation_symmetric = bool(options.get("ActivationSymmetric", False))
+        self.is_activation_restricted_asymmetric = bool(options.get("ActivationRestrictedAsymmetric", False))
+        self.min_real_range: float | None = options.get("MinimumRealRange")
+        self.tensor_quant_overrides = TensorQuantOverridesHelper(options.get("TensorQuantOverrides", {}))
+        initializers = {tensor.name: tensor for tensor in self.model.initializer()}
+        is_valid, fault = self.tensor_quant_overrides.is_valid(initializers, self.value_infos, self.activation_qType)
+        if not is_valid:
+            raise InvalidQuantization(fault or "")
+        self.tensor_quant_override_qtypes = self.tensor_quant_overrides.get_quant_types()
+
+    # ------------------------------------------------------------------ what is known
+    def read_value_infos(self) -> None:
+        """Take the types and shapes of values from the model, again after its nodes have changed."""
+        graph = self.model.graph()
+        values = (*graph.value_info, *graph.output, *graph.input)
+        self.value_infos: dict[str, ValueInfoProto] = {each.name: each for each in values}
+
+    def quantize_model(self) -> ModelProto:
+        """Quantise the model and return it."""
+        raise NotImplementedError
+
+    def is_weight_symmetric(self, weight_quant_type: int) -> bool:
+        """Return whether weights of a type have zero in the middle: signed ones have, unless it is said otherwise."""
+        return weight_quant_type in _SYMMETRIC if self.weight_symmetric is None else self.weight_symmetric
+
+    def is_input_a_initializer(self, input_name: str) -> bool:
+        """Return whether a value is an initializer of this graph."""
+        return self.model.get_initializer(input_name) is not None
+
+    def is_per_channel(self) -> bool:
+        """Return whether weights get a scale for each channel."""
+        return self.per_channel
+
+    def is_valid_quantize_weight(self, weight_name: str) -> bool:
+        """Return whether a value is an initializer of floats, here or, where that counts, in a graph around this."""
+        tensor = self.model.get_initializer(weight_name)
+        if tensor is not None:
+            return is_float(tensor)
+        if self.parent is None or not self.enable_subgraph_quantization:
+            return False
+        return self.parent.is_valid_quantize_weight(weight_name)
+
+    def element_type(self, name: str) -> int | None:
+        """Return the element type of a value, ``None`` where nothing tells it."""
+        tensor = self.model.get_initializer(name)
+        if tensor is not None:
+            return tensor.data_type
+        if name in self.value_infos:
+            value = self.value_infos[name].type
+            return value.tensor_type.elem_type or None if value.HasField("tensor_type") else None
+        return self.parent.element_type(name) if self.parent is not None else None
+
+    def is_float_tensor(self, tensor_name: str) -> bool:
+        """Return whether a value is known to have floats that can be quantised."""
+        found = self.element_type(tensor_name)
+        if found is None and tensor_name:
+            log.warning("the type of %r is not known: it is not quantised; prepare the model first", tensor_name)
+        return found in _FLOATS
+
+    def rank_of(self, name: str) -> int | None:
+        """Return the number of axes of a value, ``None`` where nothing tells it."""
+        tensor = self.model.get_initializer(name)
+        if tensor is not None:
+            return len(tensor.dims)
+        if name in self.value_infos:
+            value = self.value_infos[name].type.tensor_type
+            return len(value.shape.dim) if value.HasField("shape") else None
+        return self.parent.rank_of(name) if self.parent is not None else None
+
+    def should_quantize_node(self, node: NodeProto) -> bool:
+        """Return whether a node was chosen."""
+        if self.nodes_to_quantize and node.name not in self.nodes_to_quantize:
+            return False
+        is_boundary = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        is_chosen = node.op_type in self.op_types_to_quantize and node.name not in self.nodes_to_exclude
+        return is_chosen and not is_boundary
+
+    def array_of(self, name: str) -> np.ndarray:
+        """Return the numbers of an initializer of floats.
+
+        Raises:
+            InvalidQuantization: there is none of that name, or it has no floats.
+        """
+        tensor = self.model.get_initializer(name)
+        if tensor is None:
+            raise InvalidQuantization(f"{name!r} is no initializer of the graph")
+        return float_array(read_tensor(tensor, self.model.folder))
+
+    # ------------------------------------------------------------------ parameters
+    def weight_parameters(self, name: str, tensor_type: int, is_reduced: bool, is_symmetric: bool) -> Parameters:
+        """Return what an initializer is quantised by as a whole, with the choices for it."""
+        chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
+        return self._weight_parameters(name, self.array_of(name), tensor_type, is_reduced, is_symmetric, chosen, None)
+
+    def _weight_parameters(
+        self, name: str, values: np.ndarray, tensor_type: int, is_reduced: bool, is_symmetric: bool,
+        chosen: Override, axis: int | None,
+    ) -> Parameters:  # fmt: skip
+        if "quant_type" in chosen:
+            tensor_type = tensor_type_of(chosen["quant_type"])
+        if "scale" in chosen:
+            scale = np.asarray(chosen["scale"], values.dtype)
+            return Parameters(scale, np.asarray(chosen["zero_point"], NUMPY_TYPES[tensor_type]), tensor_type, axis)
+        try:
+            return parameters_of(
+                values, tensor_type, chosen.get("symmetric", is_symmetric), chosen.get("reduce_range", is_reduced),
+                self.min_real_range, chosen.get("rmin"), chosen.get("rmax"), axis,
+            )  # fmt: skip
+        except InvalidQuantization as error:
+            raise InvalidQuantization(f"weight {name!r}: {error}") from error
+
+    def channel_parameters(
+        self, name: str, tensor_type: int, axis: int, is_reduced: bool, is_symmetric: bool | None = None
+    ) -> Parameters:
+        """Return what the channels of an initializer are quantised by, with the choices for them.
+
+        Raises:
+            InvalidQuantization: the tensor has no such axis, or choices were made for another.
+        """
+        return self.channel_parameters_of(name, self.array_of(name), tensor_type, axis, is_reduced, is_symmetric)
+
+    def channel_parameters_of(
+        self, name: str, values: np.ndarray, tensor_type: int, axis: int, is_reduced: bool,
+        is_symmetric: bool | None = None,
+    ) -> Parameters:  # fmt: skip
+        """Return what the channels of numbers are quantised by; see ``channel_parameters``."""
+        if not -values.ndim <= axis < values.ndim:
+            raise InvalidQuantization(f"weight {name!r} of shape {values.shape} has no axis {axis} of channels")
+        axis %= values.ndim
+        listed = self.tensor_quant_overrides.get_per_channel_overrides(name) or [{"axis": axis}]
+        first = listed[0]
+        if first["axis"] % values.ndim != axis:
+            raise InvalidQuantization(
+                f"weight {name!r} has its channels along axis {axis}, TensorQuantOverrides name axis {first['axis']}"
+            )
+        kind = tensor_type_of(first["quant_type"]) if "quant_type" in first else tensor_type
+        default = self.is_weight_symmetric(kind) if is_symmetric is None else is_symmetric
+        each = self._for_all_channels(listed, values.shape[axis])
+        return self._weight_parameters(name, values, kind, is_reduced, default, {**first, **each}, axis)
+
+    @staticmethod
+    def _for_all_channels(listed: list[Override], count: int) -> Override:
+        """Return what differs by channel as arrays (channels,)."""
+        found: Override = {}
+        for key in ("scale", "zero_point", "rmin", "rmax"):
+            if key in listed[0]:
+                numbers = [np.asarray(each[key]).item() for each in listed]
+                found[key] = np.asarray(numbers * count if len(numbers) == 1 else numbers)
+        return found
+
+    def activation_parameters(self, name: str, data: TensorData, chosen: Override | None = None) -> Parameters:
+        """Return what a calibrated value is quantised by, with the choices for it.
+
+        Raises:
+            InvalidQuantization: its range holds no finite numbers.
+        """
+        if chosen is None:
+            chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
+        kind = tensor_type_of(chosen["quant_type"]) if "quant_type" in chosen else self.activation_qType
+        dtype = NUMPY_TYPES[kind]
+        if "scale" in chosen:
+            scale = np.asarray(chosen["scale"])
+            scale = scale if scale.dtype in (np.float32, np.float16) else scale.astype(np.float32)
+            return Parameters(scale, np.asarray(chosen["zero_point"], dtype), kind)
+        if kind == TensorProto.FLOAT8E4M3FN:
+            return Parameters(float8_scale(np.asarray(data.std)), np.zeros((), dtype), kind)
+        ends = [np.asarray(chosen.get(key, end)) for key, end in zip(("rmin", "rmax"), data.range_value, strict=True)]
+        ends = [end.astype(np.float32) if end.dtype not in (np.float32, np.float16) else end for end in ends]
+        is_symmetric = chosen.get("symmetric", self.is_activation_symmetric)
+        integers = integer_range(kind, chosen.get("reduce_range", False), is_symmetric)
+        try:
+            scale, zero_point = scale_and_zero_point(ends[0], ends[1], integers, is_symmetric, self.min_real_range)
+        except InvalidQuantization as error:
+            raise InvalidQuantization(f"calibrated range of {name!r}: {error}") from error
+        if self.is_activation_restricted_asymmetric and kind == TensorProto.UINT8 and not is_symmetric:
+            reals = ends[0].item(), ends[1].item()
+            scale, zero_point = snapped_scale_and_zero_point(*reals, integers, self.min_real_range)
+        return Parameters(scale, zero_point.astype(dtype), kind)
+
+    def adjust_tensor_ranges(self) -> None:
+        """Give what only a Relu or Clip reads the range of its result, and what a Softmax gives the range 0 to 1."""
+        if self.tensors_range is None:
+            return
+        ranges: Any = self.tensors_range  # a dictionary, or TensorsData, which takes existing names only
+        readers = self.model.input_name_to_nodes()
+        for node in self.model.nodes():
+            if node.op_type not in ("Clip", "Relu", "Softmax") or not self.should_quantize_node(node):
+                continue
+            given = node.output[0]
+            if node.op_type == "Softmax":
+                if given in ranges:
+                    ranges[given] = TensorData(lowest=np.float32(0), highest=np.float32(1))
+            elif len(readers[node.input[0]]) == 1 and node.input[0] in ranges and given in ranges:
+                ranges[node.input[0]] = ranges[given]
+
+    # ------------------------------------------------------------------ biases
+    def bias_tensors(
+        self, name: str, input_scale: np.ndarray, weight_scale: np.ndarray, beta: float = 1.0,
+        scale_dtype: type | None = None,
+    ) -> tuple[Parameters, TensorProto]:  # fmt: skip
+        """Return what a bias is quantised by, and its tensor, named as its quantised value.
+
+        A bias is added to sums of products of integers: its scale is the product of theirs, its type int32. With 8 bit
+        floats it stays what it is, in float32.
+
+        Args:
+            name: of the bias.
+            input_scale: of what is multiplied.
+            weight_scale: of the weights, per tensor or per channel.
+            beta: a factor of the bias.
+            scale_dtype: of the scale where it is not that of the bias; it is then made large enough for the bias.
+        """
+        values = self.array_of(name)
+        if beta == 0:
+            values, beta = np.zeros_like(values), 1.0
+        if self.weight_qType == TensorProto.FLOAT8E4M3FN:
+            zero = np.zeros(1, NUMPY_TYPES[TensorProto.FLOAT8E4M3FN])
+            kept = numpy_helper.from_array(values.astype(np.float32), name + "_quantized")
+            return Parameters(np.ones(1, np.float32), zero, TensorProto.FLOAT, 0), kept
+        scale = np.asarray(input_scale * weight_scale * beta)
+        if scale_dtype is not None:
+            scale = _sufficient(scale, values, scale_dtype)
+        whole = (values.astype(np.float64) / scale.astype(np.float64)).round()
+        if (whole < _INT32.min).any() or (whole > _INT32.max).any():
+            log.warning("bias %r does not fit 32 bits at its scale: it is cut", name)
+        whole = np.clip(whole, _INT32.min, _INT32.max).astype(np.int32)
+        stored = scale.astype(values.dtype if scale_dtype is None else scale_dtype).reshape(-1)
+        zero_point = np.zeros(stored.shape if stored.size > 1 else (), np.int32)
+        axis = 0 if stored.size > 1 else None
+        found = Parameters(stored, zero_point, TensorProto.INT32, axis)
+        return found, numpy_helper.from_array(whole.reshape(values.shape), name + "_quantized")
+
+
+def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarray:
+    """Return scales by which no number of a bias leaves 32 bits."""
+    least = np.abs(values.astype(np.float64)) / _INT32.max
+    if scale.size == 1:
+        least = least.max(initial=0.0)
+    found = np.maximum(scale, least * 1.0001).astype(dtype)
+    return np.where(found == 0, np.ones((), dtype), found)
+
+
+def widened_weight_scale(
+    bias: np.ndarray, input_scale: np.ndarray, weight_scale: np.ndarray
+) -> tuple[np.ndarray, bool]:
+    """Return weights' scales that are large enough for the bias to fit 32 bits, and whether any had to grow.
+
+    Args:
+        bias: (channels,), or of any shape for one scale.
+        input_scale: one number.
+        weight_scale: one number or (channels,).
+    """
+    peaks = np.abs(bias.astype(np.float64))
+    peaks = peaks.reshape(weight_scale.shape) if weight_scale.ndim else peaks.max(initial=0.0)
+    span = float(_INT32.max) - float(_INT32.min + 1)
+    needed = 1.0001 * (2.0 * peaks) / span
+    product = float(input_scale.item()) * weight_scale.astype(np.float64)
+    is_short = (product < needed) & (product > 0)
+    grown = weight_scale.astype(np.float64) * np.where(is_short, needed / np.where(is_short, product, 1.0), 1.0)
+    return np.where(is_short, grown.astype(weight_scale.dtype), weight_scale), bool(np.any(is_short))

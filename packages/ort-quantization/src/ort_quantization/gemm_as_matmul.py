@@ -1,0 +1,121 @@
+"""Gemm as MatMul and Add: products whose inputs are quantised while the model runs know MatMul only.
+
+Before:  Y = Gemm<transB=1>(A, B, C)
+After:   Y_MatMul = MatMul(A, B_Transposed);  Y = Add(Y_MatMul, C)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ort_quantization.model_files import graphs_of, read_tensor
+
+_DERIVED = ("", "_quantized", "_scale", "_zero_point")  # names that quantisation makes of a weight's
+
+
+def replace_gemms(graph: GraphProto, folder: str) -> dict[str, str]:
+    """Replace the Gemms of a graph and those inside it that have no factors and no transposed first input.
+
+    Args:
+        graph: changed in place.
+        folder: where external tensors lie.
+
+    Returns:
+        The names of transposed weights, with the names of those they were made of.
+    """
+    return _Replacement(_all_names(graph), folder).replace(graph, [])
+
+
+def _all_names(graph: GraphProto) -> set[str]:
+    names: set[str] = set()
+    for each in graphs_of(graph):
+        names.update(tensor.name for tensor in each.initializer)
+        names.update(value.name for value in (*each.input, *each.output, *each.value_info))
+        names.update(name for node in each.node for name in (*node.input, *node.output))
+    return names
+
+
+class _Replacement:
+    """One pass over a model; keeps the names that are taken and the weights that were transposed."""
+
+    def __init__(self, names: set[str], folder: str) -> None:
+        self._names = names
+        self._folder = folder
+        self._sources: dict[str, str] = {}
+
+    def replace(self, graph: GraphProto, outer: list[GraphProto]) -> dict[str, str]:
+        path = [*outer, graph]
+        transposed: dict[str, str] = {}
+        nodes: list[NodeProto] = []
+        for node in graph.node:
+            for attribute in node.attribute:
+                inner = [attribute.g] if attribute.type == AttributeProto.GRAPH else attribute.graphs
+                for each in inner:
+                    self.replace(each, path)
+            nodes += self._products(node, path, transposed) if _is_plain(node) else [_copy_of(node)]
+        del graph.node[:]
+        graph.node.extend(nodes)
+        return self._sources
+
+    def _products(self, node: NodeProto, path: list[GraphProto], transposed: dict[str, str]) -> list[NodeProto]:
+        found: list[NodeProto] = []
+        weight = node.input[1]
+        if _attribute(node, "transB", 0):
+            tensor = _initializer(weight, path)
+            if tensor is not None:
+                if weight not in transposed:
+                    transposed[weight] = self._transpose(tensor, path[-1])
+                weight = transposed[weight]
+            else:
+                name = f"{node.name}_Transpose" if node.name else ""
+                found.append(helper.make_node("Transpose", [weight], [f"{weight}_Transposed"], name))
+                weight += "_Transposed"
+        has_bias = len(node.input) > 2
+        product = node.output[0] + ("_MatMul" if has_bias else "")
+        name = f"{node.name}_MatMul" if node.name else ""
+        found.append(helper.make_node("MatMul", [node.input[0], weight], [product], name))
+        if has_bias:
+            name = f"{node.name}_Add" if node.name else ""
+            found.append(helper.make_node("Add", [product, node.input[2]], list(node.output), name))
+        return found
+
+    def _transpose(self, tensor: TensorProto, graph: GraphProto) -> str:
+        """Add a transposed copy of a weight to a graph: others may read the weight itself."""
+        base = name = f"{tensor.name}_Transposed"
+        suffix = 0
+        while any(name + each in self._names for each in _DERIVED):
+            suffix += 1
+            name = f"{base}_{suffix}"
+        self._names.update(name + each for each in _DERIVED)
+        values = numpy_helper.to_array(read_tensor(tensor, self._folder))
+        graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values.T), name))
+        self._sources[name] = tensor.name
+        return name
+
+
+def _is_plain(node: NodeProto) -> bool:
+    if node.op_type != "Gemm":
+        return False
+    return (
+        _attribute(node, "alpha", 1.0) == 1 and _attribute(node, "beta", 1.0) == 1 and not _attribute(node, "transA", 0)
+    )
+
+
+def _attribute(node: NodeProto, name: str, default: float) -> float:
+    found = next((each for each in node.attribute if each.name == name), None)
+    return default if found is None else helper.get_attribute_value(found)
+
+
+def _initializer(name: str, path: list[GraphProto]) -> TensorProto | None:
+    for graph in reversed(path):
+        for tensor in graph.initializer:
+            if tensor.name == name:
+                return tensor
+    return None
+
+
+def _copy_of(node: NodeProto) -> NodeProto:
+    copied = NodeProto()
+    copied.CopyFrom(node)
+    return copied

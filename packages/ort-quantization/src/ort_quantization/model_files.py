@@ -1,0 +1,279 @@
+"""Models in and out of files: read with the shapes that ONNX infers, marked, brought to a newer opset, written.
+
+Large tensors that lie in files of their own stay there: a model is read without them, each is read when it is
+quantised, and those that stay as they are go from file to file in pieces. Nothing beside the model is written to.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, external_data_helper, numpy_helper
+
+from ort_core.errors import NoSuchFile
+from ort_quantization.errors import InvalidQuantization
+from ort_quantization.quantized_types import type_name
+
+log = logging.getLogger(__name__)
+
+PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
+"""The mark of a model that was prepared before: key and value of its metadata."""
+
+INFERRED = ("onnx.infer", "onnxruntime.quant")
+"""The mark of a model whose shapes were inferred here: key and value of its metadata."""
+
+FILE_LIMIT = 2**31 - 2**20  # bytes; protobuf's own limit is 2 GiB, and the rest of a message needs some
+EXTERNAL_FROM = 1024  # bytes: smaller tensors stay in the model's own file, as onnx writes them
+_ALIGNMENT = 64  # bytes; a mapped tensor may then be read by any vector unit
+_PIECE = 2**24  # bytes that are copied at once from file to file
+
+Source = ModelProto | str | Path
+
+
+def read_model(source: Source) -> tuple[ModelProto, str]:
+    """Return a model of its own and the folder of its external data; that data is not read.
+
+    Raises:
+        NoSuchFile: there is no such file.
+        InvalidQuantization: the file is no model.
+    """
+    if isinstance(source, ModelProto):
+        copied = ModelProto()
+        copied.CopyFrom(source)
+        return copied, ""
+    path = Path(source)
+    if not path.is_file():
+        raise NoSuchFile(f"{path} cannot be quantised: there is no such file")
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:
+        raise InvalidQuantization(f"{path} is no ONNX model: {error}") from error
+    return model, str(path.parent)
+
+
+def read_with_shapes(source: Source) -> tuple[ModelProto, str]:
+    """Return a model with inferred shapes, marked so, and the folder of its external data."""
+    model, folder = read_model(source)
+    return with_shapes(model, folder), folder
+
+
+def with_shapes(model: ModelProto, folder: str = "") -> ModelProto:
+    """Return a model with the types and shapes that ONNX infers, marked so; the model given may be changed."""
+    read_integers(model, folder)  # targets of Reshape, axes: shapes follow from them
+    is_large = model.ByteSize() > FILE_LIMIT
+    model = _shapes_by_file(model) if is_large else onnx.shape_inference.infer_shapes(model)
+    mark(model, INFERRED)
+    return model
+
+
+def _shapes_by_file(model: ModelProto) -> ModelProto:
+    """Infer shapes of a model that no single message holds: its weights lie beside it meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="ort.quantization.") as folder:
+        path = Path(folder) / "model.onnx"
+        onnx.save_model(model, path, save_as_external_data=True, location="weights")
+        onnx.shape_inference.infer_shapes_path(path, path.with_name("inferred.onnx"))
+        return onnx.load(path.with_name("inferred.onnx"))
+
+
+def read_integers(model: ModelProto, folder: str) -> None:
+    """Read the external tensors that are neither large nor floats."""
+    for tensor in model.graph.initializer:
+        if is_external(tensor) and tensor.data_type in (TensorProto.INT64, TensorProto.INT32):
+            external_data_helper.load_external_data_for_tensor(tensor, folder)
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Return whether the numbers of a tensor lie in a file of their own."""
+    return external_data_helper.uses_external_data(tensor)
+
+
+def read_tensor(tensor: TensorProto, folder: str) -> TensorProto:
+    """Return a tensor whose numbers are in memory: itself, or a copy with what its file holds."""
+    if not is_external(tensor):
+        return tensor
+    copied = TensorProto()
+    copied.CopyFrom(tensor)
+    external_data_helper.load_external_data_for_tensor(copied, folder)
+    copied.ClearField("data_location")
+    del copied.external_data[:]
+    return copied
+
+
+def mark(model: ModelProto, entry: tuple[str, str]) -> None:
+    """Write an entry into a model's metadata, unless its key is there."""
+    if all(each.key != entry[0] for each in model.metadata_props):
+        model.metadata_props.add(key=entry[0], value=entry[1])
+
+
+def is_marked(model: ModelProto, entry: tuple[str, str]) -> bool:
+    """Return whether a model's metadata has an entry."""
+    return any((each.key, each.value) == entry for each in model.metadata_props)
+
+
+def opset_of(model: ModelProto) -> int:
+    """Return the version of ONNX's own operators that a model imports.
+
+    Raises:
+        InvalidQuantization: it imports none, or more than one.
+    """
+    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
+    if len(versions) != 1:
+        raise InvalidQuantization(f"a model imports one version of ONNX's operators; this one imports {versions}")
+    return versions[0]
+
+
+def needed_opset(opset: int, types: set[int], has_blocks: bool) -> int:
+    """Return the least opset, from the model's own on, in which element types can be quantised to."""
+    if has_blocks:
+        return max(opset, 21)
+    if TensorProto.FLOAT8E4M3FN in types:
+        return max(opset, 19)
+    if types & {TensorProto.INT16, TensorProto.UINT16}:
+        return max(opset, 21)
+    return max(opset, 11) if opset < 10 else opset
+
+
+def with_opset_for(model: ModelProto, folder: str, types: set[int], has_blocks: bool = False) -> ModelProto:
+    """Return a model in an opset whose operators take element types; a newer one is warned of.
+
+    Raises:
+        InvalidQuantization: ONNX's converter cannot bring the model to the newer opset.
+    """
+    opset = opset_of(model)
+    target = needed_opset(opset, types, has_blocks)
+    if target == opset:
+        return model
+    log.warning(
+        "opset %d cannot express a quantisation to %s; the model is converted to opset %d",
+        opset, ", ".join(sorted(type_name(each) for each in types)), target,
+    )  # fmt: skip
+    for tensor in model.graph.initializer:
+        if is_external(tensor):  # the converter keeps no references to files
+            external_data_helper.load_external_data_for_tensor(tensor, folder)
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
+    try:
+        converted = onnx.version_converter.convert_version(model, target)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InvalidQuantization(f"ONNX cannot convert the model from opset {opset} to {target}: {error}") from error
+    return with_shapes(converted)
+
+
+def graphs_of(graph: GraphProto) -> Iterator[GraphProto]:
+    """Yield a graph and those inside its nodes, to any depth."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from graphs_of(attribute.g)
+            elif attribute.type == AttributeProto.GRAPHS:
+                for inner in attribute.graphs:
+                    yield from graphs_of(inner)
+
+
+def write_model(model: ModelProto, folder: str, path: str | Path, has_external_data: bool) -> None:
+    """Write a model, and its large tensors into a file beside it where that is asked for or needed.
+
+    Args:
+        model: what is written; afterwards its large tensors refer to that file.
+        folder: where its external tensors lie.
+        path: of the model; the tensors' file has ``.data`` behind its name.
+        has_external_data: whether large tensors get a file of their own.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not has_external_data and model.ByteSize() + _external_bytes(model) > FILE_LIMIT:
+        log.warning("%s would have more than 2 GB: its tensors are written beside it, into %s.data", path, path.name)
+        has_external_data = True
+    if has_external_data:
+        _write_tensors(model, folder, path.with_name(path.name + ".data"))
+    else:
+        for graph in graphs_of(model.graph):
+            for tensor in graph.initializer:
+                if is_external(tensor):
+                    tensor.CopyFrom(read_tensor(tensor, folder))
+    with _replaced(path) as file:
+        file.write(model.SerializeToString())
+
+
+def _external_bytes(model: ModelProto) -> int:
+    entries = (entry for each in model.graph.initializer if is_external(each) for entry in each.external_data)
+    return sum(int(entry.value) for entry in entries if entry.key == "length")
+
+
+def _write_tensors(model: ModelProto, folder: str, path: Path) -> None:
+    """Move the large tensors of all graphs into one file; those that lie in files go there in pieces."""
+    with _replaced(path) as file:
+        for graph in graphs_of(model.graph):
+            for tensor in graph.initializer:
+                if is_external(tensor) or tensor.ByteSize() >= EXTERNAL_FROM:
+                    _move(tensor, folder, file, path.name)
+
+
+def _move(tensor: TensorProto, folder: str, file: IO[bytes], name: str) -> None:
+    if tensor.data_type == TensorProto.STRING:
+        return
+    file.write(b"\0" * (-file.tell() % _ALIGNMENT))
+    start = file.tell()
+    if is_external(tensor):
+        _copy(external_data_helper.ExternalDataInfo(tensor), folder, file)
+    else:
+        raw = tensor.raw_data if tensor.HasField("raw_data") else _raw(tensor)
+        file.write(raw)
+    length = file.tell() - start
+    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+        tensor.ClearField(field)
+    del tensor.external_data[:]
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", name), ("offset", start), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def _raw(tensor: TensorProto) -> bytes:
+    return numpy_helper.from_array(numpy_helper.to_array(tensor)).raw_data
+
+
+def _copy(place: external_data_helper.ExternalDataInfo, folder: str, file: IO[bytes]) -> None:
+    """Copy what a tensor refers to; its file must lie in the model's folder."""
+    root = Path(folder).resolve()
+    source = Path(folder) / place.location
+    if Path(place.location).is_absolute() or not (root / place.location).absolute().is_relative_to(root):
+        raise InvalidQuantization(f"external data {place.location!r} lies outside the model's folder {folder}")
+    with source.open("rb") as other:
+        offset = place.offset or 0
+        left = place.length if place.length is not None else source.stat().st_size - offset
+        other.seek(offset)
+        while left:
+            piece = other.read(min(left, _PIECE))
+            if not piece:
+                raise InvalidQuantization(f"{source} ends {left} bytes before the tensor that lies in it")
+            file.write(piece)
+            left -= len(piece)
+
+
+class _replaced:  # noqa: N801 - reads as the action that it is
+    """Writes a file whole or not at all: under another name first, so that a source may be its own target."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> IO[bytes]:
+        handle, self._name = tempfile.mkstemp(dir=self._path.parent, prefix=self._path.name, suffix=".part")
+        self._file = os.fdopen(handle, "wb")
+        return self._file
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._file.close()
+        if kind is None:
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(self._name).chmod(0o666 & ~umask)
+            Path(self._name).replace(self._path)
+        else:
+            Path(self._name).unlink()

@@ -1,0 +1,368 @@
+"""Writes models with quantised operators: parameters found while the model runs, or by calibration before.
+
+Each node of a graph is handed, in order, to the writer of its operator. A writer asks for quantised inputs, adds its
+own nodes and says which quantised value stands for each result. Whoever reads a result in reals gets a
+DequantizeLinear before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
+from ort_quantization.errors import InvalidQuantization
+from ort_quantization.model_files import INFERRED, mark, read_tensor, with_shapes
+from ort_quantization.onnx_model import ONNXModel, reads_of
+from ort_quantization.quantized_tensors import parameter_tensors, quantized_tensor
+from ort_quantization.quantized_types import QuantizationMode, QuantizedValueType, QuantType
+from ort_quantization.quantized_values import QuantizedValue
+from ort_quantization.run_time_parameters import parameter_nodes
+from ort_quantization.scales import Parameters
+from ort_quantization.tensor_quant_overrides import Override, TensorQuantOverridesHelper
+from ort_quantization.tensor_ranges import TensorData, TensorsData
+
+log = logging.getLogger(__name__)
+
+MICROSOFT = "com.microsoft"
+PRODUCER = "ort-quantization"
+
+
+class ONNXQuantizer(BaseQuantizer):
+    """Writes a model with quantised operators; see ``BaseQuantizer`` for what it is given.
+
+    Args:
+        mode: integer products with parameters found while the model runs, or operators with given parameters.
+        static: whether parameters of activations come from calibration.
+    """
+
+    def __init__(
+        self, model: ModelProto | ONNXModel, per_channel: bool, reduce_range: bool,
+        mode: QuantizationMode, static: bool,
+        weight_qType: QuantType | int, activation_qType: QuantType | int,  # noqa: N803 - onnxruntime's names
+        tensors_range: TensorsData | Mapping[str, TensorData] | None,
+        nodes_to_quantize: Iterable[str] | None, nodes_to_exclude: Iterable[str] | None,
+        op_types_to_quantize: Iterable[str], extra_options: dict[str, Any] | None = None,  # Any: see BaseQuantizer
+    ) -> None:  # fmt: skip
+        super().__init__(
+            model, per_channel, reduce_range, weight_qType, activation_qType, tensors_range, nodes_to_quantize,
+            nodes_to_exclude, op_types_to_quantize, extra_options,
+        )  # fmt: skip
+        self.mode, self.static = mode, static
+        if not static:
+            self._take_gemms()
+        self.fuse_dynamic_quant = self.opset_version > 10
+        self.q_matmul_const_b_only = bool(self.extra_options.get("MatMulConstBOnly", False))
+        self.new_nodes: list[NodeProto] = []
+        self.quantized_value_map: dict[str, QuantizedValue] = {}
+        self.generated_value_names = self.model.get_non_initializer_inputs()
+        self._given = {name for node in self.model.nodes() for name in node.output}
+        self._given |= {each.name for each in (*self.model.graph().input, *self.model.graph().output)}
+        self.quantization_params = self.calculate_quantization_params()
+
+    def _take_gemms(self) -> None:
+        """Write Gemms as MatMul and Add; choices for a weight hold for its transposed form."""
+        overrides = TensorQuantOverridesHelper(dict(self.tensor_quant_overrides.get_dict()))
+        for name, source in self.model.replace_gemm_with_matmul().items():
+            if source in overrides:
+                overrides[name] = [_turned(each) for each in overrides[source]]
+        self.tensor_quant_overrides = overrides
+        self.model = ONNXModel(with_shapes(self.model.model, self.model.folder), self.model.folder)
+        self.read_value_infos()
+
+    def calculate_quantization_params(self) -> dict[str, Parameters] | None:
+        """Return what each calibrated value is quantised by, ``None`` without calibration."""
+        if self.tensors_range is None:
+            return None
+        self.adjust_tensor_ranges()
+        return {name: self.activation_parameters(name, data) for name, data in self.tensors_range.items()}
+
+    # ------------------------------------------------------------------ the whole model
+    def has_QDQ_nodes(self) -> bool:  # noqa: N802 - onnxruntime's name
+        """Return whether nodes of the model quantise or dequantise already."""
+        return any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in self.model.nodes())
+
+    def quantize_model(self) -> ModelProto:
+        """Quantise the model in place and return it.
+
+        Raises:
+            InvalidQuantization: a node cannot be quantised as asked, or reads what nothing gives.
+        """
+        from ort_quantization.registry import find_writer
+
+        if self.has_QDQ_nodes():
+            log.warning("the model has QuantizeLinear or DequantizeLinear nodes: was it quantised before?")
+        for node in list(self.model.nodes()):
+            whole = self._with_quantized_graphs(node) if self.enable_subgraph_quantization else _copied(node)
+            writer = find_writer(self, whole)
+            if writer is None:
+                self.keep(whole)
+            else:
+                writer(self, whole)
+        for each in self.model.graph().output:
+            self.dequantize(each.name)
+        graph = self.model.graph()
+        del graph.node[:]
+        graph.node.extend(_read_nodes(self.new_nodes, graph) if self.parent is None else self.new_nodes)
+        if self.parent is None:
+            self._finish()
+        return self.model.model
+
+    def _finish(self) -> None:
+        _, missing = self.model.clean_initializers()
+        if missing:
+            raise InvalidQuantization(f"the model reads what nothing gives: {', '.join(sorted(missing))}")
+        model = self.model.model
+        model.producer_name, model.producer_version = PRODUCER, "0.1.0"
+        imported = {each.domain for each in model.opset_import}
+        if MICROSOFT not in imported and MICROSOFT in _domains(model.graph):
+            model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+
+    def _with_quantized_graphs(self, node: NodeProto) -> NodeProto:
+        """Return a copy of a node whose graphs are quantised."""
+        whole = _copied(node)
+        for attribute in whole.attribute:
+            graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
+            for graph in graphs:
+                graph.CopyFrom(self._quantized_graph(graph))
+        return whole
+
+    def _quantized_graph(self, graph: GraphProto) -> GraphProto:
+        imports = self.model.model.opset_import
+        wrapped = helper.make_model(graph, opset_imports=imports)
+        mark(wrapped, INFERRED)
+        options = {key: value for key, value in self.extra_options.items() if key != "TensorQuantOverrides"}
+        inner = ONNXQuantizer(
+            ONNXModel(wrapped, self.model.folder), self.per_channel, self.reduce_range, self.mode, self.static,
+            self.weight_qType, self.activation_qType, self.tensors_range, self.nodes_to_quantize,
+            self.nodes_to_exclude, self.op_types_to_quantize, options,
+        )  # fmt: skip
+        inner.tensor_quant_overrides = self.tensor_quant_overrides
+        inner.parent = self
+        return inner.quantize_model().graph
+
+    # ------------------------------------------------------------------ what writers ask for
+    def find_initializer_in_path(self, initializer_name: str) -> bool:
+        """Return whether a value is an initializer of this graph or of one around it."""
+        if self.is_input_a_initializer(initializer_name):
+            return True
+        return isinstance(self.parent, ONNXQuantizer) and self.parent.find_initializer_in_path(initializer_name)
+
+    def find_quantized_value(self, name: str) -> QuantizedValue | None:
+        """Return the quantised form that a value has, here or in a graph around this."""
+        if name in self.quantized_value_map:
+            return self.quantized_value_map[name]
+        return self.parent.find_quantized_value(name) if isinstance(self.parent, ONNXQuantizer) else None
+
+    def add(self, *nodes: NodeProto) -> None:
+        """Add nodes to the quantised graph."""
+        self.new_nodes += nodes
+        self.generated_value_names.update(name for node in nodes for name in node.output)
+
+    def keep(self, node: NodeProto) -> None:
+        """Add a node as it is; what it reads, its graphs' captured values too, is given in reals before it."""
+        for name in _in_order(node):
+            self.dequantize(name)
+        self.add(node)
+
+    def dequantize(self, name: str) -> None:
+        """Give a value in reals, if nothing has given it yet and it has a quantised form in this graph."""
+        value = self.quantized_value_map.get(name)
+        if value is None or name in self.generated_value_names:
+            return
+        node = helper.make_node("DequantizeLinear", value.inputs, [name], f"{name}_DequantizeLinear")
+        if value.axis is not None:
+            node.attribute.append(helper.make_attribute("axis", value.axis))
+        self.add(node)
+
+    def state(self, name: str, value: QuantizedValue) -> QuantizedValue:
+        """Say which quantised value stands for a result."""
+        self.quantized_value_map[name] = value
+        return value
+
+    def output_parameters(
+        self, name: str, scale: float | None = None, zero_point: int | None = None
+    ) -> tuple[str, str] | None:
+        """Return the names of a calibrated value's scale and zero point, ``None`` where it was not calibrated.
+
+        Args:
+            name: of the value.
+            scale: instead of the calibrated one.
+            zero_point: instead of the calibrated one.
+        """
+        found = (self.quantization_params or {}).get(name)
+        if found is None:
+            return None
+        if scale is not None and zero_point is not None:
+            point = np.asarray(zero_point).astype(found.zero_point.dtype)
+            found = Parameters(np.asarray(scale, found.scale.dtype), point, found.tensor_type)
+        names = f"{name}_scale", f"{name}_zero_point"
+        for tensor in reversed(parameter_tensors(found, *names)):
+            self.model.add_initializer(tensor)
+        return names
+
+    def quantized_input(self, name: str) -> QuantizedValue | None:
+        """Return the quantised form of an input that is no weight; it gets one if it has none.
+
+        Returns:
+            ``None`` where the value was not calibrated.
+
+        Raises:
+            InvalidQuantization: nothing in the model gives the value.
+        """
+        return self._quantized(name, is_weight=False, is_reduced=False, axis=None)
+
+    def quantized_inputs(self, names: Iterable[str]) -> list[QuantizedValue] | None:
+        """Return the quantised forms of inputs, ``None`` where one was not calibrated; empty names stay empty."""
+        found = [self.quantized_input(name) if name else QuantizedValue("", "", "", "") for name in names]
+        return None if any(each is None for each in found) else [each for each in found if each is not None]
+
+    def quantized_weight(self, name: str, is_reduced: bool, axis: int | None = None) -> QuantizedValue | None:
+        """Return the quantised form of an input that takes part as a weight, whether it is an initializer or not.
+
+        Args:
+            name: of the value.
+            is_reduced: the operator wants one bit less where the caller has allowed it.
+            axis: of channels, for operators that take a scale for each.
+        """
+        return self._quantized(name, is_weight=True, is_reduced=is_reduced, axis=axis)
+
+    def _quantized(self, name: str, is_weight: bool, is_reduced: bool, axis: int | None) -> QuantizedValue | None:
+        if name in self.quantized_value_map:
+            return self.quantized_value_map[name]
+        tensor = self.model.get_initializer(name)
+        if tensor is not None:
+            kind = self.weight_qType if is_weight else self.activation_qType
+            if self.per_channel and axis is not None:
+                return self.quantize_channels(name, kind, axis, is_reduced)
+            return self.quantize_initializer(tensor, kind, is_reduced)
+        if name in self._given or name in self.value_infos or name in self.generated_value_names:
+            return self._quantized_activation(name)
+        if isinstance(self.parent, ONNXQuantizer):
+            return self.parent._quantized(name, is_weight, is_reduced, axis)
+        raise InvalidQuantization(f"the model reads {name!r}, which nothing gives")
+
+    def _quantized_activation(self, name: str) -> QuantizedValue | None:
+        quantized, node_name = f"{name}_quantized", f"{name}_QuantizeLinear"
+        calibrated = self.output_parameters(name)
+        if calibrated is None and self.static:
+            return None
+        if calibrated is None and self.fuse_dynamic_quant and self.activation_qType == TensorProto.UINT8:
+            value = QuantizedValue(name, quantized, f"{name}_scale", f"{name}_zero_point")
+            self.add(helper.make_node("DynamicQuantizeLinear", [name], value.inputs, node_name))
+        else:
+            if calibrated is None:
+                nodes, constants, calibrated = parameter_nodes(
+                    name, self.activation_qType, self.element_type(name) or TensorProto.FLOAT
+                )
+                for tensor in constants:
+                    self.model.add_initializer(tensor)
+                self.add(*nodes)
+            value = QuantizedValue(name, quantized, *calibrated)
+            self.add(helper.make_node("QuantizeLinear", [name, *calibrated], [quantized], node_name))
+        return self.state(name, value)
+
+    # ------------------------------------------------------------------ weights
+    def quantize_initializer(self, tensor: TensorProto, kind: int, is_reduced: bool = False) -> QuantizedValue:
+        """Return the quantised form of an initializer, with one scale."""
+        if tensor.name in self.quantized_value_map:
+            return self.quantized_value_map[tensor.name]
+        is_symmetric = self.is_weight_symmetric(kind) if kind == self.weight_qType else self.is_activation_symmetric
+        found = self.weight_parameters(tensor.name, kind, self.reduce_range and is_reduced, is_symmetric)
+        return self.store(tensor.name, found)
+
+    def quantize_channels(self, name: str, kind: int, axis: int, is_reduced: bool = True) -> QuantizedValue:
+        """Return the quantised form of an initializer, with a scale for each channel."""
+        if name in self.quantized_value_map:
+            return self.quantized_value_map[name]
+        return self.store(name, self.channel_parameters(name, kind, axis, self.reduce_range and is_reduced))
+
+    def store(self, name: str, found: Parameters) -> QuantizedValue:
+        """Add an initializer's quantised form to the model."""
+        value = QuantizedValue(
+            name, f"{name}_quantized", f"{name}_scale", f"{name}_zero_point", QuantizedValueType.Initializer, found.axis
+        )
+        tensor = self.model.get_initializer(name)
+        if tensor is None:
+            raise InvalidQuantization(f"{name!r} is no initializer of the graph")
+        self.model.initializer_extend(parameter_tensors(found, value.scale_name, value.zp_name))
+        kept = quantized_tensor(read_tensor(tensor, self.model.folder), found, value.q_name)
+        self.model.initializer_extend([kept])
+        return self.state(name, value)
+
+    def quantize_bias_static(self, bias_name: str, input_name: str, weight_name: str, beta: float = 1.0) -> str:
+        """Return the name of a bias in 32 bits, at the product of the scales of input and weights."""
+        if bias_name in self.quantized_value_map:
+            return self.quantized_value_map[bias_name].q_name
+        weight = self.quantized_value_map[weight_name]
+        input_scale = self.array_of(self.quantized_value_map[input_name].scale_name)
+        weight_scale = self.array_of(weight.scale_name)
+        if self.weight_qType == TensorProto.INT8 and not self._integers(weight.zp_name).any():
+            weight_scale, has_grown = widened_weight_scale(self.array_of(bias_name), input_scale, weight_scale)
+            if has_grown:
+                self._quantize_again(weight_name, weight, weight_scale)
+        found, tensor = self.bias_tensors(bias_name, input_scale, weight_scale, beta)
+        value = QuantizedValue(
+            bias_name, tensor.name, f"{tensor.name}_scale", f"{tensor.name}_zero_point",
+            QuantizedValueType.Initializer, found.axis,
+        )  # fmt: skip
+        stored = Parameters(found.scale.reshape(-1), found.zero_point, found.tensor_type, 0)
+        self.model.initializer_extend([tensor, *parameter_tensors(stored, value.scale_name, value.zp_name)])
+        self.state(bias_name, value)
+        return value.q_name
+
+    def _integers(self, name: str) -> np.ndarray:
+        tensor = self.model.get_initializer(name)
+        return np.ones(1) if tensor is None else numpy_helper.to_array(tensor)
+
+    def _quantize_again(self, name: str, value: QuantizedValue, scale: np.ndarray) -> None:
+        """Replace a weight's quantised form by one with another scale."""
+        gone = [self.model.get_initializer(each) for each in (value.scale_name, value.q_name)]
+        self.model.remove_initializers([each for each in gone if each is not None])
+        weight = self.model.get_initializer(name)
+        if weight is None:
+            return
+        weight = read_tensor(weight, self.model.folder)
+        parameters = Parameters(scale, self._integers(value.zp_name), self.weight_qType, value.axis)
+        self.model.add_initializer(numpy_helper.from_array(scale, value.scale_name))
+        self.model.add_initializer(quantized_tensor(weight, parameters, value.q_name))
+
+
+def _copied(node: NodeProto) -> NodeProto:
+    copied = NodeProto()
+    copied.CopyFrom(node)
+    return copied
+
+
+def _turned(chosen: Override) -> Override:
+    """Return choices for a matrix as they hold for its transposed form."""
+    return {**chosen, "axis": 1 - chosen["axis"] % 2} if "axis" in chosen else chosen
+
+
+def _in_order(node: NodeProto) -> list[str]:
+    """Return what a node reads: its inputs in their order, then what its graphs capture."""
+    inputs = [name for name in node.input if name]
+    return [*inputs, *sorted(reads_of(node) - set(inputs))]
+
+
+def _read_nodes(nodes: list[NodeProto], graph: GraphProto) -> list[NodeProto]:
+    """Return nodes without those that only quantise or dequantise what nothing reads."""
+    kept: list[NodeProto] = []
+    read = {each.name for each in graph.output}
+    for node in reversed(nodes):
+        is_boundary = node.op_type in ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
+        if is_boundary and not read.intersection(node.output):
+            continue
+        read |= reads_of(node)
+        kept.append(node)
+    return kept[::-1]
+
+
+def _domains(graph: GraphProto) -> set[str]:
+    from ort_quantization.model_files import graphs_of
+
+    return {node.domain for each in graphs_of(graph) for node in each.node}

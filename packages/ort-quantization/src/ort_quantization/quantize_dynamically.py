@@ -1,0 +1,70 @@
+"""``quantize_dynamic``: weights quantised in the file, activations while the model runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto
+
+from ort_quantization.model_files import PREPARED, is_marked, read_with_shapes, with_opset_for
+from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.onnx_quantizer import ONNXQuantizer
+from ort_quantization.quantized_types import QuantizationMode, QuantType, tensor_type_of
+from ort_quantization.registry import IntegerOpsRegistry
+
+log = logging.getLogger(__name__)
+
+
+def advise_preparation(model: ModelProto) -> None:
+    """Say that a model which was not prepared is quantised less well than one that was."""
+    if not is_marked(model, PREPARED):
+        log.warning(
+            "prepare the model before it is quantised: `python -m ort_quantization.preprocess`, quant_pre_process"
+        )
+
+
+def quantize_dynamic(
+    model_input: str | Path | ModelProto,
+    model_output: str | Path,
+    op_types_to_quantize: Iterable[str] | None = None,
+    per_channel: bool = False,
+    reduce_range: bool = False,
+    weight_type: QuantType | int = QuantType.QInt8,
+    nodes_to_quantize: Iterable[str] | None = None,
+    nodes_to_exclude: Iterable[str] | None = None,
+    use_external_data_format: bool = False,
+    extra_options: dict[str, Any] | None = None,  # Any: as many types as keys
+) -> None:
+    """Quantise the weights of a model, and write it so that activations are quantised, to uint8, while it runs.
+
+    Args:
+        model_input: a model, or its file; neither is changed.
+        model_output: the file to write.
+        op_types_to_quantize: operators; all of ``IntegerOpsRegistry`` by default.
+        per_channel: weights get a scale for each channel, where their operator allows it.
+        reduce_range: weights get one bit less, for processors that add products of bytes in 16 bits.
+        weight_type: of weights.
+        nodes_to_quantize: names of the only nodes to quantise; all by default.
+        nodes_to_exclude: names of nodes that stay as they are.
+        use_external_data_format: large tensors get a file of their own, as they must in models above 2 GB.
+        extra_options: ``MatMulConstBOnly`` (default true), ``EnableSubgraph``, ``ForceQuantizeNoInputCheck``,
+            ``WeightSymmetric``, ``ActivationSymmetric``, ``MinimumRealRange``, ``TensorQuantOverrides``,
+            ``DefaultTensorType``; each as in onnxruntime.
+
+    Raises:
+        NoSuchFile: there is no such model.
+        InvalidQuantization: the model or an option cannot be quantised so.
+    """
+    model, folder = read_with_shapes(model_input)
+    advise_preparation(model)
+    model = with_opset_for(model, folder, {tensor_type_of(weight_type)})
+    quantizer = ONNXQuantizer(
+        ONNXModel(model, folder), per_channel, reduce_range, QuantizationMode.IntegerOps, False, weight_type,
+        QuantType.QUInt8, None, nodes_to_quantize, nodes_to_exclude, op_types_to_quantize or IntegerOpsRegistry,
+        {"MatMulConstBOnly": True, **(extra_options or {})},
+    )  # fmt: skip
+    quantizer.quantize_model()
+    quantizer.model.save_model_to_file(model_output, use_external_data_format)

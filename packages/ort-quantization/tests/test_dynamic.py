@@ -1,0 +1,87 @@
+"""quantize_dynamic beside onnxruntime's own tool: the same nodes, names, types and numbers, and what engines give."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+from beside_onnxruntime import assert_same_model, relative_error, run_onnxruntime, run_ours
+from float_models import DYNAMIC, feeds_of
+from onnxruntime.quantization import QuantType as TheirType
+from onnxruntime.quantization import quantize_dynamic as theirs
+
+from ort_quantization import QuantType, quantize_dynamic
+
+# A rounding of an activation that falls to the other side: one step of 255.
+ONE_STEP = 0.01
+
+# Of each kind one is compiled: that takes a second each.
+COMPILED = ("matmul", "conv", "embedding", "lstm with states", "attention", "branches")
+
+
+def both(tmp_path, model, weight_type=QuantType.QInt8, **options):
+    """Quantise a model with both tools and return their files."""
+    source, here, there = (tmp_path / name for name in ("float.onnx", "here.onnx", "there.onnx"))
+    onnx.save(model, source)
+    quantize_dynamic(source, here, weight_type=weight_type, **options)
+    theirs(source, there, weight_type=TheirType[weight_type.name], **options)
+    return source, here, there
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("weight_type", [QuantType.QInt8, QuantType.QUInt8], ids=str)
+@pytest.mark.parametrize("reduce_range", [False, True])
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_models_are_quantised_as_onnxruntime_quantises_them(tmp_path, name, reduce_range, weight_type, per_channel):
+    options = {"EnableSubgraph": True} if name == "branches" else {}
+    choices = {"per_channel": per_channel, "reduce_range": reduce_range, "extra_options": options}
+    _, here, there = both(tmp_path, DYNAMIC[name](), weight_type, **choices)
+    assert_same_model(here, there)
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_quantised_models_give_in_both_engines_nearly_what_floats_give(tmp_path, name):
+    model = DYNAMIC[name]()
+    source, here, _ = both(tmp_path, model, QuantType.QUInt8, extra_options={"EnableSubgraph": True})
+    feeds = feeds_of(model)
+    expected = run_onnxruntime(here, feeds)
+    if name in COMPILED:
+        assert relative_error(run_ours(here, feeds), expected) < ONE_STEP
+    assert relative_error(expected, run_onnxruntime(source, feeds)) < 0.05
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"nodes_to_exclude": ["MatMul_0"]},
+        {"nodes_to_quantize": ["MatMul_2"]},
+        {"op_types_to_quantize": ["Conv"]},
+        {"extra_options": {"WeightSymmetric": False}},
+        {"extra_options": {"WeightSymmetric": True}, "weight_type": QuantType.QUInt8},
+        {"extra_options": {"MinimumRealRange": 0.5}},
+    ],
+    ids=str,
+)
+def test_choices_are_followed_as_onnxruntime_follows_them(tmp_path, choices):
+    _, here, there = both(tmp_path, DYNAMIC["matmul"](), **choices)
+    assert_same_model(here, there)
+
+
+@pytest.mark.parametrize("const_only", [False, True])
+def test_products_of_values_are_quantised_where_that_is_asked(tmp_path, const_only):
+    _, here, there = both(tmp_path, DYNAMIC["values times values"](), extra_options={"MatMulConstBOnly": const_only})
+    assert_same_model(here, there)
+    integers = [node.op_type for node in onnx.load(here).graph.node].count("MatMulInteger")
+    assert integers == (1 if const_only else 2)
+
+
+def test_overrides_hold_for_single_weights(tmp_path):
+    def chosen(kind):
+        weights = {"w": [{"quant_type": kind, "symmetric": False}], "v": [{"rmin": -2.0, "rmax": 2.0}]}
+        return {"TensorQuantOverrides": weights}
+
+    source, here, there = (tmp_path / name for name in ("float.onnx", "here.onnx", "there.onnx"))
+    onnx.save(DYNAMIC["matmul"](), source)
+    quantize_dynamic(source, here, extra_options=chosen(QuantType.QUInt8))
+    theirs(source, there, extra_options=chosen(TheirType.QUInt8))
+    assert_same_model(here, there)
