@@ -21,6 +21,7 @@ from ort_core.ops.shape_inference import infer_types
 from ort_core.options import SessionOptions
 from ort_core.passes.base import Level, Pass, count_nodes
 from ort_core.passes.equivalence import EquivalenceCheck
+from ort_core.passes.near_misses import NearMiss, find_near_misses
 from ort_core.passes.pipelines import pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
 
@@ -56,6 +57,7 @@ class OptimizationReport:
     nodes_before: int
     nodes_after: int
     duration_ns: int
+    near_misses: tuple[NearMiss, ...] | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Return plain data for JSON."""
@@ -106,6 +108,8 @@ def optimize_model(
     pipelines: Pipelines,
     equivalence: EquivalenceCheck | None,
     environment: Environment | None = None,
+    *,
+    explains_fusions: bool = False,
 ) -> OptimizationReport:
     """Optimise a model in place; ``environment`` is one that knows the user's operators, where there are any.
 
@@ -118,13 +122,17 @@ def optimize_model(
     infer_types(model, environment.schemas, environment.inference_rules)
     nodes_before = count_nodes(model)
     rows: list[PassRow] = []
+    misses: list[NearMiss] = []
     duration = 0
     for level, passes in pipelines:
         context = stages.pass_context(model, environment, stages.PrepareSettings())
         report = run_pipeline(passes, context, equivalence=equivalence)
         rows.extend(_rows(report, level))
         duration += report.duration_ns
-    return OptimizationReport(tuple(rows), nodes_before, count_nodes(model), duration)
+        if explains_fusions:
+            misses += find_near_misses(passes, context)
+    told = tuple(misses) if explains_fusions else None
+    return OptimizationReport(tuple(rows), nodes_before, count_nodes(model), duration, told)
 
 
 def _rows(report: PipelineReport, level: Level) -> list[PassRow]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from ort_core.ir.nodes import Node
 from ort_core.providers.execution import NodeExecution
+
+if TYPE_CHECKING:
+    from ort_core.passes.near_misses import NearMiss
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class PlacementReport:
     ``measured`` found, a sentence each. ``is_foreseen``: nothing was compiled, and the ``unavailable`` providers were
     asked what they would run all the same; they stand among ``providers``. ``inner`` are the nodes of bodies that a
     provider took together with their control-flow node, where it tells how they run. ``notes`` say what loading made
-    of the file.
+    of the file. ``near_misses`` are the fusions that nearly fired; ``None`` where nobody asked.
     """
 
     nodes: tuple[NodePlacement, ...]
@@ -68,6 +72,7 @@ class PlacementReport:
     is_foreseen: bool = False
     inner: tuple[NodePlacement, ...] = ()
     notes: tuple[str, ...] = ()
+    near_misses: tuple[NearMiss, ...] | None = None
 
     def counts(self) -> dict[str, int]:
         """Return the number of nodes by provider."""
@@ -98,6 +103,7 @@ class PlacementReport:
             "executions": {name: dict(counts) for name, counts in self.executions().items()},
             "nodes": [_as_dict(each) for each in self.nodes],
             "inner": [_as_dict(each) for each in self.inner],
+            "near_misses": None if self.near_misses is None else [asdict(each) for each in self.near_misses],
         }
 
     def executions(self) -> dict[str, Counter[str]]:
@@ -132,6 +138,7 @@ class PlacementReport:
             lines.append(f"  on {name}: {', '.join(f'{count} {how}' for how, count in ways.most_common())}")
         for (how, op_type, reason), count in self.reasons().most_common():
             lines.append(f"    {how}: {op_type} x{count}: {reason}")
+        lines.extend(self._near_miss_lines())
         reasons: Counter[tuple[str, str, str]] = Counter()
         for node in self.nodes:
             reasons.update((r.provider, node.op_type, r.reason) for r in node.refusals)
@@ -142,6 +149,17 @@ class PlacementReport:
         lines.extend(f"  {text}" for text in (*self.measurements, *self.notes))
         lines.extend(f"  fallback: {text}" for text in self.fallbacks)
         return "\n".join(lines)
+
+    def _near_miss_lines(self) -> list[str]:
+        if self.near_misses is None:
+            return []
+        from ort_core.passes.near_misses import counted  # only who asks for fusions needs it
+
+        lines = [
+            f"    {each.rule} x{count}, first at {each.node}: {each.reason}"
+            for each, count in counted(self.near_misses)
+        ]
+        return ["  fusions that nearly fired:", *lines] if lines else ["  no fusion nearly fired"]
 
 
 def _as_dict(node: NodePlacement) -> dict[str, object]:

@@ -99,18 +99,7 @@ class Match:
 
 def find_match(model: Model, pattern: Pattern, node: Node) -> Match | None:
     """Return the first match whose leading output is made by ``node``, or ``None``."""
-    roots = roots_of(pattern)
-    search = _Search(model, node)
-    for index in _leading_outputs(roots[0], node):
-        output = node.outputs[index]
-        if output is None:
-            continue
-        for _ in search.value(roots[0], output):
-            for _ in search.further_roots(roots[1:]):
-                match = search.result(roots, output)
-                if match is not None:
-                    return match
-    return None
+    return Search(model, node).run(roots_of(pattern))
 
 
 def _leading_outputs(root: ValuePattern, node: Node) -> Sequence[int]:
@@ -119,15 +108,28 @@ def _leading_outputs(root: ValuePattern, node: Node) -> Sequence[int]:
     return (0,) if node.outputs else ()
 
 
-class _Search:
+class Search:
     """The bindings of one search; every method is a generator of ways to succeed."""
 
     def __init__(self, model: Model, root: Node) -> None:
         self._model = model
         self._root = root
         self._values: dict[str, Value] = {}
-        self._nodes: dict[OpPattern, Node] = {}
+        self.nodes: dict[OpPattern, Node] = {}
         self._roots: dict[ValuePattern, Value] = {}
+
+    def run(self, roots: tuple[ValuePattern, ...]) -> Match | None:
+        """Return the first match whose leading output the node makes, or ``None``."""
+        for index in _leading_outputs(roots[0], self._root):
+            output = self._root.outputs[index]
+            if output is None:
+                continue
+            for _ in self.value(roots[0], output):
+                for _ in self.further_roots(roots[1:]):
+                    match = self.result(roots, output)
+                    if match is not None:
+                        return match
+        return None
 
     def value(self, pattern: ValuePattern, value: Value | None) -> Iterator[None]:
         """Match one value."""
@@ -146,19 +148,19 @@ class _Search:
     def result(self, roots: tuple[ValuePattern, ...], output: Value) -> Match | None:
         """Return the match if no interior value is read from outside."""
         outputs = (output, *(self._roots[root] for root in roots[1:]))
-        members = set(self._nodes.values())
-        for pattern, node in self._nodes.items():
+        members = set(self.nodes.values())
+        for pattern, node in self.nodes.items():
             if not pattern.is_shared and not _is_private(node, members, outputs):
                 return None
-        named = {p.name: node for p, node in self._nodes.items() if p.name is not None}
-        ordered = tuple(dict.fromkeys(self._nodes.values()))
+        named = {p.name: node for p, node in self.nodes.items() if p.name is not None}
+        ordered = tuple(dict.fromkeys(self.nodes.values()))
         return Match(self._model, self._root, ordered, outputs, dict(self._values), named)
 
     def _candidates(self, root: ValuePattern) -> Iterator[Value]:
         producer, index = (root.producer, root.index) if isinstance(root, OutputPattern) else (root, 0)
         assert isinstance(producer, OpPattern), "an output of a pattern must be an operator's"
-        if producer in self._nodes:
-            nodes: tuple[Node, ...] = (self._nodes[producer],)
+        if producer in self.nodes:
+            nodes: tuple[Node, ...] = (self.nodes[producer],)
         else:
             bound = [v for v in map(self._bound, producer.inputs) if v is not None]
             nodes = bound[0].consumers() if bound else ()
@@ -170,10 +172,10 @@ class _Search:
 
     def _bound(self, pattern: ValuePattern) -> Value | None:
         if isinstance(pattern, OpPattern):
-            node = self._nodes.get(pattern)
+            node = self.nodes.get(pattern)
             return None if node is None else node.outputs[0]
         if isinstance(pattern, OutputPattern):
-            node = self._nodes.get(pattern.producer)
+            node = self.nodes.get(pattern.producer)
             return None if node is None else node.outputs[pattern.index]
         return None if pattern.name is None else self._values.get(pattern.name)
 
@@ -222,18 +224,18 @@ class _Search:
             yield from self._bind(pattern.name, value)
 
     def _node(self, pattern: OpPattern, node: Node, value: Value) -> Iterator[None]:
-        known = self._nodes.get(pattern)
+        known = self.nodes.get(pattern)
         if known is not None:
             if known is node:
                 yield
             return
-        if not self._fits(pattern, node) or node in self._nodes.values():
+        if not self._fits(pattern, node) or node in self.nodes.values():
             return
-        self._nodes[pattern] = node
+        self.nodes[pattern] = node
         for _ in self._bind(pattern.name, value):
             for order in _input_orders(pattern, node):
                 yield from self._inputs(pattern.inputs, order)
-        del self._nodes[pattern]
+        del self.nodes[pattern]
 
     def _fits(self, pattern: OpPattern, node: Node) -> bool:
         if node.op_type not in pattern.op_types or node.domain != pattern.domain:
@@ -257,14 +259,14 @@ class _Search:
             yield from self._inputs(patterns[1:], values[1:])
 
 
-_Step = Callable[["_Search", ValuePattern, "Value | None"], Iterator[None]]
+_Step = Callable[["Search", ValuePattern, "Value | None"], Iterator[None]]
 _STEPS: dict[type[ValuePattern], _Step] = {
-    Variable: _Search._variable,  # type: ignore[dict-item]  # each step takes exactly the class of its key
-    ConstantPattern: _Search._constant,  # type: ignore[dict-item]  # as above
-    Optional: _Search._optional,  # type: ignore[dict-item]  # as above
-    OneOf: _Search._one_of,  # type: ignore[dict-item]  # as above
-    OpPattern: _Search._op,  # type: ignore[dict-item]  # as above
-    OutputPattern: _Search._output,  # type: ignore[dict-item]  # as above
+    Variable: Search._variable,  # type: ignore[dict-item]  # each step takes exactly the class of its key
+    ConstantPattern: Search._constant,  # type: ignore[dict-item]  # as above
+    Optional: Search._optional,  # type: ignore[dict-item]  # as above
+    OneOf: Search._one_of,  # type: ignore[dict-item]  # as above
+    OpPattern: Search._op,  # type: ignore[dict-item]  # as above
+    OutputPattern: Search._output,  # type: ignore[dict-item]  # as above
 }
 
 

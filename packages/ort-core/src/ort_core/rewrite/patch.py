@@ -99,7 +99,7 @@ class GraphPatch:
 
     def apply(self) -> Rejection | None:
         """Check the patch and make the edit; on a rejection the graph is as it was before."""
-        rejection = self._find_objection()
+        rejection = self.find_objection()
         if rejection is not None:
             self.discard()
             return rejection
@@ -141,7 +141,8 @@ class GraphPatch:
             node.name = self._graph.fresh_name(f"{base}{node.op_type}")
         self._graph.insert_before(self._anchor, node)
 
-    def _find_objection(self) -> Rejection | None:
+    def find_objection(self) -> Rejection | None:
+        """Return why the edit may not be made, ``None`` where ``apply`` makes it."""
         for old, new in self._replacements.items():
             rejection = self._objection_to(old, new)
             if rejection is not None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ort_core.partitioning.report import PlacementReport
     from ort_core.session_api.devices import OrtEpAssignedSubgraph, OrtEpDevice
     from ort_core.session_api.loaded_model import LoadedModel
+    from ort_core.session_api.model_source import ModelSource
     from ort_core.session_api.node_arg import ModelMetadata, NodeArg
     from ort_core.tensors.memory_facts import OrtMemoryInfo
 
@@ -22,6 +23,7 @@ class SessionFacts:
     _loaded: LoadedModel
     _options: SessionOptions
     _environment: Environment
+    _source: ModelSource
 
     def get_inputs(self) -> list[NodeArg]:
         """Return the inputs that must be fed."""
@@ -51,14 +53,30 @@ class SessionFacts:
         """Return the options of each provider as strings."""
         return {name: dict(options) for name, options in self._loaded.provider_options.items()}
 
-    def explain(self) -> PlacementReport:
+    def explain(self, *, fusions: bool = False) -> PlacementReport:
         """Return which provider runs each node, how it does, and why the others do not; ``str()`` of it is a table.
 
         A session out of the cache prepares its model for this, once.
-        """
-        from ort_core.stages import explain_executions  # as below: few ask, and all would pay
 
-        return explain_executions(self._loaded.prepared)
+        Args:
+            fusions: tell which fusions nearly fired, too, and why they did not: the model is loaded again, and its
+                passes are run again.
+        """
+        from dataclasses import replace  # as below: few ask, and all would pay
+
+        from ort_core.stages import explain_executions, find_fusion_misses
+
+        report = explain_executions(self._loaded.prepared)
+        if not fusions:
+            return report
+        misses = find_fusion_misses(
+            self._source.load(self._options), self._options, self._environment, self._loaded.request,
+            self._disabled_passes(), self._source.folder,
+        )  # fmt: skip
+        return replace(report, near_misses=tuple(misses))
+
+    def _disabled_passes(self) -> frozenset[str]:
+        raise NotImplementedError
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
         """Return the nodes of each provider (``explain`` says more)."""

@@ -12,6 +12,7 @@ from ort_core.late_names import late_names
 if TYPE_CHECKING:
     from ort_core.stages.executions import explain_executions
     from ort_core.stages.foreseeing import ForeseenPlacement, foresee
+    from ort_core.stages.near_misses import find_fusion_misses
     from ort_core.stages.optimizing import (
         OptimizedModel,
         evaluation_context,
@@ -36,6 +37,7 @@ __all__ = [
     "evaluation_context",
     "expand_contexts",
     "explain_executions",
+    "find_fusion_misses",
     "foresee",
     "fuse_partition",
     "fuse_whole",
@@ -56,6 +58,7 @@ __getattr__, __dir__ = late_names(  # a session out of the cache needs few of th
             "ForeseenPlacement",
             "foresee",
         ),
+        "ort_core.stages.near_misses": ("find_fusion_misses",),
         "ort_core.stages.optimizing": (
             "OptimizedModel",
             "evaluation_context",

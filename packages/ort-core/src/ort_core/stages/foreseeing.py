@@ -89,16 +89,17 @@ def foresee(
         partitioned.placements, selection.names, selection.unavailable, is_foreseen=True, notes=ready.notes
     )
     services = {"weights": environment.weights, "devices": environment.devices}
-    return ForeseenPlacement(ready, report, tuple(_partitions_of(partitioned)), context, services)
+    return ForeseenPlacement(ready, report, tuple(partitions_of(partitioned)), context, services)
 
 
-def _partitions_of(graph: PartitionedGraph) -> Iterator[Partition]:
+def partitions_of(graph: PartitionedGraph) -> Iterator[Partition]:
+    """Yield the partitions of a graph, those of bodies that are partitioned themselves included."""
     for step in graph.steps:
         if isinstance(step, Partition):
             yield step
         else:
             for body in step.bodies.values():
-                yield from _partitions_of(body)
+                yield from partitions_of(body)
 
 
 def _select(providers: ProviderRequest, environment: Environment, settings: PrepareSettings) -> ProviderSelection:

@@ -36,6 +36,9 @@ def explain(
     config: Config = None,
     ops: Operators = None,
     nodes: Annotated[bool, typer.Option("--nodes", help="One line for each node.")] = False,
+    fusions: Annotated[
+        bool, typer.Option("--fusions", help="Show which fusions nearly fired, and why they did not.")
+    ] = False,
     as_if: Annotated[
         bool,
         typer.Option(
@@ -67,6 +70,8 @@ def explain(
     with working(f"Placing {model.name}"):
         options = SessionRequest(provider, level, disable, strict, operators=ops, config=config).options()
         graph, report = _placed(model, options, request, as_if=as_if)
+        if fusions:
+            report = _with_fusions(report, model, options, request)
     if html is not None:
         from ort_core.cli.graph_facts import graph_facts
         from ort_core.cli.graph_page import graph_page
@@ -77,6 +82,10 @@ def explain(
         print_json({"model": str(model), **report.as_dict(), "page": None if html is None else str(html)})
         return
     _show(report)
+    if report.near_misses is not None:
+        from ort_core.cli.near_misses import show_near_misses
+
+        show_near_misses(report.near_misses)
     if nodes:
         _show_nodes(report)
     if html is not None:
@@ -105,6 +114,21 @@ def _placed(
     report = stages.explain_executions(prepared)
     prepared.plan.close()
     return prepared.model.graph, report
+
+
+def _with_fusions(
+    report: PlacementReport, path: Path, options: SessionOptions, request: ProviderRequest | None
+) -> PlacementReport:
+    from dataclasses import replace
+
+    from ort_core import stages
+    from ort_core.environment import default_environment
+    from ort_core.onnx_io.load import load_model
+
+    if report.is_foreseen:
+        raise typer.BadParameter("fusions run where a provider can run; none of these can here", param_hint="--fusions")
+    found = stages.find_fusion_misses(load_model(path), options, default_environment(), request, folder=path.parent)
+    return replace(report, near_misses=tuple(found))
 
 
 def _times(trace: Path | None, html: Path | None) -> dict[str, float]:

@@ -65,6 +65,9 @@ def optimize(
         typer.Option("--external-data", metavar="FILE", help="Keep large weights in this file beside the output."),
     ] = None,
     list_passes: Annotated[bool, typer.Option("--list", help="List the passes of each level and stop.")] = False,
+    explain_fusions: Annotated[
+        bool, typer.Option("--explain-fusions", help="Show which rewrites nearly fired, and why they did not.")
+    ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show passes that changed nothing, too.")] = False,
     inputs: Inputs = None,
     shape: Shapes = None,
@@ -100,7 +103,7 @@ def optimize(
         loaded = load_model(model)
         request = InputRequest(inputs, shape, dim, seed)
         equivalence = _equivalence(loaded, request, environment, allow) if check else None
-        report = optimize_model(loaded, pipelines, equivalence, environment)
+        report = optimize_model(loaded, pipelines, equivalence, environment, explains_fusions=explain_fusions)
         written = None if output is None else _write(loaded, model, output, external_data)
     data = {"model": str(model), "level": level.value, "checked": check, **report.as_dict(), "output": written}
     if json:
@@ -179,5 +182,9 @@ def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> N
         f"{report.nodes_before} → {report.nodes_after} nodes by {sum(row.num_rewrites for row in report.rows)} changes "
         f"in {time_text(report.duration_ns)} ({len(report.rows)} passes{checked})"
     )
+    if report.near_misses is not None:
+        from ort_core.cli.near_misses import show_near_misses
+
+        show_near_misses(report.near_misses)
     if data["output"] is not None:
         console.print(f"written: {', '.join(data['output']['files'])} ({bytes_text(data['output']['nbytes'])})")

@@ -1,0 +1,104 @@
+"""Near matches: where a pattern fits all but one part, or is read from outside, and what stands in its way.
+
+Far slower than ``find_match``: for reports that somebody asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ort_core.ir.model import Model
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.values import Value
+from ort_core.rewrite.matcher import Match, Search, constant_of
+from ort_core.rewrite.pattern import (
+    ConstantPattern,
+    OneOf,
+    OpPattern,
+    OutputPattern,
+    Pattern,
+    ValuePattern,
+    roots_of,
+)
+
+MIN_FITTING = 2  # operators that fit before a miss is near: one alone is no sign of what was meant
+
+
+def find_near_match(model: Model, pattern: Pattern, node: Node) -> Rejection | None:
+    """Return what keeps a pattern from fitting at a node where all but one of its operators do; ``None`` elsewhere."""
+    search = _NearSearch(model, node)
+    roots = roots_of(pattern)
+    if search.run(roots) is not None or search.reason is None:
+        return None
+    wanted = sum(map(_num_operators, roots))
+    return Rejection(search.reason, node) if search.depth >= max(MIN_FITTING, wanted - 1) else None
+
+
+class _NearSearch(Search):
+    """A search that remembers the failure that came latest, by the number of operators that fitted until then."""
+
+    def __init__(self, model: Model, root: Node) -> None:
+        super().__init__(model, root)
+        self.depth, self.reason = 0, None
+
+    reason: str | None
+
+    def value(self, pattern: ValuePattern, value: Value | None) -> Iterator[None]:
+        """Match one value; where nothing of it fits, note what was expected and found."""
+        has_fitted = False
+        for _ in super().value(pattern, value):
+            has_fitted = True
+            yield
+        if not has_fitted and isinstance(pattern, (OpPattern, OutputPattern, ConstantPattern)):
+            self._note(f"expected {_wanted(pattern)}, found {_found(pattern, value)}")
+
+    def result(self, roots: tuple[ValuePattern, ...], output: Value) -> Match | None:
+        """Return the match; where a value inside it is read from outside, note which."""
+        match = super().result(roots, output)
+        if match is None:
+            read = ", ".join(dict.fromkeys(self._read_outside(output))) or "an inner node"
+            self._note(f"all operators fit, but the result of {read} inside it is read from outside, too")
+        return match
+
+    def _note(self, reason: str) -> None:
+        if len(self.nodes) > self.depth:
+            self.depth, self.reason = len(self.nodes), reason
+
+    def _read_outside(self, output: Value) -> Iterator[str]:
+        members = set(self.nodes.values())
+        for node in members:
+            for value in node.present_outputs():
+                outside = value.is_graph_output or any(reader not in members for reader, _ in value.uses)
+                if value is not output and outside:
+                    yield node.op_type
+
+
+def _num_operators(pattern: ValuePattern) -> int:
+    """Return how many operators a pattern has, of alternatives the fewest."""
+    if isinstance(pattern, OneOf):
+        return min(map(_num_operators, pattern.alternatives), default=0)
+    producer = pattern.producer if isinstance(pattern, OutputPattern) else pattern
+    return 1 + sum(map(_num_operators, producer.inputs)) if isinstance(producer, OpPattern) else 0
+
+
+def _wanted(pattern: ValuePattern) -> str:
+    if isinstance(pattern, OutputPattern):
+        return f"output {pattern.index} of {_wanted(pattern.producer)}"
+    if isinstance(pattern, OpPattern):
+        return " or ".join(pattern.op_types)
+    return "a constant" + (" of certain values" if isinstance(pattern, ConstantPattern) and pattern.where else "")
+
+
+def _found(pattern: ValuePattern, value: Value | None) -> str:
+    if value is None:
+        return "nothing"
+    constant = constant_of(value)
+    if constant is not None:
+        return f"the constant {constant.array().reshape(-1)[0]}" if constant.size == 1 else "a constant"
+    if value.producer is None:
+        return "an input"
+    wanted = pattern.producer if isinstance(pattern, OutputPattern) else pattern
+    fits = isinstance(wanted, OpPattern) and value.producer.op_type in wanted.op_types
+    more = " whose attributes, inputs or opset do not fit" if fits else ""
+    return f"{value.producer.qualified_name.removeprefix('ai.onnx::')}{more}"
