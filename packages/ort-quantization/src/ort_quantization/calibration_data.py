@@ -1,0 +1,66 @@
+"""Where samples come from: readers that give one dictionary of inputs after another."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from ort_quantization.errors import InvalidCalibration
+
+Sample = Mapping[str, np.ndarray]
+
+
+class CalibrationDataReader(abc.ABC):
+    """Gives samples: whoever has a ``get_next`` is one, whether it derives from this class or not."""
+
+    @classmethod
+    def __subclasshook__(cls, subclass: type) -> bool:
+        return callable(getattr(subclass, "get_next", None)) or NotImplemented
+
+    @abc.abstractmethod
+    def get_next(self) -> Sample | None:
+        """Return the inputs of one run by name, ``None`` behind the last."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Sample]:
+        return self
+
+    def __next__(self) -> Sample:
+        sample = self.get_next()
+        if sample is None:
+            raise StopIteration
+        return sample
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        """Give only the samples of a range from now on; readers that are read in strides have it."""
+        raise NotImplementedError
+
+
+def samples_of(reader: CalibrationDataReader) -> Iterator[Sample]:
+    """Yield the samples of a reader; nothing and an empty dictionary are the end.
+
+    Raises:
+        InvalidCalibration: the reader raises, or gives no dictionary; which sample it was.
+    """
+    count = 0
+    while True:
+        try:
+            sample = reader.get_next()
+        except Exception as error:
+            raise InvalidCalibration(
+                f"the calibration data reader raised {type(error).__name__} at sample {count}: {error}"
+            ) from error
+        if sample is None or (isinstance(sample, Mapping) and not sample):
+            return
+        if not isinstance(sample, Mapping):
+            raise InvalidCalibration(
+                f"the calibration data reader gave a {type(sample).__name__} at sample {count}; a dictionary of arrays "
+                "by the names of the model's inputs is expected"
+            )
+        yield sample
+        count += 1

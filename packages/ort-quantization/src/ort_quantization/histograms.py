@@ -1,0 +1,128 @@
+"""Counts of numbers in bins that adapt to them: any count of samples takes the memory of one histogram.
+
+Bins lie evenly between minus and plus a reach, which is a power of two. Numbers beyond it double the reach: pairs of
+bins become one. What methods ask for, bins between the extremes that were seen, is read off the cumulative counts,
+linearly within a bin; there are at least two of ours to one of theirs. The first numbers are kept as they are: few
+numbers are counted exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_BINS = 8192  # 64 KB a tensor
+_FINER = 4
+_KEPT = 2**14  # numbers, as much memory as the bins take
+
+
+class Histogram:
+    """The numbers of one tensor, as far as ranges depend on them.
+
+    Args:
+        num_bins: how many bins will be asked for.
+    """
+
+    def __init__(self, num_bins: int) -> None:
+        self._counts = np.zeros(max(_BINS, 2 ** int(np.ceil(np.log2(_FINER * num_bins)))), np.int64)
+        self._reach = 0.0
+        self._first: list[np.ndarray] = []
+        self.dtype = np.dtype(np.float32)
+        self.least = np.inf
+        self.most = -np.inf
+        self.skipped = 0  # numbers that are not finite
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no finite number was seen."""
+        return self.least > self.most
+
+    def add(self, values: np.ndarray) -> None:
+        """Count the finite numbers of an array."""
+        self.dtype = values.dtype
+        flat = values.reshape(-1)
+        finite = np.isfinite(flat)
+        if not finite.all():
+            self.skipped += int(flat.size - np.count_nonzero(finite))
+            flat = flat[finite]
+        if not flat.size:
+            return
+        least, most = float(flat.min()), float(flat.max())
+        self.least, self.most = min(self.least, least), max(self.most, most)
+        self._first.append(flat.copy())
+        if sum(each.size for each in self._first) > _KEPT:
+            self._count_first()
+
+    def _count_first(self) -> None:
+        """Count the numbers that were kept, and every number from now on."""
+        for flat in self._first:
+            self._grow(float(np.abs(flat).max()))
+            self._counts += self._counted(flat)
+        self._first = []
+
+    @property
+    def _is_exact(self) -> bool:
+        return not self._counts.any()
+
+    def _grow(self, needed: float) -> None:
+        if needed <= self._reach or needed == 0:
+            return
+        whole = float(2.0 ** np.ceil(np.log2(needed)))
+        if self._reach == 0:  # all numbers were zero: they lie in the bin that begins there
+            self._reach = whole
+        while self._reach < whole:
+            pairs = self._counts.reshape(-1, 2).sum(axis=1)
+            self._counts[:] = 0
+            quarter = len(pairs) // 2
+            self._counts[quarter : quarter + len(pairs)] = pairs
+            self._reach *= 2
+
+    def _counted(self, flat: np.ndarray) -> np.ndarray:
+        half = len(self._counts) // 2
+        if self._reach == 0:
+            counts = np.zeros(len(self._counts), np.int64)
+            counts[half] = flat.size
+            return counts
+        places = flat.astype(np.float64) * (half / self._reach)
+        places += half
+        return np.bincount(np.minimum(places.astype(np.int64), 2 * half - 1), minlength=2 * half)
+
+    def between(self, low: float, high: float, num_bins: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return counts (bins,) and the ends (bins + 1,) of even bins between two numbers."""
+        edges = np.linspace(low, high, num_bins + 1)
+        if self._is_exact:
+            return self._exact(low, high, num_bins, np.concatenate(self._first))
+        self._count_first()
+        reach = self._reach or 1.0
+        own = np.linspace(-reach, reach, len(self._counts) + 1)
+        return self._spread(own, self._counts, edges), edges.astype(self.dtype)
+
+    def of_magnitudes(self, num_bins: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return counts and ends of even bins of absolute values, from the least one on."""
+        if self._is_exact:
+            magnitudes = np.abs(np.concatenate(self._first))
+            return self._exact(float(magnitudes.min()), float(magnitudes.max()), num_bins, magnitudes)
+        self._count_first()
+        half = len(self._counts) // 2
+        counts = self._counts[half:] + self._counts[:half][::-1]
+        is_around_zero = self.least <= 0 <= self.most
+        low = 0.0 if is_around_zero else min(abs(self.least), abs(self.most))
+        edges = np.linspace(low, self.reach, num_bins + 1)
+        own = np.linspace(0.0, self._reach or 1.0, half + 1)
+        return self._spread(own, counts, edges), edges.astype(self.dtype)
+
+    def _exact(self, low: float, high: float, num_bins: int, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if low == high:  # one number only
+            low, high = low - 0.5, high + 0.5
+        counts, edges = np.histogram(values, num_bins, (low, high))
+        return counts, edges.astype(self.dtype)
+
+    @property
+    def reach(self) -> float:
+        """The greatest absolute value that was seen."""
+        return max(abs(self.least), abs(self.most))
+
+    @staticmethod
+    def _spread(own: np.ndarray, counts: np.ndarray, edges: np.ndarray) -> np.ndarray:
+        below = np.interp(edges, own, np.concatenate([[0], np.cumsum(counts)]))
+        below[0], below[-1] = 0, counts.sum()  # the extremes are exact: everything lies between them
+        return np.diff(np.rint(below).astype(np.int64))
