@@ -1,0 +1,71 @@
+"""recorded_programs(): what a lowering becomes, as lines of text, in the place of machine code; for ``replay``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+
+from ort_core.cpu import program_building
+from ort_core.cpu.codegen import late_text
+from ort_core.cpu.codegen.compiled_module import CompiledModule
+from ort_core.cpu.codegen.emitter import Emitter, module_text
+from ort_core.cpu.codegen.late_text import LateText
+from ort_core.cpu.codegen.target import Target
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.steps import KernelText, Pointer, Step
+from ort_core.cpu.lowering.views import Buffer
+
+NOWHERE = 4096  # an address that is none; programs that are recorded never run
+
+
+@contextmanager
+def recorded_programs() -> Iterator[list[str]]:
+    """Record every program that is built meanwhile; names of kernels do not depend on the files that write them.
+
+    The lines are complete behind the block: weights are packed while the lowering goes on.
+    """
+    lines: list[str] = []
+    weights: dict[int, np.ndarray] = {}
+
+    def record(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
+        lines.extend(f"kernel {kernel.name}\n{_text(kernel)}" for kernel in lowering.kernels.values())
+        numbers: dict[Buffer, str] = {}
+        lines.extend(_step(step, numbers) for step in lowering.steps)
+        lines.extend(f"equal {left} {right}" for left, right in lowering.equal)
+        for buffer, name in numbers.items():
+            lines.append(f"{name} {buffer.dtype.text} {buffer.place} {buffer.count}")
+            if buffer.array is not None:
+                weights[len(lines) - 1] = buffer.array
+        module = CompiledModule(b"", lambda name: NOWHERE, None)
+        return [module], [(0, step.kernel) for step in lowering.steps]
+
+    with (
+        patch.object(program_building, "_compile", record),
+        patch.object(late_text, "generators_digest", lambda: ""),
+    ):
+        yield lines
+        for number, array in weights.items():
+            lines[number] += f" {hashlib.sha256(np.ascontiguousarray(array)).hexdigest()}"
+
+
+def _text(kernel: KernelText) -> str:
+    code = kernel.code
+    if isinstance(code, LateText):
+        return module_text(code.generate(code.name))
+    return module_text([code]) if isinstance(code, Emitter) else code
+
+
+def _step(step: Step, numbers: dict[Buffer, str]) -> str:
+    def name(buffer: Buffer) -> str:
+        return numbers.setdefault(buffer, f"%{len(numbers)}")
+
+    arguments = [
+        f"{name(each.buffer)}+{each.offset}" if isinstance(each, Pointer) else str(each) for each in step.arguments
+    ]
+    reads, writes = ([name(buffer) for buffer in buffers] for buffers in (step.reads, step.writes))
+    facts = (step.work, step.flops, step.nbytes, step.is_divisible, step.in_place and [*map(name, step.in_place)])
+    return f"step {step.kernel} {arguments} {reads} {writes} {[str(each) for each in facts]}"
