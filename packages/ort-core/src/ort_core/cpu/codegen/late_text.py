@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ort_core.cpu.codegen.emitter import Emitter
 
+SOURCES = (Path(__file__).parent, Path(__file__).parents[2] / "loops")
+"""Where texts of kernels come from: the generators, and the scalar expressions and polynomials that they print."""
+
 
 @dataclass(frozen=True, slots=True)
 class LateText:
@@ -49,8 +52,15 @@ def late_text(
 
 @functools.cache
 def generators_digest() -> str:
-    """Return a digest of the source of all generators: other generators, other texts."""
+    """Return a digest of the source of all generators, and of what they print: other sources, other texts."""
+    return digest_of_sources(SOURCES)
+
+
+def digest_of_sources(folders: Sequence[Path]) -> str:
+    """Return a digest of the names and contents of all Python files in these folders, however deep they lie."""
     hasher = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        hasher.update(path.read_bytes())
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            content = path.read_bytes()
+            hasher.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
     return hasher.hexdigest()
