@@ -45,6 +45,7 @@ from ort_core.plugin import (
     OrtError,
     Rejection,
     RunState,
+    StepFacts,
     body_path,
     convex_groups,
 )
@@ -91,6 +92,12 @@ HEAVY = frozenset(
         "Resize",
         "LogSoftmax",
         "RMSNormalization",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "BiasGelu",
+        "FastGelu",
+        "QuickGelu",
         "GroupNormalization",
         "GroupNorm",
         "SkipGroupNorm",
@@ -176,6 +183,18 @@ class CpuPartition(EagerPartition):
             {body_path(b.graph): b.partition.executions() for b in each} for each in (self.bodies, self._plain_bodies)
         )
         return executions_of(self._request.graph, self._steps, self.refusals, self._is_known, compiled, plain)
+
+    def steps(self, sizes: Mapping[str, int]) -> Sequence[StepFacts]:
+        """Return the steps of native programs, and what runs between them; those of bodies behind."""
+        from ort_core.cpu.listing import facts_of_parts  # only reports ask
+
+        told = {name: each for each in self.executions() for name in each.outputs if not each.path}
+        inner = [
+            replace(each, path=(*body_path(body.graph), *each.path))
+            for body in self.bodies
+            for each in body.partition.steps(sizes)
+        ]
+        return [*facts_of_parts(self._steps, told, sizes), *inner]
 
     def serialize(self) -> bytes | Rejection:
         """Return the machine code of all programs; lowering the graph again finds it."""

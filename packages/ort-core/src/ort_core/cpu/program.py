@@ -141,6 +141,11 @@ class NativeProgram:
                 given[output] = arrays[index] = inputs[index].copy()
         return arrays, given
 
+    def __str__(self) -> str:
+        from ort_core.cpu.listing import program_text  # for people, by no run
+
+        return program_text(self)
+
     @property
     def pool(self) -> ThreadPool:
         """The threads that run this."""
@@ -213,12 +218,12 @@ class ProgramPlan:
         self._template = table[: record.argument_count]
         self._template[placement.constants] += placement.constant_addresses
         slot_sizes = values[record.argument_count : record.outputs_at]
-        self._offsets, self._arena_nbytes = _cumulative(slot_sizes, record.per_thread, program._pool.num_threads)
+        self._offsets, self._arena_nbytes = cumulative(slot_sizes, record.per_thread, program._pool.num_threads)
         self._shapes = _split_shapes(values[record.outputs_at : record.work_at], record.output_types)
         self._dtypes = [dtype.numpy for dtype, _ in record.output_types]
         output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
         counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
-        self.nbytes = _cumulative(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
+        self.nbytes = cumulative(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
         work = values[record.work_at :]
         self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
         self._flags = record.order.flags(work, program._pool.num_threads)
@@ -334,7 +339,8 @@ def _wanted_threads(work: int) -> int:
     return AWAKE if work < WAKING_WORK else ALL
 
 
-def _cumulative(nbytes: Sequence[int], per_thread: Sequence[bool], threads: int) -> tuple[list[int], int]:
+def cumulative(nbytes: Sequence[int], per_thread: Sequence[bool], threads: int) -> tuple[list[int], int]:
+    """Return where slots of these sizes begin in an arena, one behind the other, and how large it is."""
     offsets, at = [], 0
     for size, each in zip(nbytes, per_thread):
         offsets.append(at)

@@ -7,7 +7,7 @@ results, the partition is compiled the ordinary way, once, and does it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from ort_core.plugin import CompiledPartition, DirectCalls, EagerPartition, Reje
 from ort_core.plugin.forks import new_lock, no_fork
 
 if TYPE_CHECKING:
-    from ort_core.plugin import NodeExecution
+    from ort_core.plugin import NodeExecution, StepFacts
     from ort_core.plugin.kernels import RuntimeValue
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,10 @@ class RecalledPartition(EagerPartition):
     def executions(self) -> Sequence[NodeExecution]:
         """Return what the ordinary partition does."""
         return self._ordinary().executions()
+
+    def steps(self, sizes: Mapping[str, int]) -> Sequence[StepFacts]:
+        """Return those of the ordinary partition."""
+        return self._ordinary().steps(sizes)
 
     def serialize(self) -> bytes | Rejection:
         """Return what the ordinary partition does."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
     from ort_core.providers.option_facts import OptionFacts, describe_options
     from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+    from ort_core.providers.step_facts import MemoryFacts, StepFacts
     from ort_core.providers.thread_options import ThreadOptions
     from ort_core.settings import environment_value
 
@@ -59,6 +60,7 @@ __all__ = [
     "InvalidArgument",
     "KernelPartition",
     "KernelProvider",
+    "MemoryFacts",
     "NodeExecution",
     "NotImplemented",
     "OptionFacts",
@@ -68,6 +70,7 @@ __all__ = [
     "Pass",
     "Rejection",
     "RunState",
+    "StepFacts",
     "ThreadOptions",
     "Unavailable",
     "body_path",
@@ -144,6 +147,10 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "Available",
             "ExecutionProvider",
             "Unavailable",
+        ),
+        "ort_core.providers.step_facts": (
+            "MemoryFacts",
+            "StepFacts",
         ),
         "ort_core.providers.thread_options": ("ThreadOptions",),
         "ort_core.settings": ("environment_value",),

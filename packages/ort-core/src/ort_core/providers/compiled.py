@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ort_core.kernels.kernel import RunGuard
     from ort_core.providers.capability import GraphView
     from ort_core.providers.execution import NodeExecution
+    from ort_core.providers.step_facts import StepFacts
     from ort_core.tensors.device import Device
 
 
@@ -188,6 +189,14 @@ class CompiledPartition(ABC):
         """Return how each node of the compiled graph runs, those of bodies included; nothing where all run in one way.
 
         Asked by ``session.explain()``, never by a load or a run: what it takes may be made anew here.
+        """
+        return ()
+
+    def steps(self, sizes: Mapping[str, int]) -> Sequence[StepFacts]:
+        """Return the steps of which this consists, in running order, for people; nothing where it tells of none.
+
+        Args:
+            sizes: named sizes, as far as they are known.
         """
         return ()
 

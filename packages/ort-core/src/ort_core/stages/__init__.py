@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
-    from ort_core.stages.executions import explain_executions
+    from ort_core.stages.executions import compiled_partitions, explain_executions
     from ort_core.stages.foreseeing import ForeseenPlacement, foresee
     from ort_core.stages.near_misses import find_fusion_misses
     from ort_core.stages.optimizing import (
@@ -34,6 +34,7 @@ __all__ = [
     "PreparedModel",
     "ProviderRequest",
     "ProviderSelection",
+    "compiled_partitions",
     "evaluation_context",
     "expand_contexts",
     "explain_executions",
@@ -53,7 +54,10 @@ __all__ = [
 __getattr__, __dir__ = late_names(  # a session out of the cache needs few of them
     __name__,
     {
-        "ort_core.stages.executions": ("explain_executions",),
+        "ort_core.stages.executions": (
+            "compiled_partitions",
+            "explain_executions",
+        ),
         "ort_core.stages.foreseeing": (
             "ForeseenPlacement",
             "foresee",

@@ -34,7 +34,7 @@ def explain_executions(prepared: PreparedModel) -> PlacementReport:
         return prepared.report
     own: dict[_Place, NodeExecution] = {}
     inner: list[NodePlacement] = []
-    for part, step in _compiled(prepared.partitioned, prepared.plan):
+    for part, step in compiled_partitions(prepared.partitioned, prepared.plan):
         executions = step.compiled.executions()
         if not executions:
             continue
@@ -50,13 +50,16 @@ def explain_executions(prepared: PreparedModel) -> PlacementReport:
     return replace(prepared.report, nodes=tuple(_told(prepared, own)), inner=tuple(inner))
 
 
-def _compiled(partitioned: PartitionedGraph, plan: ExecutionPlan) -> Iterator[tuple[Partition, PartitionStep]]:
+def compiled_partitions(
+    partitioned: PartitionedGraph, plan: ExecutionPlan
+) -> Iterator[tuple[Partition, PartitionStep]]:
+    """Yield the partitions of a plan as they were placed and as they run, those of bodies included."""
     for part, planned in zip(partitioned.steps, plan.steps, strict=True):
         if isinstance(part, Partition) and isinstance(planned.step, PartitionStep):
             yield part, planned.step
         elif isinstance(part, ControlFlow) and isinstance(planned.step, ControlFlowStep):
             for name, body in part.bodies.items():
-                yield from _compiled(body, planned.step.bodies[name])
+                yield from compiled_partitions(body, planned.step.bodies[name])
 
 
 class _Executions:

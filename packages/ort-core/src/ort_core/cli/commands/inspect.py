@@ -7,11 +7,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ort_core.cli.parameters import Dims, JsonFlag, ModelPath, Operators, Shapes
+from ort_core.cli.parameters import (
+    Config,
+    Dims,
+    JsonFlag,
+    Level,
+    LevelName,
+    ModelPath,
+    Operators,
+    ProviderNames,
+    Shapes,
+    Threads,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.tree import Tree
 
+    from ort_core.cli.random_inputs import InputMaker
+    from ort_core.cli.sessions import SessionRequest
     from ort_core.environment import Environment
     from ort_core.ir.graph import Graph
     from ort_core.ir.model import Model
@@ -26,18 +41,34 @@ def inspect(
     show_all: Annotated[bool, typer.Option("--all", help="Show every input, output and operator.")] = False,
     shape: Shapes = None,
     dim: Dims = None,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Compile the model and list the steps of which its partitions consist.")
+    ] = False,
+    provider: ProviderNames = None,
+    level: Level = LevelName.ALL,
+    threads: Threads = 0,
+    config: Config = None,
     ops: Operators = None,
     json: JsonFlag = False,
 ) -> None:
-    """Show a model's inputs, outputs, operators, parameters and memory."""
+    """Show a model's inputs, outputs, operators, parameters and memory, or the steps that it is compiled to."""
     from ort_core.cli.console import print_json, working
     from ort_core.cli.model_facts import describe_model
     from ort_core.cli.optimization import environment_with
+    from ort_core.cli.parameters import check_needed
+    from ort_core.cli.sessions import SessionRequest
     from ort_core.onnx_io.load import load_model
 
+    if not steps:
+        check_needed("--steps", {"--provider": provider, "--threads": threads, "--config": config})
     with working(f"Loading {model.name}"):
         loaded = load_model(model)
         report = describe_model(loaded, model)
+    if steps:
+        request = SessionRequest(provider, level, None, False, threads, ops, config)
+        _show_steps(model, loaded, request, _maker(loaded, shape, dim), json)
+        return
+    with working(f"Loading {model.name}"):
         report["memory"] = _memory(loaded, shape, dim, environment_with(ops or ()))
     if json:
         print_json({**report, "nodes": list(_nodes(loaded.graph))} if tree else report)
@@ -51,10 +82,22 @@ def _memory(
     model: Model, shapes: list[str] | None, dims: list[str] | None, environment: Environment
 ) -> dict[str, object]:
     from ort_core.cli.model_facts import estimate_memory
-    from ort_core.cli.parameters import check_known, parse_shapes, parse_sizes
-    from ort_core.cli.random_inputs import InputMaker, dimension_names
     from ort_core.errors import OrtError
     from ort_core.ops.shape_inference import infer_types
+
+    maker = _maker(model, shapes, dims)
+    try:
+        environment.operators.adopt(model)
+        infer_types(model, environment.schemas, environment.inference_rules)
+    except OrtError as error:
+        return {"not_estimated": str(error)}
+    return {"shapes": maker.open_shapes(), **estimate_memory(model, maker.size)}
+
+
+def _maker(model: Model, shapes: list[str] | None, dims: list[str] | None) -> InputMaker:
+    """Return what chooses the sizes that the user leaves open."""
+    from ort_core.cli.parameters import check_known, parse_shapes, parse_sizes
+    from ort_core.cli.random_inputs import InputMaker, dimension_names
 
     given, sizes = parse_shapes(shapes), parse_sizes(dims)
     inputs = model.graph.inputs
@@ -64,13 +107,22 @@ def _memory(
         if value.name in given and value.shape is not None:
             names = (getattr(d, "name", None) for d in value.shape)
             sizes |= {name: size for name, size in zip(names, given[value.name]) if name is not None}
-    try:
-        environment.operators.adopt(model)
-        infer_types(model, environment.schemas, environment.inference_rules)
-    except OrtError as error:
-        return {"not_estimated": str(error)}
-    maker = InputMaker(inputs, {}, sizes)
-    return {"shapes": maker.open_shapes(), **estimate_memory(model, maker.size)}
+    return InputMaker(inputs, {}, sizes)
+
+
+def _show_steps(path: Path, loaded: Model, request: SessionRequest, maker: InputMaker, json: bool) -> None:
+    from ort_core.cli.console import print_json, working
+    from ort_core.cli.steps import list_steps, plain, show_steps
+    from ort_core.ir.dims import SymbolicDim
+
+    dims = {dim for value in loaded.graph.inputs for dim in value.shape or () if isinstance(dim, SymbolicDim)}
+    sizes = {dim.name: maker.size(dim, 0) for dim in sorted(dims, key=str) if dim.name is not None}
+    with working(f"Compiling {path.name}"):
+        partitions = list_steps(path, request, sizes)
+    if json:
+        print_json({"model": str(path), "sizes": sizes, "partitions": plain(partitions)})
+        return
+    show_steps(partitions, sizes)
 
 
 def _nodes(graph: Graph) -> Iterator[dict[str, object]]:

@@ -64,6 +64,11 @@ class Step:
     in_place: tuple[Buffer, Buffer] | None = None
     is_divisible: bool = True
 
+    def __str__(self) -> str:
+        from ort_core.cpu.listing import step_text  # for people, by no load
+
+        return step_text(self)
+
     def work_at(self, sizes: Mapping[str, int]) -> RegionWork:
         """Return the step's work under an assignment of the named sizes."""
         nbytes = None if self.nbytes is None else evaluate(self.nbytes, sizes)
