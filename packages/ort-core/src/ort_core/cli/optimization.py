@@ -10,6 +10,7 @@ from pathlib import Path
 import typer
 
 from ort_core import stages
+from ort_core.cli.dumping import DumpState
 from ort_core.cli.parameters import LevelName
 from ort_core.cli.sessions import add_working_folder
 from ort_core.custom_ops.sources import load_libraries
@@ -51,13 +52,18 @@ class PassRow:
 
 @dataclass(frozen=True, slots=True)
 class OptimizationReport:
-    """What all passes did, in the order of their first run."""
+    """What all passes did, in the order of their first run.
+
+    ``num_passes`` counts every round of each; ``dumped`` are the names of the files with the graph behind passes.
+    """
 
     rows: tuple[PassRow, ...]
     nodes_before: int
     nodes_after: int
     duration_ns: int
     near_misses: tuple[NearMiss, ...] | None = None
+    num_passes: int = 0
+    dumped: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, object]:
         """Return plain data for JSON."""
@@ -110,8 +116,12 @@ def optimize_model(
     environment: Environment | None = None,
     *,
     explains_fusions: bool = False,
+    folder: Path | None = None,
+    stop_after: int | None = None,
 ) -> OptimizationReport:
     """Optimise a model in place; ``environment`` is one that knows the user's operators, where there are any.
+
+    ``folder`` takes the graph behind each pass as text, ``stop_after`` is how many passes run, each round counted.
 
     Raises:
         InvalidGraph: the model's types contradict each other.
@@ -124,15 +134,20 @@ def optimize_model(
     rows: list[PassRow] = []
     misses: list[NearMiss] = []
     duration = 0
+    dump = DumpState(model, folder, stop_after)
     for level, passes in pipelines:
+        if dump.is_over:
+            break
         context = stages.pass_context(model, environment, stages.PrepareSettings())
-        report = run_pipeline(passes, context, equivalence=equivalence)
+        report = run_pipeline(passes, context, equivalence=equivalence, goes_on=dump.goes_on)
         rows.extend(_rows(report, level))
         duration += report.duration_ns
         if explains_fusions:
             misses += find_near_misses(passes, context)
     told = tuple(misses) if explains_fusions else None
-    return OptimizationReport(tuple(rows), nodes_before, count_nodes(model), duration, told)
+    return OptimizationReport(
+        tuple(rows), nodes_before, count_nodes(model), duration, told, dump.count, tuple(dump.files)
+    )
 
 
 def _rows(report: PipelineReport, level: Level) -> list[PassRow]:

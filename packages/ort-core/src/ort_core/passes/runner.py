@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ort_core.errors import Fail, OrtError
@@ -56,6 +56,7 @@ def run_pipeline(
     verify: bool = False,
     equivalence: EquivalenceCheck | None = None,
     max_rounds: int = MAX_ROUNDS,
+    goes_on: Callable[[PassReport], bool] | None = None,
 ) -> PipelineReport:
     """Run passes over ``context.model`` until a whole round changes nothing.
 
@@ -66,6 +67,7 @@ def run_pipeline(
             changed anything. For tests: costs more than the passes.
         equivalence: evaluate the model before and after each pass that changed it, and compare.
         max_rounds: stop then even if something still changes.
+        goes_on: called behind every pass; where it answers False, no further pass runs.
 
     Raises:
         Fail: a pass was caught in a lie, or changed a result.
@@ -76,8 +78,8 @@ def run_pipeline(
     checker = _Checker(context, verify, equivalence)
     _infer_if_needed(context)
     reports: list[PassReport] = []
-    num_rounds, is_fixed_point = 0, False
-    while num_rounds < max_rounds and not is_fixed_point:
+    num_rounds, is_fixed_point, is_stopped = 0, False, False
+    while num_rounds < max_rounds and not is_fixed_point and not is_stopped:
         is_fixed_point = True
         for each in passes:
             if each.runs_once and num_rounds:
@@ -88,11 +90,14 @@ def run_pipeline(
                 is_fixed_point = is_fixed_point and each.runs_once
                 if each.needs_inference:
                     _infer_if_needed(context)
+            is_stopped = goes_on is not None and not goes_on(report)
+            if is_stopped:
+                break
         num_rounds += 1
         if not is_fixed_point:
             _infer_if_needed(context)
     return PipelineReport(
-        tuple(reports), num_rounds, is_fixed_point, nodes_before, count_nodes(context.model),
+        tuple(reports), num_rounds, is_fixed_point and not is_stopped, nodes_before, count_nodes(context.model),
         time.perf_counter_ns() - start,
     )  # fmt: skip
 

@@ -64,6 +64,14 @@ def optimize(
         str | None,
         typer.Option("--external-data", metavar="FILE", help="Keep large weights in this file beside the output."),
     ] = None,
+    dump: Annotated[
+        Path | None,
+        typer.Option("--dump", metavar="DIR", help="Write the graph behind each pass that changed it as text."),
+    ] = None,
+    stop_after: Annotated[
+        int | None,
+        typer.Option("--stop-after", metavar="N", min=0, help="Run the first N passes only, as --dump numbers them."),
+    ] = None,
     list_passes: Annotated[bool, typer.Option("--list", help="List the passes of each level and stop.")] = False,
     explain_fusions: Annotated[
         bool, typer.Option("--explain-fusions", help="Show which rewrites nearly fired, and why they did not.")
@@ -92,6 +100,8 @@ def optimize(
     if not check:
         made = {"--input": inputs, "--shape": shape, "--dim": dim, "--seed": seed}
         check_needed("--check", {"--allow": allow, **made})
+    if dump is not None:
+        _check_dump(dump)
     environment = environment_with(ops or ())
     pipelines = build_pipelines(level, disable or (), enable or (), load_passes(extra or ()))
     if list_passes:
@@ -103,13 +113,31 @@ def optimize(
         loaded = load_model(model)
         request = InputRequest(inputs, shape, dim, seed)
         equivalence = _equivalence(loaded, request, environment, allow) if check else None
-        report = optimize_model(loaded, pipelines, equivalence, environment, explains_fusions=explain_fusions)
+        report = optimize_model(
+            loaded,
+            pipelines,
+            equivalence,
+            environment,
+            explains_fusions=explain_fusions,
+            folder=dump,
+            stop_after=stop_after,
+        )
         written = None if output is None else _write(loaded, model, output, external_data)
-    data = {"model": str(model), "level": level.value, "checked": check, **report.as_dict(), "output": written}
+    data = {
+        "model": str(model), "level": level.value, "checked": check, **report.as_dict(), "output": written,
+        "dump": None if dump is None else str(dump),
+    }  # fmt: skip
     if json:
         print_json(data)
     else:
         _show(report, data, show_all)
+
+
+def _check_dump(folder: Path) -> None:
+    """Make the folder, or refuse one that has other files in it: those of two runs would be told apart by nobody."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise typer.BadParameter(f"{str(folder)!r} is not empty; name a new folder", param_hint="--dump")
 
 
 def _equivalence(
@@ -164,7 +192,7 @@ def _show_passes(pipelines: Any, json: bool) -> None:  # Any: as in optimization
 
 
 def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> None:  # Any: plain data
-    from ort_core.cli.console import bytes_text, output_console, time_text
+    from ort_core.cli.console import bytes_text, count_text, output_console, time_text
     from ort_core.cli.tables import new_table, show_table
 
     console = output_console()
@@ -182,6 +210,9 @@ def _show(report: OptimizationReport, data: dict[str, Any], show_all: bool) -> N
         f"{report.nodes_before} → {report.nodes_after} nodes by {sum(row.num_rewrites for row in report.rows)} changes "
         f"in {time_text(report.duration_ns)} ({len(report.rows)} passes{checked})"
     )
+    if data["dump"] is not None:
+        files = count_text(len(report.dumped), "graph")
+        console.print(f"{files} written to {data['dump']}, behind {report.num_passes} passes")
     if report.near_misses is not None:
         from ort_core.cli.near_misses import show_near_misses
 
