@@ -51,3 +51,32 @@ def test_a_folder_with_files_in_it_is_not_dumped_to(ort, model_path, tmp_path):
     result = ort("optimize", model_path("small"), "--dump", str(tmp_path))
     assert result.code == 2
     assert "not empty" in result.err
+
+
+def test_compile_writes_the_code_of_every_kernel_that_the_steps_name(ort, model_path, tmp_path):
+    steps = ort("inspect", model_path("small"), "--steps", "--json").data["partitions"][0]["steps"]
+    names = {step["kernel"] for step in steps}
+    for form, mark in (("llvm", "define "), ("llvm-optimized", "define "), ("asm", ".text")):
+        (partition,) = ort("compile", model_path("small"), "--emit", form, "--json").data["partitions"]
+        assert set(partition["kernels"]) == names, form
+        for name, text in partition["kernels"].items():
+            assert name in text, form
+            assert mark in text, form
+    output = tmp_path / "code.s"
+    assert ort("compile", model_path("small"), "--emit", "asm", "--kernel", "product", "-o", str(output)).code == 0
+    assert output.read_text().count("; kernel ") == 1
+    assert not (tmp_path / "small_ctx.onnx").exists(), "no model is written"
+
+
+def test_compile_says_which_forms_and_kernels_there_are(ort, model_path):
+    assert "llvm-optimized" in ort("compile", model_path("small"), "--emit", "ptx").err
+    assert "--steps" in ort("compile", model_path("small"), "--emit", "asm", "--kernel", "nothing").err
+    assert ort("compile", model_path("small"), "--kernel", "product").code == 2
+
+
+def test_code_of_bodies_is_shown_too(ort, model_path):
+    steps = ort("inspect", model_path("branch"), "--steps", "--json").data["partitions"][0]["steps"]
+    inner = {step["kernel"] for step in steps if step["path"] and step["kernel"]}
+    assert inner, "the else branch is compiled"
+    (partition,) = ort("compile", model_path("branch"), "--emit", "llvm", "--json").data["partitions"]
+    assert inner <= set(partition["kernels"])

@@ -1,8 +1,9 @@
-"""The steps of a model as its providers compiled them, for ``ort inspect --steps``."""
+"""The steps of a model as its providers compiled them, and their code, for ``ort inspect`` and ``ort compile``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,12 @@ from ort_core import stages
 from ort_core.cli.console import output_console
 from ort_core.cli.parameters import parse_providers
 from ort_core.cli.sessions import SessionRequest
+from ort_core.ir.rejection import Rejection
 from ort_core.onnx_io.load import load_model
+from ort_core.partitioning.partition import Partition
+from ort_core.runtime.plan import PartitionStep
 
+Code = dict[str, Any]  # Any: names of a partition and its provider, texts by kernel, and why there are none
 Listing = dict[str, Any]  # Any: names of a partition and its provider, and a list of StepFacts
 
 
@@ -24,17 +29,40 @@ def list_steps(path: Path, request: SessionRequest, sizes: Mapping[str, int]) ->
     Raises:
         OrtError: no session of the model is possible.
     """
-    providers = parse_providers(request.providers)
+    with _compiled(path, request) as partitions:
+        return [
+            {"partition": part.name, "provider": part.provider.name, "steps": step.compiled.steps(sizes)}
+            for part, step in partitions
+        ]
+
+
+def list_code(path: Path, request: SessionRequest, form: str, kernel: str | None) -> list[Code]:
+    """Return what partitions show of their code in a form: of one kernel, or of all.
+
+    Raises:
+        OrtError: no session of the model is possible.
+    """
+    with _compiled(path, request) as partitions:
+        found = [(part, step.compiled.code(form, kernel)) for part, step in partitions]
+    return [
+        {
+            "partition": part.name, "provider": part.provider.name,
+            "kernels": {} if isinstance(code, Rejection) else dict(code),
+            "refused": code.reason if isinstance(code, Rejection) else None,
+        }
+        for part, code in found
+    ]  # fmt: skip
+
+
+@contextmanager
+def _compiled(path: Path, request: SessionRequest) -> Iterator[list[tuple[Partition, PartitionStep]]]:
     prepared = stages.prepare(
-        load_model(path), request.options(), request.environment(), providers, folder=path.parent, takes_defaults=True
-    )
+        load_model(path), request.options(), request.environment(), parse_providers(request.providers),
+        folder=path.parent, takes_defaults=True,
+    )  # fmt: skip
     assert prepared.partitioned is not None
-    found = [
-        {"partition": part.name, "provider": part.provider.name, "steps": step.compiled.steps(sizes)}
-        for part, step in stages.compiled_partitions(prepared.partitioned, prepared.plan)
-    ]
+    yield list(stages.compiled_partitions(prepared.partitioned, prepared.plan))
     prepared.plan.close()
-    return found
 
 
 def plain(partitions: Sequence[Listing]) -> list[Listing]:

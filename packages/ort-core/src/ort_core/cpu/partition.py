@@ -196,6 +196,15 @@ class CpuPartition(EagerPartition):
         ]
         return [*facts_of_parts(self._steps, told, sizes), *inner]
 
+    def code(self, form: str, kernel: str | None = None) -> Mapping[str, str] | Rejection:
+        """Return the text of the kernels of all programs, those of bodies included; the graph is lowered again."""
+        from ort_core.cpu.emission import code_of  # for people, by no load
+        from ort_core.cpu.kernel_notes import noted_kernels
+
+        with noted_kernels() as kernels:
+            CpuPartition(self._request, self._target, self._pool, uses_bfloat16=self._uses_bfloat16)
+        return code_of(kernels, form, kernel, self._target)
+
     def serialize(self) -> bytes | Rejection:
         """Return the machine code of all programs; lowering the graph again finds it."""
         if not self._modules:

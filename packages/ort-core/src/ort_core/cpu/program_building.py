@@ -14,6 +14,7 @@ from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.guarded.choose import new_program
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.cpu.in_place import in_place_outputs
+from ort_core.cpu.kernel_notes import note_kernels
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Pointer, Step
 from ort_core.cpu.lowering.value_types import stored_type
@@ -30,6 +31,7 @@ from ort_core.plugin.ir import KnownDim
 
 def build_program(lowering: Lowering, pool: ThreadPool) -> NativeProgram:
     """Return a lowered group as a program that runs on the threads of ``pool``."""
+    note_kernels(lowering.kernels)
     modules, kernels = _compile(lowering, lowering.target)
     return new_program(
         record_of(lowering), pool, modules, kernels, tuple(lowering.inputs), tuple(lowering.outputs),

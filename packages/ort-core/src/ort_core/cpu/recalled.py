@@ -69,6 +69,10 @@ class RecalledPartition(EagerPartition):
         """Return those of the ordinary partition."""
         return self._ordinary().steps(sizes)
 
+    def code(self, form: str, kernel: str | None = None) -> Mapping[str, str] | Rejection:
+        """Return that of the ordinary partition."""
+        return self._ordinary().code(form, kernel)
+
     def serialize(self) -> bytes | Rejection:
         """Return what the ordinary partition does."""
         return self._ordinary().serialize()

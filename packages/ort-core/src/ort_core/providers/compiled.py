@@ -200,6 +200,15 @@ class CompiledPartition(ABC):
         """
         return ()
 
+    def code(self, form: str, kernel: str | None = None) -> Mapping[str, str] | Rejection:
+        """Return generated code as text, by the names of kernels, or why there is none.
+
+        Args:
+            form: the provider's word, such as ``llvm`` or ``asm``; a rejection names those that there are.
+            kernel: the name of the only kernel wanted, or how it begins; all when ``None``.
+        """
+        return Rejection("this provider shows no code")
+
     def serialize(self) -> bytes | Rejection:
         """Return bytes from which ``ExecutionProvider.load`` restores this, or why there are none.
 

@@ -96,6 +96,12 @@ def assembly(text: str, target: Target, *, is_vectorised: bool = False) -> str:
         return str(machine.emit_assembly(_optimized(text, machine, target, is_vectorised)))
 
 
+def optimized_text(text: str, target: Target, *, is_vectorised: bool = False) -> str:
+    """Return a module's LLVM IR as the passes leave it that come before the machine code for a target."""
+    with compiling:
+        return str(_optimized(text, _machine(target), target, is_vectorised))
+
+
 def _machine(target: Target) -> llvm.TargetMachine:
     _initialize(target)
     found = llvm.Target.from_triple(target.triple)
