@@ -174,6 +174,10 @@ class MissingInput(InvalidArgument, ValueError):
     """A required input has no feed (onnxruntime raises ``ValueError`` here)."""
 
 
+class EmptyFeed(MissingInput, Fail):
+    """The feed of a required input is ``None`` (onnxruntime raises ``Fail`` here)."""
+
+
 class InvalidType(InvalidArgument, TypeError):
     """A value has a Python type that cannot be used here."""
 

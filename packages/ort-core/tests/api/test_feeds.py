@@ -1,6 +1,8 @@
 """Feeds: what fits is taken as it is; what does not is refused in onnxruntime's words, with the input named."""
 
 import logging
+from decimal import Decimal
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -224,3 +226,62 @@ def test_data_of_external_initializers_needs_no_file():
         session = engine.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         found.append(session.run(None, {"x": np.ones(2, np.float32)})[0].tolist())
     assert found == [[4, 5], [4, 5]]
+
+
+LISTS = {  # what lists become, as numpy makes it of them, and whether onnxruntime and this project take them alike
+    "whole_floats": ("int64", [1.0, 2.0, 3.0]), "bools": ("float", [True, False, True]),
+    "numpy_numbers": ("float", [np.float64(1.5), np.float64(2), np.float64(3)]), "none": ("float", [1.0, None, 3.0]),
+    "arrays": ("int32", [np.array(1), np.array(2), np.array(3)]), "large": ("double", [2**70, 1, 2]),
+    "decimals": ("float", [Decimal("1.5")] * 3), "fractions": ("double", [Fraction(1, 2)] * 3),
+    "flags": ("bool", [0, 1, 1]), "float_flags": ("bool", [1.0, 0.0, 1.0]), "half": ("float16", [1, 2.5, 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "feed"), LISTS.values(), ids=LISTS)
+def test_lists_take_the_inputs_type_as_in_onnxruntime(dtype, feed):
+    content = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 18]> g ({dtype}[3] x) => ({dtype}[3] y) {{ y = Identity(x) }}'
+    ).SerializeToString()
+    oracle = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    session = ort_core.InferenceSession(content)
+    np.testing.assert_array_equal(session.run(None, {"x": feed})[0], oracle.run(None, {"x": feed})[0], strict=True)
+
+
+class _Refusing:
+    """A tensor of another library that cannot be exported."""
+
+    def __dlpack__(self, **_):
+        raise BufferError("it requires a gradient")
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("it requires a gradient")
+
+
+NO_TENSORS = {
+    "number": 1.5, "scalar": np.float32(1), "bytes": b"abc", "bytearray": bytearray(b"abc"), "set": {1.0},
+    "ragged": [[1.0], [1.0, 2.0]], "texts": ["a", "b", "c"], "complex": [1j, 2, 3], "ellipsis": ...,
+    "generator": (number for number in (1.0, 2.0)), "complex_array": np.ones(3, np.complex64), "refusing": _Refusing(),
+    "time": np.zeros(3, "M8[s]"), "bfloat16": np.ones(3, ml_dtypes.bfloat16), "none": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("feed", NO_TENSORS.values(), ids=NO_TENSORS)
+def test_what_is_no_tensor_raises_what_onnxruntime_raises(feed):
+    content = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[3] x) => (float[3] y) { y = Identity(x) }'
+    ).SerializeToString()
+    oracle = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    with pytest.raises(Exception) as theirs:
+        oracle.run(None, {"x": feed})
+    with pytest.raises(InvalidArgument, match=r"'x'|: x") as ours:
+        ort_core.InferenceSession(content).run(None, {"x": feed})
+    assert theirs.type.__name__ in [each.__name__ for each in ours.type.__mro__]
+
+
+@pytest.mark.parametrize("feed", [[[1.0], [1.0, 2.0]], _Refusing()], ids=["ragged", "refusing"])
+def test_binding_what_is_no_array_raises_a_runtime_error(session_of, feed):
+    with pytest.raises(RuntimeError, match="the input 'x' is no array"):
+        session_of("two_inputs").io_binding().bind_cpu_input("x", feed)

@@ -31,7 +31,7 @@ REFUSED = {  # what onnxruntime takes
 }
 OTHER = {  # another class: nobody catches these
     "dir_file": "a folder is no file", "empty_path": "a name of no file", "sess_opts_type": "TypeError says more",
-    "run_none": "the feed is named", "bind_wrong_type": "TypeError says more", "bind_ortvalue_wrong": "as above",
+    "bind_wrong_type": "TypeError says more", "bind_ortvalue_wrong": "as above",
     "dlpack_bad": "as above", "so_ext_np": "TypeError and RuntimeError", "so_free": "names the dimension",
     "so_optpath": "says what cannot be written", "tuning": "there are no records", "compiler_nofile": "NoSuchFile",
     "sparse_bad": "the object inside is asked for",

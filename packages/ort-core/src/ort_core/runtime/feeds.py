@@ -1,7 +1,8 @@
 """Feeds: what a caller hands to ``run`` becomes checked run-time values, or an error that names the input.
 
-Element types are never converted behind the caller's back: float64 for a float input is an error. Only values without
-an element type of their own (Python numbers, nested lists) take the input's, and only when nothing is lost.
+Element types are never converted behind the caller's back: an array of float64 for a float input is an error. Lists
+take the input's type, whatever numbers they hold, as in onnxruntime; but no integer is made of a fraction, and no bool
+of 2.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ort_core.errors import InvalidArgument, InvalidMapping, InvalidValue, MissingInput, did_you_mean
+from ort_core.errors import EmptyFeed, InvalidArgument, InvalidMapping, InvalidValue, MissingInput, did_you_mean
 from ort_core.ir.dims import Dim, SymbolicDim
 from ort_core.ir.types import DataType, MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from ort_core.tensors.device_array import DeviceArray
@@ -150,9 +151,16 @@ class _Input:
                 self._check_shape(value)
                 self._accepted = value.shape
             return value
-        converted = _Conversion(self.name, self.type).convert(value, self.type)
-        if self.has_rank and isinstance(converted, (np.ndarray, SparseArray, DeviceArray)):
-            self._check_shape(converted)
+        try:
+            converted = _Conversion(self.name, self.type).convert(value, self.type)
+            if self.has_rank and isinstance(converted, (np.ndarray, SparseArray, DeviceArray)):
+                self._check_shape(converted)
+        except InvalidArgument as error:
+            if isinstance(value, (np.ndarray, OrtValue)) or isinstance(error, (RuntimeError, MissingInput)):
+                raise
+            if isinstance(value, list) and error.args[0].startswith(("Invalid rank", "Got invalid dimensions")):
+                raise
+            raise InvalidValue(*error.args) from error  # onnxruntime's class for what it takes for no array at all
         return converted
 
     def _check_shape(self, value: np.ndarray | SparseArray | DeviceArray) -> None:
@@ -197,7 +205,7 @@ class _Conversion:
         if isinstance(expected, OptionalType):
             return None if value is None else self.convert(value, expected.element)
         if value is None:
-            raise MissingInput(f"Missing Input: {self._name}: the feed is None, expected {self._declared}")
+            raise EmptyFeed(f"Missing Input: {self._name}: the feed is None, expected {self._declared}")
         if isinstance(expected, TensorType):
             return self._tensor(value, expected.dtype)
         if isinstance(expected, SequenceType):
@@ -242,36 +250,46 @@ class _Conversion:
         if hasattr(value, "__dlpack__"):
             from ort_core.tensors.dlpack import from_dlpack  # hardly any process feeds other libraries' tensors
 
-            return from_dlpack(value)
+            try:
+                return from_dlpack(value)
+            except (BufferError, TypeError, RuntimeError, ValueError) as error:  # another library's refusal
+                raise InvalidValue(f"the feed of input {self._name!r} cannot be read: {error}") from error
         if hasattr(value, "__array__"):
             return np.asarray(value)
-        if isinstance(value, (str, bytes)) or not isinstance(value, (bool, int, float, complex, Sequence)):
+        is_number = isinstance(value, (bool, int, float, complex, Sequence))
+        if isinstance(value, (str, bytes, bytearray)) or not is_number:
             raise self._unfit(value)
-        found = self._nested(value)
+        if isinstance(value, memoryview):
+            return np.asarray(value)
+        found = self._nested(value, dtype)
         if dtype is DataType.UNDEFINED:
             return found
         return self._fitted(value, found, dtype)
 
-    def _nested(self, value: object) -> np.ndarray:
+    def _nested(self, value: object, dtype: DataType) -> np.ndarray:
+        """Return the array of numbers and nested lists of them; ``None`` among floats is no number."""
         try:
             found = np.asarray(value)
+            if found.dtype == object and dtype is not DataType.UNDEFINED:  # decimals, fractions, None, large integers
+                found = np.array(value, np.float64)
         except (ValueError, TypeError, OverflowError) as error:
-            raise InvalidArgument(f"the feed of input {self._name!r} is a list that is no tensor: {error}") from error
+            raise InvalidValue(
+                f"Could not create tensor from given input list: the feed of input {self._name!r} is a list that is "
+                f"no tensor: {error}"
+            ) from error
         if found.dtype == object:
             raise self._unfit(value)
         return found
 
     def _fitted(self, value: object, found: np.ndarray, dtype: DataType) -> np.ndarray:
-        leaf_is_typed = isinstance(value, (list, tuple)) and any(isinstance(i, (np.ndarray, np.generic)) for i in value)
-        if leaf_is_typed and found.dtype != dtype.numpy:
+        is_complex = dtype in (DataType.COMPLEX64, DataType.COMPLEX128)
+        if found.size and found.dtype.kind not in ("biufc" if is_complex else "biuf"):
             raise self._wrong_type(found, f"tensor({dtype.text})")
-        order = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
-        target = 2 if dtype.is_float else 1 if dtype.is_integer else {DataType.BOOL: 0}.get(dtype, 3)
-        if found.size and order.get(found.dtype.kind, 4) > target:
-            raise self._wrong_type(found, f"tensor({dtype.text})")
-        if target != 1:
+        if dtype.is_float or is_complex:
             return found.astype(dtype.numpy)
-        limits = _integer_limits(dtype)
+        if found.dtype.kind == "f" and not (np.isfinite(found) & (found == np.trunc(found))).all():
+            raise self._wrong_type(found, f"tensor({dtype.text})")
+        limits = (0, 1) if dtype is DataType.BOOL else _integer_limits(dtype)
         if found.size and not (limits[0] <= int(found.min()) and int(found.max()) <= limits[1]):
             raise InvalidArgument(
                 f"the feed of input {self._name!r} has numbers outside {limits[0]}..{limits[1]}, "
@@ -289,7 +307,10 @@ class _Conversion:
                 raise InvalidArgument(
                     f"the feed of input {self._name!r} is a list that is no tensor: {error}"
                 ) from error
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except (TypeError, RuntimeError) as error:  # another library's refusal
+            raise InvalidValue(f"the feed of input {self._name!r} cannot be read: {error}") from error
         if array.dtype == object:
             items = array.reshape(-1).tolist()
             if set(map(type, items)) == {str}:
@@ -297,7 +318,7 @@ class _Conversion:
             if any(isinstance(item, (list, tuple, Mapping)) for item in items):
                 raise self._unfit(value)
             return string_array(array)
-        if array.dtype.kind == "V" and array.dtype.names is None:  # text of fixed length with its trailing zeros
+        if array.dtype.type is np.void and array.dtype.names is None:  # text of fixed length with its trailing zeros
             texts = [text_of(bytes(item)) for item in array.reshape(-1)]
             return string_array(np.array(texts, object).reshape(array.shape))
         if array.dtype.kind not in "UST":
@@ -347,7 +368,8 @@ class _Conversion:
         hint = ""
         if array.dtype.kind in "fiub" and expected.startswith("tensor(") and "string" not in expected:
             hint = " Convert it with astype; element types are never converted silently."
-        return InvalidArgument(
+        is_known = array.dtype.isbuiltin == 1 and array.dtype.kind not in "cMm"
+        return (InvalidArgument if is_known else InvalidValue)(
             f"Unexpected input data type. Actual: ({actual}) , expected: ({expected}) for input {self._name!r}.{hint}"
         )
 

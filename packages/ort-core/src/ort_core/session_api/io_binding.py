@@ -103,7 +103,11 @@ class IOBinding:
 
     def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
         """Bind an input to an array, which is not copied when it is contiguous."""
-        self.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(np.asarray(arr_on_cpu)))
+        try:
+            array = np.asarray(arr_on_cpu)
+        except (ValueError, TypeError, RuntimeError) as error:  # a list that is no tensor, another library's refusal
+            raise InvalidValue(f"what is to be bound to the input {name!r} is no array: {error}") from error
+        self.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(array))
 
     def bind_input(
         self,
