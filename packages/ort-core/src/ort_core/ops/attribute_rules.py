@@ -6,88 +6,38 @@ declares, and the version of the schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from ort_core.ir.nodes import Node
-
-AttributeRule = Callable[[Node, int], str | None]
-
-_FUNCTIONS = frozenset(
-    ("affine", "elu", "hardsigmoid", "leakyrelu", "relu", "scaledtanh", "sigmoid", "softplus", "softsign", "tanh",
-     "thresholdedrelu")
-)  # fmt: skip
-_PER_DIRECTION = {"RNN": 1, "GRU": 2, "LSTM": 3}
-_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+from ort_core.ops.attribute_checks import (
+    AttributeRule,
+    above_zero,
+    exactly_one,
+    flags,
+    in_range,
+    length,
+    one_of,
+    words,
+)
+from ort_core.ops.attribute_rules_contrib import CONTRIB_RULES
+from ort_core.ops.attribute_rules_learning import LEARNING_RULES
+from ort_core.ops.attribute_rules_recurrent import recurrent
 
 
 def attribute_problem(node: Node, since_version: int) -> str | None:
     """Return why a node's attributes are impossible, ``None`` when they are sound or nothing is stated."""
-    rule = _RULES.get((node.domain, node.op_type))
+    rule = _RULES.get(node.domain, _NONE).get(node.op_type)
     return None if rule is None else rule(node, since_version)
-
-
-def _flags(*names: str) -> AttributeRule:
-    def rule(node: Node, since_version: int) -> str | None:
-        return next((text for name in names if (text := _flag(node, name)) is not None), None)
-
-    return rule
-
-
-def _flag(node: Node, name: str) -> str | None:
-    value = node.int_attribute(name, 0)
-    return None if value in (0, 1) else f"attribute {name} must be 0 or 1, found {value}"
-
-
-def _one_of(node: Node, name: str, known: Sequence[str]) -> str | None:
-    value = node.attribute(name, known[0])
-    return None if value in known else f"attribute {name} must be one of {', '.join(known)}, found {value!r}"
-
-
-def _length(node: Node, name: str) -> int:
-    value = node.attribute(name, ())
-    return len(value) if isinstance(value, tuple) else 0
-
-
-def _exactly_one(node: Node, names: Sequence[str]) -> str | None:
-    given = [name for name in names if name in node.attributes]
-    if len(given) == 1:
-        return None
-    return f"exactly one of the attributes {', '.join(names)} must be set, found {', '.join(given) or 'none'}"
 
 
 def _local_response(node: Node, since_version: int) -> str | None:
     size = node.int_attribute("size", 1)
-    return None if size >= 1 else f"attribute size must be at least 1, found {size}"
-
-
-def _recurrent(node: Node, since_version: int) -> str | None:
-    hidden, clip = node.int_attribute("hidden_size", 1), node.float_attribute("clip", 1.0)
-    if hidden < (0 if node.op_type == "RNN" else 1):
-        return f"attribute hidden_size must be at least 1, found {hidden}"
-    if node.op_type != "RNN" and not clip > 0:
-        return f"attribute clip must be greater than 0, found {clip}; leave it out for no clipping"
-    return _flag(node, "layout") or _activations(node)
-
-
-def _activations(node: Node) -> str | None:
-    names = node.attribute("activations", ())
-    if not isinstance(names, tuple) or not names:
-        return None
-    unknown = [name for name in names if str(name).lower() not in _FUNCTIONS]
-    if unknown:
-        known = ", ".join(sorted(_FUNCTIONS))
-        return f"attribute activations must name functions of {known}, found {unknown[0]!r}"
-    is_both = node.string_attribute("direction", "forward").lower() == "bidirectional"
-    expected = _PER_DIRECTION[node.op_type] * (2 if is_both else 1)
-    allowed = {expected, 2} if node.op_type == "RNN" else {expected}  # two is RNN's default for one direction, too
-    if len(names) not in allowed:
-        return f"attribute activations must name {expected} functions, found {len(names)}: {', '.join(map(str, names))}"
-    return None
+    if size < 1 or size % 2 == 0:
+        return f"attribute size must be odd and at least 1, found {size}"
+    return above_zero("alpha", "beta")(node, since_version)
 
 
 def _ngrams(node: Node, since_version: int) -> str | None:
     shortest, longest = node.int_attribute("min_gram_length", 1), node.int_attribute("max_gram_length", 1)
-    counts, indexes, weights = (_length(node, name) for name in ("ngram_counts", "ngram_indexes", "weights"))
+    counts, indexes, weights = (length(node, name) for name in ("ngram_counts", "ngram_indexes", "weights"))
     if not 1 <= shortest <= longest <= counts:
         return (
             f"attributes must hold 1 <= min_gram_length <= max_gram_length <= length of ngram_counts, found "
@@ -95,87 +45,106 @@ def _ngrams(node: Node, since_version: int) -> str | None:
         )
     if "weights" in node.attributes and weights != indexes:
         return f"attribute weights must have as many elements as ngram_indexes, found {weights} and {indexes}"
-    return _one_of(node, "mode", ("TF", "IDF", "TFIDF")) or _exactly_one(node, ("pool_strings", "pool_int64s"))
+    return one_of(node, "mode", ("TF", "IDF", "TFIDF")) or exactly_one(node, ("pool_strings", "pool_int64s"))
 
 
-def _label_encoder(node: Node, since_version: int) -> str | None:
-    if since_version < 2:
+def _batch_normalization(node: Node, since_version: int) -> str | None:
+    if since_version < 14:
         return None
-    kinds = ("tensor", "strings", "int64s", "floats") if since_version >= 4 else ("strings", "int64s", "floats")
-    problems = (_exactly_one(node, [f"{what}_{kind}" for kind in kinds]) for what in ("keys", "values"))
-    return next((text for text in problems if text is not None), None)
+    expected = 3 if node.int_attribute("training_mode", 0) else 1
+    found = len(node.outputs)
+    return None if found == expected else f"it must have {expected} outputs for its training_mode, found {found}"
 
 
-def _one_hot(node: Node, since_version: int) -> str | None:
-    return _exactly_one(node, ("cats_int64s", "cats_strings"))
-
-
-def _transform(node: Node, since_version: int) -> str | None:
-    return _one_of(node, "post_transform", _TRANSFORMS)
-
-
-def _support_vectors(node: Node, since_version: int) -> str | None:
-    parameters = _length(node, "kernel_params")
-    if parameters not in (0, 3):
-        return f"attribute kernel_params must be empty or hold gamma, coef0 and degree, found {parameters} elements"
-    a, b = _length(node, "prob_a"), _length(node, "prob_b")
-    if a != b:
-        return f"attributes prob_a and prob_b must have as many elements, found {a} and {b}"
-    kernels = ("LINEAR", "POLY", "RBF", "SIGMOID")
-    return _one_of(node, "kernel_type", kernels) or _transform(node, since_version)
-
-
-def _scaler(node: Node, since_version: int) -> str | None:
-    offset, scale = _length(node, "offset"), _length(node, "scale")
-    if offset and scale and offset != scale:
-        return f"attributes offset and scale must have as many elements, found {offset} and {scale}"
+def _attention(node: Node, since_version: int) -> str | None:
+    scale = node.attribute("scale")
+    if isinstance(scale, float) and scale <= 0:
+        return f"attribute scale must be greater than 0, found {scale}"
     return None
 
 
-def _normalizer(node: Node, since_version: int) -> str | None:
-    return _one_of(node, "norm", ("MAX", "L1", "L2"))
+def _max_unpool(node: Node, since_version: int) -> str | None:
+    kernel = node.ints_attribute("kernel_shape") or ()
+    return None if all(size > 0 for size in kernel) else f"attribute kernel_shape must be positive, found {kernel}"
 
 
-def _linear_classifier(node: Node, since_version: int) -> str | None:
-    classes, coefficients = _length(node, "intercepts"), _length(node, "coefficients")
-    if classes and coefficients % classes:
-        return f"attribute coefficients must hold as many for each of {classes} intercepts, found {coefficients}"
-    return _transform(node, since_version)
+def _max_roi_pool(node: Node, since_version: int) -> str | None:
+    pooled = node.ints_attribute("pooled_shape") or ()
+    if any(size <= 0 for size in pooled):
+        return f"attribute pooled_shape must be positive, found {pooled}"
+    return above_zero("spatial_scale")(node, since_version)
 
 
-def _bifurcation(node: Node, since_version: int) -> str | None:
-    least, most = node.int_attribute("min_ngram_size", 1), node.int_attribute("max_ngram_size", 3)
-    if 1 <= least <= most:
-        return None
-    return f"attributes must hold 1 <= min_ngram_size <= max_ngram_size, found {least} and {most}"
+def _deformable(node: Node, since_version: int) -> str | None:
+    pads = node.ints_attribute("pads") or ()
+    return None if all(pad >= 0 for pad in pads) else f"attribute pads must not be negative, found {list(pads)}"
 
 
-def _group_query(node: Node, since_version: int) -> str | None:
-    bits = node.int_attribute("kv_cache_bit_width", 0)
-    if bits not in (0, 4, 8):
-        return f"attribute kv_cache_bit_width must be 0, 4 or 8, found {bits}"
-    return _flag(node, "causal")
+def _crop(node: Node, since_version: int) -> str | None:
+    border = node.ints_attribute("border") or ()
+    if len(border) < 4 or min(border) < 0:
+        return f"attribute border must hold left, top, right and bottom, at least 0 each; found {list(border)}"
+    return None
 
 
-_ML = "ai.onnx.ml"
-_RULES: dict[tuple[str, str], AttributeRule] = {
-    ("", "CumProd"): _flags("exclusive", "reverse"),
-    ("", "CumSum"): _flags("exclusive", "reverse"),
-    ("", "GRU"): _recurrent,
-    ("", "LRN"): _local_response,
-    ("", "LSTM"): _recurrent,
-    ("", "Mod"): _flags("fmod"),
-    ("", "NonMaxSuppression"): _flags("center_point_box"),
-    ("", "RNN"): _recurrent,
-    ("", "TfIdfVectorizer"): _ngrams,
-    (_ML, "LabelEncoder"): _label_encoder,
-    (_ML, "LinearClassifier"): _linear_classifier,
-    (_ML, "LinearRegressor"): _transform,
-    (_ML, "Normalizer"): _normalizer,
-    (_ML, "OneHotEncoder"): _one_hot,
-    (_ML, "SVMClassifier"): _support_vectors,
-    (_ML, "SVMRegressor"): _support_vectors,
-    (_ML, "Scaler"): _scaler,
-    ("com.microsoft", "BifurcationDetector"): _bifurcation,
-    ("com.microsoft", "GroupQueryAttention"): _group_query,
+def _resize(node: Node, since_version: int) -> str | None:
+    mode = node.string_attribute("mode", "nearest")
+    widens = mode == "cubic" or (mode == "linear" and node.int_attribute("antialias", 0) != 0)
+    if node.int_attribute("exclude_outside", 0) and not widens:
+        return f"attribute exclude_outside may be 1 for mode cubic, or linear with antialias; found mode {mode}"
+    return one_of(node, "keep_aspect_ratio_policy", ("stretch", "not_larger", "not_smaller"))
+
+
+def _padding(node: Node, since_version: int) -> str | None:
+    automatic = node.string_attribute("auto_pad", "NOTSET")
+    if node.ints_attribute("pads") is not None and automatic not in ("", "NOTSET"):
+        return f"attribute pads cannot be used with auto_pad, found {automatic}"
+    return one_of(node, "auto_pad", ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"))
+
+
+def _transposed(node: Node, since_version: int) -> str | None:
+    extra = node.ints_attribute("output_padding") or ()
+    if any(size < 0 for size in extra):
+        return f"attribute output_padding must not be negative, found {list(extra)}"
+    return _padding(node, since_version)
+
+
+def _pattern(node: Node, since_version: int) -> str | None:
+    return None if "pattern" in node.attributes else "attribute pattern must be set, found none"
+
+
+_RULES: dict[str, dict[str, AttributeRule]] = {
+    "": {
+        "Attention": _attention,
+        "BatchNormalization": _batch_normalization,
+        "Cast": words(round_mode=("up", "down", "nearest")),
+        "Conv": _padding,
+        "ConvInteger": _padding,
+        "ConvTranspose": _transposed,
+        "Crop": _crop,
+        "CumProd": flags("exclusive", "reverse"),
+        "CumSum": flags("exclusive", "reverse"),
+        "DeformConv": _deformable,
+        "GRU": recurrent,
+        "GlobalLpPool": in_range("p", 1),
+        "Gelu": words(approximate=("none", "tanh")),
+        "LpPool": in_range("p", 1),
+        "LRN": _local_response,
+        "LSTM": recurrent,
+        "MaxRoiPool": _max_roi_pool,
+        "MaxUnpool": _max_unpool,
+        "Mod": flags("fmod"),
+        "NonMaxSuppression": flags("center_point_box"),
+        "QLinearConv": _padding,
+        "RNN": recurrent,
+        "RegexFullMatch": _pattern,
+        "Reshape": flags("allowzero"),
+        "Resize": _resize,
+        "RoiAlign": in_range("sampling_ratio", 0),
+        "RotaryEmbedding": in_range("num_heads", 0, 2**31 - 1),
+        "TfIdfVectorizer": _ngrams,
+    },
+    "ai.onnx.ml": LEARNING_RULES,
+    "com.microsoft": CONTRIB_RULES,
 }
+_NONE: dict[str, AttributeRule] = {}

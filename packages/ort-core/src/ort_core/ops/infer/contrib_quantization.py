@@ -47,10 +47,17 @@ def infer_dequantize_bfp(ctx: InferenceContext) -> None:
     ctx.set_output(0, ctx.data_type_of("dtype", DataType.FLOAT), ctx.dims(1))
 
 
+def _require_scalars(ctx: InferenceContext, *indices: int) -> None:
+    """Refuse scales and zero points that have axes: they are of the whole tensor."""
+    if any(ctx.shape(index) for index in indices):
+        ctx.refuse("Scale and Zero-point must be a scalar")
+
+
 @infer_rule("QLinearAdd", "QLinearMul", domain=MS)
 def infer_qlinear_binary(ctx: InferenceContext) -> None:
     """Both data inputs broadcast."""
     ctx.set_shape(0, broadcast(ctx, (ctx.shape(0), ctx.shape(3))))
+    _require_scalars(ctx, 1, 2, 4, 5, 6, 7)
 
 
 @infer_rule("MulInteger", domain=MS)
@@ -96,6 +103,7 @@ def infer_qlinear_conv(ctx: InferenceContext) -> None:
 def infer_qlinear_average_pool(ctx: InferenceContext) -> None:
     """As AveragePool, with channels first or last."""
     ctx.set_shape(0, pool_shape(ctx, 0, channels_last=ctx.int_of("channels_last") != 0))
+    _require_scalars(ctx, 1, 2, 3, 4)
 
 
 @infer_rule("QLinearGlobalAveragePool", domain=MS)

@@ -15,20 +15,22 @@ from ort_core.ops.shape_arithmetic import add_dims, divide_dim, scale_dim, windo
 def _per_axis(ctx: InferenceContext, name: str, count: int) -> tuple[int, ...]:
     """Return strides or dilations, 1 by default; refuses another length and values below 1."""
     found = ctx.ints_of(name)
-    if not found:
+    if found is None:
         return (1,) * count
-    if len(found) != count or min(found) < 1:
+    if len(found) != count or min(found, default=1) < 1:
         ctx.refuse(f"Attribute {name} {found} must have {count} entries of at least 1")
     return found
 
 
-def window_pads(ctx: InferenceContext, count: int) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) pads per spatial axis; refuses another length."""
+def window_pads(ctx: InferenceContext, count: int, kernel: Sequence[Dim] = (None,)) -> tuple[tuple[int, int], ...]:
+    """Return (begin, end) pads per spatial axis; refuses another length, and negative ones of known windows."""
     found = ctx.ints_of("pads")
-    if not found or ctx.string_of("auto_pad", "NOTSET") == "VALID":
+    if found is None or ctx.string_of("auto_pad", "NOTSET") == "VALID":
         return ((0, 0),) * count
     if len(found) != 2 * count:
         ctx.refuse(f"Attribute pads has incorrect size: {len(found)} entries for {count} axes")
+    if min(found, default=0) < 0 and all(isinstance(size, int) for size in kernel):
+        ctx.refuse(f"Attribute pads must not contain negative values, found {found}")
     return tuple((found[i], found[i + count]) for i in range(count))
 
 
@@ -39,11 +41,13 @@ def window_shape(
     count = len(space)
     if len(kernel) != count:
         ctx.refuse(f"kernel_shape {tuple(kernel)} does not fit {count} spatial axes")
+    if any(isinstance(size, int) and size < 1 for size in kernel):
+        ctx.refuse(f"Attribute kernel_shape must only contain positive values, found {tuple(kernel)}")
     strides = _per_axis(ctx, "strides", count)
     dilations = _per_axis(ctx, "dilations", count)
     if ctx.string_of("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
         return tuple(None if d is None else ceil_div(d, s) for d, s in zip(space, strides, strict=True))
-    pads = window_pads(ctx, count)
+    pads = window_pads(ctx, count, kernel)
     return tuple(window_dim(space[i], kernel[i], strides[i], dilations[i], pads[i], ceil_mode) for i in range(count))
 
 
@@ -110,16 +114,16 @@ def _transposed(ctx: InferenceContext, space: Shape, kernel: Sequence[Dim]) -> t
     count = len(space)
     given = ctx.ints_of("output_shape")
     if given:
-        if len(given) not in (count, count + 2):
-            ctx.refuse(f"output_shape {given} does not fit {count} spatial axes")
-        return given[-count:]
+        if len(given) != count or min(given) < 1:
+            ctx.refuse(f"Attribute output_shape {given} must have {count} entries of at least 1")
+        return given
     strides, dilations = _per_axis(ctx, "strides", count), _per_axis(ctx, "dilations", count)
     extra = ctx.ints_of("output_padding") or (0,) * count
     if len(extra) != count:
         ctx.refuse(f"output_padding {extra} does not fit {count} spatial axes")
     if ctx.string_of("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
         return tuple(scale_dim(d, s) for d, s in zip(space, strides, strict=True))
-    pads = window_pads(ctx, count)
+    pads = window_pads(ctx, count, kernel)
     result: list[Dim] = []
     for i in range(count):
         steps = scale_dim(add_dims(space[i], -1), strides[i])

@@ -199,7 +199,10 @@ def infer_bit_cast(ctx: InferenceContext) -> None:
 
 @infer_rule("Dropout")
 def infer_dropout(ctx: InferenceContext) -> None:
-    """Output and mask have the shape of the input."""
+    """Output and mask have the shape of the input; ratio and training_mode are scalars."""
+    for index, name in ((1, "Ratio"), (2, "training_mode")):
+        if ctx.shape(index):
+            ctx.refuse(f"{name} of Dropout must be a scalar.")
     ctx.set_shape(0, ctx.shape(0))
     if ctx.opset < 10:  # the mask had the element type of the data
         ctx.set_output(1, ctx.dtype(0), ctx.shape(0))

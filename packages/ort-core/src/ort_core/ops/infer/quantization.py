@@ -11,6 +11,9 @@ from ort_core.ops.inference_context import InferenceContext
 def infer_quantize_linear(ctx: InferenceContext) -> None:
     """The element type is the zero point's, else the attribute's, else uint8."""
     dtype = ctx.dtype(2) if ctx.has_input(2) else ctx.data_type_of("output_dtype", DataType.UINT8)
+    if ctx.has_input(2) and ctx.dtype(2) is not None and ctx.int_of("output_dtype") not in (0, ctx.dtype(2)):
+        asked, found = ctx.int_of("output_dtype"), ctx.dtype(2)
+        ctx.refuse(f"output_dtype {asked} does not match y_zero_point type {found}.")
     ctx.set_output(0, dtype, ctx.shape(0))
 
 

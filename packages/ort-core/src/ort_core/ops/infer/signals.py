@@ -16,6 +16,8 @@ def _onesided(length: Dim) -> Dim:
 def infer_dft(ctx: InferenceContext) -> None:
     """The transformed axis has the DFT's length (or its non-redundant half), the last axis holds the parts."""
     shape = ctx.shape_min_rank(0, 2)
+    if ctx.shape(2):
+        ctx.refuse("axis input must be a scalar.")
     if shape is None:
         return
     axis = _dft_axis(ctx)
