@@ -23,18 +23,19 @@ _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "
 _GATES = {"RNN": "h", "GRU": "zrh", "LSTM": "iofc"}
 
 # name: (formula over x, alpha and beta; default alpha, default beta); None: the function has no such parameter.
+# The defaults are onnxruntime's: 0 for the three functions that are nothing without their parameters.
 _FORMULAS: dict[str, tuple[_Formula, float | None, float | None]] = {
-    "affine": (lambda x, a, b: x * a + b, 1.0, 0.0),
+    "affine": (lambda x, a, b: x * a + b, 0.0, 0.0),
     "elu": (lambda x, a, b: select(binary("ge", x, 0.0), x, (exp(minimum(x, 0.0)) - 1.0) * a), 1.0, None),
     "hardsigmoid": (lambda x, a, b: minimum(maximum(x * a + b, 0.0), 1.0), 0.2, 0.5),
     "leakyrelu": (lambda x, a, b: select(binary("ge", x, 0.0), x, x * a), 0.01, None),
     "relu": (lambda x, a, b: maximum(x, 0.0), None, None),
-    "scaledtanh": (lambda x, a, b: gate_tanh(x * b) * a, 1.0, 1.0),
+    "scaledtanh": (lambda x, a, b: gate_tanh(x * b) * a, 0.0, 0.0),
     "sigmoid": (lambda x, a, b: gate_sigmoid(x), None, None),
     "softplus": (lambda x, a, b: log(exp(-unary("abs", x)) + 1.0) + maximum(x, 0.0), None, None),
     "softsign": (lambda x, a, b: x / (unary("abs", x) + 1.0), None, None),
     "tanh": (lambda x, a, b: gate_tanh(x), None, None),
-    "thresholdedrelu": (lambda x, a, b: select(binary("gt", x, a), x, 0.0), 1.0, None),
+    "thresholdedrelu": (lambda x, a, b: select(binary("gt", x, a), x, 0.0), 0.0, None),
 }
 
 
@@ -50,10 +51,10 @@ def cell_phases(node: Node, resets_late: bool, has_peepholes: bool) -> tuple[Pha
         NotLowered: the directions differ in their functions, or a function is not known.
     """
     functions = _functions(node)
-    clip = node.float_attribute("clip", 0.0)
+    clip = node.float_attribute("clip", -1.0)
 
     def clipped(x: Scalar) -> Scalar:
-        return minimum(maximum(x, -clip), clip) if clip > 0 else x
+        return minimum(maximum(x, -clip), clip) if clip >= 0 else x
 
     if node.op_type == "RNN":
         (f,) = functions

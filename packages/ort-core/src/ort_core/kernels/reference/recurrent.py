@@ -157,7 +157,7 @@ def _finish(layer: _Layer, y: np.ndarray, finals: list[np.ndarray]) -> tuple[np.
 
 
 def _clipped(values: np.ndarray, clip: float | None) -> np.ndarray:
-    return values if clip is None or clip <= 0 else np.clip(values, -clip, clip)
+    return values if clip is None or not clip >= 0 else np.clip(values, -clip, clip)
 
 
 @kernel("RNN")

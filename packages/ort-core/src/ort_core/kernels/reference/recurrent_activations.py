@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.reference.named_activations import Activation, find_activation, find_formula
 
+# onnxruntime's defaults in layers: these are nothing without their parameters. All others are those of the operators.
+_DEFAULTS: dict[str, tuple[float, float | None]] = {
+    "affine": (0.0, 0.0), "scaledtanh": (0.0, 0.0), "thresholdedrelu": (0.0, None),
+}  # fmt: skip
+
 
 def build_activations(
     names: Sequence[str],
@@ -32,6 +37,7 @@ def build_activations(
     functions = []
     for name in names[: per_direction * directions]:
         _, alpha, beta = find_formula(name)
+        alpha, beta = _DEFAULTS.get(name.lower(), (alpha, beta))
         alpha = alpha if alpha is None else next(given_alpha, alpha)
         beta = beta if beta is None else next(given_beta, beta)
         functions.append(find_activation(name, alpha, beta))
