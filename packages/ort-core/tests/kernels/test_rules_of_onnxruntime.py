@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import ort_core as ort
 
@@ -121,3 +121,66 @@ def test_a_slope_of_prelu_broadcasts_both_ways(x: tuple[int, ...], slope: tuple[
         pytest.skip("shapes that do not broadcast")
     given = tuple(np.asarray(uniform(*shape) - np.float32(0.5)) for shape in (x, slope))
     assert_same("PRelu", "", 16, given, (1,))
+
+
+FUNCTIONS = (
+    "Affine", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "ScaledTanh", "Sigmoid", "Softplus", "Softsign", "Tanh",
+    "ThresholdedRelu",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [{}, {"activation_alpha": [0.7]}, {"activation_beta": [0.4]}], ids=str)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_parameters_of_layers_that_are_left_out(function: str, given: dict[str, list[float]]) -> None:
+    x = np.linspace(-3, 3, 13, dtype=np.float32).reshape(13, 1, 1)
+    one, none = np.ones((1, 1, 1), np.float32), np.zeros((1, 1, 1), np.float32)
+    assert_same("RNN", "", 14, (x, one, none), (1,), hidden_size=1, activations=[function], **given)
+    weights = np.ones((1, 4, 1), np.float32)
+    names = ["Sigmoid", function, "Tanh"]
+    assert_same("LSTM", "", 14, (x, weights, weights * 0), (1,), hidden_size=1, activations=names, **given)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, 0.5])
+def test_a_limit_of_a_simple_layer_may_be_zero(clip: float) -> None:
+    x, weights = uniform(3, 2, 4) * 4, (uniform(1, 5, 4), uniform(1, 5, 5))
+    assert_same("RNN", "", 14, (x, *weights), (1, 1), hidden_size=5, clip=clip)
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 4), (4, 1), (1,), ()], ids=str)
+def test_scale_and_shift_of_groups_have_any_shape(shape: tuple[int, ...]) -> None:
+    scale, bias = (np.asarray(uniform(*shape) + i, np.float32) for i in range(2))
+    assert_same("GroupNormalization", "", 21, (uniform(3, 4, 5, 2), scale, bias), (1,), num_groups=2)
+
+
+@pytest.mark.parametrize("op_type", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("weights", [0, 5, 7])
+def test_classes_of_losses_count_from_the_last_and_may_be_fewer(op_type: str, reduction: str, weights: int) -> None:
+    target = np.array([[0, -1, 4], [-5, 2, 1]], np.int64)
+    for rows in (2, 3):
+        inputs = (uniform(rows, 5, 4), target, *((uniform(weights),) if weights else ()))
+        assert_same(op_type, "", 13, inputs, (1,), reduction=reduction)
+
+
+@pytest.mark.parametrize("leafs", [1, 7, -1])
+def test_flags_of_leaves_are_any_number_but_0(leafs: int) -> None:
+    given = {
+        "n_targets": 1, "tree_roots": [0, 1], "nodes_featureids": [0, 1], "nodes_truenodeids": [1, 0],
+        "nodes_falsenodeids": [2, 1], "nodes_trueleafs": [0, leafs], "nodes_falseleafs": [leafs, leafs],
+        "leaf_targetids": [0, 0, 0], "nodes_modes": numpy_helper.from_array(np.zeros(2, np.uint8)),
+        "nodes_splits": numpy_helper.from_array(np.array([0.5, 0.3], np.float32)),
+        "leaf_weights": numpy_helper.from_array(np.array([1, 2, 4], np.float32)),
+    }  # fmt: skip
+    assert_same("TreeEnsemble", "ai.onnx.ml", 5, (uniform(20, 2),), (1,), **given)
+
+
+@pytest.mark.parametrize("tracks", [[1], [0], [1, 0], [0, 1, 1, 1], [2]])
+def test_flags_of_missing_values_may_be_of_any_count(tracks: list[int]) -> None:
+    given = {
+        "nodes_treeids": [0] * 3, "nodes_nodeids": [0, 1, 2], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_featureids": [0] * 3, "nodes_values": [0.5] * 3, "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0], "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0],
+        "target_weights": [1.0, 2.0], "n_targets": 1, "nodes_missing_value_tracks_true": tracks,
+    }  # fmt: skip
+    x = np.array([[np.nan], [0.2], [0.7]], np.float32)
+    assert_same("TreeEnsembleRegressor", "ai.onnx.ml", 3, (x,), (1,), **given)

@@ -20,7 +20,11 @@ def negative_log_likelihood_loss(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> np.ndarray:
-    """Return the loss of log-probabilities ``scores`` [N, C, ...] against classes ``target`` [N, ...]."""
+    """Return the loss of log-probabilities ``scores`` [N, C, ...] against classes ``target`` [N, ...].
+
+    As ONNX's function of the operator: a negative class counts from the last, and scores beyond the target's sizes do
+    not count.
+    """
     _check_shapes(scores, target, weight)
     return narrow(_loss(widen(scores), target, weight, ignore_index, reduction), scores.dtype)
 
@@ -43,9 +47,10 @@ def softmax_cross_entropy_loss(
 
 
 def _check_shapes(scores: np.ndarray, target: np.ndarray, weight: np.ndarray | None) -> None:
-    if scores.ndim < 2 or target.shape != (scores.shape[0], *scores.shape[2:]):
+    space = (scores.shape[0], *scores.shape[2:]) if scores.ndim > 1 else ()
+    if len(target.shape) != len(space) or any(own > most for own, most in zip(target.shape, space, strict=True)):
         raise InvalidArgument(f"classes of shape {target.shape} do not fit scores of shape {scores.shape}")
-    if weight is not None and weight.shape != (scores.shape[1],):
+    if weight is not None and (weight.ndim != 1 or len(weight) < scores.shape[1]):
         raise InvalidArgument(f"weights of shape {weight.shape} do not fit {scores.shape[1]} classes")
 
 
@@ -55,13 +60,16 @@ def _loss(
 ) -> np.ndarray | np.float64:
     if reduction not in ("none", "mean", "sum"):
         raise InvalidArgument(f"attribute reduction is {reduction!r}; expected 'none', 'mean' or 'sum'")
+    count = log_prob.shape[1]
+    log_prob = log_prob[tuple(slice(size) for size in (target.shape[0], count, *target.shape[1:]))]
     counted = np.ones(target.shape, np.bool_) if ignore_index is None else target != ignore_index
     classes = np.where(counted, target, 0)
-    if np.any((classes < 0) | (classes >= log_prob.shape[1])):
-        raise InvalidArgument(f"a class is outside [0, {log_prob.shape[1] - 1}] and is not ignore_index={ignore_index}")
+    if np.any((classes < -count) | (classes >= count)):
+        raise InvalidArgument(f"a class is outside [{-count}, {count - 1}] and is not ignore_index={ignore_index}")
+    classes = np.where(classes < 0, classes + count, classes)
     share = counted.astype(log_prob.dtype)
     if weight is not None:
-        share = np.where(counted, widen(weight)[classes], 0)
+        share = np.where(counted, widen(weight)[np.where(counted, target, 0)], 0)  # a negative class: its last ones
     picked = np.take_along_axis(log_prob, np.expand_dims(classes, 1), axis=1).squeeze(1)
     loss = np.where(counted, -picked * share, 0)
     if reduction == "none":

@@ -12,7 +12,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.ml_scores import as_matrix, class_labels, transform, two_columns
-from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
+from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble, check_targets
 
 MODE_NAMES = {f"BRANCH_{mode.name}": mode for mode in BranchMode if mode is not BranchMode.MEMBER}
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -47,6 +47,7 @@ def decode_nodes(
         InvalidArgument: lists differ in length, or a node refers to one that does not exist.
     """
     values, entry_weights = _numbers(values), _numbers(entry_weights)
+    missing = [*(missing or ()), *([0] * len(falseids))][: len(falseids)]  # as in onnxruntime: of any length
     _check_lengths(
         len(falseids),
         "nodes_falsenodeids",
@@ -56,7 +57,6 @@ def decode_nodes(
         nodes_treeids=treeids,
         nodes_truenodeids=trueids,
         nodes_values=values,
-        **({"nodes_missing_value_tracks_true": missing} if missing else {}),
     )
     _check_lengths(
         len(entry_targets),
@@ -81,8 +81,9 @@ def decode_nodes(
     owner = number[find(np.array(entry_treeids, np.int64), np.array(entry_nodeids, np.int64))] - len(inner)
     order, starts = _by_leaf(owner, len(leaves))
     targets = np.array(entry_targets, np.int64)
+    check_targets(targets, target_count)  # those of inner nodes, too, which no row reaches
     features = np.array(featureids, np.int64)[inner]
-    tracks = np.array(missing, np.bool_)[inner] if missing else np.zeros(len(inner), np.bool_)
+    tracks = np.array(missing, np.int64)[inner] == 1
     return TreeEnsemble(
         features=features,
         modes=np.array([MODE_NAMES[name] for name in names[inner].tolist()], np.int64),
@@ -369,15 +370,21 @@ def decode_split_leaves(
         nodes_truenodeids=trueids,
         nodes_falsenodeids=falseids,
     )
+    if missing is not None:
+        _check_lengths(inner, "nodes_featureids", nodes_missing_value_tracks_true=missing)
     _check_lengths(len(targets), "leaf_targetids", leaf_weights=weights.reshape(-1))
+    if any(not 0 <= root < inner for root in roots):
+        raise InvalidArgument(
+            f"TreeEnsemble: tree_roots {list(roots)} name a node that does not exist; there are {inner}"
+        )
     kinds = modes.reshape(-1).astype(np.int64)
     member_values, members = _decode_members(kinds, membership_values)
     return TreeEnsemble(
         features=np.array(featureids, np.int64),
         modes=kinds,
         thresholds=splits.reshape(-1).astype(np.float64 if splits.dtype == np.float64 else np.float32),
-        true_children=np.array(trueids, np.int64) + inner * np.array(trueleafs, np.int64),
-        false_children=np.array(falseids, np.int64) + inner * np.array(falseleafs, np.int64),
+        true_children=_children(trueids, trueleafs, inner, len(targets)),
+        false_children=_children(falseids, falseleafs, inner, len(targets)),
         missing_to_true=np.array(missing or (0,) * inner, np.bool_),
         roots=np.array(roots, np.int64),
         leaf_starts=np.arange(len(targets) + 1),
@@ -387,6 +394,20 @@ def decode_split_leaves(
         member_values=member_values,
         members=members,
     ).check()
+
+
+def _children(ids: Sequence[int], leafs: Sequence[int], inner: int, leaves: int) -> np.ndarray:
+    """Return the children's numbers: an id counts leaves where its flag is not 0, else nodes."""
+    numbers, is_leaf = np.array(ids, np.int64), np.array(leafs, np.int64) != 0
+    limits = np.where(is_leaf, leaves, inner)
+    wrong = (numbers < 0) | (numbers >= limits)
+    if wrong.any():
+        at = int(wrong.argmax())
+        kind = "leaf" if is_leaf[at] else "node"
+        raise InvalidArgument(
+            f"TreeEnsemble: node {at} leads to {kind} {numbers[at]}, which does not exist; there are {limits[at]}"
+        )
+    return numbers + inner * is_leaf
 
 
 @kernel("TreeEnsemble", domain="ai.onnx.ml", since=5)

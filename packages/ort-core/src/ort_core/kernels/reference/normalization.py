@@ -255,8 +255,8 @@ def _rms(x: np.ndarray, scale: np.ndarray, axis: int, epsilon: float) -> tuple[n
 def group_normalization(
     x: np.ndarray, scale: np.ndarray, bias: np.ndarray, *, epsilon: float = 1e-5, num_groups: int, stash_type: int = 1
 ) -> np.ndarray:
-    """Standardise each group of channels, then scale and shift each channel."""
-    _check_channels(x, scale, bias)
+    """Standardise each group of channels, then scale and shift each channel, or all by one number."""
+    scale, bias = (_spread("GroupNormalization", n, v, x.shape[1]) for n, v in (("scale", scale), ("bias", bias)))
     y = _standardise_groups(x, num_groups, epsilon).reshape(x.shape)
     return narrow(y * _over_channels(widen(scale), x.ndim) + _over_channels(widen(bias), x.ndim), x.dtype)
 
@@ -266,11 +266,16 @@ def group_normalization_18(
     x: np.ndarray, scale: np.ndarray, bias: np.ndarray, *, epsilon: float = 1e-5, num_groups: int
 ) -> np.ndarray:
     """Standardise each group of channels, then scale and shift each group."""
-    for name, values in (("scale", scale), ("bias", bias)):
-        if values.shape != (num_groups,):
-            raise InvalidArgument(f"GroupNormalization: {name} has shape {values.shape}, expected ({num_groups},)")
+    scale, bias = (_spread("GroupNormalization", n, v, num_groups) for n, v in (("scale", scale), ("bias", bias)))
     y = _standardise_groups(x, num_groups, epsilon) * widen(scale)[:, None] + widen(bias)[:, None]
     return narrow(y.reshape(x.shape), x.dtype)
+
+
+def _spread(op_type: str, name: str, values: np.ndarray, count: int) -> np.ndarray:
+    """Return as many values as ``count``: as many in any shape, or one for all."""
+    if values.size not in (1, count):
+        raise InvalidArgument(f"{op_type}: {name} has shape {values.shape}, expected ({count},)")
+    return np.broadcast_to(values.reshape(-1), (count,))
 
 
 def _standardise_groups(x: np.ndarray, num_groups: int, epsilon: float) -> np.ndarray:

@@ -78,7 +78,7 @@ class TreeEnsemble:
         if (self.features < 0).any():
             at = int((self.features < 0).argmax())
             raise InvalidArgument(f"nodes_featureids[{at}]={self.features[at]} must be in [0, number of features)")
-        _check_targets(self.entry_targets, self.target_count)
+        check_targets(self.entry_targets, self.target_count)
         if shared_nodes:
             self._check_depth()
         else:
@@ -86,14 +86,29 @@ class TreeEnsemble:
         return self
 
     def _check_parents(self, children: np.ndarray) -> None:
-        # Where no inner node has two parents, and no root has one, every walk ends.
+        # Where no inner node has two parents, a walk ends unless it starts on a cycle: then it comes back to its root.
         inner = len(self.features)
-        referred = np.concatenate([children, np.unique(self.roots)])
-        parents = np.bincount(referred[referred < inner], minlength=inner)
-        if (parents > 1).any():
-            raise InvalidArgument(
-                f"tree ensemble contains a cycle or shared internal node at index {int((parents > 1).argmax())}"
-            )
+        parents = np.bincount(children[children < inner], minlength=inner)
+        roots = np.unique(self.roots[self.roots < inner])
+        wrong = np.flatnonzero(parents > 1)
+        if not wrong.size and parents[roots].any():
+            wrong = roots[self._is_on_cycle(roots)]
+        if wrong.size:
+            raise InvalidArgument(f"tree ensemble contains a cycle or shared internal node at index {int(wrong[0])}")
+
+    def _is_on_cycle(self, roots: np.ndarray) -> np.ndarray:
+        """Return for each root whether its only chain of parents leads back to it."""
+        inner = len(self.features)
+        parent = np.full(inner, -1)
+        for below in (self.true_children, self.false_children):
+            parent[below[below < inner]] = np.flatnonzero(below < inner)
+        above, returns = parent[roots], np.zeros(len(roots), np.bool_)
+        for _ in range(inner):
+            returns |= above == roots
+            if returns.all() or (above < 0).all():
+                break
+            above = np.where(above < 0, -1, parent[above])
+        return returns
 
     def _check_depth(self) -> None:
         # A walk along distinct nodes is shorter than their number: nodes left after that many levels are on a cycle.
@@ -186,7 +201,8 @@ def _blocks(rows: int, trees: int) -> Iterator[slice]:
         yield slice(start, start + size)
 
 
-def _check_targets(targets: np.ndarray, count: int) -> None:
+def check_targets(targets: np.ndarray, count: int) -> None:
+    """Raise InvalidArgument unless every target is one of ``count``."""
     if not targets.size:
         return
     if targets.min() < 0:
