@@ -49,7 +49,7 @@ def test_norm_of_whole_images_is_the_references(agrees: Agrees, shape: tuple[int
     agrees(nodes, {}, ["N", *shape[1:]], shape)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 11])
+@pytest.mark.parametrize("size", [1, 3, 5, 11])
 @pytest.mark.parametrize("beta", [0.75, 0.5, 1.0, 0.3])
 def test_response_is_normalised_over_neighbouring_channels(agrees: Agrees, size: int, beta: float) -> None:
     node = N("LRN", ["x"], ["y"], size=size, beta=beta, alpha=0.5, bias=0.7)

@@ -46,6 +46,8 @@ class Suppression:
         boxes, scores = given[:2]
         if not isinstance(boxes, np.ndarray) or not isinstance(scores, np.ndarray) or not _are_sound(boxes, scores):
             return None
+        if any(isinstance(value, np.ndarray) and not value.size for value in given[2:]):
+            return None
         limit, overlap, threshold = (_scalar(value) for value in given[2:])
         if overlap is not None and not 0 <= overlap <= 1:
             return None

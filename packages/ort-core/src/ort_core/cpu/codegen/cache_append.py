@@ -19,7 +19,7 @@ class AppendArguments:
 
     ``lengths`` holds, for each batch entry, one less than the number of rows with the new ones (i32). ``room`` is the
     number of rows of the past, ``rows`` that of the result; a length that fits neither sets ``error``, as does a
-    greatest length (``longest``, i32) that is not positive.
+    greatest length (``longest``, i32) that is not positive, or neither within the past nor the past with the new rows.
     """
 
     out: int = 0
@@ -80,8 +80,10 @@ def _row(e: Emitter, lanes: int, given: dict[str, Operand], index: tuple[Operand
     fits = e.compare("sle", e.add(past, given["fresh"]), given["rows"])
     fits = e.binary("and", fits, e.compare("sle", past, given["room"]))
     fits = e.binary("and", fits, e.compare("sgt", length, 0))
-    longest = e.load("i32", given["longest"])
-    fits = e.binary("and", fits, e.compare("sgt", longest, 0))
+    longest = e.assign("i64", f"sext {e.load('i32', given['longest']).typed} to i64")
+    held = e.compare("sle", longest, given["room"])
+    held = e.binary("or", held, e.compare("eq", longest, e.add(given["room"], given["fresh"])))
+    fits = e.binary("and", fits, e.binary("and", held, e.compare("sgt", longest, 0)))
     out, old = place("out", row), place("past", row)
     is_shared = e.assign("i1", f"icmp eq {old.typed}, {out.text}")  # the caller gave one buffer for both
     with e.either(fits) as branch:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.plugin.ir import KnownDim, Node, TensorType, minimum
+from ort_core.plugin.ir import DataType, KnownDim, Node, TensorType, minimum
 from ort_core.plugin.kernels import Conditions, find_precondition
 
 
@@ -33,6 +33,11 @@ class _Stated(Conditions):
 
     def refuse(self, text: str) -> NoReturn:
         raise NotLowered(text)
+
+    def holds_bytes(self, index: int) -> bool:
+        value = self.node.input(index)
+        found = None if value is None else value.type
+        return isinstance(found, TensorType) and found.dtype is DataType.UINT8
 
     def equal(self, left: KnownDim, right: KnownDim, text: str) -> None:
         self._lowering.require_equal(left, right)

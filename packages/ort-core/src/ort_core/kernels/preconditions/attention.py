@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ort_core.ir.dims import KnownDim
 from ort_core.kernels.preconditions.conditions import Conditions, Sizes
 
 
@@ -20,6 +21,15 @@ def attention(c: Conditions) -> None:
                 c.equal(shape[1], stated, f"{attribute} ({stated}) is different from {name}.shape[1] ({shape[1]})")
         c.positive(q[1], "Q must have at least one head")
         c.positive(v[3], "V must have heads of at least one element")
+    _mask(c, q[2] if len(q) == 4 else q[1])
+
+
+def _mask(c: Conditions, queries: KnownDim) -> None:
+    """A mask has two to four dimensions: a row for each query or one for all."""
+    mask = c.rank(3, "attn_mask", 2, 3, 4)
+    if mask is not None and isinstance(mask[-2], int) and mask[-2] != 1:
+        text = f"inconsistent q_sequence_length (between attn_mask and Q): {mask[-2]} and {queries}"
+        c.equal(mask[-2], queries, text)
 
 
 def attention_of_com_microsoft(c: Conditions) -> None:
@@ -30,6 +40,9 @@ def attention_of_com_microsoft(c: Conditions) -> None:
     bias = c.rank(2, "bias", 1)
     if bias is not None and weights is not None:
         c.equal(bias[0], weights[1], "bias must be as long as a row of weights")
+    added = c.rank(5, "attention_bias", 4)
+    if added is not None and x is not None:
+        c.equal(added[2], x[1], f"Input 'attention_bias' dimension 2 should be same as sequence_length, got {added[2]}")
 
 
 def multi_head(c: Conditions) -> None:
@@ -56,8 +69,8 @@ def group_query(c: Conditions) -> None:
             c.equal(q[0], other[0], f"query and {name} shall have same dim 0 (batch size)")
         c.equal(k[1], v[1], "key and value shall have same dim 1 (sequence length)")
         c.equal(k[2], v[2], "value is expected to have same hidden size as key")
-        if not c.has(3):
-            c.equal(q[1], k[1], "query and key must have the same sequence length when past_key is not provided")
+        if not c.has(3) or (isinstance(k[1], int) and k[1] != 0):
+            c.equal(q[1], k[1], "query and key must have the same sequence length, or key none where caches are shared")
     past_key, past_value = c.shape(3), c.shape(4)
     if past_key is not None and past_value is not None and len(past_key) == len(past_value) == 4:
         c.equal(past_key[2], past_value[2], "past_key and past_value should have same dimension 2 (sequence length)")
@@ -104,8 +117,3 @@ def scatter(c: Conditions) -> None:
     past = c.at_least(0, "past_cache", 2)
     if past is not None:
         c.sized(2, "write_indices", past[0])
-
-
-def normalized_rows(c: Conditions) -> None:
-    """Normalizer and TfIdfVectorizer: at most two dimensions."""
-    c.rank(0, "X", 1, 2)

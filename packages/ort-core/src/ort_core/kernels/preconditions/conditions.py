@@ -55,6 +55,10 @@ class Conditions:
         """Require a size to be at least 1."""
         raise NotImplementedError
 
+    def holds_bytes(self, index: int) -> bool:
+        """Return whether an input is of type uint8, as what is packed is."""
+        raise NotImplementedError
+
     # in terms of these ------------------------------------------------------------------------------------------------
 
     def require(self, holds: bool, text: str) -> None:
@@ -113,10 +117,16 @@ Precondition = Callable[[Conditions], None]
 class ArrayConditions(Conditions):
     """The conditions of a run: a breach is an ``InvalidArgument``."""
 
-    __slots__ = ()
+    __slots__ = ("_inputs",)
 
     def __init__(self, node: Node, opset: int, inputs: Sequence[object]) -> None:
         super().__init__(node, opset, [each.shape if isinstance(each, np.ndarray) else None for each in inputs])
+        self._inputs = inputs
+
+    def holds_bytes(self, index: int) -> bool:
+        """Return whether an input is an array of uint8."""
+        found = self._inputs[index] if index < len(self._inputs) else None
+        return isinstance(found, np.ndarray) and found.dtype == np.uint8
 
     def refuse(self, text: str) -> NoReturn:
         """Raise.

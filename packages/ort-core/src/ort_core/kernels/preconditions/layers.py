@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_core.ir.dims import KnownDim
-from ort_core.kernels.preconditions.conditions import Conditions
+from ort_core.kernels.preconditions.conditions import Conditions, Sizes
 
 
 def bias_activation(c: Conditions) -> None:
@@ -20,6 +20,7 @@ def embedding(c: Conditions) -> None:
     ids, words = c.rank(0, "input_ids", 2), c.rank(2, "word_embedding", 2)
     if ids is None or words is None:
         return
+    c.require(c.has(1) == c.has(4), "segment_ids and segment_embedding must be provided together or left out together")
     for index, name in ((1, "segment_ids"), (7, "mask")):
         c.sized(index, name, *ids)
     for index, name in ((3, "position_embedding"), (4, "segment_embedding")):
@@ -29,6 +30,27 @@ def embedding(c: Conditions) -> None:
     positions = c.rank(8, "position_ids", 2)
     if positions is not None:
         c.sized(8, "position_ids", 1 if positions[0] == 1 else ids[0], ids[1])
+
+
+def quantized_embedding(c: Conditions) -> None:
+    """As ``embedding``, with tables of 8 bits; what belongs to segments is there or left out together."""
+    segments = [c.has(index) for index in (1, 4, 10, 15)]
+    c.require(
+        all(segments) or not any(segments),
+        "segment_ids, segment_embedding, segment_embedding_scale, and segment_embedding_zero_point must either all be "
+        "provided or all be omitted",
+    )
+    ids, words = c.rank(0, "input_ids", 2), c.rank(2, "word_embedding", 2)
+    if ids is None or words is None:
+        return
+    c.sized(1, "segment_ids", *ids)
+    c.sized(7, "mask", *ids)
+    for index, name in ((3, "position_embedding"), (4, "segment_embedding")):
+        c.sized(index, name, None, words[1])
+    for index, name in ((5, "gamma"), (6, "beta")):
+        c.sized(index, name, words[1])
+    for index in range(8, 18):
+        c.scalar(index, "scale or zero point")
 
 
 def recurrent(c: Conditions) -> None:
@@ -69,15 +91,21 @@ def attention_lstm(c: Conditions) -> None:
         if memory is not None:
             c.equal(own[1], memory[2], "the attention's memory layer must take what the memory has")
     c.sized(12, "memory_seq_lens", x[1])
-    c.sized(13, "AW", directions, None, None)
+    layer = c.sized(13, "AW", directions, None, None)
+    if memory is not None:
+        c.equal(memory[0], x[1], "the attention's memory must be of as many sequences as X")
+        c.positive(memory[1], "the attention's memory must have steps")
+        _attended_input(c, x[2], w[2], memory[2], None if layer is None else layer[1:])
 
 
-def crop_and_resize(c: Conditions) -> None:
-    """X [N, C, H, W], rois [count, 4], batch_indices [count], crop_size [2]."""
-    c.rank(0, "X", 4)
-    rois = c.sized(1, "rois", None, 4)
-    if rois is not None:
-        c.sized(2, "batch_indices", rois[0])
+def _attended_input(c: Conditions, own: KnownDim, taken: KnownDim, depth: KnownDim, layer: Sizes | None) -> None:
+    """W takes X's elements and the attention's: as the memory has them, or the attention's layer, which takes both."""
+    attended = depth
+    if layer is not None:
+        both = depth + c.node.int_attribute("hidden_size", 0)
+        c.equal(layer[0], both, "AW must take what the memory and the cell have")
+        attended = layer[1]
+    c.equal(taken, own + attended, "W must take what X and the attention have together")
 
 
 def grid_sample(c: Conditions) -> None:
@@ -90,11 +118,15 @@ def grid_sample(c: Conditions) -> None:
 
 
 def causal_convolution(c: Conditions) -> None:
-    """Input [batch, channels, ...], weight [channels, 1, kernel...]: depthwise."""
-    x, w = c.shape(0), c.shape(1)
-    if x is not None and w is not None and len(x) > 1 and w:
-        c.equal(w[0], x[1], "weight channels must match input channels")
-        c.sized(2, "bias", x[1])
+    """Input [batch, channels, ...] or channels last, weight [channels, 1, kernel...]: depthwise."""
+    x, w = c.at_least(0, "input", 2), c.at_least(1, "weight", 2)
+    if x is None or w is None:
+        return
+    channels = x[-1] if c.node.int_attribute("channels_last", 0) == 1 else x[1]
+    c.require(len(x) == len(w), f"input has {len(x)} dimensions and weight {len(w)}: they must have as many")
+    c.equal(w[0], channels, "weight channels must match input channels")
+    c.equal(w[1], 1, "weight must have one row for each channel")
+    c.sized(2, "bias", channels)
 
 
 def causal_convolution_of_com_microsoft(c: Conditions) -> None:
@@ -141,7 +173,9 @@ def quantized_experts(c: Conditions) -> None:
     c.sized(1, "router_probs", rows, first[0])
     block = c.node.int_attribute("block_size", 0)
     for index, name in ((3, "fc1_scales"), (6, "fc2_scales")):
-        c.rank(index, name, 3 if block > 0 else 2)
+        shape = c.rank(index, name, *((3,) if block > 0 else (2, 3)))
+        if block <= 0 and shape is not None and len(shape) == 3:
+            c.equal(shape[2], 1, f"input '{name}' must have one scale for each row where block_size is 0")
     c.sized(4, "fc1_experts_bias", first[0], None)
     c.sized(7, "fc2_experts_bias", first[0], x[-1])
     c.sized(14, "router_weights", rows, first[0])
@@ -180,16 +214,39 @@ def linear_attention_gate(c: Conditions) -> None:
 
 
 def linear_attention(c: Conditions) -> None:
-    """Query, key and value [batch, sequence, hidden], decay and beta likewise, a state of four dimensions."""
-    query = c.rank(0, "query", 3)
-    for index, name in enumerate(("key", "value"), start=1):
-        c.rank(index, name, 3)
-    c.rank(3, "past_state", 4)
-    for index, name in ((4, "decay"), (5, "beta")):
+    """Query, key and value [batch, sequence, heads * width], decay and beta likewise, a state of each head."""
+    query, key, value = (c.rank(index, name, 3) for index, name in enumerate(("query", "key", "value")))
+    if query is None or key is None or value is None:
+        return
+    others = [(1, "key"), (2, "value"), (4, "decay"), (5, "beta")]
+    for index, name in others:
         shape = c.rank(index, name, 3)
-        if shape is not None and query is not None:
+        if shape is not None:
             for axis in (0, 1):
                 c.equal(shape[axis], query[axis], f"{name} must have the batch and the sequence of query")
+    heads, own = c.node.int_attribute("q_num_heads", 0), c.node.int_attribute("kv_num_heads", 0)
+    c.require(heads > 0 and own > 0, f"q_num_heads and kv_num_heads must be positive, found {heads} and {own}")
+    c.positive(value[2], "value hidden size must be positive")
+    if isinstance(query[2], int) and isinstance(value[2], int) and isinstance(key[2], int):
+        _linear_heads(c, (query[0], query[2]), key[2], value[2], (heads, own))
+
+
+def _linear_heads(c: Conditions, query: tuple[KnownDim, int], key: int, value: int, heads: tuple[int, int]) -> None:
+    """Heads of query and key are equally wide; state, decay and beta fit them."""
+    batch, hidden = query
+    count, own = heads
+    c.require(hidden > 0 and hidden % count == 0, f"query hidden size {hidden} must divide into {count} heads")
+    c.require(value % own == 0, f"value hidden size {value} must divide into {own} heads")
+    width = hidden // count
+    fits = key > 0 and key % width == 0 and own % (key // width) == 0
+    c.require(fits, f"key hidden size {key} must be heads of {width} elements, of which {own} are a multiple")
+    if not c.node.int_attribute("state_window", 0):
+        c.sized(3, "past_state", batch, own, width, value // own)
+    decay, rate = c.shape(4), c.shape(5)
+    if decay is not None and isinstance(decay[2], int):
+        c.require(decay[2] in (own, own * width), f"decay must have {own} or {own * width} elements, got {decay[2]}")
+    if rate is not None and isinstance(rate[2], int):
+        c.require(rate[2] in (1, own), f"beta must have 1 or {own} elements, got {rate[2]}")
 
 
 def triangle(c: Conditions) -> None:
@@ -198,15 +255,16 @@ def triangle(c: Conditions) -> None:
     c.scalar(1, "k")
 
 
-def pads(c: Conditions) -> None:
-    """Pads [2 * axes], the value one element."""
-    c.rank(1, "pads", 1, 2)
-    shape = c.shape(1)
-    if shape is not None and len(shape) == 2:
-        c.equal(shape[0], 1, "pads must be a vector, or one row")
-    c.scalar(2, "value")
-
-
 def vector(c: Conditions) -> None:
     """The first input has one dimension."""
     c.rank(0, "input", 1)
+
+
+def warping(c: Conditions) -> None:
+    """Costs [M, N] or [1, M, N], of which none is 0."""
+    x = c.rank(0, "input", 2, 3)
+    if x is not None:
+        if len(x) == 3:
+            c.equal(x[0], 1, "the costs must be one matrix")
+        for size in x[-2:]:
+            c.positive(size, "the costs must have rows and columns")

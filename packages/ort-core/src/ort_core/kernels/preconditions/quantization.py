@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ort_core.kernels.preconditions.conditions import Conditions
+from ort_core.ir.dims import ceil_div
+from ort_core.kernels.preconditions.conditions import Conditions, Sizes
 
 
 def integer_product(c: Conditions) -> None:
@@ -20,24 +21,33 @@ def quantized_product(c: Conditions) -> None:
         _columns(c, index, name, c.shape(3))
 
 
-def _rows(c: Conditions, index: int, name: str, a: tuple[object, ...] | None) -> None:
+def _rows(c: Conditions, index: int, name: str, a: Sizes | None) -> None:
     shape = c.shape(index)
-    if shape is not None and a is not None and len(shape) > 1:
-        c.require(len(shape) == len(a), f"input '{name}' must be a scalar, a vector, or have the rank of A")
-        c.equal(shape[-1], 1, f"input '{name}' must have one column")
+    if shape is None or a is None or not shape:
+        return
+    if len(shape) == 1:
+        if shape[0] != 1 and len(a) > 1:
+            c.equal(shape[0], a[-2], f"input '{name}' must have one element, or one for each row of A")
+        return
+    text = f"input '{name}' must be a scalar, a vector, or have A's dimensions with one column"
+    c.require(len(shape) == len(a) > 2, text)
+    for found, wanted in zip(shape, (*a[:-1], 1), strict=True):
+        c.equal(found, wanted, text)
 
 
-def _columns(c: Conditions, index: int, name: str, b: tuple[object, ...] | None) -> None:
+def _columns(c: Conditions, index: int, name: str, b: Sizes | None) -> None:
     """One element, one per column, or with B's rank: [..., 1, N]."""
     shape = c.shape(index)
     if shape is None or b is None or len(shape) == 0:
         return
     if len(shape) == 1:
         if shape[0] != 1 and b:
-            c.equal(shape[0], b[-1], f"input '{name}' must have one element, or one for each column of B")  # type: ignore[arg-type]  # a size
+            c.equal(shape[0], b[-1], f"input '{name}' must have one element, or one for each column of B")
         return
-    c.require(len(shape) == len(b), f"input '{name}' must be a scalar, a vector, or have the rank of B")
-    c.equal(shape[-2], 1, f"input '{name}' must have size 1 in its last dimension but one")
+    text = f"input '{name}' must be a scalar, a vector, or have B's dimensions with one row"
+    c.require(len(shape) == len(b), text)
+    for found, wanted in zip(shape, (*b[:-2], 1, b[-1]), strict=True):
+        c.equal(found, wanted, text)
 
 
 def quantized_binary(c: Conditions) -> None:
@@ -73,21 +83,31 @@ def n_bits_product(c: Conditions) -> None:
     c.require(block >= 16 and not block & (block - 1), f"block_size must be a power of two >= 16, got {block}")
     c.rank(1, "B", 3)
     c.rank(2, "scales", 1, 2)
-    c.rank(3, "zero_points", 1, 2)
+    points = c.rank(3, "zero_points", 1, 2)
+    if points is not None and c.holds_bytes(3):
+        bits, k = c.node.int_attribute("bits", 4), c.node.int_attribute("K", 0)
+        width = ceil_div(ceil_div(k, block) * bits, 8)
+        c.sized(3, "zero_points", *((n, width) if len(points) == 2 else (n * width,)))
     c.sized(5, "bias", n)
 
 
 def gathered_blocks(c: Conditions) -> None:
-    """GatherBlockQuantized: scales have the shape of the data but for the quantised axis."""
-    data, scales = c.shape(0), c.shape(2)
+    """GatherBlockQuantized: scales and zero points have one element for each block of the quantised axis."""
+    data, scales = c.at_least(0, "data", 1), c.shape(2)
     if data is None or scales is None:
         return
-    axis, rank = c.node.int_attribute("quantize_axis", 1), len(data)
+    rank, block = len(data), c.node.int_attribute("block_size", 128)
+    axis = c.node.int_attribute("quantize_axis", 1)
     c.require(-rank <= axis < rank, f"quantize_axis {axis} is not in the valid range [{-rank}, {rank - 1}]")
     c.require(len(scales) == rank, f"data has {rank} dimensions and scales {len(scales)}: they must have as many")
+    packed = 8 // c.node.int_attribute("bits", 4) if c.holds_bytes(0) else 1
     for index, (left, right) in enumerate(zip(data, scales, strict=True)):
         if index != axis % rank:
             c.equal(left, right, f"data and scales do not match in dimension {index}")
+        elif block > 0:
+            c.equal(ceil_div(left * packed, block), right, f"data and scales do not match in dimension {index}")
+    per_byte = packed if c.holds_bytes(3) else 1
+    c.sized(3, "zero_points", *scales[:-1], ceil_div(scales[-1], per_byte))
 
 
 def quantized_attention(c: Conditions) -> None:
@@ -95,5 +115,16 @@ def quantized_attention(c: Conditions) -> None:
     weights = c.rank(1, "weights", 2)
     if weights is not None:
         c.sized(2, "bias", weights[1])
-    c.scalar(3, "input_scale")
-    c.scalar(6, "input_zero_point")
+    for index, name in ((3, "input_scale"), (6, "input_zero_point")):
+        c.scalar(index, name)
+    for index, name in ((4, "weight_scale"), (7, "weight_zero_point")):
+        c.rank(index, name, 0, 1)
+
+
+def quantized_softmax(c: Conditions) -> None:
+    """X of one dimension or more with an axis that it has, and scalars."""
+    x = c.at_least(0, "X", 1)
+    if x is not None:
+        axis, rank = c.node.int_attribute("axis", -1), len(x)
+        c.require(-rank <= axis < rank, f"'axis' must be in [{-rank} , {rank - 1}]. Its actual value is: {axis}")
+    quantized_unary(c)

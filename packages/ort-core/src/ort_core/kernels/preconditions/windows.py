@@ -37,6 +37,8 @@ def _convolution(c: Conditions, data: int, filters: int, bias: int | None) -> No
     if bias is not None:
         _bias(c, bias, w[0])
     spatial = x[1:-1] if last else x[2:]
+    for kernel in w[1:-1] if last else w[2:]:
+        c.positive(kernel, f"kernel size must be positive, got {list(map(str, w))}")
     for axis, (size, kernel) in enumerate(zip(spatial, w[1:-1] if last else w[2:])):
         _fits(c, axis, size, kernel, len(spatial), 1)
 
@@ -59,23 +61,26 @@ def _kernel_shape(c: Conditions, found: Sizes) -> None:
         c.equal(left, right, text)
 
 
-def _fits(c: Conditions, axis: int, size: object, kernel: object, rank: int, least: int) -> None:
-    """Require a window to fit into its padded axis, where all of that is known."""
+def _fits(c: Conditions, axis: int, size: KnownDim, kernel: KnownDim, rank: int, least: int) -> None:
+    """Require a window to fit into its padded axis, where the window is known."""
     pads = c.node.ints_attribute("pads") or (0,) * (2 * rank)
     automatic = c.node.string_attribute("auto_pad", "NOTSET")
-    if not isinstance(size, int) or not isinstance(kernel, int) or len(pads) != 2 * rank or automatic == "VALID":
+    if len(pads) != 2 * rank or automatic == "VALID":
         pads = (0,) * (2 * rank)
-    if not isinstance(size, int) or not isinstance(kernel, int) or automatic in ("SAME_UPPER", "SAME_LOWER"):
+    if not isinstance(kernel, int) or automatic in ("SAME_UPPER", "SAME_LOWER"):
         return
     dilation = (c.node.ints_attribute("dilations") or (1,) * rank)[axis]
     stride = (c.node.ints_attribute("strides") or (1,) * rank)[axis]
     padded, window = size + pads[axis] + pads[axis + rank], dilation * (kernel - 1) + 1
-    count = (padded - window) // max(stride, 1) + 1
-    c.require(
-        count >= least or (padded >= 0 and count >= 0 and least == 0),
+    text = (
         f"a window of {window} (kernel {kernel}, dilation {dilation}) does not fit into axis {axis} of padded size "
-        f"{padded}; check kernel_shape, pads, strides and dilations",
+        f"{padded}; check kernel_shape, pads, strides and dilations"
     )
+    if isinstance(padded, int):
+        count = (padded - window) // max(stride, 1) + 1
+        c.require(count >= least or (padded >= 0 and count >= 0 and least == 0), text)
+    elif least:
+        c.positive(padded - (window - 1), text)
 
 
 def _per_channel(c: Conditions, index: int, name: str, filters: Sizes | None) -> None:
@@ -140,11 +145,6 @@ def _pooling(c: Conditions, first: int) -> None:
     )
     for axis, (size, window) in enumerate(zip(spatial, kernel)):
         _fits(c, axis, size, window, len(spatial), 0)
-
-
-def unpooling(c: Conditions) -> None:
-    """Indices have the shape of the values."""
-    c.same_shape(0, 1, "'X' and 'I'")
 
 
 def columns_to_image(c: Conditions) -> None:

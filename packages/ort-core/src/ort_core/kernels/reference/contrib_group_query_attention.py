@@ -151,6 +151,12 @@ def group_query_attention(
     longest = int(total_sequence_length.reshape(()))
     queries, keys, values = split_query_key_value(query, key, value, num_heads, kv_num_heads)
     fresh = queries.shape[2]
+    if longest > capacity and longest != capacity + keys.shape[2] and not sliding_window_cache:
+        raise errors.InvalidArgument(
+            f"total_sequence_length must equal past_sequence_length + kv_sequence_length for a dynamic cache, or be no "
+            f"greater than past_sequence_length for a static cache. Got total_sequence_length={longest}, "
+            f"past_sequence_length={capacity}, kv_sequence_length={keys.shape[2]}."
+        )
     if q_norm_weight is not None and k_norm_weight is not None:
         queries = rms_norm(queries, qk_norm_epsilon)[0] * widen(q_norm_weight)
         keys = rms_norm(keys, qk_norm_epsilon)[0] * widen(k_norm_weight)
@@ -182,7 +188,7 @@ def group_query_attention(
         scale=scale,
         bias=None if attention_bias is None else _bias_columns(attention_bias, layout, columns),
         allowed=_visible(layout, lengths, columns, causal=bool(causal), local_window=local_window_size),
-        softcap=softcap,
+        softcap=max(softcap, 0.0),
         sink=sink,
     )
     scores = {0: None, 1: result.scores, 2: result.weights}[qk_output]

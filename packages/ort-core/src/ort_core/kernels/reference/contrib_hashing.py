@@ -36,6 +36,8 @@ def _bytes_of(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @kernel("MurmurHash3", domain="com.microsoft")
 def murmur_hash3(x: np.ndarray, *, positive: int = 1, seed: int = 0) -> np.ndarray:
     """MurmurHash3_x86_32 of each element's bytes (of a string: its UTF-8 bytes)."""
+    if not x.size:
+        return np.zeros(x.shape, np.uint32 if positive else np.int32)
     data, lengths = _bytes_of(x)
     words = np.ascontiguousarray(data).view("<u4").astype(np.uint32)
     value: np.ndarray = np.full(data.shape[0], seed & 0xFFFFFFFF, np.uint32)

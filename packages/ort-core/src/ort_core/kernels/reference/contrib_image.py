@@ -34,6 +34,8 @@ def crop_and_resize(
         raise errors.InvalidArgument(
             f"[ShapeInferenceError] crop_size input tensor must have exactly 2 elements; got {crop_size.size}"
         )
+    if min(crop_size.tolist()) < 1:
+        raise errors.InvalidArgument(f"crop_size values must be positive; got {crop_size.tolist()}")
     if mode not in ("bilinear", "nearest"):
         raise errors.InvalidArgument(f"mode {mode!r}: expected bilinear or nearest")
     wrong = batch_indices[(batch_indices < 0) | (batch_indices >= x.shape[0])]

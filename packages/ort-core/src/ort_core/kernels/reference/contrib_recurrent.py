@@ -147,6 +147,13 @@ class BahdanauAttention:
         self.state = context
 
 
+def _check_lengths(name: str, lengths: np.ndarray, steps: int) -> None:
+    """Raise InvalidArgument unless every length is from 1 to the number of steps."""
+    wrong = lengths[(lengths < 1) | (lengths > steps)]
+    if wrong.size:
+        raise errors.InvalidArgument(f"Invalid value/s in {name}: {int(wrong[0])} is not in (0, {steps}]")
+
+
 @kernel("AttnLSTM", domain="com.microsoft")
 def attention_lstm(
     x: np.ndarray,
@@ -178,6 +185,9 @@ def attention_lstm(
     directions, hidden = direction_count(direction), hidden_size or r.shape[2]
     steps, batch, _ = x.shape
     lengths = np.full(batch, steps) if sequence_lens is None else sequence_lens.astype(np.int64)
+    _check_lengths("sequence_lens", lengths, steps)
+    if memory_seq_lens is not None:
+        _check_lengths("memory_seq_lens", memory_seq_lens, m.shape[1])
     cells = build_cells(
         directions,
         hidden,

@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from ort_core import errors
-from ort_core.kernels.kernel import kernel
+from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.pad import pad_array
 from ort_core.kernels.reference.widening import narrow, widen
 
-_PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+_PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
 @kernel("SampleOp", domain="com.microsoft")
@@ -59,35 +60,19 @@ def arithmetic_range(start: np.ndarray, limit: np.ndarray, delta: np.ndarray | N
 
 
 @kernel("Pad", domain="com.microsoft")
-def pad(data: np.ndarray, pads: np.ndarray, value: np.ndarray | None = None, *, mode: str = "constant") -> np.ndarray:
-    """Pad or (with negative pads) crop each axis."""
-    spans = pads.reshape(-1)
-    if mode not in _PAD_MODES or spans.size != 2 * data.ndim:
-        raise errors.InvalidArgument(f"Pad mode {mode!r} with {spans.size} pads does not fit rank {data.ndim}")
-    before, after = spans[: data.ndim].tolist(), spans[data.ndim :].tolist()
-    cropped = data[
-        tuple(slice(max(-b, 0), size - max(-a, 0)) for b, a, size in zip(before, after, data.shape, strict=True))
-    ]
-    widths = [_pad_width(b, a, size) for b, a, size in zip(before, after, data.shape, strict=True)]
-    if mode == "constant":
-        fill = data.dtype.type(0) if value is None else value.reshape(())
-        return np.pad(cropped, widths, constant_values=fill)
-    for size, width in zip(cropped.shape, widths, strict=True):
-        if size == 0 and any(width):
-            shape = ",".join(str(n) for n in data.shape)
-            raise errors.InvalidArgument(
-                f"Cannot use '{mode}' mode to pad dimension with a value of 0. Input shape:{{{shape}}}"
-            )
-    # An axis without padding may be empty, which numpy's edge and reflect modes do not take.
-    if cropped.size == 0:
-        return np.zeros([n + b + a for n, (b, a) in zip(cropped.shape, widths, strict=True)], data.dtype)
-    return np.pad(cropped, widths, mode=mode)  # type: ignore[call-overload]  # the mode is checked above
-
-
-def _pad_width(before: int, after: int, size: int) -> tuple[int, int]:
-    """Return what is added at both ends; cropping more than there is takes from what the other end adds."""
-    missing = max(-min(before, 0) - min(after, 0) - size, 0)
-    return max(before - missing, 0) if before > 0 else 0, max(after - missing, 0) if after > 0 else 0
+def pad(
+    data: np.ndarray,
+    pads: np.ndarray,
+    value: np.ndarray | None = None,
+    *,
+    mode: str = "constant",
+    ctx: KernelContext | None = None,
+) -> np.ndarray:
+    """Pad or (with negative pads) crop each axis; as Pad of ai.onnx."""
+    if mode not in _PAD_MODES:
+        raise errors.InvalidArgument(f"Pad mode {mode!r}: expected one of {', '.join(_PAD_MODES)}")
+    fill = None if value is None or value.size == 0 else value.reshape(-1)[0]
+    return pad_array(data, pads.reshape(-1).tolist(), mode, fill, ctx)
 
 
 @kernel("Trilu", domain="com.microsoft")

@@ -96,6 +96,7 @@ def einsum(*inputs: np.ndarray, equation: str) -> np.ndarray:
         raise InvalidArgument(f"Einsum: equation {equation!r} holds more than letters, commas, '...' and one '->'")
     if len(terms) != len(inputs):
         raise InvalidArgument(f"Einsum: equation {equation!r} names {len(terms)} inputs, the node has {len(inputs)}")
+    _check_repeated(terms, inputs, equation)
     try:
         result = np.einsum(text, *map(widen, inputs), optimize=len(inputs) > 1)
     except ValueError as error:
@@ -104,3 +105,17 @@ def einsum(*inputs: np.ndarray, equation: str) -> np.ndarray:
             f"Einsum: equation {equation!r} does not fit inputs of shapes {shapes}: {error}"
         ) from error
     return narrow(result, inputs[0].dtype)
+
+
+def _check_repeated(terms: list[str], inputs: tuple[np.ndarray, ...], equation: str) -> None:
+    """Refuse a letter that stands twice in a term for unequal sizes, which numpy takes where one of them is 0 or 1."""
+    for term, array in zip(terms, inputs, strict=True):
+        head, _, tail = term.partition("...")
+        sizes = [*zip(head, array.shape, strict=False), *zip(tail[::-1], array.shape[::-1], strict=False)]
+        known: dict[str, int] = {}
+        for letter, size in sizes:
+            if known.setdefault(letter, size) != size:
+                raise InvalidArgument(
+                    f"Einsum: equation {equation!r} does not fit an input of shape {array.shape}: {letter!r} is "
+                    f"{known[letter]} and {size}"
+                )

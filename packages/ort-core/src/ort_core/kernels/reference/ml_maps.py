@@ -185,8 +185,11 @@ def cast_map(
 
 def _cast(cast: Callable[[MapValue], MapValue], value: MapValue, cast_to: str) -> MapValue:
     try:
-        return cast(value)
-    except ValueError as error:
+        found = cast(value)
+        if isinstance(found, int) and not -(2**63) <= found < 2**63:
+            raise OverflowError(f"{found} is no int64")
+        return found
+    except (ValueError, OverflowError) as error:
         raise InvalidArgument(f"CastMap: the map's value {value!r} cannot be read as {cast_to}") from error
 
 

@@ -124,7 +124,7 @@ def _check_sources(
             raise InvalidArgument(
                 f"Cannot use '{mode}' mode to pad dimension with a value of 0. Input shape:{shape_text(shape)}"
             )
-        if rest <= 0 and (b > 0 or a > 0) and wanted > 0:
+        if rest <= 0 and dim > 0:
             raise InvalidArgument(f"Pad {mode}: axis {axis} has no element left to pad with after cropping")
         if mode == "reflect" and (b > 0 or a > 0):
             _check_reflection(axis, rest, b, a)

@@ -242,6 +242,10 @@ def max_unpool(
         raise InvalidArgument(
             f"output_shape is smaller than minimum required. output_shape: {shape} inferred: {natural}"
         )
+    if shape[:2] != natural[:2]:
+        raise InvalidArgument(
+            f"output_shape batch and channel dimensions must match input: expected {natural[:2]}, got {shape[:2]}"
+        )
     check_size(shape, x.dtype, "MaxUnpool", ctx)
     windows = Windows(spatial, sizes, strides, (1,) * rank, begin, end, x.shape[2:])
     return _place(x, indices, shape, natural, windows)

@@ -63,6 +63,11 @@ def tensor_scatter(
     mode: str = "linear",
 ) -> np.ndarray:
     """Return the cache with each sample's update written along ``axis`` from its write index on."""
+    if not -past_cache.ndim <= axis < past_cache.ndim or update.ndim != past_cache.ndim:
+        raise InvalidArgument(
+            f"TensorScatter: axis {axis} is out of range for rank {past_cache.ndim}, or the update {update.shape} has "
+            f"other dimensions than the cache {past_cache.shape}"
+        )
     axis = axis % past_cache.ndim
     room, length = past_cache.shape[axis], update.shape[axis]
     if mode not in ("linear", "circular"):

@@ -94,6 +94,8 @@ def stft(
         signal = signal[..., None]
     if signal.ndim != 3 or signal.shape[-1] not in (1, 2):
         raise InvalidArgument(f"STFT: signal has shape {signal.shape}, expected [batch, length, 1 or 2]")
+    if window is None and frame_length is None:
+        raise InvalidArgument("STFT: one of the inputs window and frame_length must be there")
     step = _scalar(frame_step)
     size = signal.shape[1] if window is None else window.shape[0]
     if frame_length is not None:

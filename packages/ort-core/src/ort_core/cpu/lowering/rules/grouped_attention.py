@@ -43,7 +43,8 @@ def group_query_attention(lowering: Lowering, node: Node) -> None:
         raise NotLowered("the size of the heads is not known")
     facts = AttentionFacts(
         node.float_attribute("scale", 0.0) or 1 / math.sqrt(size), is_causal=True,
-        window=max(node.int_attribute("local_window_size", -1), 0), softcap=node.float_attribute("softcap", 0.0),
+        window=max(node.int_attribute("local_window_size", -1), 0),
+        softcap=max(node.float_attribute("softcap", 0.0), 0.0),
         lengths_bits=32, lengths_rest=1, lengths_cover_queries=True,
     )  # fmt: skip
     mask = None if node.input(_ADDEND) is None else lowering.view(node.input(_ADDEND))

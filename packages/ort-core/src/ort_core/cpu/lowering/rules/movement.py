@@ -109,13 +109,13 @@ def pad(lowering: Lowering, node: Node) -> None:
     """Pad: the inside is copied, then the border axis by axis from views of what is there already."""
     source = lowering.view(node.input(0))
     before, after = _pads(lowering, node, len(source.shape))
-    inner = source
+    inner, mode = source, node.string_attribute("mode", "constant")
+    least = 0 if mode == "constant" else 1  # other modes must have something left to repeat
     for axis, (low, high) in enumerate(zip(before, after)):
         if low < 0 or high < 0:
             inner = _part(inner, axis, max(-low, 0), inner.shape[axis] + min(low, 0) + min(high, 0))
-            lowering.require_equal(maximum(inner.shape[axis], 0), inner.shape[axis])
+            lowering.require_equal(maximum(inner.shape[axis], least), inner.shape[axis])
     low_sides, high_sides = ([max(amount, 0) for amount in side] for side in (before, after))
-    mode = node.string_attribute("mode", "constant")
     target = lowering.result_view(node.output)
     wanted = [size + low + high for size, low, high in zip(inner.shape, low_sides, high_sides)]
     for found, declared in zip(wanted, target.shape):

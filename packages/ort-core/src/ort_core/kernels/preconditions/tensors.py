@@ -1,0 +1,124 @@
+"""Operators that move or normalise tensors: ranks of data, and of the inputs that say what to do with it."""
+
+from __future__ import annotations
+
+from ort_core.ir.dims import ceil_div
+from ort_core.kernels.preconditions.conditions import Conditions, Precondition
+
+
+def ranked(name: str, least: int) -> Precondition:
+    """Require the first input to have a rank or more."""
+
+    def check(c: Conditions) -> None:
+        c.at_least(0, name, least)
+
+    return check
+
+
+def vector(index: int, name: str) -> Precondition:
+    """Require an input to have one dimension."""
+
+    def check(c: Conditions) -> None:
+        c.rank(index, name, 1)
+
+    return check
+
+
+def instance_normalization(c: Conditions) -> None:
+    """X [N, C, ...], scale and B [C]."""
+    x = c.at_least(0, "input", 2)
+    if x is not None:
+        c.sized(1, "scale", x[1])
+        c.sized(2, "B", x[1])
+
+
+def local_response(c: Conditions) -> None:
+    """X [N, C, ...] of three dimensions or more."""
+    c.at_least(0, "X", 3)
+
+
+def top_k(c: Conditions) -> None:
+    """X of one dimension or more, K [1]."""
+    c.at_least(0, "X", 1)
+    c.sized(1, "K", 1)
+
+
+def pads(c: Conditions) -> None:
+    """Pads [2 * axes] or one such row, a constant value of one element, axes [count]."""
+    shape = c.rank(1, "pads", 1, 2)
+    if shape is not None and len(shape) == 2:
+        c.equal(shape[0], 1, "pads must be a vector, or one row")
+    c.scalar(2, "constant_value")
+    c.rank(3, "axes", 1)
+
+
+def pads_of_com_microsoft(c: Conditions) -> None:
+    """Pads [2 * axes] or one such row; the value has one element, in any shape."""
+    shape = c.rank(1, "pads", 1, 2)
+    if shape is not None and len(shape) == 2:
+        c.equal(shape[0], 1, "pads must be a vector, or one row")
+    for size in c.shape(2) or ():
+        c.equal(size, 1, "value must have one element")
+
+
+def split(c: Conditions) -> None:
+    """X of one dimension or more; without sizes it must divide evenly, with ``num_outputs`` but for the last part."""
+    x = c.at_least(0, "input", 1)
+    c.rank(1, "split", 1)
+    if x is None or c.has(1) or c.node.ints_attribute("split"):
+        return
+    axis, parts = c.node.int_attribute("axis", 0), len(c.node.outputs)
+    if not -len(x) <= axis < len(x):
+        return
+    length = x[axis]
+    part = ceil_div(length, parts)
+    if c.opset >= 18 and c.node.attribute("num_outputs") is not None:
+        c.positive(
+            length - part * (parts - 1) + 1, f"{parts} parts of {part} elements leave less than none of {length}"
+        )
+    else:
+        c.equal(part * parts, length, f"Input cannot be split evenly on selected axis: {length} into {parts} parts")
+
+
+def ngrams(c: Conditions) -> None:
+    """X [C] or [B, C] with rows."""
+    x = c.rank(0, "X", 1, 2)
+    if x is not None and len(x) == 2:
+        c.positive(x[0], "Input shape must have either [C] or [B,C] dimensions with B > 0")
+
+
+def suppression(c: Conditions) -> None:
+    """Boxes [N, B, 4], scores [N, C, B], thresholds of one element."""
+    c.rank(0, "boxes", 3)
+    c.rank(1, "scores", 3)
+    for index, name in ((2, "max_output_boxes_per_class"), (3, "iou_threshold"), (4, "score_threshold")):
+        shape = c.shape(index)
+        for size in shape or ():
+            c.positive(size, f"input '{name}' must hold a number, got shape {list(map(str, shape or ()))}")
+
+
+def region_crops(c: Conditions) -> None:
+    """X [N, C, H, W] with something to look at, rois [count, 4], batch_indices [count], crop_size [2]."""
+    x = c.rank(0, "X", 4)
+    rois = c.sized(1, "rois", None, 4)
+    if rois is not None:
+        c.sized(2, "batch_indices", rois[0])
+    c.sized(3, "crop_size", 2)
+    if x is not None:
+        for size in x[2:]:
+            c.positive(size, f"X must have rows and columns to be cut from, got {list(map(str, x))}")
+
+
+def target_size(c: Conditions) -> None:
+    """AffineGrid: theta of three dimensions, size [4] or [5]."""
+    c.rank(0, "theta", 3)
+    c.rank(1, "size", 1)
+
+
+def unpooling(c: Conditions) -> None:
+    """Values and indices of one shape, output_shape [rank]."""
+    c.at_least(0, "X", 3)
+    c.same_shape(0, 1, "'X' and 'I'")
+    x = c.shape(0)
+    if x is not None:
+        c.sized(2, "output_shape", len(x))
