@@ -184,3 +184,10 @@ def test_flags_of_missing_values_may_be_of_any_count(tracks: list[int]) -> None:
     }  # fmt: skip
     x = np.array([[np.nan], [0.2], [0.7]], np.float32)
     assert_same("TreeEnsembleRegressor", "ai.onnx.ml", 3, (x,), (1,), **given)
+
+
+@pytest.mark.parametrize("keys", [2, 5, 19])
+def test_a_causal_query_of_no_past_sees_keys_from_the_first_on(keys: int) -> None:
+    query, key, value = uniform(1, 3, 16), uniform(1, keys, 16), uniform(1, keys, 16) * 2
+    given = {"num_heads": 2, "unidirectional": 1}
+    assert_same("MultiHeadAttention", "com.microsoft", 1, (query, key, value), (1,), **given)

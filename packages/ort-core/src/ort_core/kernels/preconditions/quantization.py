@@ -118,7 +118,9 @@ def quantized_attention(c: Conditions) -> None:
     for index, name in ((3, "input_scale"), (6, "input_zero_point")):
         c.scalar(index, name)
     for index, name in ((4, "weight_scale"), (7, "weight_zero_point")):
-        c.rank(index, name, 0, 1)
+        shape = c.shape(index)
+        text = f"'{name}' must be a scalar or a 1D tensor of size 3 * hidden_size, got {shape}"
+        c.require(shape is None or len(shape) < 2, text)
 
 
 def quantized_softmax(c: Conditions) -> None:

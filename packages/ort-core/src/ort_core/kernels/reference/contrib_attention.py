@@ -201,6 +201,7 @@ def multi_head(
         seen_key.shape[2],
         causal=bool(unidirectional),
         filter_value=mask_filter_value,
+        past=0 if cross else seen_key.shape[2] - key.shape[2],
     )
     if attention_bias is not None:
         bias = attention_bias if bias is None else bias + attention_bias
