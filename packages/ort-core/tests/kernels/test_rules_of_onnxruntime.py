@@ -186,8 +186,9 @@ def test_flags_of_missing_values_may_be_of_any_count(tracks: list[int]) -> None:
     assert_same("TreeEnsembleRegressor", "ai.onnx.ml", 3, (x,), (1,), **given)
 
 
-@pytest.mark.parametrize("keys", [2, 5, 19])
-def test_a_causal_query_of_no_past_sees_keys_from_the_first_on(keys: int) -> None:
+@pytest.mark.parametrize("keys", [3, 5, 19])
+def test_causal_queries_of_no_past_see_keys_from_the_first_on(keys: int) -> None:
+    """The last query sees all."""
     query, key, value = uniform(1, 3, 16), uniform(1, keys, 16), uniform(1, keys, 16) * 2
     given = {"num_heads": 2, "unidirectional": 1}
     assert_same("MultiHeadAttention", "com.microsoft", 1, (query, key, value), (1,), **given)

@@ -23,8 +23,8 @@ def additive_mask(
     """Return what to add to the scores, shape (batch, 1, query, key), or ``None`` when nothing is masked.
 
     ``mask`` is (batch,) of lengths, (2 * batch,) of ends then starts, (batch, key) or (batch, query, key) of 0 and 1,
-    or (batch, 1, max, max) in the manner of Megatron. A causal mask lets query i see keys up to ``past`` + i; without
-    ``past`` the last query sees all.
+    or (batch, 1, max, max) in the manner of Megatron. A causal mask lets query i see keys up to ``past`` + i (without
+    ``past``: key - query + i), and the last query all, as onnxruntime has it.
     """
     fill = np.float32(DEFAULT_FILTER if filter_value is None else filter_value)
     total = None
@@ -33,6 +33,7 @@ def additive_mask(
     if causal:
         past = key_length - query_length if past is None else past
         future = np.arange(key_length) > past + np.arange(query_length)[:, None]
+        future[-1:] = False
         # Half of the lowest float: finite, and stays so when a raw mask's value and a score join it.
         hidden = np.where(future, np.finfo(np.float32).min / 2, 0).astype(np.float32)[None, None]
         total = hidden if total is None else np.where(future, hidden, total)

@@ -41,6 +41,8 @@ def multi_head_attention(lowering: Lowering, node: Node) -> None:
     padding = None if node.input(_PADDING) is None else lowering.view(node.input(_PADDING))
     mask = score_addend(lowering, node, addend, padding, key.shape[2])
     facts = AttentionFacts(score_scale(node, query), is_causal=bool(node.int_attribute("unidirectional", 0)))
+    if facts.is_causal:
+        lowering.require_equal(key.shape[2], offset + query.shape[2])  # of surplus keys the last query sees all
     target = lowering.result_view(node.output)
     out = split_heads(target, num_heads)
     emit_attention(lowering, Heads(query, key, value, out, mask, None, offset), facts, (node,))
