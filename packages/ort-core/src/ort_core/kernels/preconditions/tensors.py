@@ -103,10 +103,10 @@ def region_crops(c: Conditions) -> None:
     rois = c.sized(1, "rois", None, 4)
     if rois is not None:
         c.sized(2, "batch_indices", rois[0])
-    size = c.rank(3, "crop_size", 1)
-    if size is not None:
-        text = f"[ShapeInferenceError] crop_size input tensor must have exactly 2 elements; got {size[0]}"
-        c.equal(size[0], 2, text)
+    wanted = c.rank(3, "crop_size", 1)
+    if wanted is not None:
+        text = f"[ShapeInferenceError] crop_size input tensor must have exactly 2 elements; got {wanted[0]}"
+        c.equal(wanted[0], 2, text)
     if x is not None:
         for size in x[2:]:
             c.positive(size, f"X must have rows and columns to be cut from, got {list(map(str, x))}")
