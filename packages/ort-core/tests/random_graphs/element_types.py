@@ -27,6 +27,11 @@ class ElementType:
         """Whether values are computed with roundings."""
         return self.window > 0
 
+    @property
+    def least(self) -> float:
+        """The least number above zero that every engine keeps: the least float32 is often flushed, halves are not."""
+        return float(max(np.finfo(np.float32).tiny, ml_dtypes.finfo(self.numpy).smallest_subnormal))
+
 
 def _row(name: str, onnx: int, numpy: object, window: float = 0.0) -> ElementType:
     return ElementType(name, onnx, np.dtype(numpy), window)

@@ -153,6 +153,14 @@ KNOWN: tuple[Explained, ...] = (
         "below -18 it gives zero, where the value is small",
     ),
     Explained(
+        "onnxruntime", "*", r"Type '(tensor\(u?int[24]\)|optional.*|seq.*)' of input parameter .* of operator \(Part",
+        "its functions take only some types of values",
+    ),
+    Explained(
+        "onnxruntime", "MeanVarianceNormalization", r"op_type:Part[0-9].*\(op_type:Constant\)",
+        "it infers the types of a function within a function by the operators of the first opset",
+    ),
+    Explained(
         "onnxruntime", "ReduceMean", r"values .*\(0\.0\), expected np.float64\(nan\)",
         "the mean of nothing is not a number; it gives zero",
     ),

@@ -170,7 +170,7 @@ def allowed(value: Triple) -> np.ndarray:
     typical = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
     size = np.where(np.isfinite(value.truth), np.abs(value.truth), 0.0)
     largest = size.max() if size.size else 0.0
-    return finite + typical + value.dtype.window * (size + largest / 16) + np.finfo(np.float32).tiny
+    return finite + typical + value.dtype.window * (size + largest / 16) + value.dtype.least
 
 
 # nodes ----------------------------------------------------------------------------------------------------------------
