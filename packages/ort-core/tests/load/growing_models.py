@@ -15,12 +15,13 @@ def _chain(*op_types: str) -> Callable[[int], Graph]:
         for i in range(count):
             op_type = op_types[i % len(op_types)]
             graph.node(op_type, f"v{i}", f"v{i + 1}", **({"perm": [1, 0]} if op_type == "Transpose" else {}))
-        return _between(graph, "v0", f"v{count}")
+        return between(graph, "v0", f"v{count}")
 
     return build
 
 
-def _between(graph: Graph, first: str, last: str) -> Graph:
+def between(graph: Graph, first: str, last: str) -> Graph:
+    """Put a graph's nodes between its input and its output."""
     graph.nodes.insert(0, helper.make_node("Identity", ["x"], [first]))
     graph.node("Identity", last, "y")
     return graph
@@ -34,7 +35,7 @@ def _weights(op_type: str) -> Callable[[int], Graph]:
             graph.constant(f"w{i}", random.random(shape, np.float32) / 4)
             graph.node(op_type, f"v{i} w{i}", f"u{i}")
             graph.node("Tanh", f"u{i}", f"v{i + 1}")
-        return _between(graph, "v0", f"v{count // 2}")
+        return between(graph, "v0", f"v{count // 2}")
 
     return build
 
@@ -43,8 +44,9 @@ def _wide(last: str) -> Callable[[int], Graph]:
     def build(count: int) -> Graph:
         graph = Graph()
         for i in range(count):
-            graph.node("ReduceSum" if i % 2 else "Softmax", "x", f"w{i}")
-            graph.node("Add", f"w{i} x", f"v{i}")
+            graph.constant(f"c{i}", np.full(4, i / count, np.float32))  # or all would be one
+            graph.node("Add", f"x c{i}", f"w{i}")
+            graph.node("LogSoftmax" if i % 2 else "Softmax", f"w{i}", f"v{i}")
         attributes = {"axis": 0} if last == "Concat" else {}
         graph.node(last, " ".join(f"v{i}" for i in range(count)), "y", **attributes)
         return graph
@@ -66,7 +68,7 @@ def _residual(count: int) -> Graph:
     for i in range(count // 2):
         graph.node("Tanh", f"v{i}", f"t{i}")
         graph.node("Add", f"v{i} t{i}", f"v{i + 1}")
-    return _between(graph, "v0", f"v{count // 2}")
+    return between(graph, "v0", f"v{count // 2}")
 
 
 def _shapes(count: int) -> Graph:
@@ -81,7 +83,7 @@ def _shapes(count: int) -> Graph:
         graph.node("Reshape", f"v{i} k{i}", f"r{i}")
         graph.node("Tanh", f"r{i}", f"t{i}")
         graph.node("Reshape", f"t{i} s{i}", f"v{i + 1}")
-    return _between(graph, "v0", f"v{count // 7}")
+    return between(graph, "v0", f"v{count // 7}")
 
 
 def _growing_sizes(count: int) -> Graph:
@@ -89,7 +91,7 @@ def _growing_sizes(count: int) -> Graph:
     for i in range(count // 2):
         graph.node("Concat", f"v{i} x", f"c{i}", axis=0)
         graph.node("Softmax", f"c{i}", f"v{i + 1}")
-    return _between(graph, "v0", f"v{count // 2}")
+    return between(graph, "v0", f"v{count // 2}")
 
 
 def _ifs(count: int) -> Graph:
@@ -104,7 +106,7 @@ def _ifs(count: int) -> Graph:
     for i in range(count // 3):
         taken, other = branch("Tanh", f"v{i}", f"a{i}"), branch("Sin", f"v{i}", f"b{i}")
         graph.node("If", "c", f"v{i + 1}", then_branch=taken, else_branch=other)
-    return _between(graph, "v0", f"v{count // 3}")
+    return between(graph, "v0", f"v{count // 3}")
 
 
 def _quantized(count: int) -> Graph:
@@ -115,7 +117,7 @@ def _quantized(count: int) -> Graph:
         graph.node("QuantizeLinear", f"v{i} scale zero", f"q{i}")
         graph.node("DequantizeLinear", f"q{i} scale zero", f"d{i}")
         graph.node("Tanh", f"d{i}", f"v{i + 1}")
-    return _between(graph, "v0", f"v{count // 3}")
+    return between(graph, "v0", f"v{count // 3}")
 
 
 def _functions(count: int) -> Graph:
@@ -125,7 +127,7 @@ def _functions(count: int) -> Graph:
     graph.functions.append(helper.make_function("own", "F", ["a"], ["b"], nodes, imports))
     for i in range(count // 2):
         graph.node("F", f"v{i}", f"v{i + 1}", domain="own")
-    return _between(graph, "v0", f"v{count // 2}")
+    return between(graph, "v0", f"v{count // 2}")
 
 
 def _by_kernels(count: int) -> Graph:
@@ -135,7 +137,7 @@ def _by_kernels(count: int) -> Graph:
         graph.node("Tanh", f"v{i}", f"t{i}")
         graph.node("Det", f"t{i}", f"d{i}")
         graph.node("Add", f"d{i} x", f"v{i + 1}")
-    return _between(graph, "v0", f"v{count // 3}")
+    return between(graph, "v0", f"v{count // 3}")
 
 
 GROWING: dict[str, Callable[[int], Graph]] = {

@@ -15,12 +15,14 @@ from onnx import FunctionProto, NodeProto, TensorProto, helper, numpy_helper
 
 @dataclass
 class Graph:
-    """Nodes and constants of a model with the input ``x`` and the output ``y``."""
+    """Nodes and constants of a model with the input ``x`` and the output ``y``, or several of the same types."""
 
     nodes: list[NodeProto] = field(default_factory=list)
     constants: list[TensorProto] = field(default_factory=list)
     functions: list[FunctionProto] = field(default_factory=list)
     shape: tuple[int | str, ...] = (3, 4)
+    inputs: list[str] = field(default_factory=lambda: ["x"])
+    outputs: list[str] = field(default_factory=lambda: ["y"])
 
     def node(self, op_type: str, inputs: str, outputs: str, **attributes: object) -> None:
         """Add a node; names are separated by spaces."""
@@ -32,10 +34,13 @@ class Graph:
 
     def proto(self) -> bytes:
         """Return the model file."""
-        imports = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+        imports = [
+            helper.make_opsetid(domain, version) for domain, version in (("", 20), ("own", 1), ("ai.onnx.ml", 3))
+        ]
         graph = helper.make_graph(
-            self.nodes, "hostile", [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], self.constants,
+            self.nodes, "hostile",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shape) for name in self.inputs],
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in self.outputs], self.constants,
         )  # fmt: skip
         model = helper.make_model(graph, opset_imports=imports, ir_version=10, functions=self.functions)
         return model.SerializeToString()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from growing_kinds import MORE
 from growing_models import GROWING
 
 import ort_core
@@ -14,6 +15,7 @@ import ort_core
 SIZES = (80, 160, 320)  # smaller models are not kept in the cache of optimised ones: another way
 LARGER_SIZES = (126, 252, 504)  # where what grows with the square shows beside all the rest
 LARGER = ("transposes",)
+KINDS = {**GROWING, **MORE}
 MAX_GROWTH = 2.4  # of what twice as many nodes add: 2 is linear, 4 quadratic
 
 
@@ -21,16 +23,15 @@ def load_and_run(content: bytes) -> ort_core.InferenceSession:
     options = ort_core.SessionOptions()
     options.intra_op_num_threads = 1
     session = ort_core.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    (argument,) = session.get_inputs()
-    shape = [size if isinstance(size, int) else 2 for size in argument.shape]
-    session.run(None, {argument.name: np.full(shape, 0.5, np.float32)})
+    shapes = {each.name: [size if isinstance(size, int) else 2 for size in each.shape] for each in session.get_inputs()}
+    session.run(None, {name: np.full(shape, 0.5, np.float32) for name, shape in shapes.items()})
     return session
 
 
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("name", KINDS)
 def test_load_grows_linearly(name, calls_of, tmp_path, monkeypatch):
     sizes = LARGER_SIZES if name in LARGER else SIZES
-    contents = [GROWING[name](count).proto() for count in sizes]
+    contents = [KINDS[name](count).proto() for count in sizes]
     kept = [load_and_run(content) for content in contents]  # what is imported and compiled once
     monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))  # or they would be found optimised in the cache
     first, second, third = (calls_of(load_and_run, content)[0] for content in contents)
