@@ -20,6 +20,7 @@ from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.direct.direct_calls import prepare_direct_calls
 from ort_core.cpu.direct_offer import DirectOffer
+from ort_core.cpu.group_lowering import lower_group
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
@@ -326,34 +327,33 @@ class CpuPartition(EagerPartition):
         return bool(outputs) and all(contents_of(value, self._contents) is not None for value in outputs)
 
     def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
-        """Lower a group; on refusal note the node that refused and return ``None``."""
-        outputs = border_of(group).outputs
-        context = self._request.context
+        """Lower a group; on refusals note the nodes that refused and return ``None``."""
+        border, context = border_of(group), self._request.context
         lowering = Lowering(
-            group, outputs, target, context.opset_imports, self._contents, context.meanings, self._weights,
+            group, border.outputs, target, context.opset_imports, self._contents, context.meanings, self._weights,
             uses_bfloat16=self._uses_bfloat16,
         )  # fmt: skip
-        node = group[0]
         try:
-            for node in group:
-                lowering.node = node
-                rule = write_contents if self._is_known(node) else find_rule(node, context)
-                assert rule is not None, node
-                if rule is not write_contents:
-                    require_preconditions(lowering, node)
-                rule(lowering, node)
-            lowering.node = None
-            lowering.finish()
-            check_bound(lowering, [*border_of(group).inputs, *self._request.graph.inputs])
+            refusals = lower_group(lowering, group, lambda node: self._lower_node(lowering, node))
+            self.refusals.update(refusals)
+            if refusals:
+                return None
+            check_bound(lowering, [*border.inputs, *self._request.graph.inputs])
             return build_program(lowering, pool)
         except NotLowered as refusal:
-            blamed = refusal.node if refusal.node in group else node
-            self.refusals[blamed] = str(refusal)
+            self.refusals[refusal.node if refusal.node in group else group[-1]] = str(refusal)
         except (OrtError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
-            self._note_fault(group, node if lowering.node is not None else None, error)
+            self._note_fault(group, lowering.node, error)
         return None
+
+    def _lower_node(self, lowering: Lowering, node: Node) -> None:
+        rule = write_contents if self._is_known(node) else find_rule(node, self._request.context)
+        assert rule is not None, node
+        if rule is not write_contents:
+            require_preconditions(lowering, node)
+        rule(lowering, node)
 
     def _note_fault(self, group: tuple[Node, ...], node: Node | None, error: Exception) -> None:
         """Leave what failed to compile to the kernels: the node, or the group where code generation failed."""
@@ -425,6 +425,10 @@ class CpuPartition(EagerPartition):
             for used in (*reads, *native, *writes):
                 last[used] = number
         kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
+        freed: dict[int, list[int]] = {}
+        for used, number in last.items():
+            if used not in kept:
+                freed.setdefault(number, []).append(used)
         self._steps = [
             PartitionStep(
                 kernels,
@@ -434,7 +438,7 @@ class CpuPartition(EagerPartition):
                 reads,
                 native,
                 writes,
-                tuple(s for s, n in last.items() if n == number and s not in kept),
+                tuple(freed.get(number, ())),
             )
             for number, (kernels, program, call, reads, native, writes) in enumerate(steps)
         ]

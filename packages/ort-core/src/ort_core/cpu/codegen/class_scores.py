@@ -14,6 +14,7 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, vector_type
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, gather_elements, share
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter, constant
 from ort_core.cpu.codegen.target import Target
+from ort_core.cpu.codegen.written_once import written_once
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, element, exp, maximum, select, sigmoid, unary
 
@@ -39,6 +40,7 @@ class ClassScores:
     pair: str = ""
 
 
+@written_once
 def class_scores_kernel(spec: ClassScores, target: Target) -> tuple[str, Emitter]:
     """Return the kernel's name and its function."""
     emitter = _Printer(spec, "$name").function(target)

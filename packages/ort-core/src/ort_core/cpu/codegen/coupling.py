@@ -14,6 +14,7 @@ import struct
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, load_element, share
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.written_once import written_once
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element, sigmoid
 
@@ -24,6 +25,7 @@ _CLOSE = 0.005
 _TRUE = Operand("i1", "true")
 
 
+@written_once
 def coupling_kernel(classes: int) -> tuple[str, Emitter]:
     """Return the kernel's name and its function for 2 to ``MAX_CLASSES`` classes.
 

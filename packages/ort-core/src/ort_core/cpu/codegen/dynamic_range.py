@@ -10,6 +10,7 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
 from ort_core.cpu.codegen.nests import share
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter, constant
 from ort_core.cpu.codegen.target import Target
+from ort_core.cpu.codegen.written_once import written_once
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import binary, cast, element, maximum, minimum, select, unary
 
@@ -18,6 +19,7 @@ _CHAINS = 4  # vectors in flight
 F32 = DataType.FLOAT
 
 
+@written_once
 def block_ranges_kernel(target: Target) -> tuple[str, Emitter]:
     """Return the kernel that writes each block's range.
 
@@ -62,6 +64,7 @@ def _range(emitter: Emitter, x: Operand, start: Operand, stop: Operand, lanes: i
     return found[0], found[1]
 
 
+@written_once
 def grid_kernel() -> tuple[str, Emitter]:
     """Return the kernel that joins the ranges into a scale and a zero point; one thread does it.
 

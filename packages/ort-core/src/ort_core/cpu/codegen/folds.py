@@ -6,12 +6,12 @@ element and its index. Where the reduced dimension is the dense one, row nests a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.late_text import LateText, late_text
 from ort_core.cpu.codegen.nests import (
     BROADCAST,
     DENSE,
@@ -26,7 +26,7 @@ from ort_core.cpu.codegen.nests import (
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter, constant
 from ort_core.cpu.codegen.target import Target
 from ort_core.plugin.ir import DataType
-from ort_core.plugin.loops import Scalar
+from ort_core.plugin.loops import Scalar, structure
 
 COUNT, INDEX, STATES = 0, 1, 2  # row values: elements folded, index in the innermost reduced dimension, first state
 _VECTORS = 4  # folded side by side: hides the latency of an addition
@@ -50,12 +50,18 @@ class FoldNest:
     updates: tuple[Scalar, ...]
     results: tuple[tuple[Scalar, DataType], ...]
 
+    @property
+    def structure(self) -> str:
+        """What is computed, as text: equal for equal nests."""
+        initial = [(dtype.name, repr(value)) for dtype, value in self.initial]
+        types = [dtype.name for _, dtype in self.results]
+        roots = [*self.updates, *(expression for expression, _ in self.results)]
+        return f"{self.kept} {self.folded} {self.inputs} {initial} {types} {structure(*roots)}"
 
-def fold_kernel(nest: FoldNest, target: Target) -> tuple[str, Emitter]:
-    """Return the kernel's name and its function."""
-    function = _FoldPrinter(nest, target, "$name").function()
-    function.rename(f"fold_{hashlib.sha256(function.finish().encode()).hexdigest()[:16]}")
-    return function.name, function
+
+def fold_kernel(nest: FoldNest, target: Target) -> LateText:
+    """Return the kernel, one function."""
+    return late_text("fold", nest.structure, lambda name: [_FoldPrinter(nest, target, name).function()], is_joined=True)
 
 
 class _FoldPrinter:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.written_once import written_once
 
 
+@written_once
 def gather_kernel(index_bits: int, *, wraps: bool = True) -> tuple[str, Emitter]:
     """Return the kernel ``out[o, i, :] = table[o, index[i], :]``.
 

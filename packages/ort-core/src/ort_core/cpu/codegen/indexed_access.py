@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.written_once import written_once
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import binary, element
 
 
+@written_once
 def gather_nd_kernel(depth: int, index_bits: int) -> tuple[str, Emitter]:
     """Return the kernel ``out[b, i, :] = data[b, index[b, i, 0], ..., :]``.
 
@@ -39,6 +41,7 @@ def gather_nd_kernel(depth: int, index_bits: int) -> tuple[str, Emitter]:
     return name, emitter
 
 
+@written_once
 def gather_elements_kernel(rank: int, axis: int, itemsize: int, index_bits: int) -> tuple[str, Emitter]:
     """Return the kernel ``out[c] = data[c with c[axis] replaced by index[c]]``; out and indices are row-major.
 
@@ -65,6 +68,7 @@ def gather_elements_kernel(rank: int, axis: int, itemsize: int, index_bits: int)
     return name, emitter
 
 
+@written_once
 def scatter_elements_kernel(
     rank: int, axis: int, dtype: DataType, index_bits: int, reduction: str
 ) -> tuple[str, Emitter]:
@@ -99,6 +103,7 @@ def scatter_elements_kernel(
     return name, emitter
 
 
+@written_once
 def scatter_nd_kernel(depth: int, dtype: DataType, index_bits: int, reduction: str) -> tuple[str, Emitter]:
     """Return the kernel ``out[index[i, 0], ..., :] = update[i, :]``, or combined with what stands there.
 

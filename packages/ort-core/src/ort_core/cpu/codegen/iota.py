@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.written_once import written_once
 
 
+@written_once
 def iota_kernel() -> tuple[str, Emitter]:
     """Return the kernel ``out[i] = i`` of int64. The argument table: out, count."""
     emitter = Emitter("iota", KERNEL_PARAMETERS)

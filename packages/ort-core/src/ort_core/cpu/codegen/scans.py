@@ -9,6 +9,7 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
 from ort_core.cpu.codegen.scalar_printer import STORED, ScalarPrinter, constant
 from ort_core.cpu.codegen.target import Target
+from ort_core.cpu.codegen.written_once import written_once
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, cast, element
 
@@ -28,6 +29,7 @@ class Scan:
     is_dense: bool
 
 
+@written_once
 def scan_kernel(scan: Scan, target: Target) -> tuple[str, Emitter]:
     """Return the kernel's name and its function."""
     emitter = Emitter("$name", KERNEL_PARAMETERS)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.written_once import written_once
 
 
+@written_once
 def store_words_kernel(count: int, bits: int) -> tuple[str, Emitter]:
     """Return the kernel that stores ``count`` integers of ``bits`` bits. The argument table: out, then the integers."""
     name = f"words_{count}_{bits}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from ort_core.cpu.codegen.emitter import Emitter, Operand, integer
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, load_element, share, store_element
 from ort_core.cpu.codegen.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.written_once import written_once
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, element, unary
 
 
+@written_once
 def top_k_kernel(dtype: DataType, *, largest: bool) -> tuple[str, Emitter]:
     """Return the kernel that stores the ``k`` best elements of each row and their indices, best first.
 

@@ -14,6 +14,7 @@ from ort_core.cpu.codegen.emitter import Emitter, Operand, integer, module_text,
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS, share
 from ort_core.cpu.codegen.scalar_printer import TYPES, constant
 from ort_core.cpu.codegen.target import SCALAR_CHAINS
+from ort_core.cpu.codegen.written_once import written_once
 from ort_core.plugin.ir import DataType
 
 GROUP = 8
@@ -32,7 +33,7 @@ class TreeKernel:
 
     The argument table: features, records, trees (pointers), the number of trees, weights, starts, targets, base, out,
     scratch (pointers), scratch bytes per thread, rows, the distance of rows, targets, trees up to a multiple of GROUP,
-    error (pointer), columns that there are, columns that are looked at.
+    error (pointer), columns that there are, columns that are looked at, padded targets, rows of a block.
     """
 
     dtype: DataType
@@ -61,18 +62,17 @@ def scores_nbytes(targets: int) -> int:
     return block_rows(targets) * padded_targets(targets) * 8
 
 
-def tree_kernel(spec: TreeKernel, targets: int) -> tuple[str, str]:
-    """Return the kernel's name and its module, for a number of targets."""
-    emitter = _TreePrinter(spec, targets, "$name").function()
+@written_once
+def tree_kernel(spec: TreeKernel) -> tuple[str, str]:
+    """Return the kernel's name and its module."""
+    emitter = _TreePrinter(spec, "$name").function()
     emitter.rename(f"trees_{hashlib.sha256(emitter.finish().encode()).hexdigest()[:16]}")
     return emitter.name, SCALAR_CHAINS + module_text([emitter])
 
 
 class _TreePrinter:
-    def __init__(self, spec: TreeKernel, targets: int, name: str) -> None:
+    def __init__(self, spec: TreeKernel, name: str) -> None:
         self._spec = spec
-        self._padded = padded_targets(targets)
-        self._block = block_rows(targets)
         self._type = TYPES[spec.dtype]
         self._weight = TYPES[spec.weight]
         wide = spec.dtype is DataType.DOUBLE
@@ -95,6 +95,9 @@ class _TreePrinter:
         rows, self._columns = e.argument(args, 11), e.argument(args, 13)
         self._row = integer(self._spec.row) if self._spec.row else e.argument(args, 12)
         self._padded_trees = e.argument(args, 14)
+        width = self._spec.width
+        self._padded = integer(width) if width else e.argument(args, 18)
+        self._block = integer(block_rows(width)) if width else e.argument(args, 19)
         enough = e.compare("sge", e.argument(args, 16), e.argument(args, 17))
         with e.either(enough) as branch:
             self._blocks(rows)
@@ -206,9 +209,9 @@ class _TreePrinter:
         e = self._emitter
         scores = e.element(self._scores, e.mul(row, self._padded), "double")
         if self._spec.width:
-            lanes = min(self._padded, 8)
+            lanes = min(self._spec.width, 8)
             weights = e.element(self._weights, e.mul(leaf, self._padded), self._weight)
-            for start in range(0, self._padded, lanes):
+            for start in range(0, self._spec.width, lanes):
                 self._join(e.element(scores, start, "double"), e.element(weights, start, self._weight), lanes)
             return
         first, last = (self._wide(e.load("i32", e.element(self._starts, e.add(leaf, i), "i32"), 4)) for i in range(2))

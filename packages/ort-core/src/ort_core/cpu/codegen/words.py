@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.written_once import written_once
 
 
+@written_once
 def words_kernel(count: int) -> tuple[str, Emitter]:
     """Return the kernel that stores ``count`` entries of the argument table behind the first, the target, as i64."""
     name = f"words_{count}"

@@ -247,6 +247,12 @@ class Lowering:
         if value is not None:
             self._values[value] = result
 
+    def forget(self, node: Node) -> None:
+        """Say that a node is not lowered: who reads its outputs takes them for inputs."""
+        for value in node.present_outputs():
+            self._values.pop(value, None)
+            self.quantized.pop(value, None)
+
     def pending(self, value: Value) -> View | Pending | None:
         """Return what is known of a value, computed or not."""
         return self._values.get(value)

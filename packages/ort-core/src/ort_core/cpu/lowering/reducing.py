@@ -148,7 +148,7 @@ def reduced_by_states(
     )
     bound = tuple(substitute(update, {0: operand.expression}) for update in updates)
     nest = FoldNest(len(kept_sizes), len(folded_sizes), inputs, initial, bound, results)
-    name, function = fold_kernel(nest, lowering.target)
+    kernel = fold_kernel(nest, lowering.target)
     arguments: list[Argument] = [*(pointer(t) for t in targets), *(pointer(v) for v in operand.inputs)]
     arguments.extend((*kept_sizes, *folded_sizes))
     for _ in targets:
@@ -156,7 +156,7 @@ def reduced_by_states(
     for near, far in zip(kept_strides[1:], folded_strides):
         arguments.extend((*near, *far))
     lowering.emit(
-        KernelText(name, function), arguments, [v.buffer for v in operand.inputs], [t.buffer for t in targets],
+        KernelText(kernel.name, kernel), arguments, [v.buffer for v in operand.inputs], [t.buffer for t in targets],
         count_of(shape), operators, count_of(shape),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.cpu.codegen.class_scores import TRANSFORMS, ClassScores
-from ort_core.cpu.codegen.trees import TreeKernel, padded_targets, scores_nbytes, tree_kernel
+from ort_core.cpu.codegen.trees import TreeKernel, block_rows, padded_targets, scores_nbytes, tree_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer
@@ -180,7 +180,7 @@ def _emit_walks(
     )
     if isinstance(columns, int) and columns < tables.columns:
         raise NotLowered(f"feature {tables.columns - 1} of {columns} is asked for")
-    name, function = tree_kernel(spec, targets)
+    name, function = tree_kernel(spec)
     scratch = lowering.scratch(DataType.UINT8, scores_nbytes(targets))
     constants = (tables.records, tables.trees, leaves.weights, leaves.starts, leaves.targets)
     records, trees, weights, starts, entries = (Pointer(_constant(array)) for array in constants)
@@ -188,7 +188,8 @@ def _emit_walks(
         pointer(features), records, trees, tables.real, weights, starts, entries,
         Pointer(_constant(np.zeros(1) if base is None else base.astype(np.float64))), pointer(sums),
         Pointer(scratch), scores_nbytes(targets), features.shape[0], columns, targets, len(tables.trees),
-        Pointer(lowering.error_buffer()), columns, tables.columns,
+        Pointer(lowering.error_buffer()), columns, tables.columns, padded_targets(targets),
+        block_rows(targets),
     ]  # fmt: skip
     reads = [features.buffer]
     work = features.shape[0] * tables.real * _WALKED
