@@ -64,7 +64,7 @@ def _root() -> Names:
 
 
 def _native() -> Names:
-    from ort_core.dropin import weight_quantizers
+    from ort_core.kernels import weight_quantizers
     from ort_core.onnx_io.adapters import all_operator_schemas
 
     found = {name: getattr(errors, name) for name in _EXCEPTIONS}

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from ort_core.kernels.reference_registry import reference_kernels
     from ort_core.kernels.region_work import RegionWork
     from ort_core.kernels.registry import KernelRegistry
+    from ort_core.kernels.weight_quantizers import (
+        quantize_matmul_2bits,
+        quantize_matmul_4bits,
+        quantize_matmul_8bits,
+        quantize_matmul_bnb4,
+        quantize_qdq_matmul_4bits,
+    )
 
 __all__ = [
     "BoundGraph",
@@ -56,6 +63,11 @@ __all__ = [
     "find_precondition",
     "kernel",
     "plan_launch",
+    "quantize_matmul_2bits",
+    "quantize_matmul_4bits",
+    "quantize_matmul_8bits",
+    "quantize_matmul_bnb4",
+    "quantize_qdq_matmul_4bits",
     "reference_kernels",
     "refuse_pointers",
     "tree_model",
@@ -107,5 +119,12 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
         "ort_core.kernels.reference_registry": ("reference_kernels",),
         "ort_core.kernels.region_work": ("RegionWork",),
         "ort_core.kernels.registry": ("KernelRegistry",),
+        "ort_core.kernels.weight_quantizers": (
+            "quantize_matmul_2bits",
+            "quantize_matmul_4bits",
+            "quantize_matmul_8bits",
+            "quantize_matmul_bnb4",
+            "quantize_qdq_matmul_4bits",
+        ),
     },
 )

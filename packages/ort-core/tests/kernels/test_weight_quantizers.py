@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from onnxruntime.capi import _pybind_state as oracle
 
-from ort_core.dropin import weight_quantizers
 from ort_core.errors import InvalidType, InvalidValue
+from ort_core.kernels import weight_quantizers
 
 BITS = {"quantize_matmul_2bits": 2, "quantize_matmul_4bits": 4, "quantize_matmul_8bits": 8}
 FILL = 0xA5  # what the arrays hold before: bytes that are not written show
