@@ -1,0 +1,160 @@
+"""Methods that use data: weights are quantised by what runs of the model show of their operands.
+
+Products that read one value share its statistics; as many values are looked at in one pass over the data as a limit of
+memory allows. Where an operand cannot be seen, inside graphs of control flow, weights are rounded to nearest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from onnx import ModelProto
+
+from ort_quantization.activation_capture import Providers, Samples
+from ort_quantization.errors import InvalidCalibration
+from ort_quantization.matmul_nbits_awq import channel_scales, with_cut_ranges
+from ort_quantization.matmul_nbits_blocks import Array, Numbers
+from ort_quantization.matmul_nbits_configs import (
+    AWQWeightOnlyQuantConfig,
+    GPTQWeightOnlyQuantConfig,
+    WeightOnlyQuantConfig,
+)
+from ort_quantization.matmul_nbits_gptq import GptqSettings, gptq
+from ort_quantization.matmul_nbits_nodes import weight_array
+from ort_quantization.matmul_nbits_rounding import round_to_nearest
+from ort_quantization.matmul_nbits_sites import Site
+from ort_quantization.matmul_nbits_statistics import OperandState, operand_states, passes
+from ort_quantization.model_files import read_tensor
+
+log = logging.getLogger(__name__)
+
+Key = tuple[int, str, str]  # graph of the weight, its name, its operand
+
+
+@dataclass(slots=True)
+class FoundState:
+    """What data gave.
+
+    Attributes:
+        numbers: quantised weights.
+        divisors: factors (K,) that operands are divided by, by their names.
+    """
+
+    numbers: dict[Key, Numbers]
+    divisors: dict[str, Array]
+
+
+def key_of(site: Site) -> Key:
+    """Return what a weight and its operand are known by."""
+    return id(site.owner), site.tensor.name, site.operand
+
+
+def quantised_by_data(
+    sites: list[Site], model: ModelProto, folder: str, config: WeightOnlyQuantConfig, providers: Providers | None,
+    limit_nbytes: int,
+) -> FoundState:  # fmt: skip
+    """Return the quantised weights of all sites whose operands runs can show.
+
+    Args:
+        sites: products.
+        model: as it was loaded; unchanged afterwards.
+        folder: where its external data lies.
+        config: of GPTQ or AWQ.
+        providers: that run the model; the default ones by default.
+        limit_nbytes: of the statistics that are held at once.
+
+    Raises:
+        InvalidCalibration: there is no data, or nothing follows from it.
+    """
+    reader = getattr(config, "calibration_data_reader", None)
+    if reader is None:
+        raise InvalidCalibration(
+            f"{config.algorithm} needs data: give the configuration a calibration_data_reader, whose get_next() "
+            "returns the model's inputs by name, and None behind the last"
+        )
+    found = FoundState({}, {})
+    groups = _by_operand(sites)
+    channels = {operand: group[0].shape[0] for operand, group in groups.items()}
+    with Samples(reader) as samples:
+        for part in passes(channels, limit_nbytes):
+            states = operand_states(model, folder, part, samples, providers)
+            for operand in part:
+                _quantise_group(groups[operand], states.pop(operand), folder, config, found)
+    return found
+
+
+def _by_operand(sites: list[Site]) -> dict[str, list[Site]]:
+    groups: dict[str, list[Site]] = {}
+    for site in sites:
+        if site.is_main:
+            groups.setdefault(site.operand, []).append(site)
+        else:
+            log.warning(
+                "the operand of node %r lies inside a graph of control flow, where no run shows it: its weight is "
+                "rounded to nearest", site.node.name,
+            )  # fmt: skip
+    return groups
+
+
+def _quantise_group(
+    group: list[Site], state: OperandState, folder: str, config: WeightOnlyQuantConfig, found: FoundState
+) -> None:
+    if isinstance(config, GPTQWeightOnlyQuantConfig):
+        for site, weight in _weights(group, folder):
+            settings = site.settings
+            found.numbers[key_of(site)] = gptq(
+                weight, state.hessian,
+                GptqSettings(
+                    settings.bits, settings.block_of(len(weight)), settings.is_symmetric, config.percdamp,
+                    config.block_size, config.actorder, config.mse,
+                ),
+            )  # fmt: skip
+        return
+    assert isinstance(config, AWQWeightOnlyQuantConfig)  # there is no third method
+    scales = None
+    if config.calibration_method != "awq_clip":
+        scales = channel_scales([weight for _, weight in _weights(group, folder)], state, group[0].settings)
+    if scales is not None:
+        found.divisors[group[0].operand] = scales
+        state = _divided(state, scales)
+    for site, weight in _weights(group, folder):
+        scaled = weight if scales is None else weight.astype(np.float32) * scales[:, None]
+        if config.calibration_method != "awq_lite":
+            scaled = with_cut_ranges(scaled, state, site.settings)
+        found.numbers[key_of(site)] = nearest(scaled.astype(weight.dtype), site)
+
+
+def nearest(weight: Array, site: Site) -> Numbers:
+    """Return a site's weight rounded to nearest."""
+    settings = site.settings
+    return round_to_nearest(weight, settings.bits, settings.block_of(len(weight)), settings.is_symmetric)
+
+
+def _divided(state: OperandState, scales: Array) -> OperandState:
+    return OperandState(state.products / np.outer(scales, scales), state.sizes / scales, state.count)
+
+
+def _weights(group: list[Site], folder: str) -> Iterator[tuple[Site, Array]]:
+    seen: set[Key] = set()
+    for site in group:
+        if key_of(site) not in seen:
+            seen.add(key_of(site))
+            yield site, matrix_of(site, folder)
+
+
+def matrix_of(site: Site, folder: str) -> Array:
+    """Return the weight (K, N) of a site, read from its file where it lies in one.
+
+    Raises:
+        InvalidCalibration: it has a value that is no finite number.
+    """
+    found = weight_array(read_tensor(site.tensor, folder)).reshape(site.shape)
+    if not np.isfinite(found).all():
+        raise InvalidCalibration(
+            f"weight {site.tensor.name!r} of node {site.node.name!r} has values that are NaN or infinite; exclude the "
+            "node by nodes_to_exclude"
+        )
+    return found

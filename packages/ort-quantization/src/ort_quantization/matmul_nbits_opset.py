@@ -1,0 +1,65 @@
+"""The versions that blocks of 4 bits need: opset 21 for DequantizeLinear, file format 10 for the element types."""
+
+from __future__ import annotations
+
+import logging
+
+import onnx
+from onnx import ModelProto, TensorProto, helper
+
+from ort_quantization.errors import InvalidQuantization
+from ort_quantization.model_files import opset_of
+
+log = logging.getLogger(__name__)
+
+BLOCKS_OPSET, FOUR_BITS_IR = 21, 10
+_KEPT = 1024  # bytes: smaller tensors are shown to ONNX's converter
+
+
+def raise_versions(model: ModelProto, has_linear: bool, has_four_bits: bool) -> ModelProto:
+    """Return a model in versions in which its weights can be written; the model given is changed.
+
+    Raises:
+        InvalidQuantization: ONNX cannot convert it to opset 21.
+    """
+    if has_linear and opset_of(model) < BLOCKS_OPSET:
+        log.warning("DequantizeLinear has blocks from opset 21 on: the model is converted from %d", opset_of(model))
+        model = _converted(model, BLOCKS_OPSET)
+    if (has_linear or has_four_bits) and model.ir_version < FOUR_BITS_IR:
+        model.ir_version = FOUR_BITS_IR
+    if not any(each.domain == "com.microsoft" for each in model.opset_import) and not has_linear:
+        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+def _converted(model: ModelProto, opset: int) -> ModelProto:
+    """Convert a model while its large floats stand aside: they change nothing, and may lie in files."""
+    graph = model.graph
+    aside = [each for each in graph.initializer if _stands_aside(each)]
+    inputs = {each.name for each in graph.input}
+    kept = [each for each in graph.initializer if not _stands_aside(each)]
+    added = [each for each in aside if each.name not in inputs]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    graph.input.extend(helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in added)
+    try:
+        converted = onnx.version_converter.convert_version(model, opset)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise InvalidQuantization(
+            f"ONNX cannot convert the model to opset {opset}, which quant_format QDQ needs: {error}. "
+            "quant_format QOperator works in the model's own opset"
+        ) from error
+    names = {each.name for each in added}
+    left = [each for each in converted.graph.input if each.name not in names]
+    del converted.graph.input[:]
+    converted.graph.input.extend(left)
+    converted.graph.initializer.extend(aside)
+    for each in model.metadata_props:
+        if each.key not in {other.key for other in converted.metadata_props}:
+            converted.metadata_props.add(key=each.key, value=each.value)
+    return converted
+
+
+def _stands_aside(tensor: TensorProto) -> bool:
+    is_float = tensor.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return is_float and (tensor.data_location == TensorProto.EXTERNAL or tensor.ByteSize() > _KEPT)

@@ -1,0 +1,265 @@
+"""GPTQ and AWQ: what runs of a model show makes its quantised outputs better, and bad data is named."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto, ValueInfoProto, numpy_helper, parser
+from onnxruntime.quantization.neural_compressor import weight_only
+
+import ort_core
+from ort_quantization import matmul_nbits_quantizer
+from ort_quantization.activation_capture import Samples, captured
+from ort_quantization.errors import InvalidCalibration
+from ort_quantization.matmul_nbits_awq import output_error
+from ort_quantization.matmul_nbits_gptq import GptqSettings, gptq, inverse_factor
+from ort_quantization.matmul_nbits_quantizer import (
+    AWQWeightOnlyQuantConfig,
+    GPTQWeightOnlyQuantConfig,
+    MatMulNBitsQuantizer,
+    NVAWQWeightOnlyQuantConfig,
+    RTNWeightOnlyQuantConfig,
+    WeightOnlyQuantConfig,
+)
+from ort_quantization.matmul_nbits_rounding import round_to_nearest
+from ort_quantization.matmul_nbits_statistics import OperandState
+
+CHANNELS = 64
+TEXT = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[n, 64] x) => (float[n, 16] y, float[n, 64] u) {
+    a = LayerNormalization(x, gain, shift)
+    q = MatMul(a, w) k = MatMul(a, v)
+    s = Add(q, k) r = Relu(s) u = Mul(r, two)
+    y = MatMul(u, o)
+}"""
+
+
+def model() -> ModelProto:
+    """Two products of one normalised value, then one of a value that is an output, too."""
+    random = np.random.default_rng(0)
+    found = parser.parse_model(TEXT)
+    arrays = {
+        "gain": np.exp(random.normal(size=CHANNELS) * 1.2), "shift": random.normal(size=CHANNELS) / 4,
+        "w": random.normal(size=(CHANNELS, CHANNELS)) / 8, "v": random.normal(size=(CHANNELS, CHANNELS)) / 8,
+        "o": random.normal(size=(CHANNELS, 16)) / 8, "two": np.full(CHANNELS, 2.0),
+    }  # fmt: skip
+    for name, value in arrays.items():
+        found.graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), name))
+    return found
+
+
+class Reader:
+    """Gives samples once."""
+
+    def __init__(self, samples: Iterable[object]) -> None:
+        self._samples = iter(samples)
+
+    def get_next(self) -> Mapping[str, np.ndarray] | None:
+        return next(self._samples, None)  # type: ignore[arg-type]  # some tests give what is no sample
+
+
+def samples(count: int = 6, seed: int = 1) -> list[dict[str, np.ndarray]]:
+    random = np.random.default_rng(seed)
+    mixed = random.normal(size=(CHANNELS, CHANNELS)) / 8  # channels that depend on each other, as those of networks do
+    return [{"x": (random.normal(size=(32, CHANNELS)) @ mixed).astype(np.float32)} for _ in range(count)]
+
+
+def run(proto: ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # else QDQ gets int8 operands
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+def error_of(config: WeightOnlyQuantConfig, bits: int = 4) -> float:
+    """Return the relative error of the outputs on samples that the method did not see."""
+    quantizer = MatMulNBitsQuantizer(model(), bits=bits, block_size=32, algo_config=config)
+    quantizer.process()
+    small = quantizer.model.model
+    onnx.checker.check_model(small)
+    feeds = {"x": np.concatenate([each["x"] for each in samples(12)[6:]])}
+    want, got = run(model(), feeds), run(small, feeds)
+    ours = ort_core.InferenceSession(small.SerializeToString()).run(None, feeds)
+    for mine, other in zip(ours, got, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4)
+    return float(np.linalg.norm(got[0] - want[0]) / np.linalg.norm(want[0]))
+
+
+METHODS: dict[str, Callable[[Reader], WeightOnlyQuantConfig]] = {
+    "gptq": lambda reader: GPTQWeightOnlyQuantConfig(reader),
+    "gptq ordered": lambda reader: GPTQWeightOnlyQuantConfig(reader, actorder=True),
+    "gptq searched": lambda reader: GPTQWeightOnlyQuantConfig(reader, mse=True),
+    "awq scales": lambda reader: AWQWeightOnlyQuantConfig(reader),
+    "awq ranges": lambda reader: AWQWeightOnlyQuantConfig(reader, "awq_clip"),
+    "awq both": lambda reader: AWQWeightOnlyQuantConfig(reader, "awq_full"),
+    "awq by onnxruntime's name": lambda reader: NVAWQWeightOnlyQuantConfig(calibration_data_reader=reader),
+}
+
+
+@pytest.fixture(scope="module")
+def rounded() -> float:
+    """The error of rounding to nearest."""
+    return error_of(RTNWeightOnlyQuantConfig())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_data_lessens_the_error_of_rounding(method: str, rounded: float) -> None:
+    assert error_of(METHODS[method](Reader(samples()))) < 0.97 * rounded
+
+
+def test_scales_go_into_the_normalisation_where_nobody_else_reads_its_value() -> None:
+    quantizer = MatMulNBitsQuantizer(model(), block_size=32, algo_config=AWQWeightOnlyQuantConfig(Reader(samples())))
+    quantizer.process()
+    graph = quantizer.model.model.graph
+    operators = [node.op_type for node in graph.node]
+    # u is an output of the model: it stays, and its product reads a scaled copy
+    assert operators in (
+        ["LayerNormalization", "MatMulNBits", "MatMulNBits", "Add", "Relu", "Mul", "Mul", "MatMulNBits"],
+        ["LayerNormalization", "MatMulNBits", "MatMulNBits", "Add", "Relu", "Mul", "MatMulNBits"],
+    )
+    assert list(graph.node[0].input)[1:] == ["gain_smoothed", "shift_smoothed"]
+    np.testing.assert_allclose(run(quantizer.model.model, samples()[0])[1], run(model(), samples()[0])[1], atol=2.0)
+
+
+@pytest.mark.parametrize("is_symmetric", [True, False])
+@pytest.mark.parametrize(("rows", "block_size", "at_once"), [(64, 32, 128), (70, 32, 16), (64, 64, 48), (48, 16, 32)])
+def test_rows_make_up_for_what_earlier_rows_lost(is_symmetric: bool, rows: int, block_size: int, at_once: int) -> None:
+    random = np.random.default_rng(rows)
+    weight = random.normal(size=(rows, 12)).astype(np.float32)
+    operand = random.normal(size=(400, rows)) @ (random.normal(size=(rows, rows)) / 8)
+    hessian = operand.T @ operand / 400
+    kept = gptq(weight, hessian, GptqSettings(4, block_size, is_symmetric, rows_at_once=at_once)).dequantized()
+    plain = round_to_nearest(weight, 4, block_size, is_symmetric).dequantized()
+    assert output_error(weight, kept, hessian) < 0.8 * output_error(weight, plain, hessian)
+    one_by_one = gptq(weight, hessian, GptqSettings(4, block_size, is_symmetric, rows_at_once=1)).dequantized()
+    np.testing.assert_allclose(kept, one_by_one, atol=1e-5)
+
+
+def test_the_error_is_below_that_of_onnxruntimes_function() -> None:
+    """That function reads the factor's lower half, which is zero: what rows lose reaches no other row."""
+    random = np.random.default_rng(7)
+    weight = random.normal(size=(128, 24)).astype(np.float32)
+    operand = random.normal(size=(600, 128)) @ (random.normal(size=(128, 128)) / 11)
+    hessian = operand.T @ operand / 600
+    theirs = weight_only.gptq(weight.copy(), hessian.copy(), group_size=32, blocksize=32)
+    ours = gptq(weight, hessian, GptqSettings(4, 32, False, rows_at_once=32)).dequantized()
+    assert output_error(weight, ours, hessian) < 0.8 * output_error(weight, theirs, hessian)
+
+
+def test_a_hessian_without_an_inverse_gets_one() -> None:
+    vector = np.ones((1, 8))
+    factor = inverse_factor(vector.T @ vector, 0.01)
+    assert np.isfinite(factor).all()
+    np.testing.assert_array_equal(factor, np.triu(factor))
+    assert np.isfinite(inverse_factor(np.zeros((8, 8)), 0.01)).all()
+
+
+def test_channels_that_no_sample_uses_cost_nothing() -> None:
+    random = np.random.default_rng(8)
+    weight = random.normal(size=(32, 6)).astype(np.float32)
+    operand = random.normal(size=(100, 32))
+    operand[:, 5] = 0
+    kept = gptq(weight, operand.T @ operand, GptqSettings(4, 32, False)).dequantized()
+    assert np.abs(operand @ (kept - weight)).max() < np.abs(operand @ weight).max() / 4
+
+
+def test_captured_values_are_those_of_the_graph_and_the_model_is_left_alone() -> None:
+    proto = model()
+    before = proto.SerializeToString()
+    inner = copy.deepcopy(proto)
+    inner.graph.output.extend([ValueInfoProto(name="r")])
+    with Samples(Reader(samples(3))) as data:
+        for _ in range(2):  # a reader is read once, its samples as often as needed
+            found = list(captured(proto, "", ["x", "r"], iter(data)))
+            assert len(found) == 3
+            for sample, values in zip(samples(3), found, strict=True):
+                np.testing.assert_array_equal(values["x"], sample["x"])
+                np.testing.assert_allclose(values["r"], run(inner, sample)[-1], rtol=1e-4, atol=1e-5)
+    assert proto.SerializeToString() == before
+
+
+def test_sums_over_samples_are_those_of_all_rows_together() -> None:
+    state = OperandState.of_channels(5)
+    parts = [np.random.default_rng(seed).normal(size=(2, 3, 5)).astype(np.float32) for seed in range(4)]
+    for part in parts:
+        state.add("a", part)
+    whole = np.concatenate(parts).reshape(-1, 5).astype(np.float64)
+    np.testing.assert_allclose(state.hessian, whole.T @ whole / len(whole), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(state.mean_sizes, np.abs(whole).mean(axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq both"])
+def test_as_many_passes_as_memory_asks_for_give_the_same_model(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for limit in (1 << 30, 1):
+        monkeypatch.setattr(matmul_nbits_quantizer, "STATISTICS_NBYTES", limit)
+        quantizer = MatMulNBitsQuantizer(model(), block_size=32, algo_config=METHODS[method](Reader(samples())))
+        quantizer.process()
+        found.append(quantizer.model.model)
+    assert len(found[0].graph.initializer) > 9
+    for one, other in zip(found[0].graph.initializer, found[1].graph.initializer, strict=True):
+        a, b = numpy_helper.to_array(one), numpy_helper.to_array(other)
+        assert np.mean(a != b) < 0.02, one.name  # engines may add in another order where other values are asked for
+
+
+def test_a_model_in_files_is_captured_where_it_lies(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save_model(model(), path, save_as_external_data=True, location="weights", size_threshold=0)
+    quantizer = MatMulNBitsQuantizer(str(path), block_size=32, algo_config=METHODS["gptq"](Reader(samples())))
+    quantizer.process()
+    whole = MatMulNBitsQuantizer(model(), block_size=32, algo_config=METHODS["gptq"](Reader(samples())))
+    whole.process()
+    want = {each.name: numpy_helper.to_array(each) for each in whole.model.model.graph.initializer}
+    for tensor in quantizer.model.model.graph.initializer:
+        assert np.mean(numpy_helper.to_array(tensor) != want[tensor.name]) < 0.02, tensor.name
+
+
+def test_products_that_no_run_shows_are_rounded(caplog: pytest.LogCaptureFixture) -> None:
+    proto = parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (bool c, float[n, 64] x) => (float[n, 64] y) {
+            t = MatMul(x, w)
+            y = If(c) <then_branch = a () => (float[n, 64] p) { p = MatMul(t, w) },
+                       else_branch = b () => (float[n, 64] q) { q = Neg(t) }>
+        }""")
+    weight = (np.random.default_rng(9).normal(size=(64, 64)) / 8).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    data = [{"c": np.array(True), **each} for each in samples()]
+    quantizer = MatMulNBitsQuantizer(proto, block_size=32, algo_config=METHODS["gptq"](Reader(data)))
+    quantizer.process()
+    assert "rounded to nearest" in caplog.text
+    run(quantizer.model.model, data[0])
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ([], "no sample"),
+        ([np.zeros(3)], "ndarray"),
+        ([{"x": np.full((2, CHANNELS), np.nan, np.float32)}], "NaN"),
+        ([{"x": np.zeros((0, CHANNELS), np.float32)}], "no sample shows"),
+    ],
+)
+def test_bad_data_is_named(data: list[object], text: str) -> None:
+    with pytest.raises(InvalidCalibration, match=text):
+        MatMulNBitsQuantizer(model(), block_size=32, algo_config=METHODS["gptq"](Reader(data))).process()
+
+
+def test_methods_that_need_data_say_so() -> None:
+    for config in (GPTQWeightOnlyQuantConfig(), NVAWQWeightOnlyQuantConfig("folder")):
+        with pytest.raises(InvalidCalibration, match="calibration_data_reader"):
+            MatMulNBitsQuantizer(model(), block_size=32, algo_config=config).process()
+
+
+def test_what_a_reader_raises_comes_through() -> None:
+    class Broken(Reader):
+        def get_next(self) -> None:
+            raise KeyError("no such file of samples")
+
+    with pytest.raises(KeyError, match="no such file"):
+        MatMulNBitsQuantizer(model(), block_size=32, algo_config=METHODS["gptq"](Broken([]))).process()
