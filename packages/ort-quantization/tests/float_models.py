@@ -78,12 +78,13 @@ def batched_weights():
     return b.model({"x": (3, 5, 8)}, ["y"])
 
 
-def gemm():
+def gemm(has_factors: bool = True):
     b = Builder()
+    factors = {"alpha": 0.5, "beta": 2.0} if has_factors else {}
     hidden = b.node("Gemm", ["x", b.weight("w", 24, 16), b.weight("b", 24)], "h", transB=1)
     hidden = b.node("Relu", [hidden], "r")
     hidden = b.node("Gemm", [hidden, b.weight("v", 24, 10), b.weight("c", 10)], "g")
-    hidden = b.node("Gemm", [hidden, b.weight("u", 10, 7), b.weight("d", 7)], "k", alpha=0.5, beta=2.0)
+    hidden = b.node("Gemm", [hidden, b.weight("u", 10, 7), b.weight("d", 7)], "k", **factors)
     b.node("Gemm", [hidden, b.weight("t", 4, 7)], "y", transB=1)
     return b.model({"x": (6, 16)}, ["y"])
 

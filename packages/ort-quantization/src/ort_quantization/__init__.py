@@ -18,31 +18,43 @@ if TYPE_CHECKING:
         load_tensors_data,
         save_tensors_data,
     )
-    from ort_quantization.quantize_dynamically import quantize_dynamic
+    from ort_quantization.qdq_quantizer import QDQQuantizer
+    from ort_quantization.quantize import (
+        DynamicQuantConfig,
+        StaticQuantConfig,
+        get_qdq_config,
+        quantize,
+        quantize_dynamic,
+        quantize_static,
+    )
     from ort_quantization.quantized_types import QuantFormat, QuantizationMode, QuantType
 
 __all__ = [
     "CalibraterBase",
     "CalibrationDataReader",
     "CalibrationMethod",
+    "DynamicQuantConfig",
     "MinMaxCalibrater",
+    "QDQQuantizer",
     "QuantFormat",
     "QuantType",
     "QuantizationMode",
+    "StaticQuantConfig",
     "TensorData",
     "TensorsData",
     "__version__",
     "create_calibrator",
+    "get_qdq_config",
     "load_tensors_data",
+    "quantize",
     "quantize_dynamic",
+    "quantize_static",
     "save_tensors_data",
 ]
 
 __getattr__, __dir__ = late_names(  # a program that needs one name does not import every quantizer
     __name__,
     {
-        "ort_quantization.quantize_dynamically": ("quantize_dynamic",),
-        "ort_quantization.quantized_types": ("QuantFormat", "QuantType", "QuantizationMode"),
         "ort_quantization.calibrate": (
             "CalibraterBase",
             "CalibrationDataReader",
@@ -54,5 +66,15 @@ __getattr__, __dir__ = late_names(  # a program that needs one name does not imp
             "load_tensors_data",
             "save_tensors_data",
         ),
+        "ort_quantization.qdq_quantizer": ("QDQQuantizer",),
+        "ort_quantization.quantize": (
+            "DynamicQuantConfig",
+            "StaticQuantConfig",
+            "get_qdq_config",
+            "quantize",
+            "quantize_dynamic",
+            "quantize_static",
+        ),
+        "ort_quantization.quantized_types": ("QuantFormat", "QuantType", "QuantizationMode"),
     },
 )

@@ -277,29 +277,30 @@ class BaseQuantizer:
 
     # ------------------------------------------------------------------ biases
     def bias_tensors(
-        self, name: str, input_scale: np.ndarray, weight_scale: np.ndarray, beta: float = 1.0,
+        self, name: str, input_scale: np.ndarray, weight_scale: np.ndarray, factors: tuple[float, float] = (1.0, 1.0),
         scale_dtype: type | None = None,
     ) -> tuple[Parameters, TensorProto]:  # fmt: skip
         """Return what a bias is quantised by, and its tensor, named as its quantised value.
 
-        A bias is added to sums of products of integers: its scale is the product of theirs, its type int32. With 8 bit
-        floats it stays what it is, in float32.
+        A bias is added to sums of products of integers: its scale is the product of theirs, its type int32. A factor
+        of the products goes into the scale, one of the bias into its numbers. With 8 bit floats it stays in float32.
 
         Args:
             name: of the bias.
             input_scale: of what is multiplied.
             weight_scale: of the weights, per tensor or per channel.
-            beta: a factor of the bias.
+            factors: of the products (alpha) and of the bias (beta).
             scale_dtype: of the scale where it is not that of the bias; it is then made large enough for the bias.
         """
+        alpha, beta = factors
         values = self.array_of(name)
-        if beta == 0:
-            values, beta = np.zeros_like(values), 1.0
+        values = (values * values.dtype.type(beta)).astype(values.dtype)
         if self.weight_qType == TensorProto.FLOAT8E4M3FN:
             zero = np.zeros(1, NUMPY_TYPES[TensorProto.FLOAT8E4M3FN])
             kept = numpy_helper.from_array(values.astype(np.float32), name + "_quantized")
             return Parameters(np.ones(1, np.float32), zero, TensorProto.FLOAT, 0), kept
-        scale = np.asarray(input_scale * weight_scale * beta)
+        scale = np.asarray(input_scale * weight_scale)
+        scale = scale if alpha in (0, 1) else (scale * scale.dtype.type(alpha)).astype(scale.dtype)
         if scale_dtype is not None:
             scale = _sufficient(scale, values, scale_dtype)
         whole = (values.astype(np.float64) / scale.astype(np.float64)).round()
@@ -315,6 +316,7 @@ class BaseQuantizer:
 
 def _sufficient(scale: np.ndarray, values: np.ndarray, dtype: type) -> np.ndarray:
     """Return scales by which no number of a bias leaves 32 bits."""
+    scale = np.abs(scale)
     least = np.abs(values.astype(np.float64)) / _INT32.max
     if scale.size == 1:
         least = least.max(initial=0.0)
@@ -339,4 +341,7 @@ def widened_weight_scale(
     product = float(input_scale.item()) * weight_scale.astype(np.float64)
     is_short = (product < needed) & (product > 0)
     grown = weight_scale.astype(np.float64) * np.where(is_short, needed / np.where(is_short, product, 1.0), 1.0)
-    return np.where(is_short, grown.astype(weight_scale.dtype), weight_scale), bool(np.any(is_short))
+    stored = grown.astype(weight_scale.dtype)
+    above = np.nextafter(stored, np.array(np.inf, stored.dtype))  # rounding down must not undo it
+    stored = np.where((stored.dtype == np.float16) & (stored < grown), above, stored)
+    return np.where(is_short, stored, weight_scale), bool(np.any(is_short))

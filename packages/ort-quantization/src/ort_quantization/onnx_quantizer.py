@@ -59,6 +59,8 @@ class ONNXQuantizer(BaseQuantizer):
         self.q_matmul_const_b_only = bool(self.extra_options.get("MatMulConstBOnly", False))
         self.new_nodes: list[NodeProto] = []
         self.quantized_value_map: dict[str, QuantizedValue] = {}
+        self._biases: dict[tuple[str, str, str, tuple[float, float]], str] = {}
+        self._copies: dict[tuple[str, int | None], QuantizedValue] = {}
         self.generated_value_names = self.model.get_non_initializer_inputs()
         self._given = {name for node in self.model.nodes() for name in node.output}
         self._given |= {each.name for each in (*self.model.graph().input, *self.model.graph().output)}
@@ -232,9 +234,9 @@ class ONNXQuantizer(BaseQuantizer):
         return self._quantized(name, is_weight=True, is_reduced=is_reduced, axis=axis)
 
     def _quantized(self, name: str, is_weight: bool, is_reduced: bool, axis: int | None) -> QuantizedValue | None:
-        if name in self.quantized_value_map:
-            return self.quantized_value_map[name]
         tensor = self.model.get_initializer(name)
+        if tensor is None and name in self.quantized_value_map:
+            return self.quantized_value_map[name]
         if tensor is not None:
             kind = self.weight_qType if is_weight else self.activation_qType
             if self.per_channel and axis is not None:
@@ -269,22 +271,36 @@ class ONNXQuantizer(BaseQuantizer):
     # ------------------------------------------------------------------ weights
     def quantize_initializer(self, tensor: TensorProto, kind: int, is_reduced: bool = False) -> QuantizedValue:
         """Return the quantised form of an initializer, with one scale."""
-        if tensor.name in self.quantized_value_map:
-            return self.quantized_value_map[tensor.name]
+        known = self._known(tensor.name, None)
+        if known is not None:
+            return known
         is_symmetric = self.is_weight_symmetric(kind) if kind == self.weight_qType else self.is_activation_symmetric
         found = self.weight_parameters(tensor.name, kind, self.reduce_range and is_reduced, is_symmetric)
         return self.store(tensor.name, found)
 
     def quantize_channels(self, name: str, kind: int, axis: int, is_reduced: bool = True) -> QuantizedValue:
         """Return the quantised form of an initializer, with a scale for each channel."""
-        if name in self.quantized_value_map:
-            return self.quantized_value_map[name]
+        rank = self.rank_of(name)
+        known = self._known(name, axis % rank if rank else axis)
+        if known is not None:
+            return known
         return self.store(name, self.channel_parameters(name, kind, axis, self.reduce_range and is_reduced))
 
+    def _known(self, name: str, axis: int | None) -> QuantizedValue | None:
+        """Return the quantised form that an initializer has for readers with their channels along an axis.
+
+        One scale suits all readers, scales along an axis only those that expect them there: weights that are shared by
+        operators of different layouts have a form for each.
+        """
+        first = self.quantized_value_map.get(name)
+        return first if first is None or first.axis in (None, axis) else self._copies.get((name, axis))
+
     def store(self, name: str, found: Parameters) -> QuantizedValue:
-        """Add an initializer's quantised form to the model."""
+        """Add an initializer's quantised form to the model; a second one under another name."""
+        is_first = name not in self.quantized_value_map
+        stem = name if is_first else f"{name}_axis_{'none' if found.axis is None else found.axis}"
         value = QuantizedValue(
-            name, f"{name}_quantized", f"{name}_scale", f"{name}_zero_point", QuantizedValueType.Initializer, found.axis
+            name, f"{stem}_quantized", f"{stem}_scale", f"{stem}_zero_point", QuantizedValueType.Initializer, found.axis
         )
         tensor = self.model.get_initializer(name)
         if tensor is None:
@@ -292,28 +308,40 @@ class ONNXQuantizer(BaseQuantizer):
         self.model.initializer_extend(parameter_tensors(found, value.scale_name, value.zp_name))
         kept = quantized_tensor(read_tensor(tensor, self.model.folder), found, value.q_name)
         self.model.initializer_extend([kept])
-        return self.state(name, value)
+        self._copies[name, found.axis] = value
+        return self.state(name, value) if is_first else value
 
-    def quantize_bias_static(self, bias_name: str, input_name: str, weight_name: str, beta: float = 1.0) -> str:
-        """Return the name of a bias in 32 bits, at the product of the scales of input and weights."""
-        if bias_name in self.quantized_value_map:
-            return self.quantized_value_map[bias_name].q_name
-        weight = self.quantized_value_map[weight_name]
-        input_scale = self.array_of(self.quantized_value_map[input_name].scale_name)
-        weight_scale = self.array_of(weight.scale_name)
+    def quantize_bias_static(
+        self, bias_name: str, value: QuantizedValue, weight: QuantizedValue, factors: tuple[float, float] = (1.0, 1.0)
+    ) -> str:
+        """Return the name of a bias in 32 bits, at the product of the scales of input and weights.
+
+        Args:
+            bias_name: of the bias, which other nodes may read with other scales.
+            value: what is multiplied.
+            weight: by which weights.
+            factors: of the products (alpha) and of the bias (beta).
+        """
+        key = (bias_name, value.scale_name, weight.scale_name, factors)
+        if key in self._biases:
+            return self._biases[key]
+        input_scale, weight_scale = self.array_of(value.scale_name), self.array_of(weight.scale_name)
         if self.weight_qType == TensorProto.INT8 and not self._integers(weight.zp_name).any():
-            weight_scale, has_grown = widened_weight_scale(self.array_of(bias_name), input_scale, weight_scale)
+            needed = self.array_of(bias_name) * (factors[1] / (factors[0] or 1.0))
+            weight_scale, has_grown = widened_weight_scale(needed, input_scale, weight_scale)
             if has_grown:
-                self._quantize_again(weight_name, weight, weight_scale)
-        found, tensor = self.bias_tensors(bias_name, input_scale, weight_scale, beta)
-        value = QuantizedValue(
-            bias_name, tensor.name, f"{tensor.name}_scale", f"{tensor.name}_zero_point",
-            QuantizedValueType.Initializer, found.axis,
-        )  # fmt: skip
+                self._quantize_again(weight.original_name, weight, weight_scale)
+        found, tensor = self.bias_tensors(bias_name, input_scale, weight_scale, factors)
+        if self.is_input_a_initializer(tensor.name):  # another node reads it with other scales
+            tensor.name += f"_{len(self._biases)}"
         stored = Parameters(found.scale.reshape(-1), found.zero_point, found.tensor_type, 0)
-        self.model.initializer_extend([tensor, *parameter_tensors(stored, value.scale_name, value.zp_name)])
-        self.state(bias_name, value)
-        return value.q_name
+        names = f"{tensor.name}_scale", f"{tensor.name}_zero_point"
+        self.model.initializer_extend([tensor, *parameter_tensors(stored, *names)])
+        self.quantized_value_map.setdefault(
+            bias_name, QuantizedValue(bias_name, tensor.name, *names, QuantizedValueType.Initializer, found.axis)
+        )
+        self._biases[key] = tensor.name
+        return tensor.name
 
     def _integers(self, name: str) -> np.ndarray:
         tensor = self.model.get_initializer(name)

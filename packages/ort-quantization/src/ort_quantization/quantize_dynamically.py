@@ -21,9 +21,7 @@ log = logging.getLogger(__name__)
 def advise_preparation(model: ModelProto) -> None:
     """Say that a model which was not prepared is quantised less well than one that was."""
     if not is_marked(model, PREPARED):
-        log.warning(
-            "prepare the model before it is quantised: `python -m ort_quantization.preprocess`, quant_pre_process"
-        )
+        log.warning("the model was not prepared: quant_pre_process gives it shapes and folds what can be folded")
 
 
 def quantize_dynamic(

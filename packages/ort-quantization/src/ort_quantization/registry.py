@@ -7,11 +7,13 @@ from collections.abc import Callable
 from onnx import NodeProto
 
 from ort_quantization.onnx_quantizer import ONNXQuantizer
-from ort_quantization.operators import contributed, integer_products, movement
+from ort_quantization.operators import boundaries, contributed, integer_products, linear, movement
+from ort_quantization.qdq_quantizer import QDQQuantizer
 from ort_quantization.quantized_types import QuantizationMode
 
 Writer = Callable[[ONNXQuantizer, NodeProto], None]
 Choice = Callable[[ONNXQuantizer, NodeProto], bool]
+Marker = Callable[[QDQQuantizer, NodeProto], None]
 
 
 def _is_chosen_float(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
@@ -38,8 +40,62 @@ IntegerOpsRegistry: dict[str, tuple[Choice, Writer]] = {
 }
 """Operators quantised by parameters that are found while the model runs."""
 
-QLinearOpsRegistry: dict[str, tuple[Choice, Writer]] = {**_COMMON}
+QLinearOpsRegistry: dict[str, tuple[Choice, Writer]] = {
+    "ArgMax": (_is_chosen_float, movement.write_arg_max),
+    "Conv": (_is_chosen_float, linear.write_conv),
+    "Gemm": (integer_products.is_chosen_product, linear.write_gemm),
+    "MatMul": (integer_products.is_chosen_product, linear.write_matmul),
+    "Add": (_is_chosen_float, linear.write_binary),
+    "Mul": (_is_chosen_float, linear.write_binary),
+    "Relu": (_is_chosen_float, linear.write_clip),
+    "Clip": (_is_chosen_float, linear.write_clip),
+    "LeakyRelu": (_is_chosen_float, linear.write_unary),
+    "Sigmoid": (_is_chosen_float, linear.write_unary),
+    "MaxPool": (_is_chosen_float, movement.write_max_pool),
+    "GlobalAveragePool": (_is_chosen_float, linear.write_global_pool),
+    "Split": (_is_chosen_float, movement.write_split),
+    "Pad": (_is_chosen_float, movement.write_pad),
+    "Reshape": (_is_chosen_float, movement.write_direct),
+    "Squeeze": (_is_chosen_float, movement.write_direct),
+    "Unsqueeze": (_is_chosen_float, movement.write_direct),
+    "Flatten": (_is_chosen_float, movement.write_direct),
+    "Resize": (_is_chosen_float, movement.write_resize),
+    "AveragePool": (_is_chosen_float, linear.write_unary),
+    "Concat": (_is_chosen_float, linear.write_concat),
+    "Softmax": (_is_chosen_float, linear.write_softmax),
+    "Where": (contributed.is_chosen, linear.write_where),
+    **_COMMON,
+}
 """Operators quantised by parameters that calibration found."""
+
+QDQRegistry: dict[str, Marker] = {
+    "Conv": boundaries.mark_conv,
+    "ConvTranspose": boundaries.mark_conv,
+    "Gemm": boundaries.mark_gemm,
+    "Clip": boundaries.mark_removable,
+    "Relu": boundaries.mark_removable,
+    "Reshape": boundaries.mark_direct,
+    "Transpose": boundaries.mark_direct,
+    "Squeeze": boundaries.mark_direct,
+    "Unsqueeze": boundaries.mark_direct,
+    "Flatten": boundaries.mark_direct,
+    "Resize": boundaries.mark_resize,
+    "MaxPool": boundaries.mark_max_pool,
+    "AveragePool": boundaries.mark_direct,
+    "Slice": boundaries.mark_direct,
+    "Pad": boundaries.mark_pad,
+    "MatMul": boundaries.mark_product,
+    "Split": boundaries.mark_split,
+    "Gather": boundaries.mark_gather,
+    "GatherElements": boundaries.mark_gather,
+    "Where": boundaries.mark_where,
+    "InstanceNormalization": boundaries.mark_normalization,
+    "LayerNormalization": boundaries.mark_normalization,
+    "BatchNormalization": boundaries.mark_normalization,
+    "TopK": boundaries.mark_direct,
+    "CumSum": boundaries.mark_all,
+}
+"""What is quantised around operators in the QDQ format; around others that are chosen, all they read and give."""
 
 
 def find_writer(quantizer: ONNXQuantizer, node: NodeProto) -> Writer | None:
@@ -47,3 +103,8 @@ def find_writer(quantizer: ONNXQuantizer, node: NodeProto) -> Writer | None:
     is_dynamic = quantizer.mode is QuantizationMode.IntegerOps
     chosen = (IntegerOpsRegistry if is_dynamic else QLinearOpsRegistry).get(node.op_type)
     return chosen[1] if chosen is not None and chosen[0](quantizer, node) else None
+
+
+def find_marker(node: NodeProto) -> Marker:
+    """Return what says which values around a node are quantised."""
+    return QDQRegistry.get(node.op_type, boundaries.mark_all)

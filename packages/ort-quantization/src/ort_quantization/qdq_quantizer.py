@@ -1,0 +1,540 @@
+"""Writes models in the QDQ format: operators in reals, with QuantizeLinear and DequantizeLinear between them.
+
+Before:  Y = Conv(X, W, B)
+After:   X_q = QuantizeLinear(X);  Y = Conv(DequantizeLinear(X_q), DequantizeLinear(W_quantized), ...)
+
+Operators first mark what is quantised around them, and how: by parameters of its own, by those of another value, as a
+weight, or as a bias, whose scale follows from two others. Then the nodes are written, in that order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
+from ort_quantization.errors import InvalidQuantization
+from ort_quantization.model_files import read_tensor
+from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.onnx_quantizer import MICROSOFT, PRODUCER
+from ort_quantization.quantized_tensors import float_array, parameter_tensors, quantized_tensor
+from ort_quantization.quantized_types import QuantType, tensor_type_of
+from ort_quantization.scales import Parameters, block_parameters_of
+from ort_quantization.tensor_ranges import TensorData, TensorsData
+
+log = logging.getLogger(__name__)
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
+_SINCE_21 = (TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT4, TensorProto.INT4)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How a value is quantised: as a weight or not, along which axis, by whose parameters."""
+
+    is_weight: bool = False
+    axis: int | None = None
+    provider: tuple[str, str] | None = None  # a value, and the node that reads it
+
+
+@dataclass(frozen=True, slots=True)
+class _Bias:
+    """A bias, and what its scale follows from."""
+
+    node_name: str
+    input_name: str
+    weight_name: str
+    factors: tuple[float, float]  # of the products (alpha) and of the bias (beta)
+
+
+@dataclass(frozen=True, slots=True)
+class _ForReaders:
+    """Something of a value as its producer gives it, and as readers get it where its type is converted for them."""
+
+    original: Any  # Any: parameters, or the names of their tensors
+    converted: Any = None
+    readers: frozenset[str] | None = None  # of the converted type; all where it is None
+
+    def of(self, node_name: str) -> Any:
+        """Return what a reader gets."""
+        has_converted = self.converted is not None and (self.readers is None or node_name in self.readers)
+        return self.converted if has_converted else self.original
+
+
+class QDQQuantizer(BaseQuantizer):
+    """Writes a model in the QDQ format; see ``BaseQuantizer`` for what it is given."""
+
+    def __init__(
+        self, model: ModelProto | ONNXModel, per_channel: bool, reduce_range: bool,
+        weight_qType: QuantType | int, activation_qType: QuantType | int,  # noqa: N803 - onnxruntime's names
+        tensors_range: TensorsData | Mapping[str, TensorData] | None,
+        nodes_to_quantize: Iterable[str] | None, nodes_to_exclude: Iterable[str] | None,
+        op_types_to_quantize: Iterable[str], extra_options: dict[str, Any] | None = None,  # Any: see BaseQuantizer
+    ) -> None:  # fmt: skip
+        super().__init__(
+            model, per_channel, reduce_range, weight_qType, activation_qType, tensors_range, nodes_to_quantize,
+            nodes_to_exclude, op_types_to_quantize, extra_options,
+        )  # fmt: skip
+        options = self.extra_options
+        self.op_types_to_exclude_output_quantization = options.get("OpTypesToExcludeOutputQuantization") or []
+        self.add_qdq_pair_to_weight = bool(options.get("AddQDQPairToWeight", False))
+        self.quantize_bias = bool(options.get("QuantizeBias", True))
+        self.dedicated_qdq_pair = bool(options.get("DedicatedQDQPair", False))
+        self.qdq_op_type_per_channel_support_to_axis = options.get("QDQOpTypePerChannelSupportToAxis") or {}
+        self.qdq_keep_removable_activations = bool(options.get("QDQKeepRemovableActivations", False))
+        self.qdq_disable_weight_adjust_for_int32_bias = bool(options.get("QDQDisableWeightAdjustForInt32Bias", False))
+        self.block_size = int(options.get("BlockSize", 0))
+        self.qdq_op_domain = self._boundary_domain(bool(options.get("UseQDQContribOps", False)))
+        self.tensors_to_quantize: dict[str, _Mark] = {}
+        self.bias_to_quantize: dict[str, _Bias] = {}
+        self.quantized_value_map: dict[str, _ForReaders] = {}  # names of scales and zero points
+        self.quantization_params: dict[str, _ForReaders] = self._activation_parameters()
+        self._weights: dict[str, Parameters] = {}
+        self._nodes = list(self.model.nodes())
+        self._removed: set[int] = set()
+        self._new: list[NodeProto] = []
+        self._receivers: dict[str, list[NodeProto]] = {}
+        self._dequantized: dict[str, NodeProto] = {}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in self._nodes:
+            for name in dict.fromkeys(node.input):
+                self._readers.setdefault(name, []).append(node)
+        self._producers = {name: node for node in self._nodes for name in node.output if name}
+
+    def _boundary_domain(self, is_contributed: bool) -> str:
+        chosen = {tensor_type_of(each) for each in self.tensor_quant_override_qtypes}
+        newer = (chosen | {self.activation_qType, self.weight_qType}) & set(_SINCE_21)
+        if self.opset_version < 21 and newer and not is_contributed:
+            log.warning(
+                "ONNX quantises to 4 and 16 bits from opset 21 on: in opset %d QuantizeLinear is com.microsoft's",
+                self.opset_version,
+            )
+            return MICROSOFT
+        return MICROSOFT if is_contributed else ""
+
+    def _activation_parameters(self) -> dict[str, _ForReaders]:
+        """Return what each calibrated value is quantised by, and what it is converted to for some readers."""
+        if self.tensors_range is None:
+            return {}
+        self.adjust_tensor_ranges()
+        found = {}
+        for name, data in self.tensors_range.items():
+            chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
+            converted, readers = None, None
+            if "convert" in chosen:
+                converted = _scalar(self.activation_parameters(name, data, chosen["convert"]))
+                readers = chosen["convert"].get("recv_nodes")
+            original = _scalar(self.activation_parameters(name, data, chosen))
+            found[name] = _ForReaders(original, converted, None if readers is None else frozenset(readers))
+        return found
+
+    # ------------------------------------------------------------------ what operators mark
+    def quantize_activation_tensor(self, tensor_name: str) -> None:
+        """Quantise a value by its own parameters, unless it is marked already."""
+        if self._is_quantizable(tensor_name):
+            self.tensors_to_quantize.setdefault(tensor_name, _Mark())
+
+    def quantize_output_same_as_input(self, output_name: str, input_name: str, node_name: str) -> None:
+        """Quantise a result by the parameters that its node's input has."""
+        if self._is_quantizable(output_name):
+            self.tensors_to_quantize[output_name] = _Mark(provider=(input_name, node_name))
+
+    def quantize_weight_tensor(self, tensor_name: str) -> None:
+        """Quantise a weight with one scale, unless it is marked already."""
+        if self._is_quantizable(tensor_name):
+            self.tensors_to_quantize.setdefault(tensor_name, _Mark(is_weight=True))
+
+    def quantize_weight_tensor_per_channel(self, tensor_name: str, axis: int | None) -> None:
+        """Quantise a weight with a scale for each channel."""
+        if self.is_input_a_initializer(tensor_name):
+            before = self.tensors_to_quantize.get(tensor_name)
+            if before is not None and before.is_weight and before.axis not in (None, axis):
+                axis = None  # operators of different layouts share it: scales along one axis suit one of them only
+            if self._is_quantizable(tensor_name):
+                self.tensors_to_quantize[tensor_name] = _Mark(is_weight=True, axis=axis)
+        else:
+            log.warning("%r is no initializer: it is not quantised per channel", tensor_name)
+
+    def mark_weight(self, name: str, axis: int, op_type: str | None = None) -> None:
+        """Quantise a weight, with a scale for each channel along an axis where that is chosen and possible."""
+        is_per_channel, chosen = self.is_tensor_per_channel(name, axis, op_type)
+        if is_per_channel:
+            self.quantize_weight_tensor_per_channel(name, chosen)
+        else:
+            self.quantize_weight_tensor(name)
+
+    def quantize_bias_tensor(
+        self, node_name: str, bias_name: str, input_name: str, weight_name: str, beta: float = 1.0, alpha: float = 1.0
+    ) -> bool:
+        """Quantise a bias by the product of two scales; one that several nodes read is copied for each.
+
+        Args:
+            node_name: of the node.
+            bias_name: of its bias.
+            input_name: of what it multiplies.
+            weight_name: of its weights.
+            beta: a factor of the bias, which goes into its numbers.
+            alpha: a factor of the products, which goes into its scale.
+
+        Returns:
+            Whether it is quantised as a bias.
+        """
+        if self.tensor_quant_overrides.get(bias_name):
+            self.mark_weight(bias_name, 0)
+            return False
+        tensor = self.model.get_initializer(bias_name)
+        if tensor is None or tensor.data_type not in _FLOATS:
+            log.warning("the bias %r of node %r is no initializer of floats: it is not quantised", bias_name, node_name)
+            return False
+        name = bias_name
+        if bias_name in self.bias_to_quantize:
+            name = f"{bias_name}{self.model.get_largest_initializer_name_suffix(bias_name) + 1}"
+            copied = TensorProto()
+            copied.CopyFrom(tensor)
+            copied.name = name
+            self.model.add_initializer(copied)
+            for node in self._readers.get(bias_name, []):
+                if node.name == node_name and input_name in node.input and weight_name in node.input:
+                    ONNXModel.replace_node_input(node, bias_name, name)
+        self.bias_to_quantize[name] = _Bias(node_name, input_name, weight_name, (alpha, beta))
+        return self.quantize_bias
+
+    def is_tensor_quantized(self, tensor_name: str) -> bool:
+        """Return whether a value is marked."""
+        return tensor_name in self.tensors_to_quantize or tensor_name in self.bias_to_quantize
+
+    def is_tensor_per_channel(
+        self, tensor_name: str, default_axis: int, op_type: str | None = None
+    ) -> tuple[bool, int | None]:
+        """Return whether a weight gets a scale for each channel, and along which axis.
+
+        Args:
+            tensor_name: of the weight.
+            default_axis: of the channels in its operator.
+            op_type: of the operator, where an option may name another axis for it.
+        """
+        tensor = self.model.get_initializer(tensor_name)
+        overrides = self.tensor_quant_overrides
+        if tensor is None or overrides.has_per_tensor_overrides(tensor_name):
+            return False, None
+        axis = self.qdq_op_type_per_channel_support_to_axis.get(op_type, default_axis)
+        if overrides.has_per_channel_overrides(tensor_name):
+            axis = overrides[tensor_name][0]["axis"]
+        elif not self.per_channel:
+            return False, None
+        rank = len(tensor.dims)
+        if not -rank <= axis < rank:
+            log.warning("weight %r of %d axes has no axis %d: it gets one scale", tensor_name, rank, axis)
+            return False, None
+        return True, axis % rank
+
+    def try_replacing_upstream_output(self, upstream_output_name: str, output_name: str) -> bool:
+        """Let the producer of a value that one node reads give that node's result; return whether that is possible."""
+        here, there = (self.quantization_params.get(name) for name in (output_name, upstream_output_name))
+        ends = (*self.model.graph().input, *self.model.graph().output)
+        is_inner = all(each.name != upstream_output_name for each in ends)
+        readers = self._readers.get(upstream_output_name, [])
+        producer = self._producers.get(upstream_output_name)
+        is_plain = here is not None and here.converted is None and (there is None or there.converted is None)
+        if producer is None or not is_plain or not is_inner or len(readers) != 1:
+            return False
+        ONNXModel.replace_node_output(producer, upstream_output_name, output_name)
+        self._producers[output_name] = producer
+        self.tensors_to_quantize.pop(upstream_output_name, None)
+        return True
+
+    def remove_node(self, node: NodeProto) -> None:
+        """Leave a node out."""
+        self._removed.add(next(place for place, each in enumerate(self._nodes) if each is node))
+
+    def _is_quantizable(self, name: str) -> bool:
+        return bool(name) and self.is_float_tensor(name)
+
+    # ------------------------------------------------------------------ the whole model
+    def quantize_model(self) -> ModelProto:
+        """Quantise the model in place and return it.
+
+        Raises:
+            InvalidQuantization: a value that must be quantised was not calibrated, or a choice cannot be followed.
+        """
+        from ort_quantization.registry import find_marker
+
+        for node in self._nodes:
+            if self.should_quantize_node(node):
+                find_marker(node)(self, node)
+                for name in node.input:
+                    self._receivers.setdefault(name, []).append(node)
+            if node.op_type == "DequantizeLinear":
+                self._dequantized.update(dict.fromkeys(node.output, node))
+        self._find_weight_parameters()
+        self._widen_for_biases()
+        self._write_values()
+        self._write_sharing_values()
+        if self.quantize_bias:
+            for name, bias in self.bias_to_quantize.items():
+                self._write_bias(name, bias)
+        self._finish()
+        return self.model.model
+
+    def _finish(self) -> None:
+        graph = self.model.graph()
+        kept = [node for place, node in enumerate(self._nodes) if place not in self._removed]
+        whole = [NodeProto.FromString(node.SerializeToString()) for node in (*kept, *self._new)]
+        del graph.node[:]
+        graph.node.extend(whole)
+        if not self.add_qdq_pair_to_weight:
+            self.model.clean_initializers()
+        model = self.model.model
+        model.producer_name, model.producer_version = PRODUCER, "0.1.0"
+        if self.qdq_op_domain == MICROSOFT:
+            self.model.set_opset_import(MICROSOFT, 1)
+
+    # ------------------------------------------------------------------ parameters of weights
+    def _find_weight_parameters(self) -> None:
+        for name, marked in self.tensors_to_quantize.items():
+            tensor = self.model.get_initializer(name)
+            if tensor is not None:
+                self._weights[name] = self._parameters_of_weight(name, tensor, marked)
+
+    def _parameters_of_weight(self, name: str, tensor: TensorProto, marked: _Mark) -> Parameters:
+        first = (self.tensor_quant_overrides.get(name) or [{}])[0]
+        kind = self.weight_qType if marked.is_weight else self.activation_qType
+        if "quant_type" in first:
+            kind = tensor_type_of(first["quant_type"])
+        axis = first.get("axis", marked.axis)
+        is_symmetric = self.is_weight_symmetric(kind) if marked.is_weight else self.is_activation_symmetric
+        if marked.is_weight and self.block_size > 0 and "scale" not in first:
+            values = float_array(read_tensor(tensor, self.model.folder))
+            chosen = first.get("symmetric", axis is not None or is_symmetric)
+            return block_parameters_of(values, kind, 0 if axis is None else axis, self.block_size, chosen)
+        if axis is None:
+            return self.weight_parameters(name, kind, self.reduce_range, is_symmetric)
+        # Channels are symmetric unless it is said otherwise: QLinearConv wants one zero point for all.
+        return self.channel_parameters(name, kind, axis, self.reduce_range, is_symmetric=True)
+
+    def _widen_for_biases(self) -> None:
+        """Make weights' scales so large that biases fit 32 bits at the product of the scales."""
+        if self.qdq_disable_weight_adjust_for_int32_bias:
+            return
+        for name, bias in self.bias_to_quantize.items():
+            given, weight = self.quantization_params.get(bias.input_name), self._weights.get(bias.weight_name)
+            if given is None or weight is None or bias.input_name not in self.tensors_to_quantize:
+                continue
+            if weight.tensor_type not in (TensorProto.INT8, TensorProto.INT16) or weight.zero_point.any():
+                continue
+            if weight.block_size or not weight.scale.size:
+                continue
+            needed = self.array_of(name) * (bias.factors[1] / (bias.factors[0] or 1.0))
+            scale, has_grown = widened_weight_scale(needed, given.of(bias.node_name).scale, weight.scale)
+            if has_grown:
+                self._weights[bias.weight_name] = replace(weight, scale=scale)
+
+    # ------------------------------------------------------------------ nodes
+    def _store(self, name: str, parameters: Parameters, suffix: str = "") -> tuple[str, str]:
+        names = f"{name}_scale{suffix}", f"{name}_zero_point{suffix}"
+        for tensor in reversed(parameter_tensors(parameters, *names)):
+            self.model.add_initializer(tensor)
+        return names
+
+    def _add(
+        self, op_type: str, source: str, result: str, name: str, parameters: tuple[str, str],
+        axis: int | None = None, block_size: int = 0,
+    ) -> None:  # fmt: skip
+        node = helper.make_node(op_type, [source, *parameters], [result], name, domain=self.qdq_op_domain or None)
+        if axis is not None:
+            node.attribute.append(helper.make_attribute("axis", axis))
+        if block_size:
+            node.attribute.append(helper.make_attribute("block_size", block_size))
+        self._new.append(node)
+
+    def _let_read(self, name: str, other: str, readers: Iterable[str] | None = None) -> None:
+        """Let nodes, all or those of some names, read another value."""
+        names = None if readers is None else set(readers)
+        for node in self._readers.get(name, []):
+            if names is None or node.name in names:
+                ONNXModel.replace_node_input(node, name, other)
+
+    def _write_values(self) -> None:
+        for name, marked in list(self.tensors_to_quantize.items()):
+            if marked.provider is not None or name in self.quantized_value_map:
+                continue
+            del self.tensors_to_quantize[name]
+            tensor = self.model.get_initializer(name)
+            if tensor is not None:
+                self._write_weight(name, tensor)
+            elif name not in self._dequantized:
+                self._write_calibrated(name)
+
+    def _write_weight(self, name: str, tensor: TensorProto) -> None:
+        found = self._weights[name]
+        names = self._store(name, found)
+        result, node_name = f"{name}_DequantizeLinear_Output", f"{name}_DequantizeLinear"
+        self._let_read(name, result)
+        along = (found.axis, found.block_size)
+        source = f"{name}_quantized"
+        if self.add_qdq_pair_to_weight:
+            source = f"{name}_QuantizeLinear_Output"
+            self._add("QuantizeLinear", name, source, f"{name}_QuantizeLinear", names, *along)
+        else:
+            self.model.add_initializer(quantized_tensor(read_tensor(tensor, self.model.folder), found, source))
+        self._add("DequantizeLinear", source, result, node_name, names, *along)
+        self.quantized_value_map[name] = _ForReaders(names)
+
+    def _write_calibrated(self, name: str) -> None:
+        found = self.quantization_params.get(name)
+        if found is None:
+            raise InvalidQuantization(
+                f"value {name!r} must be quantised, and calibration has no range for it. Calibrate the same model with "
+                "the same operators, or give its scale and zero point in TensorQuantOverrides"
+            )
+        names = self._store(name, found.original)
+        if found.converted is None:
+            self._write_pair(name, names)
+        else:
+            self._write_conversion(name, names, self._store(name, found.converted, "_convert"), found.readers)
+
+    def _write_pair(self, name: str, names: tuple[str, str]) -> None:
+        """Write a QuantizeLinear and a DequantizeLinear: one pair, or one for each reader."""
+        self.quantized_value_map[name] = _ForReaders(names)
+        receivers = self._receivers.get(name, [])
+        if self.dedicated_qdq_pair and len(receivers) > 1:
+            for place, node in enumerate(receivers, 1):
+                result = f"{name}_DequantizeLinear_Output_{place}"
+                self._add_pair(name, result, names, name, f"_{place}")
+                ONNXModel.replace_node_input(node, name, result)
+            return
+        source, result = name, f"{name}_DequantizeLinear_Output"
+        if self.model.is_graph_output(name):
+            source, result = f"{name}_QuantizeLinear_Input", name
+            self._rename_result(name, source)
+        else:
+            self._let_read(name, result)
+        self._add_pair(source, result, names, name)
+
+    def _add_pair(self, source: str, result: str, names: tuple[str, str], name: str, suffix: str = "") -> None:
+        middle = f"{name}_QuantizeLinear_Output{suffix}"
+        self._add("QuantizeLinear", source, middle, f"{name}_QuantizeLinear{suffix}", names)
+        self._add("DequantizeLinear", middle, result, f"{name}_DequantizeLinear{suffix}", names)
+
+    def _rename_result(self, name: str, other: str) -> None:
+        if name in self._producers:
+            ONNXModel.replace_node_output(self._producers[name], name, other)
+
+    def _write_conversion(
+        self, name: str, first: tuple[str, str], second: tuple[str, str], readers: frozenset[str] | None
+    ) -> None:
+        """Write a value whose readers, all or some, get another type than its producer gives.
+
+        producer -> Q -> DQ -> readers of the original type
+                      -> DQ -> Q -> DQ -> readers of the converted type
+        """
+        receivers = {node.name for node in self._receivers.get(name, [])}
+        if self.dedicated_qdq_pair and len(self._receivers.get(name, [])) > 1:
+            raise InvalidQuantization(f"{name!r} is read by many: with DedicatedQDQPair its type is not converted")
+        converting = receivers if readers is None else set(readers)
+        original = receivers - converting
+        is_for_all = len(converting) == len(receivers)
+        is_result = self.model.is_graph_output(name)
+        source = name
+        if is_result:
+            source = f"{name}_QuantizeLinear_Input"
+            self._rename_result(name, source)
+        middle = f"{name}_QuantizeLinear_Output"
+        self._add("QuantizeLinear", source, middle, f"{name}_QuantizeLinear", first)
+        real = name if is_result and not is_for_all else f"{name}_DequantizeLinear_Output"
+        self._let_read(name, real, original)
+        self._add("DequantizeLinear", middle, real, f"{name}_DequantizeLinear", first)
+        again = f"{name}_convert"
+        if not is_for_all:
+            real = f"{again}_QuantizeLinear_Input"
+            self._add("DequantizeLinear", middle, real, f"{again}_clone_DequantizeLinear", first)
+        self._add("QuantizeLinear", real, f"{again}_QuantizeLinear_Output", f"{again}_QuantizeLinear", second)
+        last = name if is_result and is_for_all else f"{again}_DequantizeLinear_Output"
+        self._let_read(name, last, converting)
+        self._add("DequantizeLinear", f"{again}_QuantizeLinear_Output", last, f"{again}_DequantizeLinear", second)
+        self.quantized_value_map[name] = _ForReaders(first, second, frozenset(converting))
+
+    def _write_sharing_values(self) -> None:
+        """Write values that have another's parameters, each behind that other."""
+        while self.tensors_to_quantize:
+            ready = {
+                name: marked.provider
+                for name, marked in self.tensors_to_quantize.items()
+                if marked.provider is not None and marked.provider[0] in self.quantized_value_map
+            }
+            if not ready:  # what they would share with is not quantised: they stay in reals
+                log.warning("left in reals, with what they are moved from: %s", ", ".join(self.tensors_to_quantize))
+                self.tensors_to_quantize.clear()
+            for name, (provider, node_name) in ready.items():
+                del self.tensors_to_quantize[name]
+                names = self.quantized_value_map[provider].of(node_name)
+                found = self.quantization_params.get(name)
+                if found is None or found.converted is None:
+                    self._write_pair(name, names)
+                else:
+                    self._write_conversion(name, names, self._store(name, found.converted, "_convert"), found.readers)
+
+    # ------------------------------------------------------------------ biases
+    def _scale_of(self, name: str, node_name: str, bias_name: str) -> np.ndarray:
+        if name in self.quantized_value_map:
+            return self.array_of(self.quantized_value_map[name].of(node_name)[0])
+        if name in self._dequantized:
+            return self.array_of(self._dequantized[name].input[1])
+        raise InvalidQuantization(
+            f"the bias {bias_name!r} of node {node_name!r} cannot be quantised: {name!r} has no scale. Exclude the "
+            "node, or set extra_options['QuantizeBias'] to False"
+        )
+
+    def _write_bias(self, name: str, bias: _Bias) -> None:
+        if name in self.quantized_value_map:
+            return
+        weight_scale = self._scale_of(bias.weight_name, bias.node_name, name)
+        input_scale = self._scale_of(bias.input_name, bias.node_name, name)
+        values = self.array_of(name)
+        is_wide = values.dtype == np.float16 and self._needs_float32(values, input_scale, weight_scale, bias.factors)
+        if is_wide:
+            input_scale, weight_scale = input_scale.astype(np.float32), weight_scale.astype(np.float32)
+        found, tensor = self.bias_tensors(
+            name, input_scale, weight_scale, bias.factors, np.float32 if is_wide else None
+        )
+        names = f"{tensor.name}_scale", f"{tensor.name}_zero_point"
+        stored = replace(found, scale=found.scale.reshape(-1), axis=0)
+        self.model.initializer_extend([tensor, *parameter_tensors(stored, *names)])
+        original = self.model.get_initializer(name)
+        if original is not None:
+            self.model.remove_initializer(original)
+        self.quantized_value_map[name] = _ForReaders(names)
+        self._write_bias_nodes(name, tensor.name, names, found, values.dtype, is_wide)
+
+    def _write_bias_nodes(
+        self, name: str, quantized: str, names: tuple[str, str], found: Parameters, dtype: np.dtype, is_wide: bool
+    ) -> None:
+        kind = helper.np_dtype_to_tensor_dtype(dtype)
+        if self.weight_qType == TensorProto.FLOAT8E4M3FN:  # 8 bit floats are multiplied with a bias in reals
+            self._new.append(helper.make_node("Cast", [quantized], [name], f"{name}_DequantizeLinear", to=kind))
+            return
+        result = f"{name}_DequantizeLinear_Output" if is_wide else name
+        if is_wide:
+            self._new.append(helper.make_node("Cast", [result], [name], f"{name}_Cast", to=kind))
+        self._add("DequantizeLinear", quantized, result, f"{name}_DequantizeLinear", names, found.axis)
+
+    def _needs_float32(
+        self, values: np.ndarray, input_scale: np.ndarray, weight_scale: np.ndarray, factors: tuple[float, float]
+    ) -> bool:
+        """Return whether the product of scales, rounded to float16, would erase or cut a bias."""
+        if self.weight_qType == TensorProto.FLOAT8E4M3FN:
+            return False
+        with np.errstate(under="ignore", over="ignore"):
+            scale = np.abs(np.asarray(input_scale * weight_scale * (factors[0] or 1.0), np.float16))
+        limit = scale.astype(np.float64) * np.iinfo(np.int32).max
+        return bool((scale == 0).any() or (np.abs(values.astype(np.float64) * factors[1]) > limit).any())
+
+
+def _scalar(found: Parameters) -> Parameters:
+    """Return parameters of one scale without axes."""
+    return replace(found, scale=found.scale.reshape(()), zero_point=found.zero_point.reshape(()))
