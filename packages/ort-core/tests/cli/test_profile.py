@@ -11,12 +11,13 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ort_core.cli.commands import profile as profile_command
+from ort_core.cli.graph_page import region_times_ms
 from ort_core.cli.profile_page import kind_of, profile_page
 from ort_core.cli.profile_report import summarise_trace
 from ort_core.cpu.provider import CpuExecutionProvider
 from ort_core.plugin import Bandwidth, Ceilings, ThreadOptions
 
-CEILINGS = Ceilings(2, 100e9, (Bandwidth(1 << 20, 50e9), Bandwidth(1 << 30, 10e9)))
+CEILINGS = Ceilings(2, 100e9, (Bandwidth(1 << 20, 50e9), Bandwidth(1 << 30, 10e9)), {"int8": 400e9})
 
 
 def event(name: str, ns: int, **work: object) -> dict[str, object]:
@@ -69,10 +70,35 @@ def test_region_of_unknown_work_has_no_rates(tmp_path):
     assert row["gbytes_per_s"] is None
 
 
+def test_region_is_held_against_the_ceiling_of_its_arithmetic(tmp_path):
+    work = {"flops": 50_000_000, "bytes": 1000}
+    events = [event(kind, 1_000_000, arithmetic=kind, **work) for kind in ("int8", "float64", "float32")]
+    rows = {row["name"]: row for row in summary(tmp_path, *events)["nodes"]}
+    assert rows["int8"]["ceiling_share"] == pytest.approx(0.125)
+    assert rows["float32"]["ceiling_share"] == pytest.approx(0.5)
+    assert "ceiling_share" not in rows["float64"], "nobody measured it"
+
+
+def test_steps_of_one_node_are_rows_of_their_own_and_their_times_add_up_on_the_graph(tmp_path):
+    events = [event("a", ns, flops=0, bytes=8, step=step) for step, ns in (("0.1", 1000), ("0.2", 3000)) for _ in "xx"]
+    rows = {row["step"]: row["ms"] for row in summary(tmp_path, *events)["nodes"]}
+    assert rows == {"0.1": pytest.approx(0.002), "0.2": pytest.approx(0.006)}
+    assert region_times_ms(tmp_path / "t.json") == {"a": pytest.approx(0.004)}
+
+
+def test_ceilings_are_measured_once_in_a_process():
+    first, second = (CpuExecutionProvider().measure_ceilings(ThreadOptions(1)) for _ in range(2))
+    assert first is not None
+    assert first is second
+    assert {"float32", "float64"} <= set(first.by_kind)
+    assert all(rate > 0 for rate in first.by_kind.values())
+
+
 def test_fused_product_reports_the_operations_and_bytes_of_its_sizes(ort, products):
     data = ort("profile", products, "--json", "--threads", "1").data
     row = next(row for row in data["nodes"] if "MatMul" in row["operator"])
     assert row["flops"] == 2 * 32 * 48 * 64
+    assert (row["arithmetic"], row["step"]) == ("float32", "0.0")
     least = 4 * (32 * 64 + 64 * 48 + 32 * 48)
     assert least <= row["nbytes"] <= 2 * least, "weights are packed in panels, which may be wider than the matrix"
     assert 0 < row["ceiling_share"] < 2

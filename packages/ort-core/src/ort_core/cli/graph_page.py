@@ -37,9 +37,13 @@ def region_times_ms(trace: Path) -> dict[str, float]:
     events = json.loads(trace.read_text(encoding="utf-8"))
     if not isinstance(events, list):
         raise ValueError("a Chrome trace is a list of events")
-    found: dict[str, list[float]] = {}
+    found: dict[tuple[str, str], list[float]] = {}
     for event in events:
         if isinstance(event, dict) and event.get("cat") == "Node":
             nanoseconds = event["args"].get("duration_ns", event["dur"] * 1000)
-            found.setdefault(str(event["name"]).removesuffix("_kernel_time"), []).append(nanoseconds / 1e6)
-    return {name: sum(times) / len(times) for name, times in found.items()}
+            key = str(event["name"]).removesuffix("_kernel_time"), str(event["args"].get("step", ""))
+            found.setdefault(key, []).append(nanoseconds / 1e6)
+    totals: dict[str, float] = {}
+    for (name, _), times in found.items():  # a node may take several steps
+        totals[name] = totals.get(name, 0.0) + sum(times) / len(times)
+    return totals

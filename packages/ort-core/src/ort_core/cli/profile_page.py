@@ -77,7 +77,9 @@ def _roofline(rows: Sequence[Row], provider: str, ceilings: Row, colors: Mapping
     peak = ceilings["flops_per_s"]
     slopes = [each["bytes_per_s"] for each in ceilings["bandwidths"]]
     low_x, high_x = _decades([x for *_, x in drawn] + [peak / slopes[-1], 0.1])
-    low_y, high_y = _decades([row["gflops_per_s"] * 1e9 for _, row, _ in drawn] + [peak])
+    others = {k: rate for k, rate in ceilings["by_kind"].items() if any(row["arithmetic"] == k for _, row, _ in drawn)}
+    others.pop("float32", None)
+    low_y, high_y = _decades([row["gflops_per_s"] * 1e9 for _, row, _ in drawn] + [peak, *others.values()])
 
     def x_of(value: float) -> float:
         return MARGIN + (math.log10(value) - low_x) / (high_x - low_x) * (WIDTH - 2 * MARGIN)
@@ -104,6 +106,13 @@ def _roofline(rows: Sequence[Row], provider: str, ceilings: Row, colors: Mapping
         f'y2="{y_of(peak):.1f}"><title>{peak / 1e9:.0f} GFLOP/s</title></line>'
         f'<text x="{WIDTH - MARGIN}" y="{y_of(peak) - 6:.1f}" text-anchor="end">{peak / 1e9:.0f} GFLOP/s</text>'
     )
+    for kind, rate in others.items():
+        parts.append(
+            f'<line class="roof" stroke-dasharray="4 3" x1="{x_of(max(rate / max(slopes), left)):.1f}" '
+            f'y1="{y_of(rate):.1f}" x2="{x_of(10.0**high_x):.1f}" y2="{y_of(rate):.1f}"/>'
+            f'<text x="{WIDTH - MARGIN}" y="{y_of(rate) - 6:.1f}" text-anchor="end">{rate / 1e9:.0f} GFLOP/s, '
+            f"{escape(kind)}</text>"
+        )
     for number, row, x in drawn:
         gflops, moved, share = rate_texts(row)
         title = escape(f"{row['name']}\n{row['operator']}\n{gflops} GFLOP/s, {moved} GB/s, {share}, {row['share']:.1%}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ort_core.cli.console import bytes_text
+from ort_core.cli.console import bytes_text, count_text
 
 if TYPE_CHECKING:
     from ort_core.providers.ceilings import Ceilings
@@ -27,10 +27,10 @@ def summarise_trace(
     ``ceiling_share``, the least time that the provider's ceilings allow over the time it took.
     """
     events = _with_own_time(json.loads(path.read_text(encoding="utf-8")))
-    nodes: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)  # Any: an event's fields
+    nodes: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)  # Any: an event's fields
     operators: dict[str, list[dict[str, Any]]] = defaultdict(list)  # Any: as above
     for event in events:
-        nodes[event["args"]["node_index"], event["name"]].append(event)
+        nodes[event["args"]["node_index"], event["name"], event["args"].get("step", "")].append(event)
         operators[event["args"]["op_name"]].append(event)
     total = sum(event["own"] for event in events) or 1
     return {
@@ -44,6 +44,7 @@ def summarise_trace(
         "nodes": _ranked(
             {
                 "name": name.removesuffix(_SUFFIX),
+                "step": step,
                 "operator": found[0]["args"]["op_name"],
                 "provider": found[0]["args"]["provider"],
                 "output": ", ".join(map(_shape_text, found[0]["args"]["output_type_shape"])),
@@ -51,7 +52,7 @@ def summarise_trace(
                 **_times(found, iterations, total),
                 **_rates(found, ceilings.get(found[0]["args"]["provider"])),
             }
-            for (_, name), found in nodes.items()
+            for (_, name, step), found in nodes.items()
         ),
         "ceilings": {name: dataclasses.asdict(each) for name, each in ceilings.items()},
     }
@@ -65,10 +66,12 @@ def _rates(events: Sequence[dict[str, Any]], ceilings: Ceilings | None) -> dict[
         return {}
     rates = {"flops": flops, "nbytes": nbytes, "gflops_per_s": flops / mean_s / 1e9}
     rates["gbytes_per_s"] = None if nbytes is None else nbytes / mean_s / 1e9
-    if ceilings is not None and (flops or nbytes):
+    arithmetic = rates["arithmetic"] = events[0]["args"].get("arithmetic", "float32")
+    least_s = None if ceilings is None else ceilings.least_seconds(flops, nbytes, arithmetic)
+    if ceilings is not None and least_s is not None and (flops or nbytes):
         moving = nbytes / ceilings.bytes_per_s(nbytes) if nbytes else 0.0
-        rates["bound"] = "memory" if moving > flops / ceilings.flops_per_s else "compute"
-        rates["ceiling_share"] = ceilings.least_seconds(flops, nbytes) / mean_s
+        rates["bound"] = "memory" if moving >= least_s else "compute"
+        rates["ceiling_share"] = least_s / mean_s
     return rates
 
 
@@ -110,8 +113,13 @@ def rate_texts(row: Mapping[str, Any]) -> tuple[str, str, str]:  # Any: a node's
     return (
         f"{row['gflops_per_s']:.3g}" if row.get("flops") else "",
         "" if moved is None else f"{moved:.3g}",
-        "" if share is None else f"{share:.0%} {row['bound']}",
+        "" if share is None else f"{share:.0%} {_bound_text(row)}",
     )
+
+
+def _bound_text(row: Mapping[str, Any]) -> str:  # Any: as above
+    of_kind = row["bound"] == "compute" and row["arithmetic"] != "float32"
+    return f"{row['bound']}, {row['arithmetic']}" if of_kind else str(row["bound"])
 
 
 def ceiling_text(name: str, ceilings: Mapping[str, Any]) -> str:  # Any: plain data of Ceilings
@@ -120,7 +128,6 @@ def ceiling_text(name: str, ceilings: Mapping[str, Any]) -> str:  # Any: plain d
         f"{each['bytes_per_s'] / 1e9:.0f} GB/s over {bytes_text(each['nbytes'])}" for each in ceilings["bandwidths"]
     )
     threads = ceilings["num_threads"]
-    return (
-        f"{name} reached {ceilings['flops_per_s'] / 1e9:.0f} GFLOP/s (float32, {threads} "
-        f"thread{'s' if threads > 1 else ''}) and read {moved}"
-    )
+    kinds = {"float32": ceilings["flops_per_s"], **ceilings["by_kind"]}
+    computed = ", ".join(f"{rate / 1e9:.0f} GFLOP/s ({kind})" for kind, rate in kinds.items())
+    return f"{name} reached {computed} with {count_text(threads, 'thread')}, and read {moved}"

@@ -9,6 +9,7 @@ import numpy as np
 from ort_core.cpu.codegen.ceiling_kernels import (
     LINE_NBYTES,
     block_nbytes,
+    kinds_of,
     multiply_add_flops,
     multiply_add_kernel,
     read_kernel,
@@ -25,16 +26,31 @@ ROUNDS = 2_000_000  # some 10 ms
 MIN_READ = 1 << 28  # bytes per measurement and thread, read over and over where the data is smaller: 3 to 20 ms
 REPEATS = 3  # the best counts: whatever else runs only slows down
 
+_measured: dict[tuple[Target, int], Ceilings] = {}
+
 
 def measure_ceilings(target: Target, pool: ThreadPool) -> Ceilings:
-    """Measure with all threads of a pool; takes about half a second and 128 MiB for each thread."""
+    """Measure with all threads of a pool; takes about half a second and 128 MiB for each thread.
+
+    What was measured counts for the rest of the process, and for no other: the machine may be another by then.
+    """
+    found = _measured.get((target, pool.num_threads))
+    if found is None:
+        found = _measured[target, pool.num_threads] = _measure(target, pool)
+    return found
+
+
+def _measure(target: Target, pool: ThreadPool) -> Ceilings:
     out = np.zeros(pool.num_threads * LINE_NBYTES + LINE_NBYTES, np.uint8)
-    name, kernel = multiply_add_kernel(target)
-    modules = [compiled(module_text([kernel]), target)]
-    seconds, threads = _best(pool, modules[0].address(name), [out.ctypes.data, ROUNDS])
-    flops = multiply_add_flops(target, ROUNDS) * threads / seconds
+    flops = {}
+    for kind in kinds_of(target):
+        name, kernel = multiply_add_kernel(target, kind)
+        module = compiled(module_text([kernel]), target)
+        out[:] = 0
+        seconds, threads = _best(pool, module.address(name), [out.ctypes.data, ROUNDS])
+        flops[kind] = multiply_add_flops(target, ROUNDS, kind) * threads / seconds
     name, kernel = read_kernel(target)
-    modules.append(compiled(module_text([kernel]), target))
+    module = compiled(module_text([kernel]), target)
     data = aligned_empty((SIZES[-1] * pool.num_threads // 4,))
     data.fill(0.5)  # pages that nobody wrote to are all the same one
     bandwidths = []
@@ -42,9 +58,9 @@ def measure_ceilings(target: Target, pool: ThreadPool) -> Ceilings:
         nbytes = block_nbytes(target, size)
         passes = max(1, MIN_READ // nbytes)
         words = [out.ctypes.data, data.ctypes.data, nbytes, passes]
-        seconds, threads = _best(pool, modules[1].address(name), words)
+        seconds, threads = _best(pool, module.address(name), words)
         bandwidths.append(Bandwidth(nbytes * threads, nbytes * threads * passes / seconds))
-    return Ceilings(pool.num_threads, flops, tuple(bandwidths))
+    return Ceilings(pool.num_threads, flops["float32"], tuple(bandwidths), flops)
 
 
 def _best(pool: ThreadPool, kernel: int, words: list[int]) -> tuple[float, int]:

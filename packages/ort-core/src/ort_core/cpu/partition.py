@@ -268,6 +268,7 @@ class CpuPartition(EagerPartition):
 
     def _step_observer(self, program: NativeProgram, run_state: RunState) -> StepObserver:
         """Report native steps to a run's observer: each as a node named for the operators that it computes."""
+        part = next(number for number, step in enumerate(self._steps) if step.program is program)
 
         def observe(number: int, start: int, sizes: Mapping[str, int]) -> None:
             node = self._step_nodes.get((program, number))
@@ -275,7 +276,7 @@ class CpuPartition(EagerPartition):
                 node = step_node(program.steps[number], f"{self._request.name}/native-{number}")
                 self._step_nodes[program, number] = node
             assert run_state.observer is not None
-            work = program.steps[number].work_at(sizes)
+            work = program.steps[number].work_at(sizes, f"{part}.{number}")
             run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(node.outputs, sizes), work)
 
         return observe

@@ -108,7 +108,7 @@ class Profiler:
                     "sub_threads": {},
                 },
                 "duration_ns": end_ns - start_ns,
-                **({} if work is None else {"flops": work.flops, "bytes": work.nbytes}),
+                **({} if work is None else _work_fields(work)),
             },
         )
 
@@ -155,3 +155,7 @@ def _types_and_shapes(values: Sequence[RuntimeValue]) -> list[dict[str, list[int
         if isinstance(value, np.ndarray):
             shown.append({type_of(value).dtype.text: list(value.shape)})  # type: ignore[union-attr]  # an array's type is a tensor's
     return shown
+
+
+def _work_fields(work: RegionWork) -> dict[str, object]:
+    return {"flops": work.flops, "bytes": work.nbytes, "arithmetic": work.arithmetic, "step": work.step}

@@ -154,7 +154,8 @@ def _show_rows(what: str, rows: Sequence[Mapping[str, Any]], top: int) -> None: 
     from ort_core.cli.profile_report import rate_texts
     from ort_core.cli.tables import new_table, show_table
 
-    details = ("calls",) if what == "operator" else ("operator", "output")
+    has_steps = any(row.get("step") for row in rows)
+    details = ("calls",) if what == "operator" else (*(("step",) if has_steps else ()), "operator", "output")
     rates = ("GFLOP/s", "GB/s", "of ceiling") if any("gflops_per_s" in row for row in rows) else ()
     columns = (what, *details, "time", "share", "so far", *rates)
     table = new_table(columns, numbers=("calls", "time", "share", "so far", *rates))

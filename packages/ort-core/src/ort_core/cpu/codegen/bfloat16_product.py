@@ -104,7 +104,7 @@ def bfloat16_text(name: str, target: Target, *, epilogue: Epilogue | None = None
 def pair_tiles_text(target: Target) -> str:
     """Return the module with the rounding of a block and a tile for each row count."""
     shape = tile_shape(target)
-    tiles = (tile(shape, rows, _dot, PREFIX) for rows in range(1, shape.rows + 1))
+    tiles = (tile(shape, rows, dot_pairs, PREFIX) for rows in range(1, shape.rows + 1))
     return module_text([_round_block(target.lanes), *tiles])
 
 
@@ -114,7 +114,8 @@ def pair_table(module: CompiledModule, target: Target) -> CodeTable:
     return code_table(module, names)
 
 
-def _dot(emitter: Emitter, a: Operand, b: Operand, total: Operand) -> Operand:
+def dot_pairs(emitter: Emitter, a: Operand, b: Operand, total: Operand) -> Operand:
+    """Return float32 sums increased by the products of two vectors of pairs."""
     pairs = [emitter.assign("<32 x bfloat>", f"bitcast {each.typed} to <32 x bfloat>") for each in (a, b)]
     return emitter.call(total.type, _DOT, total, *pairs)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.emitter import Emitter, float32, vector_type
+from ort_core.cpu.codegen.bfloat16_product import dot_pairs, has_pair_products
+from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.integer_dot import ByteProducts, has_byte_products
 from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
 from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.codegen.vectors import zero
@@ -11,31 +13,53 @@ CHAINS = 12  # independent sums: a multiply-add's latency (4 cycles) times two u
 LINE_NBYTES = 64
 
 
-def multiply_add_kernel(target: Target) -> tuple[str, Emitter]:
-    """Return a kernel of ``CHAINS`` chains of fused multiply-adds in registers.
+def kinds_of(target: Target) -> tuple[str, ...]:
+    """Return the kinds of arithmetic that have a unit of their own on a target, by which ``Ceilings`` names them.
 
-    The argument table: where each thread stores a vector (64 bytes apart), and the number of rounds.
+    Without an instruction for them bytes are multiplied as pairs, at a rate that depends on what is around, and
+    bfloat16 is widened to float32.
     """
-    name = "ceiling_multiply_add"
+    has_bytes, has_pairs = has_byte_products(target), has_pair_products(target)
+    return ("float32", "float64", *(("int8",) if has_bytes else ()), *(("bfloat16",) if has_pairs else ()))
+
+
+def multiply_add_kernel(target: Target, kind: str = "float32") -> tuple[str, Emitter]:
+    """Return a kernel of ``CHAINS`` chains of fused multiply-adds, or dot products, in registers.
+
+    The argument table: where each thread has a vector (64 bytes apart), zeros at first, and the number of rounds.
+    """
+    name = f"ceiling_multiply_add_{kind}"
     emitter = Emitter(name, KERNEL_PARAMETERS)
     args, thread = emitter.parameter("args"), emitter.parameter("thread")
     out, rounds = emitter.argument(args, 0, "ptr"), emitter.argument(args, 1)
-    type_ = vector_type(target.lanes, "float")
-    factor, term = emitter.splat(float32(0.5), target.lanes), emitter.splat(float32(0.25), target.lanes)
+    own = emitter.element(out, emitter.mul(thread, LINE_NBYTES), "i8")
+    element, lanes = ("double", target.lanes // 2) if kind == "float64" else ("float", target.lanes)
+    type_ = vector_type(lanes, "i32" if kind == "int8" else element)
+    factor = emitter.load(type_, own, 4)
     sums = [emitter.variable(type_, zero(type_)) for _ in range(CHAINS)]
     with emitter.loop(0, rounds, unroll=False):
         for each in sums:
-            emitter.store(emitter.fma(emitter.load(type_, each), factor, term), each)
+            emitter.store(_multiply_add(emitter, target, kind, factor, emitter.load(type_, each)), each)
+    add = "add" if kind == "int8" else "fadd"
     total = emitter.load(type_, sums[0])
     for each in sums[1:]:
-        total = emitter.binary("fadd", total, emitter.load(type_, each))
-    emitter.store(total, emitter.element(out, emitter.mul(thread, LINE_NBYTES), "i8"), 4)
+        total = emitter.binary(add, total, emitter.load(type_, each))
+    emitter.store(total, own, 4)
     return name, emitter
 
 
-def multiply_add_flops(target: Target, rounds: int) -> int:
-    """Return the operations of one thread: two for each lane of each chain in each round."""
-    return 2 * CHAINS * target.lanes * rounds
+def _multiply_add(emitter: Emitter, target: Target, kind: str, factor: Operand, total: Operand) -> Operand:
+    if kind == "int8":
+        return ByteProducts(emitter, target).add(total, (factor,), (factor,))
+    if kind == "bfloat16":
+        return dot_pairs(emitter, factor, factor, total)
+    return emitter.fma(total, factor, factor)
+
+
+def multiply_add_flops(target: Target, rounds: int, kind: str = "float32") -> int:
+    """Return the operations of one thread: two for each product of each lane of each chain in each round."""
+    products = {"float32": target.lanes, "float64": target.lanes // 2, "int8": 4 * target.lanes}
+    return 2 * CHAINS * products.get(kind, 2 * target.lanes) * rounds
 
 
 def read_kernel(target: Target) -> tuple[str, Emitter]:

@@ -10,7 +10,7 @@ from ort_core.cpu.codegen.emitter import Emitter
 from ort_core.cpu.codegen.late_text import LateText
 from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.cpu.sizes import evaluate
-from ort_core.plugin.ir import KnownDim, Node
+from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.kernels import RegionWork
 
 
@@ -69,10 +69,18 @@ class Step:
 
         return step_text(self)
 
-    def work_at(self, sizes: Mapping[str, int]) -> RegionWork:
-        """Return the step's work under an assignment of the named sizes."""
+    def work_at(self, sizes: Mapping[str, int], name: str = "") -> RegionWork:
+        """Return the step's work under an assignment of the named sizes; ``name`` is its own in reports."""
         nbytes = None if self.nbytes is None else evaluate(self.nbytes, sizes)
-        return RegionWork(evaluate(self.flops, sizes), nbytes)
+        return RegionWork(evaluate(self.flops, sizes), nbytes, self.arithmetic, name)
+
+    @property
+    def arithmetic(self) -> str:
+        """The kind of most of its operations, as ceilings name it; products are told by the prefix of their kernels."""
+        for prefix, kind in (("bytes_", "int8"), ("product_bfloat16_", "bfloat16")):
+            if self.kernel.startswith(prefix):
+                return kind
+        return "float64" if any(buffer.dtype is DataType.DOUBLE for buffer in self.writes) else "float32"
 
 
 @dataclass(slots=True)
