@@ -192,3 +192,13 @@ def test_causal_queries_of_no_past_see_keys_from_the_first_on(keys: int) -> None
     query, key, value = uniform(1, 3, 16), uniform(1, keys, 16), uniform(1, keys, 16) * 2
     given = {"num_heads": 2, "unidirectional": 1}
     assert_same("MultiHeadAttention", "com.microsoft", 1, (query, key, value), (1,), **given)
+
+
+@pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("zero", [0, 1, 11, 128])
+def test_halves_of_two_quantised_operands_round_with_their_zero_point(op_type: str, zero: int) -> None:
+    a, b = (np.random.default_rng(i).integers(0, 256, (20, 33)).astype(np.uint8) for i in range(2))
+    scales = [np.array(scale, np.float32) for scale in (0.5, 0.25, 1.0)]
+    points = [np.array(point, np.uint8) for point in (3, 4, zero)]
+    inputs = (a, scales[0], points[0], b, scales[1], points[1], scales[2], points[2])
+    assert_same(op_type, "com.microsoft", 1, inputs, (2,))

@@ -71,12 +71,19 @@ def dequantized(lowering: Lowering, state: FusionState, value: Scalar, grid: Gri
     return real * state.add(float_constant(lowering, grid.scale))
 
 
-def quantized_expression(lowering: Lowering, state: FusionState, value: Scalar, grid: Grid, divided: bool) -> Scalar:
-    """Return ``saturate(round(value / scale) + zero_point)``; ``divided`` when the scale is in the value already."""
+def quantized_expression(
+    lowering: Lowering, state: FusionState, value: Scalar, grid: Grid, divided: bool, *, shifted: bool = False
+) -> Scalar:
+    """Return ``saturate(round(value / scale) + zero_point)``; ``divided`` when the scale is in the value already.
+
+    With ``shifted`` the zero point is added before the rounding: it decides which of two whole numbers is even.
+    """
     if not divided:
         value = value / state.add(float_constant(lowering, grid.scale))
+    if shifted and grid.zero_point:
+        value = value + state.add(float_constant(lowering, grid.zero_point))
     whole = unary("rint", value)
-    if grid.zero_point:
+    if grid.zero_point and not shifted:
         whole = whole + state.add(float_constant(lowering, grid.zero_point))
     return cast(whole, grid.dtype)
 

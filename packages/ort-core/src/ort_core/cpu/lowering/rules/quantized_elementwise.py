@@ -33,7 +33,7 @@ def quantized_elementwise(lowering: Lowering, node: Node) -> None:
     if not isinstance(value, Scalar):
         raise NotLowered(value.reason)
     grid = constant_grid(lowering, node.input(3 * operands), node.input(3 * operands + 1), dtype)
-    result = quantized_expression(lowering, state, value, _known(grid), divided=False)
+    result = quantized_expression(lowering, state, value, _known(grid), divided=False, shifted=operands == 2)
     lowering.set(node.output, PendingElementwise(result, tuple(state.inputs), shape, (node,)))
 
 
