@@ -115,15 +115,7 @@ def test_every_contrib_operator_with_a_known_meaning_has_a_rule(rules):
 
     missing = {s.op_type for s in contrib_schemas() if rules.find(s.domain, s.op_type, 1) is None}
     # Compiled subgraphs are opaque; the TensorRT plugins are described by nothing but their signatures.
-    assert {name for name in missing if not name.endswith("_TRT")} == {"EPContext", "Snpe"} | NEW_IN_1_32
-
-
-# What onnxruntime 1.32 added, mostly for GPUs: the schemas are known, neither rules nor kernels are written yet.
-NEW_IN_1_32 = {
-    "ConvStateReplay", "GatedDeltaNetStateReplay", "GatherPacked", "HyperConnectionLowRankMix", "Mamba2Verify",
-    "MatMulNBitsQLoRA", "MatMulPacked", "MoEGroupRouter", "MoEPacked", "PackedSparseAttentionIndexerMerge",
-    "RMSNormRotary", "RouterGateUpProj", "SpeculativePrefixCommit", "SwiGLU",
-}  # fmt: skip
+    assert {name for name in missing if not name.endswith("_TRT")} == {"EPContext", "Snpe"}
 
 
 def test_two_rules_for_one_version_are_refused():

@@ -28,7 +28,8 @@ FAMILIES: Mapping[str, str] = {  # module: the operators that it has kernels for
         "com.microsoft:DecoderMaskedSelfAttention com.microsoft:MultiHeadAttention"
     ),
     "contrib_block_quantized": (
-        "com.microsoft:GatherBlockQuantized com.microsoft:MatMulBnb4 com.microsoft:MatMulFpQ4 com.microsoft:MatMulNBits"
+        "com.microsoft:GatherBlockQuantized com.microsoft:MatMulBnb4 com.microsoft:MatMulFpQ4 "
+        "com.microsoft:MatMulNBits com.microsoft:MatMulNBitsQLoRA"
     ),
     "contrib_convolution": (
         "com.microsoft:ConvTransposeWithDynamicPads com.microsoft:FusedConv com.microsoft:NhwcConv "
@@ -55,7 +56,13 @@ FAMILIES: Mapping[str, str] = {  # module: the operators that it has kernels for
         "com.microsoft:NGramRepeatBlock com.microsoft:VarlenNGramHashMapping"
     ),
     "contrib_hyper_connections": (
-        "com.microsoft:GatedAdd com.microsoft:HyperConnectionPostMix com.microsoft:HyperConnectionPreMix"
+        "com.microsoft:GatedAdd com.microsoft:HyperConnectionLowRankMix com.microsoft:HyperConnectionPostMix "
+        "com.microsoft:HyperConnectionPreMix"
+    ),
+    "contrib_routing": "com.microsoft:MoEGroupRouter com.microsoft:RouterGateUpProj com.microsoft:SwiGLU",
+    "contrib_state_replay": (
+        "com.microsoft:ConvStateReplay com.microsoft:GatedDeltaNetStateReplay "
+        "com.microsoft:PackedSparseAttentionIndexerMerge"
     ),
     "contrib_image": "com.microsoft:CropAndResize com.microsoft:GridSample",
     "contrib_linear_attention": (

@@ -135,6 +135,46 @@ def matmul_n_bits(
     return narrow(product if bias is None else product + widen(bias), a.dtype)
 
 
+@kernel("MatMulNBitsQLoRA", domain="com.microsoft")
+def matmul_n_bits_with_adapter(
+    x: np.ndarray,
+    w: np.ndarray,
+    scales: np.ndarray,
+    lora_a: np.ndarray,
+    lora_a_scales: np.ndarray,
+    lora_b: np.ndarray,
+    lora_b_scales: np.ndarray,
+    *,
+    K: int,
+    N: int,
+    accuracy_level: int = 0,
+    bits: int = 4,
+    block_size: int = 32,
+    lora_bits: int = 8,
+    lora_block_size: int = 32,
+    ctx: KernelContext | None = None,
+) -> np.ndarray:
+    """Y = X @ W.T + (X @ A.T) @ B.T, all weights quantised in blocks; an empty B: the base product only."""
+
+    def weights(
+        packed: np.ndarray, factors: np.ndarray, rows: int, width: int, size: int, block: int, slot: str
+    ) -> np.ndarray:
+        _check_blocks(packed, factors, rows, width, size, block)
+        build = lambda: dequantise_blocks(packed, factors, None, size, rows, width)  # noqa: E731  # of these arguments
+        return once_per_weight(ctx, (packed, factors), build, slot)
+
+    base = narrow(np.matmul(widen(x), weights(w, scales, N, K, bits, block_size, "base").T), x.dtype)
+    if not lora_b.size:
+        return base
+    rank = lora_a_scales.shape[0] if lora_a_scales.ndim == 2 else lora_a_scales.size // -(-K // lora_block_size)
+    down = np.zeros((*x.shape[:-1], rank), np.float32)
+    if lora_a.size:
+        down = np.matmul(widen(x), weights(lora_a, lora_a_scales, rank, K, lora_bits, lora_block_size, "down").T)
+    up = weights(lora_b, lora_b_scales, N, rank, lora_bits, lora_block_size, "up")
+    added = narrow(np.matmul(widen(narrow(down, x.dtype)), up.T), x.dtype)
+    return narrow(widen(base) + widen(added), x.dtype)
+
+
 @kernel("MatMulBnb4", domain="com.microsoft")
 def matmul_bnb4(
     a: np.ndarray,

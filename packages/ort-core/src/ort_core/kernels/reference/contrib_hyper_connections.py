@@ -6,6 +6,7 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.gates import sigmoid
 from ort_core.kernels.reference.widening import narrow, widen
 
 
@@ -52,6 +53,52 @@ def hyper_connection_post_mix(
     mixed = grouped if stream_mix is None else np.matmul(widen(stream_mix).swapaxes(-1, -2), grouped)
     mixed = mixed + _gates(post_mix, grouped) * widen(block_output)[..., None, :]
     return narrow(mixed.reshape(streams.shape), streams.dtype)
+
+
+@kernel("HyperConnectionLowRankMix", domain="com.microsoft")
+def hyper_connection_low_rank_mix(
+    streams: np.ndarray,
+    norm_scale: np.ndarray,
+    down_weight: np.ndarray,
+    up_weight: np.ndarray,
+    inject_weight: np.ndarray,
+    prev_block_output: np.ndarray | None = None,
+    prev_post_gate: np.ndarray | None = None,
+    *,
+    epsilon: float = 1e-5,
+    gate_div: float = 1.0,
+    gate_mul: float = 1.0,
+    num_branches: int,
+    reduction_scale: float = 1.0,
+    silu_alpha: float = 1.0,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A block of streams (..., C * H) with a gate of low rank; every step is rounded to the type of the streams.
+
+    Returns the block's input (..., H), the gates (..., C) of the next call, and the streams behind the post-mix.
+    """
+    if num_branches < 1 or gate_div == 0 or (prev_block_output is None) != (prev_post_gate is None):
+        raise errors.InvalidArgument(
+            f"HyperConnectionLowRankMix: num_branches {num_branches} must be positive, gate_div {gate_div} not 0, and "
+            "prev_block_output and prev_post_gate there together"
+        )
+
+    def rounded(x: np.ndarray) -> np.ndarray:
+        return widen(narrow(x, streams.dtype))
+
+    grouped = _branches(streams, num_branches)
+    if prev_block_output is not None and prev_post_gate is not None:
+        grouped = rounded(grouped + widen(prev_post_gate)[..., None] * widen(prev_block_output)[..., None, :])
+    inverse = 1 / np.sqrt(np.square(grouped).mean(axis=-1, keepdims=True) + np.float32(epsilon))
+    normal = rounded(grouped * inverse * _branches(norm_scale, num_branches))
+    flat = normal.reshape(streams.shape)
+    scaled = rounded(np.float32(silu_alpha) * rounded(flat @ widen(down_weight)))
+    hidden = rounded(scaled * rounded(sigmoid(scaled)))
+    gates = rounded(sigmoid(rounded(hidden @ widen(up_weight)))).reshape(grouped.shape)
+    mixed = np.float32(reduction_scale) * (normal * gates).sum(axis=-2)
+    inject = rounded(rounded(flat @ widen(inject_weight)) / np.float32(gate_div))
+    post = rounded(sigmoid(inject)) * np.float32(gate_mul)
+    results = (mixed, post, grouped.reshape(streams.shape))
+    return tuple(narrow(each, streams.dtype) for each in results)  # type: ignore[return-value]  # three of them
 
 
 @kernel("GatedAdd", domain="com.microsoft")

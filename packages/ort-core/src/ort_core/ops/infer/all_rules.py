@@ -7,6 +7,7 @@ from types import ModuleType
 from ort_core.ops.infer import (
     attention,
     contrib_attention,
+    contrib_decoding,
     contrib_layers,
     contrib_quantization,
     contrib_tensors,
@@ -33,6 +34,7 @@ from ort_core.ops.infer_rule import InferenceRules
 MODULES: tuple[ModuleType, ...] = (
     attention,
     contrib_attention,
+    contrib_decoding,
     contrib_layers,
     contrib_quantization,
     contrib_tensors,

@@ -1,0 +1,225 @@
+"""com.microsoft operators of onnxruntime 1.32: beside its CPU kernels where it has them, else beside their formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper
+
+import ort_core as ort
+
+Array = np.ndarray
+FLOAT, INT32 = 1, 6
+
+
+def model_of(op_type: str, inputs: dict[str, Array], kinds: tuple[int, ...], **attributes: Any) -> bytes:
+    """Return a model of one node; a kind of 0 leaves an output out."""
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
+        for name, array in inputs.items()
+    ]
+    names = [f"y{index}" if kind else "" for index, kind in enumerate(kinds)]
+    outputs = [helper.make_tensor_value_info(n, kind, None) for n, kind in zip(names, kinds, strict=True) if kind]
+    node = helper.make_node(op_type, list(inputs), names, domain="com.microsoft", **attributes)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph([node], "one", infos, outputs)
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+
+
+def run(op_type: str, inputs: dict[str, Array], kinds: tuple[int, ...], **attributes: Any) -> list[Array]:
+    content = model_of(op_type, inputs, kinds, **attributes)
+    return ort.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x.astype(np.float64)))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"top_k": 2},
+        {"top_k": 4, "n_group": 4, "topk_group": 2},
+        {"top_k": 3, "n_group": 2, "topk_group": 1, "group_topk": 9},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8), (0, 8)])
+def test_the_router_of_groups_chooses_as_onnxruntime(shape: tuple[int, ...], groups: dict[str, int]) -> None:
+    inputs = {"logits": np.round(normal(*shape), 1), "bias": normal(8, seed=1) / 4}
+    content = model_of("MoEGroupRouter", inputs, (FLOAT,), router_sentinel=-77.0, **groups)
+    expected = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, inputs)
+    for provider in ("CPU", "Reference"):
+        found = ort.InferenceSession(content, providers=[f"{provider}ExecutionProvider"]).run(None, inputs)
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [0, 256])
+def test_the_router_gives_all_scores(width: int) -> None:
+    inputs = {"logits": normal(5, width or 8), "bias": normal(8, seed=1)}
+    if width:
+        inputs["projection"] = normal(8, width, seed=2) / 16
+    scores, shares = run("MoEGroupRouter", inputs, (0, FLOAT, FLOAT), top_k=2)
+    logits = inputs["logits"].astype(np.float64)
+    expected = sigmoid(logits @ inputs["projection"].T.astype(np.float64) if width else logits)
+    np.testing.assert_allclose(shares, expected, rtol=1e-4)
+    np.testing.assert_allclose(scores, expected + inputs["bias"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [{"n_group": 3}, {"topk_group": 2}, {"top_k": 9}, {"group_topk": 0}], ids=str)
+def test_groups_that_do_not_fit_the_experts_are_refused(groups: dict[str, int]) -> None:
+    inputs = {"logits": normal(5, 8), "bias": normal(8)}
+    content = model_of("MoEGroupRouter", inputs, (FLOAT,), **{"top_k": 2, **groups})
+    for module in (onnxruntime, ort):
+        with pytest.raises(Exception, match=r"group|top_k|experts"):
+            module.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.8])
+@pytest.mark.parametrize("joined", [False, True])
+def test_clamped_swiglu(limit: float, joined: bool) -> None:
+    gate, up = normal(4, 6) * 3, normal(4, 6, seed=1) * 3
+    inputs = {"gate": np.concatenate([gate, up], 1)} if joined else {"gate": gate, "up": up}
+    found = run("SwiGLU", inputs, (FLOAT,), activation_alpha=1.7, activation_beta=1.0, limit=limit)[0]
+    g, linear = gate.astype(np.float64), up.astype(np.float64)
+    if limit:
+        g, linear = np.minimum(g, limit), np.clip(linear, -limit, limit)
+    np.testing.assert_allclose(found, g * sigmoid(1.7 * g) * (linear + 1), rtol=1e-5)
+
+
+def test_the_first_projection_of_experts_splits_into_router_and_swiglu() -> None:
+    x, w = (normal(2, 3, 8).astype(np.float16), normal(8, 4 + 2 * 5, seed=1).astype(np.float16))
+    router, activated = run("RouterGateUpProj", {"x": x, "w": w}, (10, 10), router_size=4)
+    product = (x.astype(np.float64) @ w.astype(np.float64)).astype(np.float16)
+    np.testing.assert_allclose(router, product[..., :4], rtol=2e-3, atol=2e-3)
+    gate, up = product[..., 4:9].astype(np.float64), product[..., 9:].astype(np.float64)
+    np.testing.assert_allclose(activated, gate * sigmoid(gate) * up, rtol=4e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("has_previous", [False, True])
+def test_a_block_of_streams_with_a_gate_of_low_rank(has_previous: bool) -> None:
+    branches, width, rank = 3, 4, 5
+    flat = branches * width
+    inputs = {
+        "streams": normal(2, 6, flat), "scale": normal(flat, seed=1), "down": normal(flat, rank, seed=2),
+        "up": normal(rank, flat, seed=3), "inject": normal(flat, branches, seed=4),
+    }  # fmt: skip
+    if has_previous:
+        inputs |= {"block": normal(2, 6, width, seed=5), "gate": normal(2, 6, branches, seed=6)}
+    given = {"num_branches": branches, "gate_div": 2.0, "gate_mul": 1.5, "reduction_scale": 0.5, "silu_alpha": 1.2}
+    pre, post, out = run("HyperConnectionLowRankMix", inputs, (FLOAT, FLOAT, FLOAT), **given)
+    wide = {name: array.astype(np.float64) for name, array in inputs.items()}
+    streams = wide["streams"].reshape(2, 6, branches, width)
+    if has_previous:
+        streams = streams + wide["gate"][..., None] * wide["block"][..., None, :]
+    root = np.sqrt(np.square(streams).mean(-1, keepdims=True) + 1e-5)
+    normed = streams / root * wide["scale"].reshape(branches, width)
+    rows = normed.reshape(2, 6, flat)
+    z = 1.2 * (rows @ wide["down"])
+    gates = sigmoid(z * sigmoid(z) @ wide["up"]).reshape(streams.shape)
+    np.testing.assert_allclose(out, streams.reshape(2, 6, flat), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(pre, 0.5 * (normed * gates).sum(-2), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(post, 1.5 * sigmoid(rows @ wide["inject"] / 2), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 5])
+def test_a_history_is_taken_up_behind_the_kept_inputs(kept: int) -> None:
+    batch, channels, width, capacity = 2, 3, 4, 5
+    source, capture, destination = normal(30), normal(40, seed=1), normal(33, seed=2)
+    metadata = np.array([8, 12, 16, batch, channels, width, capacity, kept], np.int64)
+    inputs = {"s": source, "c": capture, "d": destination, "m": metadata}
+    found = run("ConvStateReplay", inputs, (FLOAT,))[0]
+    expected = destination.copy()
+    for b in range(batch):
+        for c in range(channels):
+            for p in range(width):
+                past = source[2 + (b * channels + c) * width + p + kept] if p + kept < width else None
+                at = 4 + (b * capacity + p + kept - width) * channels + c
+                expected[3 + (b * channels + c) * width + p] = capture[at] if past is None else past
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("per_key", [False, True])
+def test_a_state_is_taken_up_behind_the_kept_transitions(per_key: bool) -> None:
+    heads, depth, width, key_heads, capacity, kept = 4, 3, 2, 2, 5, 3
+    decays = capacity * heads * (width if per_key else 1)
+    key_at = 1 + decays
+    delta_at = key_at + capacity * key_heads * width
+    capsule = normal(delta_at + capacity * heads * depth) / 2
+    source, destination = normal(50, seed=1), normal(40, seed=2)
+    facts = [3, 5, 1, key_at, delta_at, heads, depth, width, key_heads, capacity, kept]
+    inputs = {"s": source, "c": capsule, "d": destination, "m": np.array(facts, np.int64)}
+    found = run("GatedDeltaNetStateReplay", inputs, (FLOAT,))[0]
+    decay = capsule[1:key_at].reshape(capacity, heads, -1)
+    keys = capsule[key_at:delta_at].reshape(capacity, key_heads, width)
+    delta = capsule[delta_at:].reshape(capacity, heads, depth)
+    expected = destination.copy()
+    for h in range(heads):
+        for v in range(depth):
+            for i in range(width):
+                place = (h * depth + v) * width + i
+                state = float(source[3 + place])
+                for t in range(kept):
+                    state = (
+                        state * decay[t, h, i if per_key else 0] + keys[t, h * key_heads // heads, i] * delta[t, h, v]
+                    )
+                expected[5 + place] = state
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("op_type", "count"), [("ConvStateReplay", 8), ("GatedDeltaNetStateReplay", 11)])
+def test_a_state_outside_its_backing_is_refused(op_type: str, count: int) -> None:
+    for value in (-1, 1, 100):
+        facts = np.full(count, value, np.int64)
+        facts[0] = facts[1] = 4 * 90
+        inputs = {"s": normal(20), "c": normal(20), "d": normal(20), "m": facts}
+        with pytest.raises(ort.errors.OrtError, match=op_type):
+            run(op_type, inputs, (FLOAT,))
+
+
+def test_selections_are_joined_and_each_index_stands_once() -> None:
+    base = np.array([[4, 2, 9, -1], [7, 7, 1, 5]], np.int32)
+    shared = {"base": base, "counts": np.array([3, 4], np.int32), "rows": np.array([1, 0, 5, 0, 0], np.int32)}
+    starts, ends = np.array([5, 0, 0, 3, 2], np.int32), np.array([7, 0, 1, 1, 9], np.int32)
+    inputs = {**shared, "starts": starts, "ends": ends}
+    found = run(
+        "PackedSparseAttentionIndexerMerge", inputs, (INT32,) * 3, max_output_entries=5, policy_mode="append_range"
+    )
+    selected, counts, status = found
+    assert selected.tolist() == [[7, 1, 5, 6, -1], [4, 2, 9, -1, -1], *([[-1] * 5] * 3)]
+    assert counts.tolist() == [4, 3, 0, 0, 0]
+    assert status.tolist() == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("adapter", ["both", "none", "up"])
+def test_a_product_of_packed_weights_with_an_adapter(adapter: str) -> None:
+    rows, k, n, rank = 3, 20, 5, 6
+    rng = np.random.default_rng(0)
+
+    def packed(count: int, width: int, block: int, bits: int) -> tuple[Array, Array, Array]:
+        blocks = -(-width // block)
+        codes = rng.integers(0, 1 << bits, (count, blocks, block)).astype(np.uint8)
+        scales = rng.uniform(0.1, 0.3, (count, blocks)).astype(np.float32)
+        nbytes = codes if bits == 8 else codes[..., ::2] | codes[..., 1::2] << 4
+        real = (codes.astype(np.float64) - (1 << bits - 1)) * scales[..., None]
+        return nbytes, scales, real.reshape(count, -1)[:, :width]
+
+    w, w_scales, base = packed(n, k, 16, 4)
+    a, a_scales, down = packed(rank, k, 16, 8)
+    b, b_scales, up = packed(n, rank, 16, 8)
+    x = normal(rows, k)
+    inputs = {
+        "x": x, "w": w, "ws": w_scales, "a": a[:0] if adapter in ("none", "up") else a, "as": a_scales,
+        "b": b[:, :0] if adapter == "none" else b, "bs": b_scales,
+    }  # fmt: skip
+    given = {"K": k, "N": n, "bits": 4, "block_size": 16, "lora_bits": 8, "lora_block_size": 16}
+    found = run("MatMulNBitsQLoRA", inputs, (FLOAT,), **given)[0]
+    added = x @ down.T @ up.T if adapter == "both" else 0
+    np.testing.assert_allclose(found, x @ base.T + added, rtol=1e-4, atol=1e-3)
