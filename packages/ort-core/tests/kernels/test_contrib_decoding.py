@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import helper
@@ -223,3 +224,59 @@ def test_a_product_of_packed_weights_with_an_adapter(adapter: str) -> None:
     found = run("MatMulNBitsQLoRA", inputs, (FLOAT,), **given)[0]
     added = x @ down.T @ up.T if adapter == "both" else 0
     np.testing.assert_allclose(found, x @ base.T + added, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_experts_clamp_the_gate_or_the_activated_gate(late: int) -> None:
+    x, probabilities = normal(3, 4), normal(3, 2, seed=1)
+    first, second = normal(2, 10, 4, seed=2), normal(2, 4, 5, seed=3)
+    inputs = {"x": x, "p": probabilities, "w1": first, "b1": np.zeros((2, 10), np.float32), "w2": second}
+    given = {"activation_type": "swiglu", "swiglu_fusion": 1, "swiglu_limit": 0.5, "k": 1}
+    found = run("MoE", inputs, (FLOAT,), normalize_routing_weights=1, swiglu_limit_after_activation=late, **given)[0]
+    for row in range(3):
+        expert = int(probabilities[row].argmax())
+        hidden = first[expert].astype(np.float64) @ x[row]
+        gate, linear = hidden[::2], np.clip(hidden[1::2], -0.5, 0.5)
+        active = np.minimum(gate * sigmoid(gate), 0.5)
+        limited = np.minimum(gate, 0.5)
+        active = active if late else limited * sigmoid(limited)
+        np.testing.assert_allclose(found[row], second[expert] @ (active * linear), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 6), (2, 5, 2, 3)])
+def test_causal_convolution_of_channels_last_in_several_axes(shape: tuple[int, ...]) -> None:
+    inputs = {"x": normal(*shape), "w": normal(6, 1, 3, seed=1), "b": normal(6, seed=2)}
+    content = model_of("CausalConvWithState", inputs, (FLOAT, FLOAT), channels_last=1, state_length=0)
+    expected = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, inputs)
+    for provider in ("CPU", "Reference"):
+        found = ort.InferenceSession(content, providers=[f"{provider}ExecutionProvider"]).run(None, inputs)
+        for left, right in zip(found, expected, strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "epsilons", [{}, {"q_norm_epsilon": 0.5}, {"q_norm_epsilon": 0.5, "k_norm_epsilon": 2.0}], ids=str
+)
+def test_heads_of_queries_and_keys_are_normalised_with_their_own_epsilons(epsilons: dict[str, float]) -> None:
+    query, key, value = (normal(1, 2, 16, seed=seed) for seed in range(3))
+    lengths, total = np.array([1], np.int32), np.array([2], np.int32)
+    scales = normal(8, seed=3), normal(8, seed=4)
+    given = {"num_heads": 2, "kv_num_heads": 2}
+    names = ["q", "k", "v", "", "", "lengths", "total", *[""] * 7, "qs", "ks"]
+    inputs = {"q": query, "k": key, "v": value, "lengths": lengths, "total": total, "qs": scales[0], "ks": scales[1]}
+    content = model_of("GroupQueryAttention", inputs, (FLOAT, 0, 0), **given, qk_norm_epsilon=0.25, **epsilons)
+    model = onnx.load_model_from_string(content)
+    del model.graph.node[0].input[:]
+    model.graph.node[0].input.extend(names)
+    found = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, inputs)[0]
+
+    def normed(x: Array, scale: Array, name: str) -> Array:
+        heads = x.reshape(2, 2, 8).astype(np.float64)
+        root = np.sqrt(np.square(heads).mean(-1, keepdims=True) + epsilons.get(name, 0.25))
+        return heads / root * scale
+
+    q, k = normed(query, scales[0], "q_norm_epsilon"), normed(key, scales[1], "k_norm_epsilon")
+    scores = np.exp(np.einsum("ihd,jhd->hij", q, k) / np.sqrt(8)) * np.tri(2)
+    weights = scores / scores.sum(-1, keepdims=True)
+    expected = np.einsum("hij,jhd->ihd", weights, value.reshape(2, 2, 8)).reshape(1, 2, 16)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

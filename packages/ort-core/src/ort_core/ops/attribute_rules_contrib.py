@@ -35,7 +35,7 @@ def group_query(node: Node, since_version: int) -> str | None:
         return f"attribute qk_output must be 0, 1 or 2, found {shown}"
     if shown and (len(node.outputs) < 4 or node.outputs[3] is None):
         return f"attribute qk_output is {shown} and the output output_qk must be there, found none"
-    return flag(node, "causal")
+    return flag(node, "causal") or above_zero("q_norm_epsilon", "k_norm_epsilon")(node, since_version)
 
 
 def rotary(node: Node, since_version: int) -> str | None:

@@ -122,8 +122,13 @@ def causal_convolution(c: Conditions) -> None:
     x, w = c.at_least(0, "input", 2), c.at_least(1, "weight", 2)
     if x is None or w is None:
         return
-    channels = x[-1] if c.node.int_attribute("channels_last", 0) == 1 else x[1]
-    c.require(len(x) == len(w), f"input has {len(x)} dimensions and weight {len(w)}: they must have as many")
+    channels = x[1]
+    if c.node.int_attribute("channels_last", 0) == 1:
+        channels = 1
+        for size in x[2:]:
+            channels = channels * size
+    else:
+        c.require(len(x) == len(w), f"input has {len(x)} dimensions and weight {len(w)}: they must have as many")
     c.equal(w[0], channels, "weight channels must match input channels")
     c.equal(w[1], 1, "weight must have one row for each channel")
     c.sized(2, "bias", channels)
@@ -136,7 +141,8 @@ def causal_convolution_of_com_microsoft(c: Conditions) -> None:
     c.require(1 <= dimensions <= 3, f"ndim must be 1, 2, or 3, got {dimensions}")
     w = c.rank(1, "weight", dimensions + 2)
     x, dilation = c.shape(0), c.node.int_attribute("dilation", 1)
-    if w is not None and x is not None and dimensions == 1 and len(x) == 3:
+    is_last = c.node.int_attribute("channels_last", 0) == 1
+    if w is not None and x is not None and dimensions == 1 and len(x) == 3 and not is_last:
         c.sized(3, "past_state", x[0], x[1], (w[2] - 1) * dilation)
 
 

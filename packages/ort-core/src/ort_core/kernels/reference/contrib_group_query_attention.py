@@ -124,14 +124,17 @@ def group_query_attention(
     v_scale: Optional = None,
     q_norm_weight: Optional = None,
     k_norm_weight: Optional = None,
+    query_seqlens: Optional = None,
     *,
     kv_num_heads: int,
     num_heads: int,
     causal: int = 1,
     do_rotary: int = 0,
+    k_norm_epsilon: float | None = None,
     k_quant_type: str = "NONE",
     kv_cache_bit_width: int = 0,
     local_window_size: int = -1,
+    q_norm_epsilon: float | None = None,
     qk_norm_epsilon: float = 9.999999974752427e-07,
     qk_output: int = 0,
     rotary_interleaved: int = 0,
@@ -144,6 +147,8 @@ def group_query_attention(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Attend with grouped heads; also present key and value, and the scores when ``qk_output`` asks for them."""
     _check_attributes(causal, local_window_size, sliding_window_cache, past_key)
+    if query_seqlens is not None:
+        raise errors.InvalidArgument("GroupQueryAttention: query_seqlens is not supported, as on onnxruntime's CPU")
     capacity = 0 if past_key is None else past_key.shape[2]
     lengths = check_lengths(
         seqlens_k, total_sequence_length, query.shape[0], 1 << 62 if sliding_window_cache else capacity
@@ -158,8 +163,9 @@ def group_query_attention(
             f"past_sequence_length={capacity}, kv_sequence_length={keys.shape[2]}."
         )
     if q_norm_weight is not None and k_norm_weight is not None:
-        queries = rms_norm(queries, qk_norm_epsilon)[0] * widen(q_norm_weight)
-        keys = rms_norm(keys, qk_norm_epsilon)[0] * widen(k_norm_weight)
+        own = (qk_norm_epsilon if each is None else each for each in (q_norm_epsilon, k_norm_epsilon))
+        queries = rms_norm(queries, next(own))[0] * widen(q_norm_weight)
+        keys = rms_norm(keys, next(own))[0] * widen(k_norm_weight)
     if do_rotary:
         positions = rotary_positions(lengths, fresh, position_ids)
         queries = rotate_new(queries, positions, cos_cache, sin_cache, rotary_interleaved)

@@ -103,11 +103,23 @@ def causal_conv_with_state(
     activation: str = "none",
     channels_last: int = 0,
     dilation: int = 1,
+    input_channel_offset: int = 0,
+    input_channels: int = 0,
     ndim: int = 1,
+    state_channels_last: int = -1,
+    state_length: int = 0,
+    state_update_capacity: int = 0,
     state_window: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Depthwise convolution that looks back along the last axis only; the state is what it needs of the past."""
     _check_window(state_window)
+    extended = (input_channel_offset, input_channels, state_channels_last, state_length, state_update_capacity)
+    if extended != (0, 0, -1, 0, 0):
+        raise errors.InvalidArgument(
+            "CausalConvWithState: parts of the channels, states of another length or layout and captured inputs "
+            "(input_channel_offset, input_channels, state_channels_last, state_length, state_update_capacity) are not "
+            f"supported, as on onnxruntime's CPU; found {extended}"
+        )
     if activation not in ("none", "silu", "swish"):
         raise errors.InvalidArgument(f"activation {activation!r}: expected none, silu or swish")
     if channels_last and ndim != 1:

@@ -25,13 +25,17 @@ _SIMPLE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @dataclass(frozen=True, slots=True)
 class ExpertActivation:
-    """The activation between an expert's layers, and how a gate is found next to it."""
+    """The activation between an expert's layers, and how a gate is found next to it.
+
+    ``limits_late``: the activated gate is clamped, not the gate.
+    """
 
     kind: str
     alpha: float
     beta: float
     limit: float | None
     fusion: int
+    limits_late: bool = False
 
     def __call__(self, first: np.ndarray, third: Optional) -> np.ndarray:
         """Return the activated hidden state of rows ``first``; ``third`` is the product with fc3, if there is one."""
@@ -48,10 +52,11 @@ class ExpertActivation:
             gate, linear = first, third
         else:
             raise errors.InvalidArgument("swiglu needs fc3 when swiglu_fusion is 0")
-        if self.limit is not None:
-            gate = np.minimum(gate, np.float32(self.limit))
-            linear = np.clip(linear, -np.float32(self.limit), np.float32(self.limit))
-        return gate * sigmoid(np.float32(self.alpha) * gate) * (linear + np.float32(self.beta))
+        most = np.float32(np.inf if self.limit is None else self.limit)
+        gate = gate if self.limits_late else np.minimum(gate, most)
+        active = gate * sigmoid(np.float32(self.alpha) * gate)
+        active = np.minimum(active, most) if self.limits_late else active
+        return active * (np.clip(linear, -most, most) + np.float32(self.beta))
 
 
 def route(
@@ -141,6 +146,7 @@ def mixture_of_experts(
     normalize_routing_weights: int = 0,
     swiglu_fusion: int = 0,
     swiglu_limit: float | None = None,
+    swiglu_limit_after_activation: int = 0,
     use_sparse_mixer: int = 0,
 ) -> np.ndarray:
     """Route each token to its k best experts and sum their outputs by the router's weights."""
@@ -150,7 +156,14 @@ def mixture_of_experts(
         routed,
         (widen(fc1_experts_weights), widen(fc2_experts_weights), widen_optional(fc3_experts_weights)),
         (widen_optional(fc1_experts_bias), widen_optional(fc2_experts_bias), widen_optional(fc3_experts_bias)),
-        ExpertActivation(activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion),
+        ExpertActivation(
+            activation_type,
+            activation_alpha,
+            activation_beta,
+            swiglu_limit,
+            swiglu_fusion,
+            swiglu_limit_after_activation == 1,
+        ),
     )
     return narrow(result.reshape(x.shape), x.dtype)
 
@@ -214,6 +227,7 @@ def quantized_mixture_of_experts(
     quant_type: str = "int",
     swiglu_fusion: int = 0,
     swiglu_limit: float | None = None,
+    swiglu_limit_after_activation: int = 0,
     use_sparse_mixer: int = 0,
     weights_prepacked: int = -1,
     ctx: KernelContext | None = None,
@@ -249,6 +263,13 @@ def quantized_mixture_of_experts(
         routed,
         (weights[0], weights[1], weights[2]),
         (widen_optional(fc1_experts_bias), widen_optional(fc2_experts_bias), widen_optional(fc3_experts_bias)),
-        ExpertActivation(activation_type, activation_alpha, activation_beta, swiglu_limit, swiglu_fusion),
+        ExpertActivation(
+            activation_type,
+            activation_alpha,
+            activation_beta,
+            swiglu_limit,
+            swiglu_fusion,
+            swiglu_limit_after_activation == 1,
+        ),
     )
     return narrow(result.reshape(x.shape), x.dtype)
