@@ -31,6 +31,16 @@ def _independent(count: int) -> Graph:
     return graph
 
 
+def _numbers(count: int) -> Graph:
+    """Single numbers, no two of them equal."""
+    graph = Graph()
+    for i in range(count // 2):
+        graph.constant(f"c{i}", np.float32(1 + i / count))
+        graph.node("Mul", f"v{i} c{i}", f"m{i}")
+        graph.node("Softmax" if i % 2 else "Tanh", f"m{i}", f"v{i + 1}")
+    return between(graph, "v0", f"v{count // 2}")
+
+
 def _many_inputs(count: int) -> Graph:
     graph = Graph()
     graph.inputs = ["x", *(f"x{i}" for i in range(1, count))]
@@ -111,6 +121,18 @@ def _quantized_convolutions(count: int) -> Graph:
     return between(graph, "v0", f"v{count // 5}")
 
 
+def _scales(count: int) -> Graph:
+    """Quantised pairs around activations, no two scales equal."""
+    graph = Graph()
+    graph.constant("zero", np.uint8(128))
+    for i in range(count // 3):
+        graph.constant(f"s{i}", np.float32(0.01 + i / count / 100))
+        graph.node("QuantizeLinear", f"v{i} s{i} zero", f"q{i}")
+        graph.node("DequantizeLinear", f"q{i} s{i} zero", f"d{i}")
+        graph.node("Tanh", f"d{i}", f"v{i + 1}")
+    return between(graph, "v0", f"v{count // 3}")
+
+
 def _loops(count: int) -> Graph:
     graph = Graph()
     graph.constant("times", np.int64(2))
@@ -165,11 +187,13 @@ def _refusing(count: int) -> Graph:
 MORE: dict[str, Callable[[int], Graph]] = {
     "residual products": _residual_products,
     "independent": _independent,
+    "numbers": _numbers,
     "many inputs": _many_inputs,
     "gathers": _gathers,
     "size arithmetic": _size_arithmetic,
     "normalizations": _normalizations,
     "quantized convolutions": _quantized_convolutions,
+    "scales": _scales,
     "loops": _loops,
     "trees": _trees,
     "refusing": _refusing,

@@ -50,6 +50,7 @@ from ort_core.plugin import (
     body_path,
     convex_groups,
 )
+from ort_core.plugin.collecting import paused_collection
 from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of
 from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
 from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
@@ -298,6 +299,7 @@ class CpuPartition(EagerPartition):
         self.bodies.append(body)
         return body
 
+    @paused_collection()
     def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
         graph = self._request.graph
         for node in graph:
@@ -374,6 +376,7 @@ class CpuPartition(EagerPartition):
             return None
         return self._lower(deciding, self._target, self._pool)
 
+    @paused_collection()
     def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
         group_of: dict[Node, tuple[tuple[Node, ...], NativeProgram | None]] = {}
         group_of.update((node, (nodes, None)) for nodes in self._calls for node in nodes)

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
+from ort_core.collecting import paused_collection
 from ort_core.errors import (
     Fail,
     InvalidArgument,
@@ -50,6 +51,7 @@ _MAX_VERSION = 2**31 - 1  # of an operator set: onnx's own look-up takes 32 bits
 MAX_NESTING = 64  # graphs within graphs; exporters nest a handful, and Python's own stack is the limit far above
 
 
+@paused_collection()
 def load_model(
     source: ModelSource,
     *,

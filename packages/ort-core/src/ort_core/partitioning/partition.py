@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ort_core.collecting import paused_collection
 from ort_core.errors import KernelNotFoundError, UnknownOperator, UnregisteredOperator
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
@@ -65,6 +66,7 @@ class PartitionedGraph:
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
+@paused_collection()
 def partition_graph(
     model: Model,
     graph: Graph,

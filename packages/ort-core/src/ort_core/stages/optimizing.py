@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.collecting import paused_collection
 from ort_core.environment import Environment
 from ort_core.errors import OrtError
 from ort_core.ir.graph import Graph
@@ -43,6 +44,7 @@ class OptimizedModel:
     is_from_cache: bool = False
 
 
+@paused_collection()
 def optimize_cached(model: Model, environment: Environment, settings: PrepareSettings) -> OptimizedModel:
     """Return the optimised model out of the artefact cache, else optimise ``model`` in place and keep the result.
 
@@ -132,6 +134,7 @@ def pass_context(
     )
 
 
+@paused_collection()
 def fuse_partition(
     part: Partition, graph: Graph, model: Model, environment: Environment, settings: PrepareSettings
 ) -> None:

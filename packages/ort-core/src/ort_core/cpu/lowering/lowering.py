@@ -74,6 +74,9 @@ from ort_core.plugin.ops import VersionTable
 COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
 SPREAD = 16  # floats, a cache line, between rows that would
 
+COMMON_NUMBERS = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0, -0.5})  # expressions are simpler for some
+MAX_NUMBERS = 16  # others; real models have up to about twenty, generated ones thousands
+
 
 class Quantized(Protocol):
     """Real values that integers in memory stand for."""
@@ -122,6 +125,7 @@ class Lowering:
         self._constants: dict[int, Buffer] = {}
         self._arrays: list[np.ndarray] = []
         self._iotas: dict[KnownDim, View] = {}
+        self._numbers: set[float] = set()  # that are compiled in
         self._error = Buffer(DataType.INT64, 1, Place.ERROR)
 
     # what rules ask ---------------------------------------------------------------------------------------------------
@@ -360,10 +364,24 @@ class Lowering:
                 state.taken += size
                 take = state.continued if single else state.inlined
                 return take(known, lambda view: self.spread(view, shape))
-        scalar = self.constant_scalar(value)
+        scalar = self.number(value)
         if scalar is not None:
             return scalar
         return state.add(self.spread(self.view(value), shape))
+
+    def number(self, value: Value) -> Scalar | None:
+        """Return a one-element constant to be compiled in; ``None`` where it is to be read.
+
+        A program that has many different numbers reads the later ones: kernels that differ in numbers alone would
+        each take LLVM tens of milliseconds.
+        """
+        scalar = self.constant_scalar(value)
+        if scalar is None or not scalar.dtype.is_float or scalar.value in COMMON_NUMBERS:
+            return scalar
+        if scalar.value not in self._numbers and len(self._numbers) >= MAX_NUMBERS:
+            return None
+        self._numbers.add(float(scalar.value))
+        return scalar
 
     def constant_scalar(self, value: Value) -> Scalar | None:
         """Return a one-element constant as an expression; of small types, which are read as bytes, ``None``."""
@@ -408,7 +426,7 @@ class Lowering:
 
         Small elements (quantised ones) are read as they are and widened in the epilogue; so are single numbers.
         """
-        if self.constant_scalar(value) is not None:
+        if self.number(value) is not None:
             return ()
         quantized = self.quantized.get(value)
         if isinstance(self._values.get(value), PendingAnchor) and quantized is not None:

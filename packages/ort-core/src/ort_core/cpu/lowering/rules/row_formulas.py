@@ -84,7 +84,7 @@ def _operand(lowering: Lowering, state: FusionState, value: Value, shape: Sequen
     known = lowering.pending(value)
     if isinstance(known, PendingElementwise) and _is_taken_in(lowering, value, known, shape):
         return state.inlined(known)
-    scalar = lowering.constant_scalar(value)
+    scalar = lowering.number(value)
     if scalar is not None:
         return scalar
     view = lowering.spread(lowering.view(value), shape)
