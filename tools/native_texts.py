@@ -11,6 +11,7 @@ import numpy as np
 
 from ort_core.cpu import program_building
 from ort_core.cpu.codegen import late_text
+from ort_core.cpu.codegen.code_table import CodeTable
 from ort_core.cpu.codegen.compiled_module import CompiledModule
 from ort_core.cpu.codegen.emitter import Emitter, module_text
 from ort_core.cpu.codegen.late_text import LateText
@@ -38,7 +39,9 @@ def recorded_programs() -> Iterator[list[str]]:
         lines.extend(f"equal {left} {right}" for left, right in lowering.equal)
         for buffer, name in numbers.items():
             lines.append(f"{name} {buffer.dtype.text} {buffer.place} {buffer.count}")
-            if buffer.array is not None:
+            if isinstance(buffer.array, CodeTable):  # its addresses are those of this process
+                lines[-1] += f" {buffer.array.names}"
+            elif buffer.array is not None:
                 weights[len(lines) - 1] = buffer.array
         module = CompiledModule(b"", lambda name: NOWHERE, None)
         return [module], [(0, step.kernel) for step in lowering.steps]
