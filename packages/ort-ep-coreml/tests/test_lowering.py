@@ -57,6 +57,14 @@ def path_of(name: str) -> Path:
     return GOLDENS / f"{name}.txt"
 
 
+def test_what_lacks_of_a_stated_size_are_zeros_behind():
+    text = lowered(
+        "g (float[1,1,5] x) => (float[1,1,18] y) <float[1,1,4] w = {1,2,3,4}> "
+        "{ y = ConvTranspose<strides=[3], output_shape=[18]>(x, w) }"
+    )
+    assert "pad(x=%ConvTranspose, pad=int32[2]{[0, 2]}" in text.replace("conv_transpose", ""), text
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_claim_is_lowered_to_the_program_that_is_kept(name):
     kept = path_of(name).read_text(encoding="utf-8")

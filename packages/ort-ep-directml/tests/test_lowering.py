@@ -39,6 +39,15 @@ def test_claims_of_a_family_are_lowered_to_the_plans_that_are_kept(family):
     assert family_text(family) == kept, f"goldens/{family}.txt: run this file to write it anew"
 
 
+def test_pads_beside_a_stated_size_do_not_count():
+    text = (
+        "g (float[1,1,5] x, float[1,1,4] w) => (float[1,1,9] y) "
+        "{ y = ConvTranspose<strides=[2], output_shape=[9], pads=[3,0]>(x, w) }"
+    )
+    (plan,) = plans(text, OPSET)
+    assert "StartPadding=[2], EndPadding=[1]" in plan.text(), plan.text()
+
+
 def test_every_golden_belongs_to_a_family():
     assert {path.stem for path in GOLDENS.glob("*.txt")} == set(programs())
 

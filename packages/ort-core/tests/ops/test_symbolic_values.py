@@ -10,7 +10,7 @@ import pytest
 
 from ort_core.ir.dims import SymbolicDim, broadcast, evaluate, minimum
 from ort_core.ops import symbolic_values as sym
-from ort_core.ops.shape_arithmetic import window_dim
+from ort_core.ops.windows import window_count
 
 n, m = SymbolicDim.named("n"), SymbolicDim.named("m")
 
@@ -84,8 +84,8 @@ def test_broadcast_of_a_size_with_its_bounded_self_is_that_size():
 def test_number_of_windows_of_a_symbolic_size_is_that_of_the_number(is_ceiled, dilation):
     for kernel, stride, before, after in itertools.product((1, 2, 3, 5), (1, 2, 3, 5), range(4), range(4)):
         reach = (kernel - 1) * dilation + 1
-        symbolic = window_dim(n, kernel, stride, dilation, (before, after), is_ceiled)
+        symbolic = window_count(n, kernel, stride, dilation, (before, after), is_ceiled)
         assert symbolic is not None or after > reach
         for size in range(max(reach - before - after, 0), 14):
-            counted = window_dim(size, kernel, stride, dilation, (before, after), is_ceiled)
+            counted = window_count(size, kernel, stride, dilation, (before, after), is_ceiled)
             assert symbolic is None or evaluate(symbolic, {"n": size}) == counted, (size, kernel, stride, before, after)

@@ -20,6 +20,7 @@ from ort_core.ops.attribute_checks import (
 from ort_core.ops.attribute_rules_contrib import CONTRIB_RULES
 from ort_core.ops.attribute_rules_learning import LEARNING_RULES
 from ort_core.ops.attribute_rules_recurrent import recurrent
+from ort_core.ops.windows import SAME
 
 
 def attribute_problem(node: Node, since_version: int) -> str | None:
@@ -99,7 +100,7 @@ def _padding(node: Node, since_version: int) -> str | None:
     automatic = node.string_attribute("auto_pad", "NOTSET")
     if node.ints_attribute("pads") is not None and automatic not in ("", "NOTSET"):
         return f"attribute pads cannot be used with auto_pad, found {automatic}"
-    return one_of(node, "auto_pad", ("NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER"))
+    return one_of(node, "auto_pad", ("NOTSET", "", "VALID", *SAME))
 
 
 def _transposed(node: Node, since_version: int) -> str | None:

@@ -100,24 +100,6 @@ def quotient_of_products(total: Sequence[Dim], known: Sequence[Dim]) -> Dim:
     return floor_div(numerator, denominator)
 
 
-def window_dim(size: Dim, kernel: Dim, stride: int, dilation: int, pads: tuple[int, int], ceil_mode: bool) -> Dim:
-    """Return how many windows fit: ``(size + pads - extent) / stride + 1``, rounded as asked."""
-    if size is None or kernel is None or stride <= 0:
-        return None
-    extent = (kernel - 1) * dilation + 1
-    room = size + sum(pads) - extent
-    if not ceil_mode:
-        count = floor_div(room, stride) + 1
-        return max(count, 0) if isinstance(count, int) else count
-    count = ceil_div(room, stride) + 1
-    if isinstance(count, int) and isinstance(size, int):
-        # A last window that would begin in the padding at the end is left out.
-        return max(count - 1 if (count - 1) * stride >= size + pads[0] else count, 0)
-    if not isinstance(extent, int) or pads[1] > extent:
-        return None
-    return count if pads[1] + stride <= extent else minimum(count, floor_div(size + pads[0] - 1, stride) + 1)
-
-
 def slice_dim(size: Dim, start: Dim, end: Dim, step: Dim) -> Dim:
     """Return the number of elements of ``size`` that a slice keeps, by ONNX's clamping rules."""
     if not isinstance(step, int) or step == 0 or start is None or end is None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ort_core.ops.shape_arithmetic import slice_range
     from ort_core.ops.value_range import ValueRanges, type_interval
     from ort_core.ops.version_table import VersionTable
+    from ort_core.ops.windows import SAME, TransposedAxis, WindowAxis, known_sizes, node_transposed, node_windows
 
 __all__ = [
     "AttributeSchema",
@@ -28,16 +29,22 @@ __all__ = [
     "OpLibrary",
     "OpSchema",
     "Parameter",
+    "SAME",
     "ParameterOption",
     "TensorShape",
+    "TransposedAxis",
     "ValueRanges",
     "VersionTable",
+    "WindowAxis",
     "broadcast_shapes",
     "constant_of_node",
     "custom_op",
     "elementwise_op",
     "function_definition",
     "known_contents",
+    "node_transposed",
+    "node_windows",
+    "known_sizes",
     "reference_definition",
     "slice_range",
     "type_interval",
@@ -73,5 +80,13 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "type_interval",
         ),
         "ort_core.ops.version_table": ("VersionTable",),
+        "ort_core.ops.windows": (
+            "SAME",
+            "TransposedAxis",
+            "WindowAxis",
+            "node_transposed",
+            "node_windows",
+            "known_sizes",
+        ),
     },
 )

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ort_core.plugin.ir import Node, Value
+from ort_core.plugin.ir import Dim, Node, Value
+from ort_core.plugin.ops import WindowAxis, known_sizes, node_transposed, node_windows
 from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes, ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
@@ -30,38 +31,20 @@ def kernel_of(node: Node) -> tuple[int, ...]:
     return tuple(size for size in (weight.shape or ())[_SPATIAL:] if isinstance(size, int))
 
 
-def window_padding(node: Node) -> tuple[int, ...]:
-    """Return what is padded before and behind each spatial axis, in MIL's order: begin and end, axis by axis."""
+def _axes(node: Node) -> tuple[WindowAxis, ...]:
     kernel = kernel_of(node)
-    strides = node.ints_attribute("strides") or (1,) * len(kernel)
-    dilations = node.ints_attribute("dilations") or (1,) * len(kernel)
-    mode = node.string_attribute("auto_pad", "NOTSET")
-    if mode in ("NOTSET", ""):
-        pads = node.ints_attribute("pads") or (0,) * (2 * len(kernel))
-        stated = [pads[axis + side * len(kernel)] for axis in range(len(kernel)) for side in (0, 1)]
-        return tuple(stated) if not node.int_attribute("ceil_mode", 0) else _rounded_up(node, kernel, strides, stated)
-    if mode == "VALID":
-        return (0,) * (2 * len(kernel))
-    found: list[int] = []
-    sizes = (node.input(0).shape or ())[_SPATIAL:]  # type: ignore[union-attr]  # required
-    for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        assert isinstance(size, int), "rules refuse open sizes with auto_pad"
-        total = max((-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size, 0)
-        less, more = total // 2, total - total // 2
-        found += [less, more] if mode == "SAME_UPPER" else [more, less]
-    return tuple(found)
+    sizes: Sequence[Dim] = (node.inputs[0].shape or ())[_SPATIAL:]  # type: ignore[union-attr]  # required
+    return node_windows(node, sizes or (None,) * len(kernel), kernel)
 
 
-def _rounded_up(node: Node, kernel: Sequence[int], strides: Sequence[int], pads: list[int]) -> tuple[int, ...]:
-    """Return paddings with what the last windows reach beyond, where their number is rounded up."""
-    sizes, counts = ((value.shape or ())[_SPATIAL:] for value in (node.inputs[0], node.output) if value is not None)
-    found, dilations = list(pads), node.ints_attribute("dilations") or (1,) * len(kernel)
-    for axis, (size, count, k, stride) in enumerate(zip(sizes, counts, kernel, strides, strict=True)):
-        assert isinstance(size, int), "_rounds_as_lowered was asked"
-        assert isinstance(count, int), "_rounds_as_lowered was asked"
-        beyond = (count - 1) * stride + (k - 1) * dilations[axis] + 1 - size - pads[2 * axis] - pads[2 * axis + 1]
-        found[2 * axis + 1] += max(beyond, 0)
-    return tuple(found)
+def window_padding(node: Node) -> tuple[int, ...]:
+    """Return what is padded before and behind each spatial axis, in MIL's order: begin and end, axis by axis.
+
+    Behind are also the places that a last window reaches where their number is rounded up.
+    """
+    is_rounded = node.int_attribute("ceil_mode", 0) != 0
+    pairs = [known_sizes((axis.before, axis.after, axis.beyond if is_rounded else 0)) for axis in _axes(node)]
+    return tuple(each for before, after, beyond in pairs for each in (before, after + beyond))
 
 
 def _rounds_as_lowered(asked: Asked, node: Node) -> str | None:
@@ -69,8 +52,7 @@ def _rounds_as_lowered(asked: Asked, node: Node) -> str | None:
         return None
     if not is_static(node.input(0)) or not is_static(node.output):
         return f"{node.op_type} with ceil_mode=1 over sizes that are not known beforehand"
-    floor = node.ints_attribute("pads") or (0,) * (2 * len(kernel_of(node)))
-    if node.int_attribute("count_include_pad", 0) and sum(window_padding(node)) > sum(floor):
+    if node.int_attribute("count_include_pad", 0) and any(known_sizes(axis.beyond for axis in _axes(node))):
         return f"{node.op_type} with ceil_mode=1 and count_include_pad=1: Core ML counts all of a window"
     return None
 
@@ -124,22 +106,12 @@ def _conv_transpose(to: EmissionState, node: Node) -> Operand:
 def _cut_ends(node: Node) -> list[int]:
     """Return what is cut of the whole result before and behind each axis; negative numbers are zeros behind it."""
     kernel = kernel_of(node)
-    count = len(kernel)
-    strides, dilations = (node.ints_attribute(name) or (1,) * count for name in ("strides", "dilations"))
-    extra = node.ints_attribute("output_padding") or (0,) * count
-    mode, stated = node.string_attribute("auto_pad", "NOTSET"), node.ints_attribute("output_shape")
-    if stated is None and mode in ("NOTSET", "", "VALID"):
-        pads = node.ints_attribute("pads") or (0,) * (2 * count)
-        return [each for axis in range(count) for each in (pads[axis], pads[axis + count] - extra[axis])]
+    sizes: Sequence[Dim] = (node.inputs[0].shape or ())[_SPATIAL:]  # type: ignore[union-attr]  # required
     found: list[int] = []
-    sizes = (node.inputs[0].shape or ())[_SPATIAL:]  # type: ignore[union-attr]  # required
-    for axis, size in enumerate(sizes):
-        assert isinstance(size, int), "_transposed_as_lowered was asked"
-        wanted = size * strides[axis] if stated is None else stated[axis - count]
-        total = strides[axis] * (size - 1) + extra[axis] + (kernel[axis] - 1) * dilations[axis] + 1 - wanted
-        less, more = total // 2, total - total // 2
-        before, behind = (less, more) if mode == "SAME_UPPER" else (more, less)
-        found += [before, behind - extra[axis]]
+    for axis in node_transposed(node, sizes or (None,) * len(kernel), kernel):
+        before, after = known_sizes((axis.before, axis.after))
+        missing = 0 if axis.whole is None else known_sizes((axis.missing,))[0]
+        found += [before, after - axis.extra - missing]
     return found
 
 

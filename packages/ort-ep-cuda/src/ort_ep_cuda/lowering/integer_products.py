@@ -13,8 +13,8 @@ import numpy as np
 
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, binary, cast, unary
+from ort_core.plugin.ops import known_sizes, node_windows
 from ort_ep_cuda.lowering.builder import element_type
-from ort_ep_cuda.lowering.convolutions import window_pads
 from ort_ep_cuda.lowering.elementwise import along_axis
 from ort_ep_cuda.lowering.map_kernel import MAXIMUM_BLOCKS, named
 from ort_ep_cuda.lowering.node_facts import LoweredNode, broadcast
@@ -162,16 +162,14 @@ def lower_convolution_integer(facts: LoweredNode) -> None:
     is_quantized = facts.node.op_type == "QLinearConv"
     x = facts.builder.dense(facts.value(0))
     weights = facts.builder.dense(facts.value(3 if is_quantized else 1))
-    space = len(x.shape) - 2
-    strides = facts.node.ints_attribute("strides") or (1,) * space
-    dilations = facts.node.ints_attribute("dilations") or (1,) * space
-    extent = [d * (k - 1) + 1 for d, k in zip(dilations, weights.shape[2:], strict=True)]
-    before, after = window_pads(facts.node, x.shape[2:], extent, strides)
-    sizes = [(x.shape[2 + a] + before[a] + after[a] - extent[a]) // strides[a] + 1 for a in range(space)]
+    axes = node_windows(facts.node, x.shape[2:], weights.shape[2:])
+    sizes = known_sizes(axis.count for axis in axes)
     shape = (x.shape[0], weights.shape[0], *sizes)
     out = facts.builder.temporary(DataType.INT32, shape) if is_quantized else facts.builder.result(facts.output, shape)
     points = (_point(facts, 2, x), _point(facts, 5 if is_quantized else 3, weights))
-    per_axis = list(zip(x.shape[2:], sizes, weights.shape[2:], strides, dilations, before, strict=True))
+    per_axis = [
+        known_sizes((axis.size, axis.count, axis.taps, axis.stride, axis.dilation, axis.before)) for axis in axes
+    ]
     if out.size:
         _convolve(facts, x, weights, points, out, per_axis)
     if is_quantized:

@@ -112,7 +112,7 @@ _PLAIN: Mapping[str, Operator] = {
     "RoiAlign": Operator(sampling.lower_roi_align, sampling.refuse_roi_align),
     "Attention": Operator(attention.lower_attention, attention.refuse_attention, oldest_opset=23),
     "Einsum": Operator(einsum.lower_einsum, einsum.refuse_einsum),
-    "ConvTranspose": Operator(convolutions.lower_transposed, convolutions.refuse_transposed),
+    "ConvTranspose": Operator(convolutions.lower_transposed, convolutions.refuse_convolution),
     "MatMul": Operator(products.lower_matmul, products.refuse_product),
     "Gemm": Operator(products.lower_gemm, products.refuse_product),
     "Conv": Operator(convolutions.lower_convolution, convolutions.refuse_convolution),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_cuda.lowering.convolutions import window_pads
+from ort_core.plugin.ops import known_sizes, node_windows
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
 from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
@@ -31,17 +31,14 @@ def lower_pool(facts: LoweredNode) -> None:
     x = facts.builder.dense(facts.value(0))
     space = len(x.shape) - 2
     window = facts.node.ints_attribute("kernel_shape") or x.shape[2:]
-    strides = facts.node.ints_attribute("strides") or (1,) * space
-    dilations = facts.node.ints_attribute("dilations") or (1,) * space
-    extent = [d * (k - 1) + 1 for d, k in zip(dilations, window, strict=True)]
-    before, after = window_pads(facts.node, x.shape[2:], extent, strides)
-    is_ceiled = facts.node.int_attribute("ceil_mode", 0) == 1
-    sizes = [_pooled(x.shape[2 + a], before[a], after[a], extent[a], strides[a], is_ceiled) for a in range(space)]
+    axes = node_windows(facts.node, x.shape[2:], window)
+    sizes = known_sizes(axis.count for axis in axes)
     out = facts.builder.result(facts.output, (*x.shape[:2], *sizes))
     if not out.size:
         return
     per_axis = [
-        (x.shape[2 + a], sizes[a], window[a], strides[a], dilations[a], before[a], after[a]) for a in range(space)
+        known_sizes((axis.size, axis.count, axis.taps, axis.stride, axis.dilation, axis.before, axis.after))
+        for axis in axes
     ]
     declared = ", ".join(f"long long {name}{a}" for a in range(space) for name in _NUMBERS_OF_AXIS)
     written = [out]
@@ -54,12 +51,6 @@ def lower_pool(facts: LoweredNode) -> None:
     kernel = filled("pool", parameters, body, _types(x.dtype))
     arguments = (*pointers(x, *written), *numbers(*(number for axis in per_axis for number in axis)))
     facts.builder.add(launch_elements(kernel, out.size, arguments, [x], written))
-
-
-def _pooled(size: int, before: int, after: int, extent: int, stride: int, is_ceiled: bool) -> int:
-    span = size + before + after - extent
-    count = (-(-span // stride) if is_ceiled else span // stride) + 1
-    return count - 1 if is_ceiled and (count - 1) * stride >= size + before else count
 
 
 def _types(dtype: DataType) -> dict[str, str]:

@@ -133,7 +133,7 @@ def _qlinear_matmul(to: EmissionState, node: Node) -> Operand:
 
 
 def _window_fields(to: EmissionState, node: Node, x: Operand, filters: Operand) -> dict[str, object]:
-    window = window_of(node, filters.sizes[2:], x.sizes[2:], to.sizes(node.output)[2:])
+    window = window_of(node, filters.sizes[2:], x.sizes[2:])
     return {"Dilations": window.dilations, "GroupCount": node.int_attribute("group", 1), **window.fields()}
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ort_core.plugin.ir import Node
+from ort_core.plugin.ops import known_sizes, node_transposed, node_windows
 from ort_ep_directml.lowering.elementwise import binary
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, reinterpreted
@@ -48,34 +49,27 @@ class Window:
         return {"Strides": self.strides, "StartPadding": self.before, "EndPadding": self.after}
 
 
-def window_of(node: Node, kernel: Sequence[int], entering: Sequence[int], leaving: Sequence[int]) -> Window:
+def window_of(node: Node, kernel: Sequence[int], entering: Sequence[int]) -> Window:
     """Return a node's window, with the padding that gives the sizes of its result.
 
     Args:
         node: a convolution or a pooling.
         kernel: sizes of the window.
         entering: the last sizes of its input.
-        leaving: those of its result.
     """
-    count = len(kernel)
-    strides = node.ints_attribute("strides") or (1,) * count
-    dilations = node.ints_attribute("dilations") or (1,) * count
-    pads = node.ints_attribute("pads") or (0,) * (2 * count)
-    auto = node.string_attribute("auto_pad", "NOTSET")
-    before, after = list(pads[:count]), list(pads[count:])
-    for place in range(count):
-        span = (kernel[place] - 1) * dilations[place] + 1
-        needed = (leaving[place] - 1) * strides[place] + span - entering[place]
-        if auto == "VALID":
-            before[place] = after[place] = 0
-        elif auto in ("SAME_UPPER", "SAME_LOWER"):
-            total = max(needed, 0)
-            before[place] = total // 2 if auto == "SAME_UPPER" else total - total // 2
-            after[place] = total - before[place]
-        after[place] = max(after[place], needed - before[place])  # the last place may reach beyond the padding
+    axes = node_windows(node, entering, kernel)
+    before, after, beyond = (
+        known_sizes(getattr(axis, name) for axis in axes) for name in ("before", "after", "beyond")
+    )
     if min(*before, *after) < 0:
         raise Refused(f"{node.op_type} with negative padding is left to others")
-    return Window(tuple(kernel), strides, dilations, tuple(before), tuple(after))
+    return Window(
+        tuple(kernel),
+        tuple(axis.stride for axis in axes),
+        tuple(axis.dilation for axis in axes),
+        before,
+        tuple(map(operator.add, after, beyond)),  # the last place may reach beyond the padding
+    )
 
 
 def channel_shaped(to: EmissionState, operand: Operand, rank: int) -> Operand:
@@ -86,8 +80,7 @@ def channel_shaped(to: EmissionState, operand: Operand, rank: int) -> Operand:
 
 def _conv(to: EmissionState, node: Node) -> Operand:
     x, filters = to.operand(node.input(0)), to.operand(node.input(1))
-    sizes = to.sizes(node.output)
-    window = window_of(node, filters.sizes[2:], x.sizes[2:], sizes[2:])
+    window = window_of(node, filters.sizes[2:], x.sizes[2:])
     return convolved(to, node, (x, filters), window, ConvolutionDirection.FORWARD, (0,) * (x.rank - 2))
 
 
@@ -121,28 +114,17 @@ def convolved(
 
 def _conv_transpose(to: EmissionState, node: Node) -> Operand:
     x, filters = to.operand(node.input(0)), to.operand(node.input(1))
-    leaving, count = to.sizes(node.output)[2:], x.rank - 2
-    strides = node.ints_attribute("strides") or (1,) * count
-    dilations = node.ints_attribute("dilations") or (1,) * count
-    extra = list(node.ints_attribute("output_padding") or (0,) * count)
-    before, after = [0] * count, [0] * count
-    upper = node.string_attribute("auto_pad", "NOTSET") == "SAME_UPPER"
-    pads = node.ints_attribute("pads")
-    for place in range(count):
-        span = (filters.sizes[2 + place] - 1) * dilations[place] + 1
-        total = strides[place] * (x.sizes[2 + place] - 1) + extra[place] + span - leaving[place]
-        if pads is not None and sum(pads[place::count]) == total:
-            before[place], after[place] = pads[place], pads[place + count]
-        elif total < 0:
-            extra[place] -= total
-        else:
-            before[place] = total // 2 if upper else total - total // 2
-            after[place] = total - before[place]
+    axes = node_transposed(node, x.sizes[2:], filters.sizes[2:])
+    cut = [known_sizes((axis.before, axis.after, axis.missing)) for axis in axes]
+    before, after = [each[0] for each in cut], [each[1] for each in cut]
+    extra = [axis.extra + each[2] for axis, each in zip(axes, cut, strict=True)]
+    for place in range(len(axes)):
         kept = min(after[place], extra[place])  # DirectML adds zeros behind what it cut, ONNX cuts less
         after[place], extra[place] = after[place] - kept, extra[place] - kept
+    strides, dilations = tuple(axis.stride for axis in axes), tuple(axis.dilation for axis in axes)
     if any(map(operator.ge, extra, strides)):
         raise Refused("DirectML adds less than a stride to a transposed convolution")
-    window = Window(filters.sizes[2:], tuple(strides), tuple(dilations), tuple(before), tuple(after))
+    window = Window(filters.sizes[2:], strides, dilations, tuple(before), tuple(after))
     return convolved(to, node, (x, filters), window, ConvolutionDirection.BACKWARD, tuple(extra))
 
 
@@ -165,7 +147,7 @@ def _pooling(to: EmissionState, node: Node) -> tuple[Operand, Window, Sizes]:
     kernel = node.ints_attribute("kernel_shape") or ()
     if len(kernel) != x.rank - 2:
         raise Refused(f"{node.op_type} has a window of {len(kernel)} dimensions over {x.rank - 2}")
-    window = _widened(window_of(node, kernel, x.sizes[2:], sizes[2:]))
+    window = _widened(window_of(node, kernel, x.sizes[2:]))
     flat = _flat(to, x)
     return flat, window, (*sizes[:2], 1, sizes[2]) if x.rank == 3 else sizes
 
@@ -186,12 +168,8 @@ def _max_pool(to: EmissionState, node: Node) -> list[Operand]:
 def _average_pool(to: EmissionState, node: Node) -> Operand:
     x, window, sizes = _pooling(to, node)
     counts = node.int_attribute("count_include_pad", 0)
-    pads = node.ints_attribute("pads") or (0,) * (2 * len(window.sizes))
-    if (
-        counts
-        and node.int_attribute("ceil_mode", 0)
-        and any(a > p for a, p in zip(window.after, pads[-len(window.after) :], strict=False))
-    ):
+    axes = node_windows(node, to.operand(node.input(0)).sizes[2:], node.ints_attribute("kernel_shape") or ())
+    if counts and any(known_sizes(axis.beyond for axis in axes)):
         raise Refused("AveragePool that counts padding, and whose last window reaches beyond it, divides otherwise")
     return to.reshape(_pooled(to, "AVERAGE_POOLING", x, window, sizes, IncludePadding=counts), to.sizes(node.output))
 

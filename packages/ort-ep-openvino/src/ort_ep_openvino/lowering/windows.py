@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ops import TransposedAxis, known_sizes, node_transposed, node_windows
 from ort_ep_openvino.lowering.compositions import causal_refusal
 from ort_ep_openvino.lowering.conditions import is_static, without_attributes
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, INDICES, Rule
@@ -36,49 +36,37 @@ def _counts_as_onnx(view: GraphView, node: Node) -> str | None:
     x, kernel = node.input(0), node.ints_attribute("kernel_shape") or ()
     if x is None or not is_static(x) or not is_static(node.output):
         return "OpenVINO counts what a last window of AveragePool may reach beyond the padding"
-    ones = (1,) * len(kernel)
-    strides, dilations = (node.ints_attribute(name) or ones for name in ("strides", "dilations"))
-    pads = node.ints_attribute("pads") or (0,) * (2 * len(kernel))
-    for axis, size in enumerate(kernel):
-        span, count = (size - 1) * dilations[axis] + 1, (node.output.shape or ())[axis + 2]
-        whole = (x.shape or ())[axis + 2] + pads[axis] + pads[axis + len(kernel)]  # type: ignore[operator]  # static
-        if (count - 1) * strides[axis] + span > whole:  # type: ignore[operator]  # static
+    is_same = _text(node, "auto_pad", "NOTSET").startswith("SAME")
+    for axis in node_windows(node, (x.shape or ())[2:], kernel):
+        before, after, beyond = known_sizes((axis.before, axis.after, axis.beyond))
+        if before + after if is_same else beyond:
             return "OpenVINO counts what the last window of AveragePool reaches beyond the padding"
     return None
 
 
 def _transposes_as_onnx(view: GraphView, node: Node) -> str | None:
-    weight = node.input(1)
+    weight, x = node.input(1), node.input(0)
     kernel = node.ints_attribute("kernel_shape") or (weight.shape if weight is not None and weight.shape else ())[2:]
-    dilations = node.ints_attribute("dilations") or (1,) * len(kernel)
-    spans = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True) if isinstance(size, int)]
-    if len(spans) < len(kernel):
+    sizes = (x.shape if x is not None and x.shape else (None,) * (len(kernel) + 2))[2:]
+    axes = node_transposed(node, sizes, kernel)
+    if not all(isinstance(size, int) for size in kernel):
         return "the window of ConvTranspose is not known before a run"
     if node.ints_attribute("output_shape") is not None:
-        return _fills_exactly(node, spans)
-    strides = node.ints_attribute("strides") or (1,) * len(kernel)
-    is_same, x = _text(node, "auto_pad", "NOTSET").startswith("SAME"), node.input(0)
+        exact = all(isinstance(axis.size, int) and _fills_exactly(axis) for axis in axes)
+        is_extended = any(axis.extra for axis in axes) and not all(axis.whole == axis.result for axis in axes)
+        cut = "OpenVINO cuts a ConvTranspose to its output_shape in another way"
+        return None if exact and not is_extended else cut
+    is_same = _text(node, "auto_pad", "NOTSET").startswith("SAME")
     if is_same and (x is None or not is_static(x)):
         return "OpenVINO makes more of a ConvTranspose by auto_pad where a size is open"
-    if is_same and (any(node.ints_attribute("output_padding") or ()) or any(map(operator.lt, spans, strides))):
+    if is_same and any(axis.extra or known_sizes((axis.reach,))[0] < axis.stride for axis in axes):
         return "OpenVINO makes less of a ConvTranspose by auto_pad whose windows do not meet, or with output_padding"
     return None
 
 
-def _fills_exactly(node: Node, spans: Sequence[int]) -> str | None:
-    """Refuse sizes that are asked for where something has to be cut."""
-    x, wanted = node.input(0), node.ints_attribute("output_shape") or ()
-    strides = node.ints_attribute("strides") or (1,) * len(spans)
-    extra = node.ints_attribute("output_padding") or (0,) * len(spans)
-    sizes = (x.shape if x is not None and x.shape else ())[2:]
-    made = [
-        stride * (size - 1) + more + span if isinstance(size, int) else None
-        for size, stride, more, span in zip(sizes, strides, extra, spans, strict=True)
-    ]
-    pairs = zip(made, wanted[-len(made) :], strict=True)
-    if all(size is not None and (size == goal or (size < goal and not any(extra))) for size, goal in pairs):
-        return None
-    return "OpenVINO cuts a ConvTranspose to its output_shape in another way"
+def _fills_exactly(axis: TransposedAxis) -> bool:
+    """Return whether nothing has to be cut for the size that is asked for."""
+    return known_sizes((axis.whole,)) <= known_sizes((axis.result,))
 
 
 def _has_two_corners(view: GraphView, node: Node) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ort_core.errors import InvalidArgument
 from ort_core.ir.dims import KnownDim
 from ort_core.kernels.preconditions.conditions import Conditions, Sizes
+from ort_core.ops.windows import SAME, node_windows
 
 
 def convolution(c: Conditions) -> None:
@@ -39,8 +41,7 @@ def _convolution(c: Conditions, data: int, filters: int, bias: int | None) -> No
     spatial = x[1:-1] if last else x[2:]
     for kernel in w[1:-1] if last else w[2:]:
         c.positive(kernel, f"kernel size must be positive, got {list(map(str, w))}")
-    for axis, (size, kernel) in enumerate(zip(spatial, w[1:-1] if last else w[2:])):
-        _fits(c, axis, size, kernel, len(spatial), 1)
+    _fit(c, spatial, w[1:-1] if last else w[2:], 1)
 
 
 def _bias(c: Conditions, index: int, channels: KnownDim) -> None:
@@ -61,26 +62,28 @@ def _kernel_shape(c: Conditions, found: Sizes) -> None:
         c.equal(left, right, text)
 
 
-def _fits(c: Conditions, axis: int, size: KnownDim, kernel: KnownDim, rank: int, least: int) -> None:
-    """Require a window to fit into its padded axis, where the window is known."""
-    pads = c.node.ints_attribute("pads") or (0,) * (2 * rank)
-    automatic = c.node.string_attribute("auto_pad", "NOTSET")
-    if len(pads) != 2 * rank or automatic == "VALID":
-        pads = (0,) * (2 * rank)
-    if not isinstance(kernel, int) or automatic in ("SAME_UPPER", "SAME_LOWER"):
+def _fit(c: Conditions, sizes: Sizes, taps: Sizes, least: int) -> None:
+    """Require windows to fit into their padded axes, where all of that is known."""
+    try:
+        axes = node_windows(c.node, sizes, taps)
+    except InvalidArgument as error:
+        c.require(False, str(error))
         return
-    dilation = (c.node.ints_attribute("dilations") or (1,) * rank)[axis]
-    stride = (c.node.ints_attribute("strides") or (1,) * rank)[axis]
-    padded, window = size + pads[axis] + pads[axis + rank], dilation * (kernel - 1) + 1
-    text = (
-        f"a window of {window} (kernel {kernel}, dilation {dilation}) does not fit into axis {axis} of padded size "
-        f"{padded}; check kernel_shape, pads, strides and dilations"
-    )
-    if isinstance(padded, int):
-        count = (padded - window) // max(stride, 1) + 1
-        c.require(count >= least or (padded >= 0 and count >= 0 and least == 0), text)
-    elif least:
-        c.positive(padded - (window - 1), text)
+    for number, axis in enumerate(axes):
+        size, reach, before, after = axis.size, axis.reach, axis.before, axis.after
+        if c.node.string_attribute("auto_pad", "NOTSET") in SAME or size is None or not isinstance(reach, int):
+            continue
+        assert before is not None, "only automatic padding follows from sizes"
+        assert after is not None, "as above"
+        padded = size + before + after
+        text = (
+            f"a window of {reach} (kernel {axis.taps}, dilation {axis.dilation}) does not fit into axis {number} of "
+            f"padded size {padded}; check kernel_shape, pads, strides and dilations"
+        )
+        if isinstance(padded, int):
+            c.require((padded - reach) // axis.stride + 1 >= least, text)
+        elif least:
+            c.positive(padded - (reach - 1), text)
 
 
 def _per_channel(c: Conditions, index: int, name: str, filters: Sizes | None) -> None:
@@ -143,8 +146,8 @@ def _pooling(c: Conditions, first: int) -> None:
         not kernel or len(kernel) == len(spatial),
         f"kernel_shape {list(kernel)} does not fit the input spatial rank {len(spatial)}",
     )
-    for axis, (size, window) in enumerate(zip(spatial, kernel)):
-        _fits(c, axis, size, window, len(spatial), 0)
+    if kernel:
+        _fit(c, spatial, kernel, 0)
 
 
 def columns_to_image(c: Conditions) -> None:

@@ -16,7 +16,8 @@ from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
-from ort_core.kernels.reference.windows import Windows, col2im, edges, im2col, per_axis, share_padding, slide, steps
+from ort_core.kernels.reference.windows import Windows, col2im, im2col, slide
+from ort_core.ops.windows import SAME, known_sizes, transposed_axes
 
 # Columns are made for as many images at a time as fit here: far more falls out of the last-level cache, far less
 # makes the Python loop over images visible.
@@ -184,44 +185,30 @@ def _transposed_windows(
     output_shape: tuple[int, ...],
 ) -> Windows:
     """Return the windows over the *output* of which the input holds one value each."""
-    rank = len(spatial)
-    strides, dilations = steps(strides, dilations, rank)
-    extra = per_axis(output_padding, rank, 0, "output_padding")
-    if len(output_shape) == rank + 2:  # some exporters name batch and channels too
-        output_shape = output_shape[2:]
-    natural = [
-        stride * (size - 1) + more + (k - 1) * dilation + 1
-        for size, stride, more, k, dilation in zip(spatial, strides, extra, kernel_shape, dilations, strict=True)
-    ]
-    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
-    if output_shape or same:
-        sizes = per_axis(output_shape, rank, 0, "output_shape")
-        if not output_shape:
-            sizes = tuple(size * stride for size, stride in zip(spatial, strides, strict=True))
+    axes = transposed_axes(spatial, kernel_shape, strides, dilations, pads, auto_pad, output_padding, output_shape)
+    natural, sizes = known_sizes(axis.whole for axis in axes), known_sizes(axis.result for axis in axes)
+    strides, dilations = tuple(axis.stride for axis in axes), tuple(axis.dilation for axis in axes)
+    if output_shape or auto_pad in SAME:
         _check_output_shape(spatial, natural, sizes, strides)
-        totals = [max(0, n - size) for n, size in zip(natural, sizes, strict=True)]
-        begin, end = share_padding(totals, upper=auto_pad == "SAME_UPPER")
-    else:
-        begin, end = edges(() if auto_pad == "VALID" else pads, rank)
-        sizes = tuple(n - before - after for n, before, after in zip(natural, begin, end, strict=True))
     if min(sizes, default=1) < 0:
         raise InvalidArgument(f"ConvTranspose would make the spatial shape {sizes}; pads {pads} cut away too much")
     if max(natural, default=0) > _LARGEST:
         raise InvalidArgument(
             f"Integer overflow: strides {strides} and dilations {dilations} make a size of {max(natural)}"
         )
-    return Windows(tuple(sizes), tuple(kernel_shape), strides, dilations, begin, end, tuple(spatial))
+    begin, end = known_sizes(axis.before for axis in axes), known_sizes(axis.after for axis in axes)
+    return Windows(sizes, tuple(kernel_shape), strides, dilations, begin, end, tuple(spatial))
 
 
 def _check_output_shape(
-    spatial: tuple[int, ...], natural: list[int], sizes: tuple[int, ...], strides: tuple[int, ...]
+    spatial: tuple[int, ...], natural: tuple[int, ...], sizes: tuple[int, ...], strides: tuple[int, ...]
 ) -> None:
     """Refuse an output so large that a convolution over it would have more windows than the input has elements."""
     for size, whole, asked, stride in zip(spatial, natural, sizes, strides, strict=True):
         if asked - whole >= stride and size > 0:
             raise InvalidArgument(
                 f"output_shape {sizes} is inconsistent with input spatial dimensions {spatial}: strides, kernel and "
-                f"dilations make {tuple(natural)}, and an output may exceed that by less than the stride"
+                f"dilations make {natural}, and an output may exceed that by less than the stride"
             )
 
 

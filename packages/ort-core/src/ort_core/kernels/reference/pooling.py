@@ -15,7 +15,8 @@ from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.axes import check_size
 from ort_core.kernels.reference.widening import narrow, widen
-from ort_core.kernels.reference.windows import Windows, edges, per_axis, slide, steps
+from ort_core.kernels.reference.windows import Windows, slide
+from ort_core.ops.windows import known_sizes, transposed_axes
 
 
 @kernel("MaxPool")
@@ -227,13 +228,8 @@ def max_unpool(
             f"Index tensor shape should be same as that of the input data tensor to unpool: "
             f"{indices.shape} and {x.shape}"
         )
-    rank = x.ndim - 2
-    strides, _ = steps(strides, (), rank)
-    sizes, (begin, end) = per_axis(kernel_shape, rank, 1, "kernel_shape"), edges(pads, rank)
-    spatial = tuple(
-        (count - 1) * stride - before - after + size
-        for count, stride, before, after, size in zip(x.shape[2:], strides, begin, end, sizes, strict=True)
-    )
+    axes = transposed_axes(x.shape[2:], kernel_shape, strides, pads=pads)
+    spatial = known_sizes(axis.result for axis in axes)
     if min(spatial) <= 0:
         raise InvalidArgument(f"Computed output dimension is not positive: {spatial}")
     natural = (*x.shape[:2], *spatial)
@@ -247,7 +243,15 @@ def max_unpool(
             f"output_shape batch and channel dimensions must match input: expected {natural[:2]}, got {shape[:2]}"
         )
     check_size(shape, x.dtype, "MaxUnpool", ctx)
-    windows = Windows(spatial, sizes, strides, (1,) * rank, begin, end, x.shape[2:])
+    windows = Windows(
+        spatial,
+        kernel_shape,
+        tuple(axis.stride for axis in axes),
+        tuple(axis.dilation for axis in axes),
+        known_sizes(axis.before for axis in axes),
+        known_sizes(axis.after for axis in axes),
+        x.shape[2:],
+    )
     return _place(x, indices, shape, natural, windows)
 
 

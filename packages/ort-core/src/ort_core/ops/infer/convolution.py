@@ -4,51 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.ir.dims import Dim, ceil_div, product
+from ort_core.errors import InvalidArgument
+from ort_core.ir.dims import Dim, product
 from ort_core.ir.types import DataType, Shape
 from ort_core.ops.infer.generators import shape_from_input
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
-from ort_core.ops.shape_arithmetic import add_dims, divide_dim, scale_dim, window_dim
-
-
-def _per_axis(ctx: InferenceContext, name: str, count: int) -> tuple[int, ...]:
-    """Return strides or dilations, 1 by default; refuses another length and values below 1."""
-    found = ctx.ints_of(name)
-    if found is None:
-        return (1,) * count
-    if len(found) != count or min(found, default=1) < 1:
-        ctx.refuse(f"Attribute {name} {found} must have {count} entries of at least 1")
-    return found
-
-
-def window_pads(ctx: InferenceContext, count: int, kernel: Sequence[Dim] = (None,)) -> tuple[tuple[int, int], ...]:
-    """Return (begin, end) pads per spatial axis; refuses another length, and negative ones of known windows."""
-    found = ctx.ints_of("pads")
-    if found is None or ctx.string_of("auto_pad", "NOTSET") == "VALID":
-        return ((0, 0),) * count
-    if len(found) != 2 * count:
-        ctx.refuse(f"Attribute pads has incorrect size: {len(found)} entries for {count} axes")
-    if min(found, default=0) < 0 and all(isinstance(size, int) for size in kernel):
-        ctx.refuse(f"Attribute pads must not contain negative values, found {found}")
-    return tuple((found[i], found[i + count]) for i in range(count))
+from ort_core.ops.shape_arithmetic import divide_dim, scale_dim
+from ort_core.ops.windows import SAME, transposed_axes, window_axes
 
 
 def window_shape(
     ctx: InferenceContext, space: Sequence[Dim], kernel: Sequence[Dim], *, ceil_mode: bool = False
 ) -> tuple[Dim, ...]:
     """Return the sizes after a window of ``kernel`` slid over ``space`` as strides, pads and dilations say."""
-    count = len(space)
-    if len(kernel) != count:
-        ctx.refuse(f"kernel_shape {tuple(kernel)} does not fit {count} spatial axes")
     if any(isinstance(size, int) and size < 1 for size in kernel):
         ctx.refuse(f"Attribute kernel_shape must only contain positive values, found {tuple(kernel)}")
-    strides = _per_axis(ctx, "strides", count)
-    dilations = _per_axis(ctx, "dilations", count)
-    if ctx.string_of("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
-        return tuple(None if d is None else ceil_div(d, s) for d, s in zip(space, strides, strict=True))
-    pads = window_pads(ctx, count, kernel)
-    return tuple(window_dim(space[i], kernel[i], strides[i], dilations[i], pads[i], ceil_mode) for i in range(count))
+    _require_attributes(ctx, kernel, len(space))
+    try:
+        axes = window_axes(space, kernel, *_steps(ctx), _pads(ctx), _auto_pad(ctx), ceil_mode=ceil_mode)
+    except InvalidArgument as error:
+        ctx.refuse(str(error))
+    return tuple(axis.count for axis in axes)
+
+
+def _require_attributes(ctx: InferenceContext, kernel: Sequence[Dim], count: int) -> None:
+    """Refuse attributes that are there and have no entries, steps below 1, and negative pads of known windows."""
+    for name in ("strides", "dilations"):
+        found = ctx.ints_of(name)
+        if found is not None and (len(found) != count or min(found, default=1) < 1):
+            ctx.refuse(f"Attribute {name} {found} must have {count} entries of at least 1")
+    pads = ctx.ints_of("pads")
+    if pads is None or _auto_pad(ctx) in ("VALID", *SAME):
+        return
+    if len(pads) != 2 * count:
+        ctx.refuse(f"Attribute pads has incorrect size: {len(pads)} entries for {count} axes")
+    if min(pads, default=0) < 0 and all(isinstance(size, int) for size in kernel):
+        ctx.refuse(f"Attribute pads must not contain negative values, found {pads}")
+
+
+def _steps(ctx: InferenceContext) -> tuple[Sequence[int], Sequence[int]]:
+    return ctx.ints_of("strides") or (), ctx.ints_of("dilations") or ()
+
+
+def _pads(ctx: InferenceContext) -> Sequence[int]:
+    return ctx.ints_of("pads") or ()
+
+
+def _auto_pad(ctx: InferenceContext) -> str:
+    return ctx.string_of("auto_pad", "NOTSET")
 
 
 def conv_shape(ctx: InferenceContext, data: int, weights: int, *, channels_last: bool = False) -> Shape | None:
@@ -104,32 +108,21 @@ def infer_conv_transpose(ctx: InferenceContext) -> None:
     kernel: Sequence[Dim] | None = ctx.ints_of("kernel_shape")
     if kernel is None:
         kernel = (None,) * len(space) if w is None else w[2:]
-    if len(kernel) != len(space):
-        ctx.refuse(f"kernel_shape {tuple(kernel)} does not fit {len(space)} spatial axes")
     made = None if w is None else scale_dim(w[1], ctx.int_of("group", 1))
     ctx.set_shape(0, (x[0], made, *_transposed(ctx, space, kernel)))
 
 
 def _transposed(ctx: InferenceContext, space: Shape, kernel: Sequence[Dim]) -> tuple[Dim, ...]:
-    count = len(space)
-    given = ctx.ints_of("output_shape")
-    if given:
-        if len(given) != count or min(given) < 1:
-            ctx.refuse(f"Attribute output_shape {given} must have {count} entries of at least 1")
-        return given
-    strides, dilations = _per_axis(ctx, "strides", count), _per_axis(ctx, "dilations", count)
-    extra = ctx.ints_of("output_padding") or (0,) * count
-    if len(extra) != count:
-        ctx.refuse(f"output_padding {extra} does not fit {count} spatial axes")
-    if ctx.string_of("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER"):
-        return tuple(scale_dim(d, s) for d, s in zip(space, strides, strict=True))
-    pads = window_pads(ctx, count, kernel)
-    result: list[Dim] = []
-    for i in range(count):
-        steps = scale_dim(add_dims(space[i], -1), strides[i])
-        extent = add_dims(scale_dim(add_dims(kernel[i], -1), dilations[i]), 1)
-        result.append(add_dims(steps, extent, extra[i], -sum(pads[i])))
-    return tuple(result)
+    extra, given = ctx.ints_of("output_padding") or (), ctx.ints_of("output_shape") or ()
+    if given and (len(given) != len(space) or min(given) < 1):
+        ctx.refuse(f"Attribute output_shape {given} must have {len(space)} entries of at least 1")
+    if not given:
+        _require_attributes(ctx, kernel, len(space))
+    try:
+        axes = transposed_axes(space, kernel, *_steps(ctx), _pads(ctx), _auto_pad(ctx), extra, given)
+    except InvalidArgument as error:
+        ctx.refuse(str(error))
+    return tuple(axis.result for axis in axes)
 
 
 def pool_shape(ctx: InferenceContext, index: int, *, channels_last: bool = False) -> Shape | None:
@@ -173,14 +166,11 @@ def infer_max_unpool(ctx: InferenceContext) -> None:
     kernel = ctx.ints_of("kernel_shape")
     if shape is None or kernel is None:
         return
-    count = len(shape) - 2
-    if len(kernel) != count:
-        ctx.refuse(f"kernel_shape {kernel} does not fit {count} spatial axes")
-    strides, pads = _per_axis(ctx, "strides", count), window_pads(ctx, count)
-    space = (
-        add_dims(scale_dim(add_dims(shape[i + 2], -1), strides[i]), kernel[i], -sum(pads[i])) for i in range(count)
-    )
-    ctx.set_shape(0, (*shape[:2], *space))
+    try:
+        axes = transposed_axes(shape[2:], kernel, ctx.ints_of("strides") or (), pads=_pads(ctx))
+    except InvalidArgument as error:
+        ctx.refuse(str(error))
+    ctx.set_shape(0, (*shape[:2], *(axis.result for axis in axes)))
 
 
 @infer_rule("MaxRoiPool", "RoiAlign")

@@ -193,7 +193,7 @@ def convolution(lowering: Lowering, node: Node) -> None:
     window = weights.shape[2:]
     dilations = pair(node.ints_attribute("dilations"), rank)
     strides = pair(node.ints_attribute("strides"), rank)
-    pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
+    pads = pads_of(node, rank, window, x.shape[2:])
     is_turned = rank == 4 and window[0] > 1 and window[1] == 1 == x.shape[3] and not any(pads)
     if rank == 3 or is_turned:
         weights = weights.reshape(*weights.shape[:2], 1, weights.shape[2])

@@ -18,6 +18,7 @@ from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.views import View, count_of, dense_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import Scalar, element
+from ort_core.plugin.ops import SAME, node_windows
 
 
 def images(lowering: Lowering, value: Value | None, channels: int | None = None, *, as_parts: bool = False) -> View:
@@ -73,46 +74,23 @@ def pair(values: tuple[int, ...] | None, rank: int) -> tuple[int, int]:
     return (1, values[0]) if rank == 3 else (values[0], values[1])
 
 
-def pads_of(
-    node: Node,
-    rank: int,
-    window: Sequence[int],
-    strides: tuple[int, int],
-    dilations: tuple[int, int],
-    sizes: Sequence[KnownDim],
-) -> tuple[int, int, int, int]:
+def pads_of(node: Node, rank: int, window: Sequence[int], sizes: Sequence[KnownDim]) -> tuple[int, int, int, int]:
     """Return top, left, bottom, right."""
-    first = 1 if rank == 3 else 0
-    before, after = pads_by_axis(node, window, strides[first:], dilations[first:], sizes[first:])
+    before, after = pads_by_axis(node, window, sizes[1 if rank == 3 else 0 :])
     return (0, before[0], 0, after[0]) if rank == 3 else (before[0], before[1], after[0], after[1])
 
 
-def pads_by_axis(
-    node: Node,
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    sizes: Sequence[KnownDim],
-) -> tuple[list[int], list[int]]:
+def pads_by_axis(node: Node, window: Sequence[int], sizes: Sequence[KnownDim]) -> tuple[list[int], list[int]]:
     """Return the pads in front of and behind each axis of space.
 
     Raises:
         NotLowered: some are negative, or depend on a size that only a run knows.
     """
-    mode, rank = node.string_attribute("auto_pad", "") or "NOTSET", len(window)
-    if mode == "VALID":
-        return [0] * rank, [0] * rank
-    if mode == "NOTSET":
-        given = node.ints_attribute("pads") or (0,) * (2 * rank)
-        if any(pad < 0 for pad in given):
-            raise NotLowered("negative pads")
-        return list(given[:rank]), list(given[rank:])
-    before, after = [], []
-    for size, taps, stride, dilation in zip(sizes, window, strides, dilations, strict=True):
-        if not isinstance(size, int):
-            raise NotLowered("automatic pads of an axis of unknown size")
-        total = max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
-        small = total // 2
-        before.append(small if mode == "SAME_UPPER" else total - small)
-        after.append(total - small if mode == "SAME_UPPER" else small)
-    return before, after
+    is_automatic = node.string_attribute("auto_pad", "NOTSET") in SAME
+    if is_automatic and not all(isinstance(size, int) for size in sizes):
+        raise NotLowered("automatic pads of an axis of unknown size")
+    pads = [(axis.before, axis.after) for axis in node_windows(node, sizes, window)]
+    known = [(before, after) for before, after in pads if isinstance(before, int) and isinstance(after, int)]
+    if len(known) < len(pads) or any(min(each) < 0 for each in known):
+        raise NotLowered("negative pads")
+    return [before for before, _ in known], [after for _, after in known]

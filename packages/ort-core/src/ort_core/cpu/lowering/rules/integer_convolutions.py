@@ -142,7 +142,7 @@ def _anchor(
     x = _own_bordered(lowering, node, source, zero_point) if rank == 4 else None
     if x is None:
         x = byte_images(lowering, source)
-        pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
+        pads = pads_of(node, rank, window, x.shape[2:])
         if any(pads):
             x = emit_byte_border(lowering, x, pads, zero_point)
     if rank == 3:

@@ -33,7 +33,7 @@ def byte_max_pooling(lowering: Lowering, node: Node) -> bool:
         return False
     x = byte_images(lowering, value if quantized is None else quantized.source)
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
-    pads = pads_of(node, rank, kernel, strides, dilations, x.shape[2:])
+    pads = pads_of(node, rank, kernel, x.shape[2:])
     if any(pads):
         x = emit_byte_border(lowering, x, pads, limits(stored)[0])
     size: tuple[KnownDim, ...] = shape if rank == 4 else (shape[0], shape[1], 1, shape[2])

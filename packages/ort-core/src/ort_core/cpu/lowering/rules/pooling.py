@@ -16,6 +16,7 @@ from ort_core.cpu.lowering.steps import NotLowered
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, dense_strides, ordered_strides
 from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ops import node_windows
 
 F32 = DataType.FLOAT
 
@@ -43,11 +44,11 @@ def require_inner_pads(node: Node) -> None:
     Raises:
         NotLowered: some do not, which the kernels refuse; how many windows there are is then unknown, too.
     """
-    taps, pads = node.ints_attribute("kernel_shape") or (), node.ints_attribute("pads") or ()
-    dilations = node.ints_attribute("dilations") or (1,) * len(taps)
-    reach = [(count - 1) * dilation for count, dilation in zip(taps, dilations, strict=False)]
-    if any(pad > most for pad, most in zip(pads, 2 * reach, strict=False)):
-        raise NotLowered("pads that are as large as the window")
+    taps = node.ints_attribute("kernel_shape") or ()
+    for axis in node_windows(node, (None,) * len(taps), taps):
+        reach = axis.reach
+        if any(isinstance(pad, int) and isinstance(reach, int) and pad >= reach for pad in (axis.before, axis.after)):
+            raise NotLowered("pads that are as large as the window")
 
 
 def pooled_operand(lowering: Lowering, node: Node) -> View:
@@ -84,7 +85,7 @@ def _windows(lowering: Lowering, node: Node, x: View, shape: Sequence[KnownDim],
     kernel = pair(node.ints_attribute("kernel_shape"), rank)
     strides, dilations = pair(node.ints_attribute("strides"), rank), pair(node.ints_attribute("dilations"), rank)
     window = kernel[1:] if rank == 3 else kernel
-    pads = pads_of(node, rank, window, strides, dilations, x.shape[2:])
+    pads = pads_of(node, rank, window, x.shape[2:])
     target = lowering.placed_view(node.output, F32, shape, channels_last(rank))
     spec = replace(kind, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     emit_pooling(lowering, node, spec, x, as_images(target))

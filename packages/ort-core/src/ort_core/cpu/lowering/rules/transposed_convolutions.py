@@ -30,6 +30,7 @@ from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
 from ort_core.cpu.lowering.views import View, channels_last, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ops import node_transposed
 
 F32 = DataType.FLOAT
 
@@ -130,10 +131,11 @@ def transposed_convolution(lowering: Lowering, node: Node) -> None:
     if rank == 3:
         weights = weights[:, :, None]
     strides, dilations = (_by_axis(node.ints_attribute(name), rank) for name in ("strides", "dilations"))
-    axes = []
+    axes, first = [], max(4 - rank, 0)
+    edges = [edge_of(each) for each in node_transposed(node, x.shape[2 + first :], weights.shape[2 + first :])]
     for axis, (size, taps) in enumerate(zip(x.shape[2:], weights.shape[2:])):
-        stride, dilation, spatial = strides[axis], dilations[axis], axis - max(4 - rank, 0)
-        pad, surplus = edge_of(node, spatial, size, taps, stride, dilation)
+        stride, dilation, spatial = strides[axis], dilations[axis], axis - first
+        pad, surplus = edges[spatial] if spatial >= 0 else (0, 0)
         axes.append(tuple(phases(taps, stride, dilation, pad, surplus)))
         if spatial >= 0:
             lowering.require_equal(shape[2 + spatial], size * stride + surplus)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.plugin.ir import KnownDim, Node
+from ort_core.plugin.ops import TransposedAxis
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +57,23 @@ def phases(taps: int, stride: int, dilation: int, pad: int, surplus: int) -> lis
     return found
 
 
-def edge_of(node: Node, axis: int, size: KnownDim, taps: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return what is cut away before a spatial axis, and how many more outputs than ``stride * size`` there are."""
-    if axis < 0:
-        return 0, 0
-    extra = (node.ints_attribute("output_padding") or ())[axis:][:1] or (0,)
-    surplus = extra[0] + (taps - 1) * dilation + 1 - stride  # of the uncut result
-    wanted, mode = node.ints_attribute("output_shape"), node.string_attribute("auto_pad", "") or "NOTSET"
-    rank = len(tensor_type(node.output)[1]) - 2
-    if not wanted and not mode.startswith("SAME"):
-        pads = (node.ints_attribute("pads") if mode == "NOTSET" else None) or (0,) * (2 * rank)
-        if min(pads) < 0:
-            raise NotLowered("negative pads")
-        return pads[axis], surplus - pads[axis] - pads[axis + rank]
-    left = 0
-    if wanted:
-        if not isinstance(size, int):
-            raise NotLowered("output_shape for images of unknown size")
-        left = wanted[-rank:][axis] - stride * size
-    total = surplus - left
-    if total < 0:
+def edge_of(axis: TransposedAxis) -> tuple[int, int]:
+    """Return what is cut away before a spatial axis, and how many more outputs than ``stride * size`` there are.
+
+    Raises:
+        NotLowered: that depends on a size that only a run knows, or something is added instead.
+    """
+    size, whole, result, before, after = axis.size, axis.whole, axis.result, axis.before, axis.after
+    if size is None or whole is None or result is None:
+        raise NotLowered("a transposed convolution of unknown size")
+    surplus, kept = whole - result, result - axis.stride * size
+    if not (isinstance(before, int) and isinstance(after, int) and isinstance(kept, int) and isinstance(surplus, int)):
+        raise NotLowered("output_shape for images of unknown size")
+    if min(before, after) < 0:
+        raise NotLowered("negative pads")
+    if surplus < 0:
         raise NotLowered("the wanted result is larger than what the windows reach")
-    return (total // 2 if mode == "SAME_UPPER" else total - total // 2), left
+    return before, kept
 
 
 def reach_of(axis: Sequence[Phase]) -> tuple[int, int]:

@@ -76,7 +76,7 @@ def volumes(lowering: Lowering, value: Value | None) -> View:
 def window_of(node: Node, taps: Sequence[int], sizes: Sequence[KnownDim]) -> Window:
     """Return a node's window over volumes of these sizes."""
     strides, dilations = (node.ints_attribute(name) or ONES for name in ("strides", "dilations"))
-    before, behind = pads_by_axis(node, taps, strides, dilations, sizes)
+    before, behind = pads_by_axis(node, taps, sizes)
     return Window(*map(_triple, (taps, strides, dilations, before, behind)))
 
 
