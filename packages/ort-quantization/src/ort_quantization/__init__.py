@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         load_tensors_data,
         save_tensors_data,
     )
+    from ort_quantization.prepare import quant_pre_process
     from ort_quantization.qdq_quantizer import QDQQuantizer
     from ort_quantization.quantize import (
         DynamicQuantConfig,
@@ -46,6 +47,7 @@ __all__ = [
     "create_calibrator",
     "get_qdq_config",
     "load_tensors_data",
+    "quant_pre_process",
     "quantize",
     "quantize_dynamic",
     "quantize_static",
@@ -66,6 +68,7 @@ __getattr__, __dir__ = late_names(  # a program that needs one name does not imp
             "load_tensors_data",
             "save_tensors_data",
         ),
+        "ort_quantization.prepare": ("quant_pre_process",),
         "ort_quantization.qdq_quantizer": ("QDQQuantizer",),
         "ort_quantization.quantize": (
             "DynamicQuantConfig",

@@ -6,11 +6,25 @@ Nothing in this package imports it: it only translates.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from onnx import AttributeProto, NodeProto, TensorProto, helper
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
+from ort_quantization.model_files import (
+    INFERRED,
+    PREPARED,
+    Source,
+    is_external,
+    is_marked,
+    mark,
+    read_model,
+    read_tensor,
+    with_opset_for,
+    with_shapes,
+)
+from ort_quantization.model_files import opset_of as get_opset_version
 from ort_quantization.quantized_tensors import float_array as tensor_proto_to_array
 from ort_quantization.quantized_tensors import packed_pairs as pack_bytes_to_4bit
 from ort_quantization.quantized_tensors import quantized, quantized_tensor
@@ -23,6 +37,7 @@ from ort_quantization.quantized_types import (
     QuantizationMode,
     QuantizedValueType,
     QuantType,
+    tensor_type_of,
 )
 from ort_quantization.scales import (
     Parameters,
@@ -35,6 +50,9 @@ from ort_quantization.scales import (
 )
 
 __all__ = [
+    "add_infer_metadata", "add_pre_process_metadata", "generate_identified_filename", "get_opset_version",
+    "load_model_with_shape_infer", "model_has_external_data", "model_has_infer_metadata",
+    "model_has_pre_process_metadata", "save_and_reload_model_with_shape_infer", "update_opset_version",
     "ONNX_INT_TYPE_RANGE", "ONNX_INT_TYPE_REDUCED_RANGE", "ONNX_INT_TYPE_SYMMETRIC_RANGE", "ONNX_TYPE_TO_NP_TYPE",
     "QuantFormat", "QuantType", "QuantizationMode", "QuantizedValueType", "add_dequant_input_suffix",
     "add_dequant_output_suffix", "add_dequant_suffix", "add_quant_input_suffix", "add_quant_output_suffix",
@@ -176,6 +194,62 @@ def get_elem_index(elem_name: object, elem_list: list[object]) -> int:
 def get_mul_node(inputs: list[str], output: str, name: str) -> NodeProto:
     """Return a Mul."""
     return helper.make_node("Mul", inputs, [output], name)
+
+
+def load_model_with_shape_infer(model_path: str | Path) -> ModelProto:
+    """Return a model of a file, with its tensors, with the shapes that ONNX infers."""
+    model, folder = read_model(model_path)
+    for tensor in model.graph.initializer:
+        if is_external(tensor):
+            tensor.CopyFrom(read_tensor(tensor, folder))
+    return with_shapes(model)
+
+
+def save_and_reload_model_with_shape_infer(model: ModelProto) -> ModelProto:
+    """Return a copy of a model with the shapes that ONNX infers."""
+    return with_shapes(read_model(model)[0])
+
+
+def model_has_external_data(model_path: Source) -> bool:
+    """Return whether tensors of a model lie in files of their own."""
+    return any(is_external(tensor) for tensor in read_model(model_path)[0].graph.initializer)
+
+
+def add_pre_process_metadata(model: ModelProto) -> None:
+    """Mark a model as prepared for quantisation."""
+    mark(model, PREPARED)
+
+
+def model_has_pre_process_metadata(model: ModelProto) -> bool:
+    """Return whether a model was prepared for quantisation."""
+    return is_marked(model, PREPARED)
+
+
+def add_infer_metadata(model: ModelProto) -> None:
+    """Mark a model as one whose shapes were inferred."""
+    mark(model, INFERRED)
+
+
+def model_has_infer_metadata(model: ModelProto) -> bool:
+    """Return whether shapes of a model were inferred here."""
+    return is_marked(model, INFERRED)
+
+
+def update_opset_version(
+    model: ModelProto, weight_type: QuantType | int, activation_type: QuantType | int | None = None,
+    tensor_quant_overrides: dict[str, list[dict[str, object]]] | None = None, block_size: int = 0,
+) -> ModelProto:  # fmt: skip
+    """Return a model in an opset that can express a quantisation: itself where its own can."""
+    chosen = [weight_type, *([] if activation_type is None else [activation_type])]
+    for listed in (tensor_quant_overrides or {}).values():
+        types = (each.get("quant_type") for each in listed)
+        chosen += [each for each in types if isinstance(each, (QuantType, int))]
+    return with_opset_for(model, "", {tensor_type_of(each) for each in chosen}, block_size > 0)
+
+
+def generate_identified_filename(filename: Path, identifier: str) -> Path:
+    """Return the path of a file with something added before its ending."""
+    return filename.with_name(filename.stem + identifier + filename.suffix)
 
 
 def add_quant_suffix(tensor_name: str) -> str:
