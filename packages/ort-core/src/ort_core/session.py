@@ -26,6 +26,7 @@ from ort_core.session_api.recollection import Recollection, files_of, find_recol
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
 from ort_core.settings import environment_value
+from ort_core.stages.settings import takes_short_cuts
 
 if TYPE_CHECKING:
     from ort_core import stages
@@ -108,12 +109,18 @@ class InferenceSession(SessionRuns):
         shown = declared.shown(prepared.shown or ShownValues.of(prepared.model))
         if place is not None:
             place.keep(prepared, shown, metadata, files)
-        self._loaded = LoadedModel.of(prepared, shown, metadata, request, prepare, self, self._profiler is not None)
+        self._loaded = LoadedModel.of(prepared, shown, metadata, request, prepare, self, self._direct_refusal())
         self._record("session_initialization", start)
         if self._profiler is not None:
             self._profiler.providers = {node.name: node.provider for node in prepared.report.nodes if node.name}
             self._profiler.default_provider = prepared.providers[0]
         self._save(prepared)
+
+    def _direct_refusal(self) -> Rejection | None:
+        """Return why no run is to be made by one native call, if so."""
+        if self._profiler is not None:
+            return Rejection("runs are profiled node by node")
+        return None if takes_short_cuts(self._options) else Rejection("short cuts are switched off")
 
     def _save(self, prepared: stages.PreparedModel) -> None:
         from ort_core.session_api.compiled_file import save_compiled  # a session out of the cache saves nothing
@@ -131,7 +138,8 @@ class InferenceSession(SessionRuns):
         options = self._options
         reads_config = self._keywords.get("read_config_from_model", environment_value("ORT_LOAD_CONFIG_FROM_MODEL"))
         writes = options.optimized_model_filepath or options.enable_profiling or options.setting("ep.context_enable")
-        return not (self._source.path is None or reads_config or writes or options.holds_objects)
+        is_plain = takes_short_cuts(options) and not options.holds_objects
+        return not (self._source.path is None or reads_config or writes) and is_plain
 
     def _recollection(self, request: Request | None) -> Recollection | None:
         assert self._source.path is not None

@@ -151,6 +151,8 @@ def _optimizer() -> tuple[Setting, ...]:
             "the limit of folding is fixed",
         ),
         _session("session.optimized_model_cache", True, "Keep optimised models and sessions in the artefact cache."),
+        _session("session.short_cuts", True,
+                 "As ORT_SHORT_CUTS, for one session. Code that the process has linked already stays."),
         _session("optimization.minimal_build_optimizations", "", "Record passes for minimal builds.", _ORT_FORMAT),
         _session("optimization.memory_optimizer_config", "", "Recompute activations.", _TRAINING),
         _session("optimization.enable_memory_probe_recompute_config", "", "Probe for recomputation.", _TRAINING),
@@ -331,6 +333,9 @@ def _variables() -> tuple[Setting, ...]:
         _variable("ORT_DISABLE_DECODER_ATTENTION", False, "Plain attention.", attention),
         _variable("ORT_BEAM_SEARCH_USE_FAST_TOPK", True, "Fast selection.", "it concerns onnxruntime's CUDA kernels"),
         _variable("ORT_QMOE_CPU_QNBIT_GEMM", False, "Kernel choice.", _MLAS),
+        _variable("ORT_SHORT_CUTS", True,
+                  "Take short cuts: known signatures run by one native call, objects are linked without LLVM, sessions "
+                  "are recalled from the cache; 0: none of them, to debug what they hide."),
         _variable("ORT_GUARDED_MEMORY", "off",
                   "For tests: compiled code runs on memory whose end, or beginning, lies against pages that nobody may "
                   "touch.", choices=("off", "end", "begin")),

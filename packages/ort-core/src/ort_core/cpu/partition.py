@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from ort_core.cpu.bodies import CompiledBody
 from ort_core.cpu.bounds import check_bound
 from ort_core.cpu.choice import is_choice
 from ort_core.cpu.codegen.code_cache import recorded
+from ort_core.cpu.codegen.compiled_module import linked_by_llvm
 from ort_core.cpu.codegen.scalar_printer import converts_halves
 from ort_core.cpu.codegen.target import Target
 from ort_core.cpu.direct.direct_calls import prepare_direct_calls
@@ -153,7 +155,8 @@ class CpuPartition(EagerPartition):
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
-        with recorded() as self._modules:  # of bodies, too
+        linking = nullcontext() if request.short_cuts else linked_by_llvm()
+        with linking, recorded() as self._modules:  # of bodies, too
             self._calls = native_calls(request.graph, target, pool)
             with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
                 groups = self._native_groups(target, pool)
@@ -437,7 +440,7 @@ class CpuPartition(EagerPartition):
             PartitionStep(
                 kernels,
                 program,
-                direct_step_of(program),
+                direct_step_of(program) if self._request.short_cuts else None,
                 call,
                 reads,
                 native,

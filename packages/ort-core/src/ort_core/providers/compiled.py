@@ -33,7 +33,7 @@ class CompileRequest:
     ``graph`` is the partition's own copy: its inputs, outputs and constants are the border, its nodes the claim after
     the provider's fusions. ``services`` are what the environment offers by name: ``weights``,
     the WeightStore, and ``devices``, the DeviceDirectory. ``faults`` takes note of nodes that failed to compile and run
-    in a plainer way.
+    in a plainer way. Without ``short_cuts`` everything takes its ordinary way: somebody debugs.
     """
 
     name: str
@@ -43,6 +43,7 @@ class CompileRequest:
     seed: int | None = None
     services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type, named in plugin
     faults: CompileFaultsState = field(default_factory=CompileFaultsState)
+    short_cuts: bool = True
 
     @property
     def num_threads(self) -> int:

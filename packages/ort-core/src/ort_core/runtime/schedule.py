@@ -42,6 +42,7 @@ class BuildSettings:
     services: Mapping[str, Any] = field(default_factory=dict)  # Any: each service has its own type
     fuse: Fuse | None = None
     faults: CompileFaultsState = field(default_factory=CompileFaultsState)
+    short_cuts: bool = True
 
 
 def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> ExecutionPlan:
@@ -107,7 +108,14 @@ def compile_partition(part: Partition, settings: BuildSettings) -> CompiledParti
     if settings.fuse is not None:
         settings.fuse(part, graph)
     request = CompileRequest(
-        part.name, graph, settings.context, settings.threads, settings.context.seed, settings.services, settings.faults
+        part.name,
+        graph,
+        settings.context,
+        settings.threads,
+        settings.context.seed,
+        settings.services,
+        settings.faults,
+        settings.short_cuts,
     )
     try:
         compiled = part.provider.compile(request)

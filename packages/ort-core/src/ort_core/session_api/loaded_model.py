@@ -64,7 +64,7 @@ class LoadedModel:
         request: Request | None,
         prepare_general: Callable[[], PreparedModel],
         owner: object,
-        observed: bool = False,
+        refused: Rejection | None = None,
     ) -> LoadedModel:
         """Derive what the API shows.
 
@@ -75,12 +75,11 @@ class LoadedModel:
             request: the providers asked for.
             prepare_general: prepares the model for runs that override initializers, or whose sizes of one name differ.
             owner: the plan is closed when it is dropped.
-            observed: whether runs are profiled.
+            refused: why no run is to be made by one native call, if so.
         """
         parts = _shown(shown)
         overridable = _names(shown.overridable if prepared.shown else ())
         plans = PlansState(prepared.plan, overridable, parts[0].sizes_agree, prepare_general)
-        refused = Rejection("runs are profiled node by node") if observed else None
         return cls(
             lambda: prepared,
             prepared.providers,

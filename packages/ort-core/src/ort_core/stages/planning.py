@@ -83,6 +83,7 @@ def plan_model(
         settings.threads,
         {"weights": environment.weights, "devices": environment.devices},
         lambda part, graph: fuse_partition(part, graph, model, environment, settings),
+        short_cuts=settings.short_cuts,
     )
     if settings.placement == "measured":
         measured = measure_placement(

@@ -112,5 +112,7 @@ def _restore_policy(
         lambda body: check_types(
             infer_types(body, environment.schemas, environment.inference_rules, trusts_sizes=False)
         ),
-        lambda name, graph: CompileRequest(name, graph, context, settings.threads, settings.seed, services),
+        lambda name, graph: CompileRequest(
+            name, graph, context, settings.threads, settings.seed, services, short_cuts=settings.short_cuts
+        ),
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ort_core.passes.base import Pass
 
 _NOT_OPTIMIZING = frozenset(  # of PrepareSettings
-    {"strict", "allow_last_resort", "threads", "seed", "use_cache", "placement", "samples"}
+    {"strict", "allow_last_resort", "threads", "seed", "use_cache", "placement", "samples", "short_cuts"}
 )
 
 _SWITCHED_OFF = {"session.disable_double_qdq_remover": "DoubleQDQPairsRemover"}  # passes by keys of their own
@@ -39,6 +39,11 @@ def thread_options(options: SessionOptions, num_threads: int) -> ThreadOptions:
     )
 
 
+def takes_short_cuts(options: SessionOptions) -> bool:
+    """Return whether a session may take short cuts: nobody who debugs has switched them off."""
+    return bool(environment_value("ORT_SHORT_CUTS") and options.setting("session.short_cuts"))
+
+
 @frozen
 class PrepareSettings:
     """What decides how a model is prepared.
@@ -46,6 +51,7 @@ class PrepareSettings:
     ``strict``: anything that does not run on the first provider asked for is an error. ``allow_last_resort``: what
     nobody else took may go to the last resort (the CPU) although it was not asked for. ``use_cache``: the optimised
     model may come from the artefact cache. ``placement``: the policy, which ``measured`` tries on ``samples``.
+    ``short_cuts``: known signatures may run by one native call, and objects be linked without LLVM.
     """
 
     strict: bool = False
@@ -59,6 +65,7 @@ class PrepareSettings:
     use_cache: bool = False
     placement: str = "priority"
     samples: Mapping[str, object] = field(default_factory=dict)
+    short_cuts: bool = True
 
     @classmethod
     def of(
@@ -82,6 +89,7 @@ class PrepareSettings:
             bool(options.setting("session.optimized_model_cache") and environment_value("ORT_OPTIMIZED_MODEL_CACHE")),
             str(options.setting("session.placement_policy")),
             options.sample_inputs,
+            takes_short_cuts(options),
         )
 
     @property

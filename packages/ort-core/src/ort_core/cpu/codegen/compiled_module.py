@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from ort_core.plugin import Rejection
+from ort_core.plugin import Rejection, environment_value
 from ort_core.plugin.forks import new_reentrant_lock, no_fork
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class BadObject(ValueError):
     """Bytes that should be an object file are none; LLVM's loader does not survive such."""
 
 
+_BY_LLVM: ContextVar[bool] = ContextVar("linked_by_llvm", default=False)
 _ELF = b"\x7fELF"
 _STARTS = (_ELF, b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")  # ELF, Mach-O, COFF of x86-64 and of ARM64
 _ELF_HEADER_NBYTES = 64
@@ -103,9 +106,21 @@ def _is_whole(object_code: bytes) -> bool:
     return 0 < table <= table + entry_nbytes * count <= len(object_code)
 
 
+@contextmanager
+def linked_by_llvm() -> Iterator[None]:
+    """Leave the linking of objects that are loaded meanwhile, in this thread, to LLVM."""
+    token = _BY_LLVM.set(True)
+    try:
+        yield
+    finally:
+        _BY_LLVM.reset(token)
+
+
 def _linked(object_code: bytes) -> CompiledModule | Rejection:
     if sys.platform != "linux":
         return Rejection("object files are linked here on Linux only")
+    if _BY_LLVM.get() or not environment_value("ORT_SHORT_CUTS"):
+        return Rejection("short cuts are switched off")
     from ort_core.cpu.codegen.linked_objects_linux import link  # of this system
 
     try:
