@@ -280,3 +280,61 @@ def test_heads_of_queries_and_keys_are_normalised_with_their_own_epsilons(epsilo
     weights = scores / scores.sum(-1, keepdims=True)
     expected = np.einsum("hij,jhd->ihd", weights, value.reshape(2, 2, 8)).reshape(1, 2, 16)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+DELTA_CASES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({}, ()),
+    ({"update_rule": "linear"}, ()),
+    ({"update_rule": "gated", "scale": 0.7}, ()),
+    ({"update_rule": "delta", "beta_activation": "sigmoid"}, ()),
+    ({"gate_activation": "softplus"}, ()),
+    ({"gate_activation": "sigmoid", "gate_lower_bound": -2.0}, ("wide",)),
+    ({}, ("wide", "ragged")),
+    ({}, ("packed",)),
+    ({"state_update_capacity": 3}, ("captured",)),
+    ({"state_update_capacity": 3}, ("captured", "wide", "ragged")),
+]
+
+
+@pytest.mark.parametrize(("given", "forms"), DELTA_CASES, ids=str)
+def test_a_gated_delta_network_gives_what_onnxruntime_gives(given: dict[str, Any], forms: tuple[str, ...]) -> None:
+    tokens, heads, own, width, depth = 10, 4, 2, 8, 6
+    q, k, v = normal(tokens, own, width), normal(tokens, own, width, seed=1), normal(tokens, heads, depth, seed=2)
+    batch = 3 if "ragged" in forms else 2
+    decay = -np.abs(normal(tokens, heads, *((width,) if "wide" in forms else ()), seed=3))
+    inputs: dict[str, Array | None] = {
+        "q": q, "k": k, "v": v, "offsets": np.array([0, 2, 3, 10], np.int32) if "ragged" in forms else None,
+        "decay": decay, "beta": np.abs(normal(tokens, heads, seed=4)) / 2,
+        "state": normal(batch, heads, depth, width, seed=5), "a_log": normal(heads, seed=6) / 4,
+        "bias": normal(heads, seed=7), "count": np.array([2, 9, 1][:batch], np.int32) if "captured" in forms else None,
+    }  # fmt: skip
+    rule = given.get("update_rule", "gated_delta")
+    unused = [name for name, word in (("decay", "gated"), ("beta", "delta")) if word not in rule]
+    inputs |= dict.fromkeys([*unused, *(() if "gate_activation" in given else ("a_log", "bias"))])
+    if "packed" in forms:
+        packed = np.concatenate([each.reshape(tokens, -1) for each in (q, k, v)], axis=1)
+        inputs |= {"q": packed, "k": None, "v": None}
+    fed = {name: array for name, array in inputs.items() if array is not None}
+    kinds = (FLOAT, FLOAT, FLOAT) if "captured" in forms else (FLOAT, FLOAT)
+    model = onnx.load_model_from_string(model_of("GatedDeltaNet", fed, kinds, qk_l2_norm=1, **given))
+    del model.graph.node[0].input[:]
+    model.graph.node[0].input.extend(name if name in fed else "" for name in inputs)
+    content = model.SerializeToString()
+    expected = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, fed)
+    found = ort.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, fed)
+    for left, right in zip(found[:2], expected[:2], strict=True):
+        np.testing.assert_allclose(left, right, rtol=1e-3, atol=1e-4)
+    for request in range(batch if "captured" in forms else 0):
+        lengths = [2, 1, 7] if "ragged" in forms else [5, 5]
+        kept = min(int(inputs["count"][request]), 3, lengths[request])
+        start = 0
+        for size in (decay[0].size, own * width, heads * depth):
+            part = slice(start, start + kept * size)  # what is behind the captured ones is unspecified
+            np.testing.assert_allclose(found[2][request, part], expected[2][request, part], rtol=1e-3, atol=1e-4)
+            start += 3 * size
+
+
+def test_a_gate_of_an_addition_may_be_projected() -> None:
+    x, y, gate, weight = normal(2, 3, 4), normal(2, 3, 4, seed=1), normal(2, 3, 5, seed=2), normal(5, 1, seed=3)
+    found = run("GatedAdd", {"x": x, "y": y, "gate": gate, "weight": weight}, (FLOAT,))[0]
+    np.testing.assert_allclose(found, x + y * sigmoid(gate.astype(np.float64) @ weight), rtol=1e-5, atol=1e-6)

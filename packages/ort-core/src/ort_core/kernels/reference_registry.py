@@ -59,6 +59,7 @@ FAMILIES: Mapping[str, str] = {  # module: the operators that it has kernels for
         "com.microsoft:GatedAdd com.microsoft:HyperConnectionLowRankMix com.microsoft:HyperConnectionPostMix "
         "com.microsoft:HyperConnectionPreMix"
     ),
+    "contrib_delta_network": "com.microsoft:GatedDeltaNet",
     "contrib_routing": "com.microsoft:MoEGroupRouter com.microsoft:RouterGateUpProj com.microsoft:SwiGLU",
     "contrib_state_replay": (
         "com.microsoft:ConvStateReplay com.microsoft:GatedDeltaNetStateReplay "

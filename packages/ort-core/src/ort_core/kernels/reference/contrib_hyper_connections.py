@@ -102,8 +102,16 @@ def hyper_connection_low_rank_mix(
 
 
 @kernel("GatedAdd", domain="com.microsoft")
-def gated_add(x: np.ndarray, y: np.ndarray, gate: np.ndarray) -> np.ndarray:
-    """X + Y * gate, the product rounded to the type of X before the sum."""
+def gated_add(x: np.ndarray, y: np.ndarray, gate: np.ndarray, gate_weight: np.ndarray | None = None) -> np.ndarray:
+    """X + Y * gate, the product rounded to the type of X before the sum.
+
+    With ``gate_weight`` (K, 1) the gate is sigmoid(gate @ gate_weight), both steps rounded to the type of X.
+    """
+    if gate_weight is not None:
+        if gate.ndim == 0 or gate_weight.shape != (gate.shape[-1], 1):
+            raise errors.InvalidArgument(f"gate {gate.shape} and gate_weight {gate_weight.shape} do not fit: (K, 1)")
+        projected = narrow(widen(gate) @ widen(gate_weight), x.dtype)
+        gate = narrow(sigmoid(widen(projected)), x.dtype)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise errors.InvalidArgument(f"X last dimension must be positive; found shape {x.shape}")
     if y.shape != x.shape:

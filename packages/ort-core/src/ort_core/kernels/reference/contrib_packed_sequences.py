@@ -113,12 +113,21 @@ def varlen_causal_conv_with_state(
     bias: Optional,
     initial_state: np.ndarray,
     capture_count: Optional = None,
+    kernel_delta: Optional = None,
+    previous_mask: Optional = None,
     *,
     activation: str = "none",
+    delta_offset: int = 0,
     dilation: int = 1,
+    group_size: int = 1,
     state_update_capacity: int = 0,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """CausalConvWithState over packed (tokens, channels) requests; also the first tokens that each one asks for."""
+    if kernel_delta is not None or previous_mask is not None or delta_offset:
+        raise errors.InvalidArgument(
+            "VarlenCausalConvWithState: kernel_delta, previous_mask and delta_offset are not supported, as on "
+            f"onnxruntime's CPU (groups of {group_size} channels)"
+        )
     if (capture_count is None) != (state_update_capacity == 0):
         raise errors.InvalidArgument("capture_count is required exactly when state_update_capacity is positive")
     outputs, states = np.empty_like(x), np.empty_like(initial_state)

@@ -230,12 +230,14 @@ def infer_varlen_causal_conv_with_state(ctx: InferenceContext) -> None:
 
 @infer_rule("GatedDeltaNet", domain=MS)
 def infer_gated_delta_net(ctx: InferenceContext) -> None:
-    """[tokens, heads, value head size]; the final state has the shape of the initial one."""
-    query, value = ctx.shape(0), ctx.shape_of_rank(2, 3)
-    if query is not None and value is not None and len(query) == 3:
-        heads = maximum(query[1], value[1]) if query[1] is not None and value[1] is not None else None
-        ctx.set_shape(0, (query[0], heads, value[2]))
-    ctx.set_shape(1, ctx.shape(6))
+    """Like the values, packed ones as the state tells; the final state has the shape of the initial one."""
+    query, value, state = ctx.shape(0), ctx.shape_of_rank(2, 3, 4), ctx.shape_of_rank(6, 4)
+    if value is not None:
+        ctx.set_shape(0, value)
+    elif query is not None and state is not None and not ctx.has_input(2):
+        ctx.set_shape(0, (*query[:-1], state[1], state[2]))
+    ctx.set_output(1, DataType.FLOAT, state)
+    ctx.set_output(2, DataType.FLOAT, (None if state is None else state[0], None))
 
 
 @infer_rule("RelativePositionBias", domain=MS)
