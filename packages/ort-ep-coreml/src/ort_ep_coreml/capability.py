@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Set
 
-from ort_core.plugin import Capability, Claim, CompileRequest, GraphView, Rejection, convex_groups
+from ort_core.plugin import Capability, CompileRequest, GraphView, Rejection
+from ort_core.plugin.claims import claims_of, form_groups, is_static
 from ort_core.plugin.ir import Node, SymbolicDim, Value
-from ort_ep_coreml.lowering.asked import Asked, is_static
+from ort_ep_coreml.lowering.asked import Asked
 from ort_ep_coreml.lowering.foreknown import Foreknown, attached, find_foreknown
 from ort_ep_coreml.lowering.lowered import lower
 from ort_ep_coreml.lowering.table import refusal
@@ -23,29 +24,23 @@ def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
     if not options.EnableOnSubgraphs and view.graph is not view.model.graph:
         reason = "option EnableOnSubgraphs is off, and this is the body of a control flow operator"
         return [Rejection(reason, node) for node in view.nodes]
-    offered = set(view.nodes)
     alone: set[Node] = set()
     while True:
         known = find_foreknown(view, alone)
         reasons = _refused(view, options, known)
         ordered = [node for node in view.graph.nodes if node not in known.free]
-        groups = convex_groups(ordered, lambda node: node in offered and node not in reasons)  # noqa: B023 - used at once
-        while lone := _lone_constants(view, groups):
-            reasons.update(lone)
-            groups = convex_groups(ordered, lambda node: node in offered and node not in reasons)  # noqa: B023 - used at once
+        groups = form_groups(view, reasons, lambda group: _lone_constants(view, group), nodes=ordered)
         groups, found = attached(view.graph.nodes, groups, known)
         if not found:
             break
         alone |= found
-    claims = [
-        group
-        for group in groups
-        if any(node.op_type not in _NOTHING_TO_COMPUTE and node not in known for node in group)
-    ]
-    for group in groups:
-        if group not in claims:
-            reasons.update(dict.fromkeys(group, "there is nothing to compute: values that are handed on"))
-    return [*(Claim(group) for group in claims), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+    def idle(group: tuple[Node, ...]) -> dict[Node, str]:
+        if any(node.op_type not in _NOTHING_TO_COMPUTE and node not in known for node in group):
+            return {}
+        return dict.fromkeys(group, "there is nothing to compute: values that are handed on")
+
+    return claims_of(groups, reasons, idle)
 
 
 def _refused(view: GraphView, options: CoreMlOptions, known: Foreknown) -> dict[Node, str]:
@@ -71,17 +66,12 @@ def _refused(view: GraphView, options: CoreMlOptions, known: Foreknown) -> dict[
     return reasons
 
 
-def _lone_constants(view: GraphView, groups: Iterable[tuple[Node, ...]]) -> dict[Node, str]:
+def _lone_constants(view: GraphView, group: tuple[Node, ...]) -> dict[Node, str]:
     """Return nodes that compute of constants alone and are read outside of their group: programs give no constants."""
-    found: dict[Node, str] = {}
-    for group in groups:
-        own = set(group)
-        for node in reversed(group):
-            if all(view.constant(value) is not None for value in node.present_inputs()) and _is_read_elsewhere(
-                node, own
-            ):
-                found[node] = "it is computed of constants alone, and what reads it runs elsewhere"
-    return found
+    own = set(group)
+    found = [node for node in reversed(group) if all(view.constant(v) is not None for v in node.present_inputs())]
+    reason = "it is computed of constants alone, and what reads it runs elsewhere"
+    return {node: reason for node in found if _is_read_elsewhere(node, own)}
 
 
 def _is_read_elsewhere(node: Node, group: Set[Node]) -> bool:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ort_core.plugin.claims import dtype_of, is_static
 from ort_core.plugin.ir import DataType, Value
-from ort_ep_coreml.lowering.asked import Asked, dtype_of, is_static
+from ort_ep_coreml.lowering.asked import Asked
 from ort_ep_coreml.mil import MilState
 
 TARGET = "iOS18"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
+from ort_core.plugin import Capability, GraphView, Rejection
+from ort_core.plugin.claims import claims_of, form_groups
 from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value
 from ort_core.plugin.kernels import EvaluationContext
 from ort_ep_cuda.lowering.custom_operators import operators_of
@@ -30,14 +31,11 @@ def find_capability(view: GraphView, missing_library: Callable[[str], str | None
     on_host = host_computations(view.graph)
     found = {node: asked.refusal(node, on_host) for node in view.nodes}
     reasons = {node: reason for node, reason in found.items() if reason is not None}
-    offered = set(view.nodes)
-    groups = convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
-    alone = [group for group in groups if on_host.issuperset(group)]
-    reasons.update({node: _left_alone(node) for group in alone for node in group})
-    return [
-        *(Claim(group) for group in groups if group not in alone),
-        *(Rejection(reason, node) for node, reason in reasons.items()),
-    ]
+
+    def left_alone(group: tuple[Node, ...]) -> dict[Node, str]:
+        return {node: _left_alone(node) for node in group} if on_host.issuperset(group) else {}
+
+    return claims_of(form_groups(view, reasons), reasons, left_alone)
 
 
 def _left_alone(node: Node) -> str:

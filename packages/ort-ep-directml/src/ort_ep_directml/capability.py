@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import replace
 
-from ort_core.plugin import Capability, Claim, GraphView, Rejection
+from ort_core.plugin import Capability, GraphView
+from ort_core.plugin.claims import SHAPE_READERS, claims_of
 from ort_core.plugin.ir import Node
 from ort_ep_directml.grouping import planned_groups
 from ort_ep_directml.index_limits import unproven
 from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.plan import PlanNode
-from ort_ep_directml.lowering.shape_numbers import SHAPE_READERS
 from ort_ep_directml.lowering.table import refusal
 
 _VIEWS = frozenset({"Identity", "Dropout", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand"})
@@ -53,12 +53,13 @@ def find_capability(
     for node in reversed(view.nodes):
         if node in derived and node not in reasons and not _is_read_by_claims_alone(offered, node, reasons):
             reasons[node] = "it follows from shapes alone, and others than DirectML read it"
-    groups = planned_groups(asked, offered, reasons, is_fused=is_fused)
-    claims = [group for group in groups if any(n not in derived and n.op_type not in _VIEWS for n in group)]
-    for group in groups:
-        if group not in claims:
-            reasons.update(dict.fromkeys(group, "there is nothing to compute: values that are handed on or moved"))
-    return [*(Claim(group) for group in claims), *(Rejection(reason, node) for node, reason in reasons.items())]
+
+    def idle(group: tuple[Node, ...]) -> dict[Node, str]:
+        if any(node not in derived and node.op_type not in _VIEWS for node in group):
+            return {}
+        return dict.fromkeys(group, "there is nothing to compute: values that are handed on or moved")
+
+    return claims_of(planned_groups(asked, reasons, is_fused=is_fused), reasons, idle)
 
 
 def _derived(view: GraphView) -> set[Node]:

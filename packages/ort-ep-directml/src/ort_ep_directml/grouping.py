@@ -6,10 +6,10 @@ node's inputs tell. Where such a node has come into another group, that group's 
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ort_core.plugin import convex_groups
+from ort_core.plugin.claims import form_groups
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.emission import EmissionState
@@ -22,30 +22,15 @@ from ort_ep_directml.lowering.table import ask_device, lower_node, sampled
 Group = tuple[Node, ...]
 
 
-def planned_groups(asked: Asked, offered: Set[Node], reasons: dict[Node, str], *, is_fused: bool) -> list[Group]:
+def planned_groups(asked: Asked, reasons: dict[Node, str], *, is_fused: bool) -> list[Group]:
     """Return groups of what is not refused; ``reasons`` takes the nodes that are refused while they are formed.
 
     Args:
         asked: the graph, and the device's facts.
-        offered: nodes that may be taken.
         reasons: nodes that are refused, with reasons.
         is_fused: whether a group may hold more than one node.
     """
-    taken: set[Group] = set()
-    while True:
-        groups = list(convex_groups(asked.view.graph.nodes, lambda node: node in offered and node not in reasons))
-        if not is_fused:
-            groups = [(node,) for group in groups for node in group]
-        found: dict[Node, str] = {}
-        for group in groups:
-            if group not in taken:
-                refused = _failing(asked, group)
-                found |= refused
-                if not refused:
-                    taken.add(group)
-        if not found:
-            return groups
-        reasons.update(found)
+    return form_groups(asked.view, reasons, lambda group: _failing(asked, group), is_fused=is_fused)
 
 
 def _failing(known: Asked, group: Group) -> dict[Node, str]:

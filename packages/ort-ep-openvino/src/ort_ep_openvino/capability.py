@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
+from ort_core.plugin import Capability, GraphView, Rejection
+from ort_core.plugin.claims import claims_of, form_groups, is_static
 from ort_core.plugin.ir import Node
 from ort_core.plugin.ops import ValueRanges
 from ort_ep_openvino import _sdk
-from ort_ep_openvino.lowering.conditions import is_static
 from ort_ep_openvino.lowering.outside import bounds_from_outside
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of
@@ -17,7 +17,6 @@ from ort_ep_openvino.lowering.table import refusal
 from ort_ep_openvino.options import OpenVinoOptions
 from ort_ep_openvino.verdicts import Refused, Verdict, VerdictsState
 
-Groups = list[tuple[Node, ...]]
 _NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity"})
 _VIRTUAL = ("AUTO", "HETERO", "MULTI", "BATCH")
 
@@ -29,16 +28,7 @@ def find_capability(view: GraphView, options: OpenVinoOptions, verdicts: Verdict
         return [Rejection(absent, node) for node in view.nodes]
     reasons = _untrusted(view, options)
     question = _Question(view, options.device, verdicts)
-    asked: set[tuple[Node, ...]] = set()
-    while True:
-        groups = _groups(view, reasons)
-        new = [group for group in groups if group not in asked]
-        found = {n: r for group in new for n, r in _refused(question, group).items()}
-        asked.update(groups)
-        if not found:
-            break
-        reasons.update(found)
-    return [*(Claim(group) for group in groups), *(Rejection(reason, node) for node, reason in reasons.items())]
+    return claims_of(form_groups(view, reasons, lambda group: _refused(question, group)), reasons)
 
 
 def _untrusted(view: GraphView, options: OpenVinoOptions) -> dict[Node, str]:
@@ -62,11 +52,6 @@ def _absence(device: str) -> str | None:
     if is_seen or ":" in device or device in _VIRTUAL or device.removesuffix(".0") in known:
         return None
     return f"OpenVINO sees no device {device}; it sees {', '.join(known)}"
-
-
-def _groups(view: GraphView, reasons: dict[Node, str]) -> Groups:
-    offered = set(view.nodes)
-    return convex_groups(view.graph.nodes, lambda node: node in offered and node not in reasons)
 
 
 @dataclass(frozen=True, slots=True)

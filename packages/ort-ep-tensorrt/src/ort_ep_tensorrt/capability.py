@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ort_core.plugin import Capability, Claim, GraphView, Rejection, convex_groups
+from ort_core.plugin import Capability, GraphView
+from ort_core.plugin.claims import claims_of, form_groups
 from ort_core.plugin.ir import Node, TensorType
 from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.lowered import Group, Lowered, lower
@@ -25,20 +26,8 @@ _NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity", "Shape", "Size"})
 def find_capability(view: GraphView, sdk: Sdk, settings: BuildSettings) -> Capability:
     """Claim convex groups that the rules and the parser take; refuse every other node with its reason."""
     reasons = {node: why for node in view.nodes if (why := _ruled_out(view, node, sdk, settings))}
-    taken: set[Group] = set()
-    while True:
-        groups = convex_groups(view.graph.nodes, (set(view.nodes) - reasons.keys()).__contains__)
-        found: dict[Node, str] = {}
-        for group in groups:
-            if group not in taken:
-                refused = refusals(view, group, sdk, settings)
-                found |= refused
-                if not refused:
-                    taken.add(group)
-        if not found:
-            break
-        reasons.update(found)
-    return [*(Claim(group) for group in groups), *(Rejection(reason, node) for node, reason in reasons.items())]
+    groups = form_groups(view, reasons, lambda group: refusals(view, group, sdk, settings))
+    return claims_of(groups, reasons)
 
 
 def _ruled_out(view: GraphView, node: Node, sdk: Sdk, settings: BuildSettings) -> str | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, captured_values, walk
 from ort_ep_tensorrt.lowering import stand_ins
 from ort_ep_tensorrt.lowering.branches import unequal_branches
 from ort_ep_tensorrt.lowering.decomposition import RANDOM, has_parts, is_mistaken, mistaken_words
-from ort_ep_tensorrt.lowering.editing import dtype_of_value
 from ort_ep_tensorrt.settings import BuildSettings
 
 _COMPUTED = frozenset(
@@ -34,7 +34,7 @@ _CONVERTING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 def built_in_parts(node: Node, *, is_rtx: bool) -> bool:
     """Return whether a node is handed over in its operator's parts at once, although the parser knows the operator."""
     if node.op_type == "MatMulNBits":  # of which the parser takes float16 alone
-        return dtype_of_value(node.input(0)) is not DataType.FLOAT16
+        return dtype_of(node.input(0)) is not DataType.FLOAT16
     return is_rtx and node.op_type in _IN_PARTS_FOR_RTX
 
 
@@ -51,7 +51,7 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: boo
     if is_mistaken(node, view.context) and not has_parts(node, view.context):
         return mistaken_words(node)
     zero_point = node.input(2) if node.op_type in _CONVERTING else None
-    if dtype_of_value(zero_point) in _BUILT_IN and view.constant(zero_point) is None:
+    if dtype_of(zero_point) in _BUILT_IN and view.constant(zero_point) is None:
         return f"the zero point of {node.op_type} is no constant; TensorRT needs its values when it builds"
     for value in (*node.present_inputs(), *node.present_outputs()):
         if node.op_type == "MatMulNBits" and view.constant(value) is not None:

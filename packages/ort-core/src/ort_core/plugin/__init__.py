@@ -2,7 +2,8 @@
 
 Stable from version 1.0 of the plugin API on: names here keep their meaning within a major version. The modules
 beside it (``plugin.ir``, ``ops``, ``rewrite``, ``passes``, ``kernels``, ``loops``, ``memory``, ``devices``,
-``cache``) are versioned with the same number but provisional: they may gain and change names between minor versions.
+``cache``, ``claims``) are versioned with the same number but provisional: they may gain and change names between minor
+versions.
 """
 
 from __future__ import annotations

@@ -9,15 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import DataType, Node, Symbol, SymbolicDim, TensorType, Value
+from ort_core.plugin.claims import bounds_of, dtype_of, small_bounds
+from ort_core.plugin.ir import DataType, Node, Symbol, SymbolicDim, Value
 from ort_core.plugin.ops import ValueRanges
 from ort_ep_coreml.mil import INT32_LIMITS, Size
 from ort_ep_coreml.open_sizes import OpenSizes
 
 Interval = tuple[int, int]
-SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
-
-
 _ANY = OpenSizes(INT32_LIMITS[1])
 
 
@@ -55,12 +53,9 @@ class Asked:
 
     def interval(self, value: Value) -> Interval | None:
         """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
-        constant = self.view.constant(value)
-        is_small = constant is not None and constant.nbytes <= SMALL_NBYTES
-        if value in self.known or is_small:
-            array = self.constant(value)
-            assert array is not None, "one of the two was asked"
-            return (int(array.min()), int(array.max())) if array.size else (0, 0)
+        found = bounds_of(self.known[value]) if value in self.known else small_bounds(self.view.constant(value))
+        if found is not None:
+            return found
         return ValueRanges(given=self._given).value_range(value)
 
     def _given(self, value: Value) -> Interval | None:
@@ -93,11 +88,6 @@ class Asked:
         return total
 
 
-def dtype_of(value: Value | None) -> DataType | None:
-    """Return the element type of a tensor, or ``None``."""
-    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
-
-
 def sizes_of(value: Value) -> tuple[Size, ...]:
     """Return the sizes of a value whose rank is known: numbers, and texts for those that are open."""
     return tuple(size if isinstance(size, int) else str(size) for size in value.shape or ())
@@ -106,8 +96,3 @@ def sizes_of(value: Value) -> tuple[Size, ...]:
 def rank_of(value: Value | None) -> int:
     """Return the rank of a value that rules have seen to have one."""
     return len(value.shape) if value is not None and value.shape is not None else 0
-
-
-def is_static(value: Value | None) -> bool:
-    """Return whether every size is a number."""
-    return value is not None and value.shape is not None and all(isinstance(size, int) for size in value.shape)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ort_core.plugin.claims import dtype_of, is_static
 from ort_core.plugin.ir import Node, Value
-from ort_ep_coreml.lowering.asked import Asked, dtype_of, is_static, rank_of
+from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.rule import INTS, Condition
 from ort_ep_coreml.mil import INT32_LIMITS
 

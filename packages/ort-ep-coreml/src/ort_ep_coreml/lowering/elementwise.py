@@ -7,8 +7,9 @@ from functools import reduce
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_coreml.lowering.asked import Asked, dtype_of
+from ort_ep_coreml.lowering.asked import Asked
 from ort_ep_coreml.lowering.conditions import constants_fit, may_be_negative
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, MOVED, NARROW, NUMBERS, Lower, Rule

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Node, SymbolicDim, Value
-from ort_ep_coreml.lowering.asked import Asked, dtype_of, rank_of
+from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.mil import INT32_LIMITS, MIL_TYPES, MilOperation, Operand, Ref
 
 _UNSAFE = re.compile(r"\W", re.ASCII)

@@ -6,29 +6,17 @@ bodies) goes along with the nodes that read it, and becomes constants of their p
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ort_core.plugin import GraphView, Rejection
+from ort_core.plugin.claims import SHAPE_READERS, SIZE_ARITHMETIC, SMALL_NBYTES, is_static, results_beforehand
 from ort_core.plugin.ir import Node, Value
-from ort_core.plugin.kernels import evaluate_node
 from ort_core.plugin.ops import constant_of_node
-from ort_ep_coreml.lowering.asked import SMALL_NBYTES, dtype_of, is_static
 
-log = logging.getLogger(__name__)
-_OF_SIZES = frozenset({"Shape", "Size"})
-_FOLDED = frozenset(
-    {
-        "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "ConstantOfShape", "Div", "Equal", "Expand", "Floor",
-        "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg",
-        "Not", "Or", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape",
-        "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
-    }
-)  # fmt: skip
-"""What sizes, axes and numbers of functions are computed with: each gives the same for the same inputs."""
+_FOLDED = SIZE_ARITHMETIC | {"ConstantOfShape", "Expand", "Tile", "Transpose"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,51 +59,27 @@ def find_foreknown(view: GraphView, refused: Set[Node] = frozenset()) -> Forekno
 
 def _orders(value: Value, node: Node, bound: Set[Node]) -> bool:
     """Return whether a node must stay behind what gives one of its inputs."""
-    return value.producer in bound or (node.op_type in _OF_SIZES and value.producer is not None)
+    return value.producer in bound or (node.op_type in SHAPE_READERS and value.producer is not None)
 
 
-def _results(view: GraphView, node: Node, values: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray] | None:
-    if node.domain not in ("", "ai.onnx"):
-        return None
+def _results(view: GraphView, node: Node, values: Mapping[Value, np.ndarray]) -> Mapping[Value, np.ndarray] | None:
     held = constant_of_node(node)
     if held is not None:
         return {node.output: held.array()}
-    if node.op_type in _OF_SIZES:
-        return {node.output: _sizes(node)} if is_static(node.input(0)) else None
-    if node.op_type not in _FOLDED:
-        return None
-    inputs = [None if value is None else _array(view, value, values) for value in node.inputs]
-    if node.op_type == "CastLike" and dtype_of(node.input(1)) is not None:
-        inputs[1] = np.zeros((), dtype_of(node.input(1)).numpy)  # type: ignore[union-attr]  # its type alone is read
-    if not inputs or any(array is None for array, value in zip(inputs, node.inputs, strict=True) if value is not None):
-        return None
-    return _computed(view, node, inputs)
-
-
-def _array(view: GraphView, value: Value, values: Mapping[Value, np.ndarray]) -> np.ndarray | None:
-    if value in values:
-        return values[value]
-    constant = view.constant(value)
-    return None if constant is None or constant.nbytes > SMALL_NBYTES else constant.array()
-
-
-def _sizes(node: Node) -> np.ndarray:
-    shape = np.array(node.inputs[0].shape, np.int64)  # type: ignore[union-attr]  # is_static was asked
-    if node.op_type == "Size":
-        return np.array(shape.prod(), np.int64)
-    start, end, _ = slice(node.int_attribute("start", 0), node.int_attribute("end", shape.size)).indices(shape.size)
-    return shape[start:end]
-
-
-def _computed(view: GraphView, node: Node, inputs: list[np.ndarray | None]) -> dict[Value, np.ndarray] | None:
     if any(not is_static(value) or _elements(value) > SMALL_NBYTES for value in node.present_outputs()):
         return None
-    found = evaluate_node(node, inputs, view.context)
-    if isinstance(found, Rejection):  # the run will say so, where it is wrong
-        log.debug("%s of constants is left to the run: %s", node.op_type, found)
-        return None
-    pairs = zip(node.outputs, found, strict=False)
-    return {value: np.asarray(array) for value, array in pairs if value is not None}
+
+    def content(value: Value) -> np.ndarray | None:
+        constant = view.constant(value)
+        is_small = constant is not None and constant.nbytes <= SMALL_NBYTES
+        return constant.array() if value not in values and constant is not None and is_small else values.get(value)
+
+    found = results_beforehand(node, view.context, content, _sizes, _FOLDED) if node.inputs else None
+    return None if isinstance(found, Rejection) else found
+
+
+def _sizes(value: Value) -> tuple[int, ...] | None:
+    return tuple(size for size in value.shape or () if isinstance(size, int)) if is_static(value) else None
 
 
 def _elements(value: Value) -> int:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of, is_static
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_ep_coreml.lowering.asked import Asked, dtype_of, is_static, rank_of
+from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type
 from ort_ep_coreml.lowering.products import matrix_product
 from ort_ep_coreml.lowering.quantisation import BLOCKWISE_TARGET, axis_shape, blockwise, quantized

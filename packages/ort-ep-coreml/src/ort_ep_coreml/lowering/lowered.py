@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_ep_coreml.lowering.asked import Asked, dtype_of, sizes_of
+from ort_ep_coreml.lowering.asked import Asked, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.table import get_rule
 from ort_ep_coreml.mil import (

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Node, Value
-from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
+from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes, ranks
 from ort_ep_coreml.lowering.elementwise import unary
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, can_write_sizes

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_coreml.lowering.asked import Asked, dtype_of, rank_of, sizes_of
+from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.conditions import only_attributes, only_outputs, ranks
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, mil_type
 from ort_ep_coreml.lowering.rule import Rule

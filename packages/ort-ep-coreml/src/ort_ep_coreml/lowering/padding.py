@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, dtype_of, rank_of
+from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, NUMBERS, Rule
 from ort_ep_coreml.lowering.terms import Term, first

@@ -7,8 +7,8 @@ from typing import Union
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Node, Value
-from ort_ep_coreml.lowering.asked import dtype_of
 from ort_ep_coreml.lowering.emission import EmissionState, narrow
 from ort_ep_coreml.mil import Operand
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, is_static, sizes_of
+from ort_ep_coreml.lowering.asked import Asked, sizes_of
 from ort_ep_coreml.lowering.conditions import ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.normalisation import narrowed, widened

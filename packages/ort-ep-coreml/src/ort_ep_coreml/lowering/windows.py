@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Dim, Node, Value
 from ort_core.plugin.ops import WindowAxis, known_sizes, node_transposed, node_windows
-from ort_ep_coreml.lowering.asked import Asked, is_static, rank_of
+from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes, ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.rule import Condition, Lower, Rule

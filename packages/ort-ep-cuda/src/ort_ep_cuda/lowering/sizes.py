@@ -11,18 +11,16 @@ from collections.abc import Iterable
 import numpy as np
 
 from ort_core.plugin import EPFail, Rejection
-from ort_core.plugin.ir import DataType, Graph, Node, Value
-from ort_core.plugin.kernels import EvaluationContext, evaluate_node
-from ort_ep_cuda.lowering.builder import ProgramBuilder, element_type
+from ort_core.plugin.claims import SHAPE_READERS, SIZE_ARITHMETIC, results_beforehand
+from ort_core.plugin.ir import Graph, Node, Value
+from ort_core.plugin.kernels import EvaluationContext
+from ort_ep_cuda.lowering.builder import ProgramBuilder
+from ort_ep_cuda.lowering.views import Shape
 
-_OF_SHAPES = frozenset({"Shape", "Size"})
-_OF_NUMBERS = frozenset(
-    {"Abs", "Add", "And", "Cast", "Ceil", "Concat", "Div", "Equal", "Floor", "Gather", "Greater", "GreaterOrEqual",
-     "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceMax",
-     "ReduceProd", "ReduceSum", "Reshape", "Slice", "Squeeze", "Sqrt", "Sub", "Unsqueeze", "Where"}
-)  # fmt: skip
+_ON_DEVICE = frozenset({"CastLike", "Pow", "Reciprocal", "ReduceMin", "Split"})  # no exporter makes sizes by these
+_OF_NUMBERS = SIZE_ARITHMETIC - _ON_DEVICE
 _OF_ROWS = frozenset({"ConstantOfShape", "Expand"})  # those whose results may be large: only where they have one axis
-SIZE_OPERATORS = _OF_SHAPES | _OF_NUMBERS | _OF_ROWS
+SIZE_OPERATORS = SHAPE_READERS | _OF_NUMBERS | _OF_ROWS
 """Operators that may compute sizes: their results are as small as what they read, Range's as long as one size."""
 
 
@@ -30,7 +28,7 @@ def computes_sizes(node: Node, builder: ProgramBuilder) -> bool:
     """Return whether all that a node reads is known, and something of it is no constant."""
     if node.domain:
         return False
-    if node.op_type in _OF_SHAPES:
+    if node.op_type in SHAPE_READERS:
         return True
     inputs = list(node.present_inputs())
     is_known = all(value in builder.known or value.constant is not None for value in inputs)
@@ -40,13 +38,19 @@ def computes_sizes(node: Node, builder: ProgramBuilder) -> bool:
 
 def define_sizes(node: Node, context: EvaluationContext, builder: ProgramBuilder) -> None:
     """Evaluate a node by its numpy kernel."""
-    inputs = [None if value is None else _content(value, node, builder) for value in node.inputs]
-    results = evaluate_node(node, inputs, context)
+
+    def content(value: Value) -> np.ndarray | None:
+        found = builder.known.get(value)
+        return value.constant.array() if found is None and value.constant is not None else found
+
+    def sizes(value: Value) -> Shape:
+        found = content(value)
+        return builder.tensor(value).shape if found is None else found.shape
+
+    results = results_beforehand(node, context, content, sizes, SIZE_OPERATORS)
     if isinstance(results, Rejection):
         raise EPFail(f"{node.describe()} computes sizes and cannot be evaluated on the host: {results.reason}")
-    for value, found in zip(node.outputs, results, strict=False):
-        if value is not None:
-            builder.known[value] = np.asarray(found)
+    builder.known.update(results)
 
 
 def inputs_of_sizes(graph: Graph, wanted: Iterable[Value]) -> frozenset[Value]:
@@ -57,13 +61,3 @@ def inputs_of_sizes(graph: Graph, wanted: Iterable[Value]) -> frozenset[Value]:
             continue
         found |= {value for value in node.present_inputs() if value.constant is None}
     return frozenset(found)
-
-
-def _content(value: Value, node: Node, builder: ProgramBuilder) -> np.ndarray:
-    if value in builder.known:
-        return builder.known[value]
-    if value.constant is not None:
-        return value.constant.array()
-    assert node.op_type in _OF_SHAPES
-    dtype: DataType = element_type(value)
-    return np.broadcast_to(np.zeros((), dtype.numpy), builder.tensor(value).shape)  # only its shape is read

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
+from ort_core.plugin.claims import dtype_of, small_bounds
+from ort_core.plugin.ir import Constant, Node, Value
 from ort_core.plugin.ops import constant_of_node
 from ort_ep_directml.lowering.plan import PlanNode
 from ort_ep_directml.schema.element_types import FROM_ONNX, ElementType
-
-SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +61,11 @@ class Asked:
 
     def interval(self, value: Value) -> tuple[int, int] | None:
         """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
-        constant = self._held(value)
-        if constant is not None and constant.nbytes <= SMALL_NBYTES:
-            array = constant.array()
-            return (int(array.min()), int(array.max())) if array.size else (0, 0)
-        return self.view.value_range(value)
-
-
-def onnx_type(value: Value | None) -> DataType | None:
-    """Return the ONNX element type of a tensor, or ``None``."""
-    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+        found = small_bounds(self._held(value))
+        return self.view.value_range(value) if found is None else found
 
 
 def element_type(value: Value | None) -> ElementType | None:
     """Return the element type of a tensor in DirectML, or ``None``."""
-    dtype = onnx_type(value)
+    dtype = dtype_of(value)
     return None if dtype is None else FROM_ONNX.get(dtype)

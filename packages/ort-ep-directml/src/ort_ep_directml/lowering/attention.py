@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_directml.lowering.activations import scaled, times
-from ort_ep_directml.lowering.asked import onnx_type
 from ort_ep_directml.lowering.elementwise import BYTE, binary, unary
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.indexing import gathered
@@ -98,7 +98,7 @@ def _mask(to: EmissionState, node: Node, total: int) -> Operand | None:
     if node.input(3) is None:
         return None
     mask = to.operand(node.input(3))
-    is_flags = onnx_type(node.input(3)) is DataType.BOOL
+    is_flags = dtype_of(node.input(3)) is DataType.BOOL
     bias = _forbidden(to, mask) if is_flags else to.cast(mask, _WIDE)
     missing = total - bias.sizes[-1]
     ends = [0] * (bias.rank - 1)

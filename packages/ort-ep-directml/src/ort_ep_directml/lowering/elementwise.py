@@ -7,8 +7,9 @@ from functools import reduce
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_directml.lowering.asked import element_type, onnx_type
+from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, broadcast, expanded
 from ort_ep_directml.lowering.plan import Scalar
@@ -169,7 +170,7 @@ def _cast(to: EmissionState, node: Node) -> Operand:
     target = element_type(node.output)
     if target is None:
         raise Refused("the result has an element type that DirectML has not")
-    if onnx_type(node.output) is DataType.BOOL and onnx_type(node.input(0)) is not DataType.BOOL:
+    if dtype_of(node.output) is DataType.BOOL and dtype_of(node.input(0)) is not DataType.BOOL:
         if operand.dtype is ElementType.FLOAT64:
             raise Refused("DirectML does not compare float64")
         return nonzero(to, operand)

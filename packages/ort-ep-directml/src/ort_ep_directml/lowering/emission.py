@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ort_core.plugin.claims import SMALL_NBYTES
 from ort_core.plugin.ir import Node, Value
-from ort_ep_directml.lowering.asked import SMALL_NBYTES, Asked, element_type
+from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.operand import Operand, packed, reshaped, transposed
 from ort_ep_directml.lowering.plan import PlanConstant, PlanNode, Sizes, Source, Tensor
 from ort_ep_directml.lowering.refused import Refused

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.ops import slice_range
-from ort_ep_directml.lowering.asked import element_type, onnx_type
+from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.attributes import axis_of, constant_ints, from_front
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.operand import Operand, expanded, reinterpreted, transposed
@@ -40,7 +41,7 @@ def _bit_cast(to: EmissionState, node: Node) -> Operand:
     x, dtype = to.operand(node.input(0)), element_type(node.output)
     if dtype is None or dtype.bits != x.dtype.bits:
         raise Refused("BitCast to another width is left to others")
-    if DataType.BOOL in (onnx_type(node.input(0)), onnx_type(node.output)):
+    if DataType.BOOL in (dtype_of(node.input(0)), dtype_of(node.output)):
         raise Refused("a boolean of DirectML is a byte that holds 0 or 1, no bit pattern")
     return reinterpreted(x, dtype)
 

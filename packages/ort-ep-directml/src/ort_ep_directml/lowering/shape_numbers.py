@@ -12,24 +12,15 @@ from collections.abc import Callable
 import numpy as np
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.claims import SHAPE_READERS, SIZE_ARITHMETIC, SMALL_NBYTES, results_beforehand
 from ort_core.plugin.ir import Node, Value
-from ort_core.plugin.kernels import evaluate_node
-from ort_ep_directml.lowering.asked import SMALL_NBYTES, Asked, element_type, onnx_type
+from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.plan import Sizes
-
-SHAPE_READERS = frozenset({"Shape", "Size"})
-_OF_NUMBERS = frozenset(
-    {"Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "Div", "Equal", "Floor", "Gather", "Greater",
-     "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "Not", "Or", "Pow",
-     "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Slice", "Split", "Sqrt",
-     "Squeeze", "Sub", "Unsqueeze", "Where"}
-)  # fmt: skip
-"""Operators that compute sizes, positions and masks of positions. Of their results the small ones are numbers."""
 
 
 def is_number_of_shapes(node: Node) -> bool:
     """Return whether a node's results are numbers when a plan is made, if all that it reads is."""
-    return not node.domain and (node.op_type in SHAPE_READERS or node.op_type in _OF_NUMBERS)
+    return not node.domain and (node.op_type in SHAPE_READERS | SIZE_ARITHMETIC)
 
 
 def learn_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | None]) -> bool:
@@ -42,15 +33,15 @@ def learn_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | Non
     """
     if not is_number_of_shapes(node) or not all(_is_small(value, sizes(value)) for value in node.present_outputs()):
         return False
-    inputs = [None if value is None else _content(asked, node, value, sizes) for value in node.inputs]
-    if any(array is None for array, value in zip(inputs, node.inputs, strict=True) if value is not None):
-        return False
-    results = evaluate_node(node, inputs, asked.view.context)
+
+    def content(value: Value) -> np.ndarray | None:
+        found = asked.numbers.get(value)
+        return asked.constant(value) if found is None and asked.nbytes(value) <= SMALL_NBYTES else found
+
+    results = results_beforehand(node, asked.view.context, content, sizes)
     if isinstance(results, Rejection):
         return False
-    arrays = [np.asarray(result) for result in results]
-    pairs = [(value, array) for value, array in zip(node.outputs, arrays, strict=False) if value is not None]
-    asked.numbers.update(pairs)
+    asked.numbers.update(results)
     return True
 
 
@@ -72,16 +63,3 @@ def learn_behind(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | None
 def _is_small(value: Value, sizes: Sizes | None) -> bool:
     dtype = element_type(value)
     return sizes is not None and dtype is not None and 0 < math.prod(sizes) * dtype.bits // 8 <= SMALL_NBYTES
-
-
-def _content(asked: Asked, node: Node, value: Value, sizes: Callable[[Value], Sizes | None]) -> np.ndarray | None:
-    if node.op_type == "CastLike" and value is node.inputs[1]:
-        dtype = onnx_type(value)
-        return None if dtype is None else np.zeros(1, dtype.numpy)  # only its type is read
-    found = asked.numbers.get(value)
-    if found is not None:
-        return found
-    if node.op_type in SHAPE_READERS:
-        shape = sizes(value)
-        return None if shape is None else np.broadcast_to(np.zeros((), np.bool_), shape)  # only its shape is read
-    return asked.constant(value) if asked.nbytes(value) <= SMALL_NBYTES else None

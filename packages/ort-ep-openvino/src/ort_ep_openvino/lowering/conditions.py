@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
+from ort_core.plugin.claims import dtype_of, small_bounds
+from ort_core.plugin.ir import Constant, DataType, Node, Value
 from ort_core.plugin.ops import constant_of_node
 from ort_ep_openvino.lowering.outside import HIGHEST_SMALL, WIDE, Interval
 from ort_ep_openvino.lowering.rule import Condition
 
 SMALL_LIMITS = (-HIGHEST_SMALL, HIGHEST_SMALL)
-SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
 
 
 def constant_of(view: GraphView, value: Value | None) -> Constant | None:
@@ -22,11 +22,8 @@ def constant_of(view: GraphView, value: Value | None) -> Constant | None:
 
 def interval(view: GraphView, value: Value) -> Interval | None:
     """Return proven bounds (inclusive) of the elements of an integer value, or ``None``."""
-    constant = constant_of(view, value)
-    if constant is None or constant.nbytes > SMALL_NBYTES:
-        return view.value_range(value)
-    array = constant.array()
-    return (int(array.min()), int(array.max())) if array.size else (0, 0)
+    found = small_bounds(constant_of(view, value))
+    return view.value_range(value) if found is None else found
 
 
 def _lies_within(found: Interval | None, limits: Interval) -> bool:
@@ -57,16 +54,6 @@ fits_float32 = within(
     "OpenVINO computes this operator as float32, and nothing keeps these values below 2**24",
 )
 """Integers that OpenVINO computes in float32."""
-
-
-def dtype_of(value: Value | None) -> DataType | None:
-    """Return the element type of a tensor, or ``None``."""
-    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
-
-
-def is_static(value: Value) -> bool:
-    """Return whether every size of a tensor is a number."""
-    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
 
 
 def constant_inputs(*positions: int) -> Condition:

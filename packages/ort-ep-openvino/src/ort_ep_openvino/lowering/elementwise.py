@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     comparable_integers,
     constant_of,
-    dtype_of,
     fits_float32,
     fits_int32,
     without_attributes,

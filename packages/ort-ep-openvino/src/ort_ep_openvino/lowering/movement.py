@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import dtype_of, is_static
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_openvino.lowering.conditions import (
     constant_inputs,
     constant_of,
-    dtype_of,
     fits_float32,
-    is_static,
     nonempty_data,
     only_attributes,
     without_attributes,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_openvino.lowering.conditions import constant_of, is_static
+from ort_ep_openvino.lowering.conditions import constant_of
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, SHORTS, Rule
 
 _ACCUMULATED = BYTES | SHORTS | {DataType.INT32}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Node
-from ort_ep_openvino.lowering.conditions import counted_axes, is_static, nonempty_data
+from ort_ep_openvino.lowering.conditions import counted_axes, nonempty_data
 from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, Rule
 
 _REDUCTIONS = (

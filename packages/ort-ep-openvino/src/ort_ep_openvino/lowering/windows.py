@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_core.plugin import GraphView
+from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.ops import TransposedAxis, known_sizes, node_transposed, node_windows
 from ort_ep_openvino.lowering.compositions import causal_refusal
-from ort_ep_openvino.lowering.conditions import is_static, without_attributes
+from ort_ep_openvino.lowering.conditions import without_attributes
 from ort_ep_openvino.lowering.rule import BYTES, FLOATS, INDICES, Rule
 
 INT64 = frozenset({DataType.INT64})

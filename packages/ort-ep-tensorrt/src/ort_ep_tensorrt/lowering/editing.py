@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, TensorType, Value
 from ort_core.plugin.kernels import EvaluationContext, evaluate_node
 
@@ -89,7 +90,7 @@ class Editor:
 
     def number(self, number: float, like: Value) -> Value:
         """Return a scalar constant in the element type of a value."""
-        dtype = dtype_of_value(like) or DataType.FLOAT
+        dtype = dtype_of(like) or DataType.FLOAT
         return self.constant(Constant.of(np.array(number, dtype.numpy), dtype))
 
     def fixed(self, index: int) -> np.ndarray | None:
@@ -155,8 +156,3 @@ def fixed_shape(value: Value | None) -> tuple[int, ...] | None:
         return None
     sizes = tuple(size for size in value.shape if isinstance(size, int))
     return sizes if len(sizes) == len(value.shape) else None
-
-
-def dtype_of_value(value: Value | None) -> DataType | None:
-    """Return the element type of a tensor, ``None`` where it is not known."""
-    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, TensorType, Value
-from ort_ep_tensorrt.lowering.editing import Editor, Results, dtype_of_value
+from ort_ep_tensorrt.lowering.editing import Editor, Results
 
 _WIDTHS = {DataType.INT32: 32, DataType.INT64: 64}
 _LARGEST_POWER = 62  # 2^63 is no int64
@@ -19,7 +20,7 @@ _LARGEST_POWER = 62  # 2^63 is no int64
 def bit_shift(editor: Editor) -> Results | Rejection:
     """BitShift -> a product with, or a quotient by, a power of two; by less than 0 or all bits: the sign alone."""
     node, x, amount = editor.node, editor.input(0), editor.input(1)
-    dtype = dtype_of_value(x)
+    dtype = dtype_of(x)
     if dtype not in _WIDTHS:
         return Rejection(f"BitShift of {x.type} is written in parts for int32 and int64 alone", node)
     is_left = node.string_attribute("direction", "") == "LEFT"
@@ -64,7 +65,7 @@ def _whole(editor: Editor, number: int) -> Value:
 def bitwise_not(editor: Editor) -> Results | Rejection:
     """BitwiseNot(x) -> -1 - x."""
     x = editor.input(0)
-    if dtype_of_value(x) not in _WIDTHS:
+    if dtype_of(x) not in _WIDTHS:
         return Rejection(f"BitwiseNot of {x.type} is written in parts for int32 and int64 alone", editor.node)
     return {0: editor.add("Sub", [editor.number(-1, x), x], like=editor.node.output)}
 
@@ -85,7 +86,7 @@ def mod(editor: Editor) -> Results | Rejection:
 def reduce_of_bool(editor: Editor) -> Results | Rejection:
     """ReduceMax and ReduceMin of truth values -> those of int32."""
     node, x = editor.node, editor.input(0)
-    if dtype_of_value(x) is not DataType.BOOL:
+    if dtype_of(x) is not DataType.BOOL:
         return Rejection(f"{node.op_type} of {x.type} has no other words", node)
     attributes = {name: each.value for name, each in node.attributes.items()}
     reduced = editor.add(node.op_type, [editor.cast(x, DataType.INT32), *node.inputs[1:]], attributes)

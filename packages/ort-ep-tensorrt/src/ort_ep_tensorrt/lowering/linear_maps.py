@@ -11,8 +11,9 @@ import math
 import numpy as np
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, TensorType, Value
-from ort_ep_tensorrt.lowering.editing import Editor, Results, dtype_of_value, fixed_shape
+from ort_ep_tensorrt.lowering.editing import Editor, Results, fixed_shape
 from ort_ep_tensorrt.lowering.taps import MAX_ELEMENTS, summed, taps_of
 
 _FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
@@ -53,7 +54,7 @@ def _matrix_of_dft(editor: Editor, length: int, parts: int, wanted: np.ndarray |
 
 def _transformed(editor: Editor, axis: int, others: list[int], matrix: np.ndarray) -> Value:
     x = editor.input(0)
-    dtype, rank = dtype_of_value(x) or DataType.FLOAT, len(others) + 2
+    dtype, rank = dtype_of(x) or DataType.FLOAT, len(others) + 2
     order = (*(place for place in range(rank - 1) if place != axis), axis, rank - 1)
     last = editor.add("Transpose", [x], {"perm": order})
     lines = editor.add("Reshape", [last, _sizes(editor, -1, matrix.shape[0])])
@@ -73,9 +74,9 @@ def resize(editor: Editor) -> Results | Rejection:
     if node.string_attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
         return Rejection("Resize that keeps the ratio of sizes is not written in parts", node)
     scales, sizes = (editor.fixed(index) for index in ((1, 3) if editor.opset < _STATES_COORDINATES else (2, 3)))
-    if x.shape is None or dtype_of_value(x) not in _FLOATS or (scales is None) is (sizes is None):
+    if x.shape is None or dtype_of(x) not in _FLOATS or (scales is None) is (sizes is None):
         return Rejection(f"the sizes that Resize makes of {x.name!r}, {x.type}, are not known", node)
-    found = x if dtype_of_value(x) is DataType.FLOAT else editor.cast(x, DataType.FLOAT)
+    found = x if dtype_of(x) is DataType.FLOAT else editor.cast(x, DataType.FLOAT)
     given = scales if sizes is None else sizes
     assert given is not None
     axes = node.ints_attribute("axes") or range(len(x.shape))
@@ -84,7 +85,7 @@ def resize(editor: Editor) -> Results | Rejection:
         if isinstance(answer, Rejection):
             return answer
         found = answer
-    dtype = dtype_of_value(x) or DataType.FLOAT
+    dtype = dtype_of(x) or DataType.FLOAT
     return {0: found if dtype is DataType.FLOAT else editor.cast(found, dtype)}
 
 
@@ -113,7 +114,7 @@ def col2im(editor: Editor) -> Results | Rejection:
     """Col2Im(x[n,c*k,l]) -> sums of places of Reshape(x)[n,c,k*l]."""
     node, x = editor.node, editor.input(0)
     image, block, columns = editor.fixed(1), editor.fixed(2), fixed_shape(x)
-    if image is None or block is None or columns is None or dtype_of_value(x) not in _FLOATS:
+    if image is None or block is None or columns is None or dtype_of(x) not in _FLOATS:
         return Rejection(f"the sizes of Col2Im of {x.name!r}, {x.type}, are not known when TensorRT builds", node)
     taken, count = math.prod(block.tolist()), math.prod(block.tolist()) * columns[2]
     if count * math.prod(image.tolist()) > MAX_ELEMENTS:
@@ -126,7 +127,7 @@ def col2im(editor: Editor) -> Results | Rejection:
         return Rejection(taps.reason, node)
     channels = columns[1] // taken
     flat = editor.add("Reshape", [x, _sizes(editor, columns[0], channels, count)])
-    flat.type = TensorType(dtype_of_value(x) or DataType.FLOAT, (columns[0], channels, count))
+    flat.type = TensorType(dtype_of(x) or DataType.FLOAT, (columns[0], channels, count))
     made = summed(editor, flat, 2, taps)
     return {0: editor.add("Reshape", [made, _sizes(editor, columns[0], channels, *image.tolist())], like=node.output)}
 
@@ -134,7 +135,7 @@ def col2im(editor: Editor) -> Results | Rejection:
 def affine_grid(editor: Editor) -> Results | Rejection:
     """AffineGrid(theta, size) -> MatMul(points, Transpose(theta)), the points being (x, y, 1)."""
     node, theta = editor.node, editor.input(0)
-    size, dtype = editor.fixed(1), dtype_of_value(theta)
+    size, dtype = editor.fixed(1), dtype_of(theta)
     if size is None or dtype not in _FLOATS:
         return Rejection(f"the size of AffineGrid of {theta.type} is not known when TensorRT builds", node)
     spatial, rank = [int(each) for each in size[2:]], len(size) - 2

@@ -15,8 +15,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_ep_tensorrt.lowering.editing import Editor, Results, dtype_of_value, fixed_shape
+from ort_ep_tensorrt.lowering.editing import Editor, Results, fixed_shape
 from ort_ep_tensorrt.lowering.taps import MAX_ELEMENTS, largest, summed, taps_of
 
 Fold = Callable[[Value, int, np.ndarray], Value | Rejection]
@@ -56,7 +57,7 @@ def max_unpool(editor: Editor) -> Results | Rejection:
     shape = fixed_shape(node.output)
     if node.input(2) is not None:
         return Rejection("MaxUnpool into another shape than its windows make is not written in parts", node)
-    if shape is None or dtype_of_value(x) is not DataType.FLOAT:
+    if shape is None or dtype_of(x) is not DataType.FLOAT:
         return Rejection(f"MaxUnpool of {x.type} is written in parts for float32 of known sizes alone", node)
     flat = editor.constant(np.array([-1], np.int64))
     zeros = editor.constant(np.zeros(math.prod(shape), np.float32))

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
-from ort_ep_tensorrt.lowering.editing import Editor, dtype_of_value, mark_parts, place_of
+from ort_ep_tensorrt.lowering.editing import Editor, mark_parts, place_of
 
 NARROW: Mapping[str, DataType] = {"float16": DataType.FLOAT16, "bfloat16": DataType.BFLOAT16}
 _SUMS = "it sums or multiplies many numbers up"
@@ -75,7 +76,7 @@ def narrow(graph: Graph, precision: str, *, keeps_normalisations: bool) -> dict[
 
 
 def _makes_floats(node: Node) -> bool:
-    return any(dtype_of_value(value) is DataType.FLOAT for value in node.present_outputs())
+    return any(dtype_of(value) is DataType.FLOAT for value in node.present_outputs())
 
 
 def _reason(graph: Graph, node: Node, dtype: DataType, keeps_normalisations: bool) -> str | None:
@@ -126,7 +127,7 @@ def _narrow_node(graph: Graph, node: Node, dtype: DataType, narrowed: dict[Value
             continue
         made = twin.outputs[index]
         assert made is not None
-        if dtype_of_value(original) is not DataType.FLOAT:
+        if dtype_of(original) is not DataType.FLOAT:
             made.type = original.type
             widened = graph.insert_before(node, Node("Identity", [made], 1))
         else:
@@ -138,7 +139,7 @@ def _narrow_node(graph: Graph, node: Node, dtype: DataType, narrowed: dict[Value
 
 
 def _narrowed_input(editor: Editor, value: Value | None, dtype: DataType, narrowed: dict[Value, Value]) -> Value | None:
-    if value is None or dtype_of_value(value) is not DataType.FLOAT:
+    if value is None or dtype_of(value) is not DataType.FLOAT:
         return value
     if value not in narrowed:
         narrowed[value] = editor.cast(value, dtype)

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, TensorType, Value
-from ort_ep_tensorrt.lowering.editing import Editor, Results, dtype_of_value
+from ort_ep_tensorrt.lowering.editing import Editor, Results
 from ort_ep_tensorrt.lowering.stand_ins import BOUNDS
 
 _LARGEST = 255  # of a difference of two integers of 8 bits, in size
@@ -119,7 +120,7 @@ def _added(editor: Editor, parts: Iterable[Value]) -> Value:
 
 
 def _requantised(editor: Editor, sums: Value, ratio: Value, zero: Value) -> Results | Rejection:
-    target = dtype_of_value(zero)
+    target = dtype_of(zero)
     if target is None or target not in BOUNDS:
         return Rejection(f"{editor.node.op_type} makes {zero.type}, which TensorRT lacks", editor.node)
     steps = editor.add("Round", [editor.add("Mul", [editor.cast(sums, DataType.FLOAT), ratio])])
@@ -185,9 +186,9 @@ def _kernels(editor: Editor, value: Value, rank: int) -> Value:
 def _reshaped(editor: Editor, value: Value, *sizes: int) -> Value:
     made = editor.add("Reshape", [value, editor.constant(np.array(sizes, np.int64))])
     known = tuple(None if size == -1 else size for size in sizes)
-    made.type = TensorType(dtype_of_value(value) or DataType.FLOAT, known)
+    made.type = TensorType(dtype_of(value) or DataType.FLOAT, known)
     return made
 
 
 def _wide(editor: Editor, value: Value) -> Value:
-    return value if dtype_of_value(value) is DataType.FLOAT else editor.cast(value, DataType.FLOAT)
+    return value if dtype_of(value) is DataType.FLOAT else editor.cast(value, DataType.FLOAT)

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Graph, Node, Value
 from ort_core.plugin.kernels import EvaluationContext
-from ort_core.plugin.ops import known_contents
-from ort_ep_tensorrt.lowering.editing import dtype_of_value, fixed_shape
+from ort_core.plugin.ops import known_contents, known_sizes, node_windows
+from ort_ep_tensorrt.lowering.editing import fixed_shape
 
 MAX_ELEMENTS = 64  # of an input whose values decide; more are data, not axes or sizes
 _REDUCTIONS = (
@@ -61,7 +62,7 @@ def element_count(value: Value) -> int | None:
 
 def sample_of(value: Value, node: Node) -> np.ndarray | None:
     """Return values that an input may have where ``node`` reads it, ``None`` where its length is not known."""
-    count, dtype = element_count(value), dtype_of_value(value)
+    count, dtype = element_count(value), dtype_of(value)
     if dtype is None or value.shape is None:
         return None
     if node.op_type in _AXES:
@@ -108,7 +109,7 @@ def settle_known(graph: Graph, context: EvaluationContext) -> None:
     for node, index in places:
         value = node.input(index)
         content = known.get(value) if value is not None else None
-        dtype = dtype_of_value(value)
+        dtype = dtype_of(value)
         if content is None or dtype not in (DataType.INT64, DataType.INT32):
             continue
         if all(isinstance(element, int) for element in content.reshape(-1)):
@@ -185,11 +186,7 @@ def _columns(value: Value, node: Node) -> Sequence[int] | None:
 
 def _slides(node: Node, image: Sequence[int], block: Sequence[int]) -> int:
     """Return how many places of an image a block has."""
-    rank = len(image)
-    steps, gaps = (node.ints_attribute(name) or (1,) * rank for name in ("strides", "dilations"))
-    pads = node.ints_attribute("pads") or (0,) * (2 * rank)
-    counts = ((image[i] + pads[i] + pads[i + rank] - gaps[i] * (block[i] - 1) - 1) // steps[i] + 1 for i in range(rank))
-    return math.prod(max(0, count) for count in counts)
+    return math.prod(known_sizes(axis.count for axis in node_windows(node, image, block)))
 
 
 def _image(value: Value, node: Node) -> Sequence[int] | None:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, Graph, Node, Value
-from ort_ep_tensorrt.lowering.editing import Editor, LoweringRefusal, dtype_of_value, place_of
+from ort_ep_tensorrt.lowering.editing import Editor, LoweringRefusal, place_of
 
 BOUNDS: Mapping[DataType, tuple[int, int]] = {DataType.UINT8: (0, 255), DataType.INT8: (-128, 127)}
 _CONVERTING = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -68,7 +69,7 @@ class _StandIns:
         values = (*node.present_inputs(), *node.present_outputs())
         return (
             node.op_type in _CONVERTING
-            or any(value in self._held or dtype_of_value(value) in BOUNDS for value in values)
+            or any(value in self._held or dtype_of(value) in BOUNDS for value in values)
             or (node.op_type == "Cast" and node.attribute("to") in BOUNDS)
         )
 
@@ -93,13 +94,13 @@ class _StandIns:
 
     def dtype(self, value: Value | None) -> DataType | None:
         """Return the type that a value stands for."""
-        return self._held[value][1] if value in self._held and value is not None else dtype_of_value(value)
+        return self._held[value][1] if value in self._held and value is not None else dtype_of(value)
 
     def held(self, editor: Editor, value: Value) -> Value:
         """Return the stand-in of a value of 8 bits, and any other value as it is."""
         if value in self._held:
             return self._held[value][0]
-        dtype = dtype_of_value(value)
+        dtype = dtype_of(value)
         if dtype is None or dtype not in BOUNDS:
             return value
         constant = self._graph.fixed_constant(value)
@@ -159,9 +160,9 @@ def _quantize(state: _StandIns, editor: Editor) -> Held:
     source, scale = node.inputs[:2]
     assert source is not None
     assert scale is not None
-    if dtype_of_value(scale) not in (DataType.FLOAT, None):
+    if dtype_of(scale) not in (DataType.FLOAT, None):
         raise LoweringRefusal(place_of(node), f"{node.op_type} with a scale in {scale.type} divides in that type")
-    x = source if dtype_of_value(source) in (DataType.FLOAT, None) else editor.cast(source, DataType.FLOAT)
+    x = source if dtype_of(source) in (DataType.FLOAT, None) else editor.cast(source, DataType.FLOAT)
     steps = editor.add("Round", [editor.add("Div", [x, _along_axis(editor, scale, source)])])
     zero = node.input(2)
     if zero is not None:
@@ -188,7 +189,7 @@ def _dequantize(state: _StandIns, editor: Editor) -> Held:
         centre = state.held(editor, zero)
         centre = editor.cast(centre, DataType.FLOAT) if state.dtype(zero) is DataType.INT32 else centre
         held = editor.add("Sub", [held, _along_axis(editor, centre, source)])
-    factor, target = scale, dtype_of_value(scale)
+    factor, target = scale, dtype_of(scale)
     if target not in (DataType.FLOAT, None):
         factor = editor.cast(scale, DataType.FLOAT)
     found = editor.add("Mul", [held, _along_axis(editor, factor, source)])
@@ -239,8 +240,8 @@ def _target_of(state: _StandIns, node: Node) -> DataType | None:
 def _is_symmetric(node: Node) -> bool:
     quantized = node.output if node.op_type == "QuantizeLinear" else node.input(0)
     zero = node.input(2)
-    if dtype_of_value(quantized) is not DataType.INT8:
-        return dtype_of_value(quantized) not in (*BOUNDS, DataType.INT32, None)  # 4 bits, float8: TensorRT's own
+    if dtype_of(quantized) is not DataType.INT8:
+        return dtype_of(quantized) not in (*BOUNDS, DataType.INT32, None)  # 4 bits, float8: TensorRT's own
     constant = None if zero is None or zero.graph is None else zero.graph.fixed_constant(zero)
     return zero is None or (constant is not None and not constant.array().any())
 

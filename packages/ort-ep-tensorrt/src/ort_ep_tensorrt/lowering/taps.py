@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, TensorType, Value
-from ort_ep_tensorrt.lowering.editing import Editor, dtype_of_value
+from ort_ep_tensorrt.lowering.editing import Editor
 
 MAX_TAPS = 64  # of one result; each is a Gather of its own, and engines of more are slow to build
 MAX_ELEMENTS = 1 << 24  # of a matrix that is looked at: 128 MiB in float64
@@ -56,7 +57,7 @@ def summed(editor: Editor, x: Value, axis: int, taps: Taps) -> Value:
         each = _taken(editor, x, axis, places)
         if (weights != 1).any():
             shape = [1] * (_rank(x) - 1 - axis)
-            dtype = dtype_of_value(x) or DataType.FLOAT
+            dtype = dtype_of(x) or DataType.FLOAT
             factor = Constant.of(weights.reshape(-1, *shape).astype(dtype.numpy), dtype)
             each = editor.add("Mul", [each, editor.constant(factor)], like=each)
         total = each if total is None else editor.add("Add", [total, each], like=each)
@@ -74,7 +75,7 @@ def _taken(editor: Editor, x: Value, axis: int, places: np.ndarray) -> Value:
     made = editor.add("Gather", [x, editor.constant(places.astype(np.int64))], {"axis": axis})
     assert x.shape is not None, "ranks are known behind the rules"
     shape = (*x.shape[:axis], len(places), *x.shape[axis + 1 :])
-    made.type = TensorType(dtype_of_value(x) or DataType.FLOAT, shape)
+    made.type = TensorType(dtype_of(x) or DataType.FLOAT, shape)
     return made
 
 

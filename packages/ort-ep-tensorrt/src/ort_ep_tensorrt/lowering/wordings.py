@@ -11,8 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ort_core.plugin import Rejection
+from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, Node, TensorType, Value
-from ort_ep_tensorrt.lowering.editing import Editor, Results, Writer, dtype_of_value
+from ort_ep_tensorrt.lowering.editing import Editor, Results, Writer
 from ort_ep_tensorrt.lowering.integers import bit_shift, bitwise_not, mod, reduce_of_bool
 from ort_ep_tensorrt.lowering.linear_maps import affine_grid, col2im, dft, resize
 from ort_ep_tensorrt.lowering.pooling import average_pool, lp_pool, max_pool, max_unpool
@@ -92,7 +93,7 @@ def _fused_mat_mul(editor: Editor) -> Results | Rejection:
                 return Rejection(f"the rank of {side.name!r} is not known", node)
             order = (*range(side.rank - 2), side.rank - 1, side.rank - 2)
             side = editor.add("Transpose", [side], {"perm": order})
-            side.type = TensorType(dtype_of_value(editor.input(index)) or DataType.FLOAT, (None,) * len(order))
+            side.type = TensorType(dtype_of(editor.input(index)) or DataType.FLOAT, (None,) * len(order))
         sides.append(side)
     product = editor.add("MatMul", sides, like=node.output)
     alpha = node.float_attribute("alpha", 1.0)
