@@ -24,7 +24,7 @@ def raise_versions(model: ModelProto, has_linear: bool, has_four_bits: bool) -> 
     """
     if has_linear and opset_of(model) < BLOCKS_OPSET:
         log.warning("DequantizeLinear has blocks from opset 21 on: the model is converted from %d", opset_of(model))
-        model = _converted(model, BLOCKS_OPSET)
+        model = converted_to(model, BLOCKS_OPSET, "quant_format QDQ; QOperator works in the model's own opset")
     if (has_linear or has_four_bits) and model.ir_version < FOUR_BITS_IR:
         model.ir_version = FOUR_BITS_IR
     if not any(each.domain == "com.microsoft" for each in model.opset_import) and not has_linear:
@@ -32,8 +32,17 @@ def raise_versions(model: ModelProto, has_linear: bool, has_four_bits: bool) -> 
     return model
 
 
-def _converted(model: ModelProto, opset: int) -> ModelProto:
-    """Convert a model while its large floats stand aside: they change nothing, and may lie in files."""
+def converted_to(model: ModelProto, opset: int, reason: str) -> ModelProto:
+    """Return a model in another opset, converted while its large floats stand aside: they may lie in files.
+
+    Args:
+        model: is changed.
+        opset: of ONNX's own operators.
+        reason: what needs it, for the message.
+
+    Raises:
+        InvalidQuantization: ONNX cannot convert it.
+    """
     graph = model.graph
     aside = [each for each in graph.initializer if _stands_aside(each)]
     inputs = {each.name for each in graph.input}
@@ -46,8 +55,7 @@ def _converted(model: ModelProto, opset: int) -> ModelProto:
         converted = onnx.version_converter.convert_version(model, opset)
     except (RuntimeError, ValueError, TypeError) as error:
         raise InvalidQuantization(
-            f"ONNX cannot convert the model to opset {opset}, which quant_format QDQ needs: {error}. "
-            "quant_format QOperator works in the model's own opset"
+            f"ONNX cannot convert the model to opset {opset}: {error}. It is needed for {reason}"
         ) from error
     names = {each.name for each in added}
     left = [each for each in converted.graph.input if each.name not in names]

@@ -1,0 +1,79 @@
+"""Which inputs and outputs of a node can be half floats, by the schemas that ONNX has of its operators."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import NodeProto, TensorProto, defs
+
+_STRINGS: dict[int, str] = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
+_FIXED = "tensor(float)"
+_STASHED = {"LayerNormalization": (1, 2)}  # outputs in the type that the attribute stash_type names, float32 by default
+_FLOAT_INPUTS = {"GroupNorm": (1, 2), "SkipGroupNorm": (1, 2)}  # of com.microsoft: gamma and beta
+_FLOAT_ONLY = ("QLinear", "QAttention", "QGemm", "DynamicQuantize", "MatMulIntegerToFloat", "QEmbed", "QOrdered")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What an operator asks of the floats that it reads and writes.
+
+    Attributes:
+        is_float: whether none of them can be half floats.
+        float_inputs: places of inputs that are float32 in any case; the last may stand for all that follow.
+        float_outputs: places of outputs that are.
+    """
+
+    is_float: bool = False
+    float_inputs: frozenset[int] = frozenset()
+    float_outputs: frozenset[int] = frozenset()
+
+
+@functools.lru_cache(maxsize=1024)
+def needs_of(op_type: str, domain: str, opset: int, half: int) -> Needs:
+    """Return what an operator of a version asks for; unknown operators are taken to compute in any type."""
+    schema = _schema(op_type, domain, opset)
+    if schema is None:
+        is_known = domain != "com.microsoft" or not op_type.startswith(_FLOAT_ONLY)
+        is_float = not is_known or (domain in ("", "ai.onnx") and half == TensorProto.BFLOAT16)  # such as ImageScaler
+        return Needs(is_float, frozenset(_FLOAT_INPUTS.get(op_type, ())))
+    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
+    is_float = any(
+        _FIXED in allowed.get(each.type_str, ()) and _STRINGS[half] not in allowed[each.type_str]
+        for each in [*schema.inputs, *schema.outputs]
+    )
+    return Needs(
+        is_float,
+        frozenset(place for place, each in enumerate(schema.inputs) if each.type_str == _FIXED),
+        frozenset(place for place, each in enumerate(schema.outputs) if each.type_str == _FIXED)
+        | frozenset(_STASHED.get(op_type, ())),
+    )
+
+
+def output_type(node: NodeProto, place: int, opset: int, inputs: Mapping[int, int]) -> int:
+    """Return the element type of an output that inference left open; 0 where nothing tells.
+
+    Args:
+        node: any.
+        place: of the output.
+        opset: of the node's domain.
+        inputs: element types of the node's inputs by place.
+    """
+    schema = _schema(node.op_type, node.domain, opset)
+    if schema is None or not schema.outputs:
+        return TensorProto.FLOAT if TensorProto.FLOAT in inputs.values() else 0
+    kind = schema.outputs[min(place, len(schema.outputs) - 1)].type_str
+    if kind == _FIXED:
+        return TensorProto.FLOAT
+    for other, each in enumerate(schema.inputs):
+        if each.type_str == kind and other in inputs:
+            return inputs[other]
+    return 0
+
+
+def _schema(op_type: str, domain: str, opset: int) -> defs.OpSchema | None:
+    domain = "" if domain == "ai.onnx" else domain
+    if not defs.has(op_type, opset, domain):
+        return None
+    return defs.get_schema(op_type, opset, domain)
