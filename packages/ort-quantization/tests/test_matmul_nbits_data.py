@@ -256,10 +256,10 @@ def test_methods_that_need_data_say_so() -> None:
             MatMulNBitsQuantizer(model(), block_size=32, algo_config=config).process()
 
 
-def test_what_a_reader_raises_comes_through() -> None:
+def test_what_a_reader_raises_is_told_with_the_sample() -> None:
     class Broken(Reader):
         def get_next(self) -> None:
             raise KeyError("no such file of samples")
 
-    with pytest.raises(KeyError, match="no such file"):
+    with pytest.raises(InvalidCalibration, match=r"KeyError at sample 0.*no such file"):
         MatMulNBitsQuantizer(model(), block_size=32, algo_config=METHODS["gptq"](Broken([]))).process()

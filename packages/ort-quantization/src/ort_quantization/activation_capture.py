@@ -11,26 +11,19 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 import onnx
 from onnx import ModelProto, ValueInfoProto
 
 import ort_core
+from ort_quantization.calibration_data import CalibrationDataReader, Sample, samples_of
 from ort_quantization.errors import InvalidCalibration
 from ort_quantization.model_files import FILE_LIMIT
 
-Sample = Mapping[str, np.ndarray]
 Providers = Sequence[str | tuple[str, Mapping[str, object]]]
 _FOLDER = "session.model_external_initializers_file_folder_path"
-
-
-class SampleReader(Protocol):
-    """What gives the inputs of one run after another, ``None`` behind the last."""
-
-    def get_next(self) -> Sample | None:
-        """Return the next run's inputs by name."""
 
 
 class Samples:
@@ -40,7 +33,7 @@ class Samples:
         reader: is read once, to its end.
     """
 
-    def __init__(self, reader: SampleReader) -> None:
+    def __init__(self, reader: CalibrationDataReader) -> None:
         self._reader = reader
         self._file: IO[bytes] | None = None
         self._count = 0
@@ -62,11 +55,7 @@ class Samples:
             yield from self._again(self._file)
             return
         self._file = tempfile.TemporaryFile(prefix="ort.samples.")  # noqa: SIM115 - closed in __exit__
-        while (sample := self._reader.get_next()) is not None:
-            if not isinstance(sample, Mapping):
-                raise InvalidCalibration(
-                    f"the data reader gave {type(sample).__name__}; expected the inputs of a run by name"
-                )
+        for sample in samples_of(self._reader):
             pickle.dump(dict(sample), self._file, protocol=pickle.HIGHEST_PROTOCOL)
             self._count += 1
             yield sample

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ort_core.errors import OrtError
+from ort_quantization.calibration_data import CalibrationDataReader
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.matmul_nbits_configs import (
     AWQWeightOnlyQuantConfig,
@@ -30,7 +31,7 @@ from ort_quantization.quantized_types import QuantFormat
 METHODS = ("default", "hqq", "rtn", "k_quant", "gptq", "awq", "nvidia_awq")
 
 
-class FolderOfSamples:
+class FolderOfSamples(CalibrationDataReader):
     """The inputs of runs from a folder of ``.npz`` files, one for each run, in the order of their names."""
 
     def __init__(self, folder: str) -> None:

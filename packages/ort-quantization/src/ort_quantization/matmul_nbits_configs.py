@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ort_quantization.activation_capture import SampleReader
+from ort_quantization.calibration_data import CalibrationDataReader
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.quantized_types import QuantFormat
 
@@ -175,7 +175,7 @@ class GPTQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
 
     def __init__(
         self,
-        calibration_data_reader: SampleReader | None = None,
+        calibration_data_reader: CalibrationDataReader | None = None,
         percdamp: float = 0.01,
         block_size: int = 128,
         actorder: bool = False,
@@ -207,7 +207,7 @@ class AWQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
 
     def __init__(
         self,
-        calibration_data_reader: SampleReader | None = None,
+        calibration_data_reader: CalibrationDataReader | None = None,
         calibration_method: str = "awq_lite",
         quant_format: QuantFormat = QuantFormat.QOperator,
         op_types_to_quantize: Iterable[str] | None = None,
@@ -236,7 +236,7 @@ class NVAWQWeightOnlyQuantConfig(AWQWeightOnlyQuantConfig):
         dataset_name: str = "cnn",
         cache_dir: str = "./cache",
         calibration_method: str = "awq_lite",
-        calibration_data_reader: SampleReader | None = None,
+        calibration_data_reader: CalibrationDataReader | None = None,
     ) -> None:
         super().__init__(calibration_data_reader, calibration_method, QuantFormat.QDQ)
         self.tokenizer_dir = tokenizer_dir
