@@ -1,0 +1,153 @@
+"""``MatMulBnb4Quantizer``: constant weights of MatMul in the 4-bit floats of bitsandbytes, as in onnxruntime.
+
+Also a command: ``python -m ort_quantization.matmul_bnb4_quantizer``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from ort_core.errors import OrtError
+from ort_core.plugin.kernels import quantize_matmul_bnb4
+from ort_quantization.errors import InvalidQuantization
+from ort_quantization.matmul_nbits_data import matrix_of
+from ort_quantization.matmul_nbits_nodes import TakenNames
+from ort_quantization.matmul_nbits_opset import raise_versions
+from ort_quantization.matmul_nbits_settings import Settings
+from ort_quantization.matmul_nbits_sites import Site, find_sites, replace_nodes
+from ort_quantization.model_files import opset_of, read_model
+from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.quantized_types import QuantFormat
+from ort_quantization.streamed_model import StreamedModel
+
+__all__ = ["MatMulBnb4Quantizer"]
+
+
+class MatMulBnb4Quantizer:
+    """Quantises the constant weights of a model's MatMul nodes to 4-bit floats.
+
+    Args:
+        model: changed in place, as onnxruntime's class does; or the path of a file, which is not.
+        quant_type: ``FP4`` or ``NF4``.
+        block_size: values of the transposed weight that share a scale: 16, 32, 64, 128 or 256.
+        nodes_to_exclude: names of nodes that stay as they are.
+
+    Attributes:
+        model: an ``ONNXModel``; quantised behind ``process()``.
+
+    Raises:
+        InvalidQuantization: there is no such type or size of blocks.
+        NoSuchFile: there is no such model.
+    """
+
+    FP4 = 0
+    """Floats of one sign, two exponent bits and one fraction bit."""
+    NF4 = 1
+    """Sixteen quantiles of the normal distribution."""
+
+    def __init__(
+        self,
+        model: ModelProto | str | Path,
+        quant_type: int,
+        block_size: int,
+        nodes_to_exclude: Iterable[str] | None = None,
+    ) -> None:
+        if quant_type not in (self.FP4, self.NF4):
+            raise InvalidQuantization(f"quant_type {quant_type}; expected 0 (FP4) or 1 (NF4)")
+        if block_size not in (16, 32, 64, 128, 256):
+            raise InvalidQuantization(f"a block of {block_size} values; expected 16, 32, 64, 128 or 256")
+        proto, folder = (model, "") if isinstance(model, ModelProto) else read_model(model)
+        self.model: ONNXModel = StreamedModel(proto, folder)
+        self.quant_type = quant_type
+        self.block_size = block_size
+        self.nodes_to_exclude = set(nodes_to_exclude or ())
+
+    def bnb4_block_quant(self, fpweight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return packed numbers and the largest magnitude of each block of a weight (K, N)."""
+        if fpweight.ndim != 2:
+            raise InvalidQuantization(f"a weight of shape {fpweight.shape}; expected a matrix")
+        rows, columns = fpweight.shape
+        packed = np.zeros((rows * columns + 1) // 2, np.uint8)
+        largest = np.zeros(-(-rows * columns // self.block_size), fpweight.dtype)
+        turned = np.ascontiguousarray(fpweight.T)
+        quantize_matmul_bnb4(packed, turned, largest, self.block_size, self.quant_type, columns, rows)
+        return packed, largest
+
+    def process(self) -> None:
+        """Quantise the model.
+
+        Raises:
+            InvalidQuantization: a weight has values that are no finite numbers.
+        """
+        model = self.model
+        proto, folder = (
+            (model.streamed, model.folder) if isinstance(model, StreamedModel) else (model.model, model.folder)
+        )
+        raise_versions(proto, has_linear=False, has_four_bits=False)
+        settings = Settings("bnb4", QuantFormat.QOperator, 4, self.block_size, True)
+        sites = find_sites(proto.graph, self._is_chosen, lambda _: settings, opset_of(proto))
+        names, stored = TakenNames(proto), dict[tuple[int, str], tuple[str, ...]]()
+        replaced = {}
+        for site in sites:
+            if len(site.tensor.dims) != 2 or site.tensor.data_type == TensorProto.BFLOAT16:
+                continue  # MatMulBnb4 has no leading axes, and scales of float32 or float16
+            key = id(site.owner), site.tensor.name
+            if key not in stored:
+                stored[key] = self._store(site, folder, names)
+            replaced[id(site.node)] = [self._node(site, stored[key])]
+        replace_nodes(proto.graph, replaced)
+        ONNXModel(proto, folder).clean_initializers()
+
+    def _is_chosen(self, node: NodeProto) -> bool:
+        return node.op_type == "MatMul" and node.name not in self.nodes_to_exclude
+
+    def _store(self, site: Site, folder: str, names: TakenNames) -> tuple[str, ...]:
+        packed, largest = self.bnb4_block_quant(matrix_of(site, folder))
+        name = site.tensor.name
+        return (
+            _add(site.owner, names.new(f"{name}_Bnb4"), packed),
+            _add(site.owner, names.new(f"{name}_absmax"), largest),
+        )
+
+    def _node(self, site: Site, tensors: tuple[str, ...]) -> NodeProto:
+        node, (rows, columns) = site.node, site.shape
+        return helper.make_node(
+            "MatMulBnb4", [node.input[0], *tensors], [node.output[0]], node.name + "_Bnb4" if node.name else "",
+            domain="com.microsoft", K=rows, N=columns, block_size=self.block_size, quant_type=self.quant_type,
+        )  # fmt: skip
+
+
+def _add(graph: GraphProto, name: str, array: np.ndarray) -> str:
+    graph.initializer.append(numpy_helper.from_array(array, name))
+    return name
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Quantise a file into another one; the options are those of onnxruntime's command."""
+    parser = argparse.ArgumentParser(description="Quantise constant weights of MatMul to 4-bit floats.")
+    add = parser.add_argument
+    add("--input_model", required=True, help="file of the model")
+    add("--output_model", required=True, help="file to write; large tensors go into a file beside it")
+    add("--quant_type", type=int, default=1, choices=[0, 1], help="0: FP4, 1: NF4")
+    add("--block_size", type=int, default=64, help="values that share a scale; bitsandbytes has 64")
+    add("-v", "--verbose", action="store_true", help="taken for onnxruntime's sake")
+    add("--nodes_to_exclude", nargs="+", default=[], help="nodes that stay as they are")
+    asked = parser.parse_args(arguments)
+    if Path(asked.output_model).exists():
+        sys.exit(f"error: file {asked.output_model} already exists")
+    try:
+        quantizer = MatMulBnb4Quantizer(asked.input_model, asked.quant_type, asked.block_size, asked.nodes_to_exclude)
+        quantizer.process()
+        quantizer.model.save_model_to_file(asked.output_model, True)
+    except OrtError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
