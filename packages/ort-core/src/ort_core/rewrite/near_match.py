@@ -95,7 +95,7 @@ def _found(pattern: ValuePattern, value: Value | None) -> str:
         return "nothing"
     constant = constant_of(value)
     if constant is not None:
-        return f"the constant {constant.array().reshape(-1)[0]}" if constant.size == 1 else "a constant"
+        return f"the constant {constant.array().reshape(-1)[0]!s}" if constant.size == 1 else "a constant"
     if value.producer is None:
         return "an input"
     wanted = pattern.producer if isinstance(pattern, OutputPattern) else pattern

@@ -32,7 +32,7 @@ from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, structure_of
 from ort_core.cpu.lowering.quantized import float_constant
 from ort_core.cpu.lowering.steps import Argument, NotLowered, pointer
-from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, collapse, count_of
+from ort_core.cpu.lowering.views import View, broadcast_strides, channels_last, collapse, count_of, moved_nbytes
 from ort_core.plugin.ir import DataType, KnownDim
 from ort_core.plugin.loops import Scalar, cast, element
 
@@ -214,7 +214,10 @@ class IntegerAnchor:
         words.extend(self._operands.words(pending, kinds, strides[2:]))
         flops = count_of(pending.shape) * (2 * int(np.prod(self.weights.shape[1:])))
         reads = [self.x.buffer, packed.buffer, *(view.buffer for view in pending.inputs)]
-        lowering.emit(kernel, words, reads, [target.buffer], flops // 96 + 1, pending.operators, flops)
+        lowering.emit(
+            kernel, words, reads, [target.buffer], flops // 96 + 1, pending.operators, flops,
+            moved_nbytes([self.x, packed, target, *pending.inputs]),
+        )  # fmt: skip
 
     def _pixels(self, pending: PendingAnchor, target: View) -> tuple[list[KnownDim], list[Steps]]:
         """Return the result's images, rows and pixels, and how the input, the result and each operand step there."""
