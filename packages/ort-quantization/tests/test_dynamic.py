@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 from beside_onnxruntime import assert_same_model, relative_error, run_onnxruntime, run_ours
-from float_models import DYNAMIC, feeds_of
+from float_models import DYNAMIC, Builder, feeds_of
 from onnxruntime.quantization import QuantType as TheirType
 from onnxruntime.quantization import quantize_dynamic as theirs
 
@@ -85,3 +86,29 @@ def test_overrides_hold_for_single_weights(tmp_path):
     quantize_dynamic(source, here, extra_options=chosen(QuantType.QUInt8))
     theirs(source, there, extra_options=chosen(TheirType.QUInt8))
     assert_same_model(here, there)
+
+
+def test_products_of_float16_stay_and_the_model_runs(tmp_path):
+    b = Builder()
+    b.node("MatMul", ["x", b.weight("w", 6, 4, dtype=np.float16)], "y")
+    model = b.model({"x": (2, 6)}, ["y"], {"x": onnx.TensorProto.FLOAT16, "y": onnx.TensorProto.FLOAT16})
+    quantize_dynamic(model, tmp_path / "a.onnx")
+    assert [node.op_type for node in onnx.load(tmp_path / "a.onnx").graph.node] == ["MatMul"]
+    feeds = feeds_of(model)
+    onnx.save(model, tmp_path / "float.onnx")
+    found, expected = (run_onnxruntime(tmp_path / name, feeds) for name in ("a.onnx", "float.onnx"))
+    assert relative_error(found, expected) == 0
+
+
+def test_a_quantised_value_that_a_branch_reads_is_given_in_reals(tmp_path):
+    b = Builder()
+    words = b.node("Gather", [b.weight("table", 9, 4), "ids"], "e")
+    given = onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None)
+    nodes = [onnx.helper.make_node("Relu", [words], ["z"])]
+    branch = onnx.helper.make_graph(nodes, "branch", [], [given])
+    b.node("If", ["flag"], "y", then_branch=branch, else_branch=branch)
+    model = b.model({"ids": (3,), "flag": ()}, ["y"], {"ids": onnx.TensorProto.INT64, "flag": onnx.TensorProto.BOOL})
+    onnx.save(model, tmp_path / "float.onnx")
+    quantize_dynamic(model, tmp_path / "a.onnx")  # onnxruntime's tool raises: it does not look into branches
+    found, expected = (run_onnxruntime(tmp_path / name, feeds_of(model)) for name in ("a.onnx", "float.onnx"))
+    assert relative_error(found, expected) < 0.02

@@ -13,6 +13,7 @@ from ort_core.cli.console import warn
 COMMANDS_ELSEWHERE = {
     "new-ep": ("ort-conformance", "./conformance"),
     "conformance": ("ort-conformance", "./conformance"),
+    "quantize": ("ort-quantization", "./packages/ort-quantization"),
     "export-coreml": ("ort-ep-coreml", "./packages/ort-ep-coreml"),
 }
 """Subcommands of packages of this repository: the distribution and its folder. Advice in messages only."""
