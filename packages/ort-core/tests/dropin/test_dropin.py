@@ -149,17 +149,67 @@ def test_the_modules_that_programs_import_by_name_have_their_names(run):
         value = ort.OrtValue.ortvalue_from_numpy(__import__("numpy").zeros(2))
         assert value._ortvalue._get_c_value() is value and ort.OrtDevice.make("cpu", 0)._get_c_device()
         try:
-            get_example("sigmoid.onnx")
+            get_example("nothing.onnx")
         except FileNotFoundError as error:
             print(error)
         try:
-            import onnxruntime.transformers
+            import onnxruntime.nothing
         except ModuleNotFoundError as error:
             print(error)
     """
     first, second = run(program).stdout.splitlines()
     assert "ships no example models" in first
-    assert "onnxruntime.transformers" in second
+    assert "onnxruntime.nothing" in second
+
+
+def test_the_tools_of_an_installed_onnxruntime_run_on_this_project(run):
+    program = """
+        import json, sys, onnxruntime
+        from onnxruntime.tools.onnx_model_utils import get_opsets_imported
+        from onnxruntime.transformers.onnx_model import OnnxModel
+        imports = get_opsets_imported(model)
+        names = [name for name in sys.modules if name.startswith("onnxruntime.capi")]
+        files = [getattr(sys.modules[name], "__file__", None) or "" for name in names]
+        native = [file for file in files if file.endswith((".so", ".pyd"))]
+        print(json.dumps([imports, len(OnnxModel(model).nodes()), onnxruntime.InferenceSession.__module__, native]))
+    """
+    imports, count, module, native = json.loads(run(program).stdout)
+    assert (imports, count, native) == ({"ai.onnx": 13}, 1, [])
+    assert module.startswith("ort_core.")
+
+
+def test_types_are_told_where_no_onnxruntime_is_installed(run):
+    program = """
+        import importlib.machinery, sys, types
+        import numpy as np
+        found = importlib.machinery.PathFinder.find_spec
+        hidden = lambda name, path=None, target=None: None if name == "onnxruntime" else found(name, path, target)
+        importlib.machinery.PathFinder.find_spec = hidden
+        sys.modules["torch"] = types.SimpleNamespace(float32="float32", bfloat16="bfloat16", float8_e4m3fn="float8")
+        from onnxruntime import InferenceSession
+        from onnxruntime.transformers.io_binding_helper import TypeHelper
+        session = InferenceSession(content)
+        assert TypeHelper.get_input_type(session, "x") == TypeHelper.get_output_type(session, "y") == "tensor(float)"
+        assert TypeHelper.get_io_onnx_type_map(session) == {"x": 1, "y": 1}
+        assert TypeHelper.ort_type_to_numpy_type("tensor(double)") is np.float64
+        assert TypeHelper.ort_type_to_numpy_type("tensor(bool)") is bool
+        texts = ("tensor(float)", "tensor(bfloat16)", "tensor(float8e4m3fn)")
+        assert list(map(TypeHelper.ort_type_to_torch_type, texts)) == ["float32", "bfloat16", "float8"]
+        for wrong in (lambda: TypeHelper.get_input_type(session, "y"), lambda: TypeHelper.ort_type_to_onnx_type("int")):
+            try:
+                wrong()
+            except RuntimeError as error:
+                print(error)
+        import onnxruntime.transformers
+        try:
+            import onnxruntime.transformers.optimizer
+        except ModuleNotFoundError as error:
+            print(error)
+    """
+    first, second, third = run(program).stdout.splitlines()
+    assert first == "input name y not found; there are x"
+    assert second.startswith("int not found in map; known are tensor(float)")
+    assert third == "No module named 'onnxruntime.transformers.optimizer'"
 
 
 def test_the_exit_code_and_the_traceback_are_those_of_the_program(run):

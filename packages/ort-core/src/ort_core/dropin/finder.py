@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
 from types import ModuleType
 
+from ort_core.dropin.installed import find_tool
 from ort_core.errors import InvalidValue
 from ort_core.sibling_modules import SiblingFinder
 
@@ -27,9 +28,9 @@ class _ModuleLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Give the module its names, and a package its submodules that onnxruntime imports by itself."""
-        from ort_core.dropin.modules import MODULES
+        from ort_core.dropin.modules import MODULES, TOOLS
 
-        vars(module).update(MODULES[module.__name__]())
+        vars(module).update((MODULES.get(module.__name__) or TOOLS[module.__name__])())
         module.__file__ = __file__  # programs look for the folder of the package
         module.__doc__ = f"{module.__name__} as ort-core provides it."
         if module.__name__ == NAME:
@@ -57,18 +58,20 @@ class _Distribution(Distribution):
 
 
 class DropInFinder(DistributionFinder):
-    """Finds the modules of onnxruntime inside ort-core and in the packages that stand beside it."""
+    """Finds the modules of onnxruntime inside ort-core, in packages that stand beside it, and its tools where it is."""
 
     _siblings = SiblingFinder(NAME)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module in the table or of a sibling package; others are not found."""
-        from ort_core.dropin.modules import MODULES, PACKAGES
+        """Return the spec of a module in the table, of a sibling package, or of an installed onnxruntime's tools."""
+        from ort_core.dropin.modules import MODULES, PACKAGES, TOOLS
 
         if fullname not in MODULES:
-            return self._siblings.find_spec(fullname, path, target)
+            found = self._siblings.find_spec(fullname, path, target) or find_tool(fullname)
+            if found is not None or path or fullname not in TOOLS:  # a path: that of the installed package
+                return found
         return ModuleSpec(fullname, _ModuleLoader(), origin="ort_core.dropin", is_package=fullname in PACKAGES)
 
     def find_distributions(self, context: DistributionFinder.Context = _EVERYTHING) -> Iterable[Distribution]:

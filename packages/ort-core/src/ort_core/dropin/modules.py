@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import ort_core
 from ort_core import errors
+from ort_core.dropin.installed import installed_folder
 from ort_core.errors import NoSuchFile, OrtError
 
 VERSION = "1.32.0"  # the version of onnxruntime whose API this is
@@ -132,8 +133,18 @@ def _backend_rep() -> Names:
 
 
 def get_example(name: str) -> str:
-    """Refuse: ort-core ships none of onnxruntime's example models. Raises ``NoSuchFile`` always."""
+    """Return the path of an example model of the installed onnxruntime. Raises ``NoSuchFile``: there is none."""
+    folder = installed_folder()
+    found = None if folder is None else folder / "datasets" / name
+    if found is not None and found.is_file():
+        return str(found)
     raise NoSuchFile(f"Unable to find example {name!r}: ort-core ships no example models; give a path of your own")
+
+
+def _io_binding_helper() -> Names:
+    from ort_core.dropin.type_names import TypeHelper
+
+    return {"TypeHelper": TypeHelper}
 
 
 def _datasets() -> Names:
@@ -153,7 +164,13 @@ MODULES: dict[str, Callable[[], Names]] = {
     "onnxruntime.backend.backend_rep": _backend_rep,
     "onnxruntime.datasets": _datasets,
 }
-PACKAGES = ("onnxruntime", "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.datasets")
+TOOLS: dict[str, Callable[[], Names]] = {  # where no onnxruntime is installed, whose own have more
+    "onnxruntime.transformers": dict,
+    "onnxruntime.transformers.io_binding_helper": _io_binding_helper,
+}
+PACKAGES = (
+    "onnxruntime", "onnxruntime.capi", "onnxruntime.backend", "onnxruntime.datasets", "onnxruntime.transformers",
+)  # fmt: skip
 
 
 def show_codes() -> None:
