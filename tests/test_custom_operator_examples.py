@@ -154,6 +154,15 @@ def test_the_fusion_fires_on_its_example_and_on_no_near_miss() -> None:
         assert not check_pass(example.FuseSilu(), model_of(near), libraries=[example.LIBRARY]).has_changed
 
 
+def test_the_fusion_runs_as_the_guide_shows_it_on_a_model_that_it_makes(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parent.parent
+    script = root / "examples/custom_passes/fuse_silu.py"
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    shown = (root / "docs/howto/write_a_pass.md").read_text(encoding="utf-8")
+    assert f"$ python fuse_silu.py\n{done.stdout}" in shown
+    assert (tmp_path / "silu.onnx").is_file()
+
+
 @pytest.mark.slow
 def test_the_fusion_takes_nodes_out_of_a_shared_model_and_keeps_its_results(
     external_test_data: Path, tmp_path: Path

@@ -1,13 +1,16 @@
 """A user's fusion to a user's operator: ``x * sigmoid(x)`` becomes one node, with a formula that is compiled.
 
-python examples/custom_passes/fuse_silu.py MODEL.onnx
-ort optimize MODEL.onnx --pass fuse_silu:FuseSilu --ops fuse_silu --check       (in this folder)
+python fuse_silu.py [MODEL.onnx]         without a model it writes a small one, silu.onnx
+ort optimize silu.onnx fused.onnx --pass fuse_silu:FuseSilu --ops fuse_silu --check       (in this folder)
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+import onnx
+import onnx.parser
 
 import ort_core as ort
 from ort_core.plugin import Rejection
@@ -17,6 +20,13 @@ from ort_core.plugin.passes import RulePass
 from ort_core.plugin.rewrite import GraphPatch, Match, Pattern, RewriteRule, op, var
 
 DOMAIN = "com.acme"
+EXAMPLE = """<ir_version: 8, opset_import: ["": 17]> example (float[N, 4] x) => (float[N, 4] y) {
+    first_gate = Sigmoid(x)
+    first = Mul(x, first_gate)
+    shifted = Add(first, x)
+    second_gate = Sigmoid(shifted)
+    y = Mul(second_gate, shifted)
+}"""
 
 
 @ort.elementwise_op(DOMAIN, "Silu")
@@ -70,6 +80,12 @@ def open_session(model: Path, *, is_fused: bool = True, provider: str = "CPUExec
     return ort.InferenceSession(model, options, providers=[provider])
 
 
+def write_example() -> str:
+    """Write a model with two such products into the current folder; return its name."""
+    onnx.save(onnx.parser.parse_model(EXAMPLE), "silu.onnx")
+    return "silu.onnx"
+
+
 def main(path: str) -> None:
     """Show how many nodes there are before and after."""
     for is_fused in (False, True):
@@ -78,6 +94,8 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python fuse_silu.py MODEL.onnx   (a model with Sigmoid and Mul, such as EfficientNet or YOLO)")
-    main(sys.argv[1])
+    if len(sys.argv) > 2:
+        sys.exit(
+            "usage: python fuse_silu.py [MODEL.onnx]   (a model with Sigmoid and Mul, such as EfficientNet or YOLO)"
+        )
+    main(sys.argv[1] if len(sys.argv) == 2 else write_example())
