@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ort_core.session_api.adapters import AdapterFormat as AdapterFormat
     from ort_core.session_api.adapters import LoraAdapter as LoraAdapter
     from ort_core.session_api.io_binding import IOBinding as IOBinding
+    from ort_core.session_api.logger_callback import set_default_logger_callback as set_default_logger_callback
     from ort_core.session_api.node_arg import ModelMetadata as ModelMetadata
     from ort_core.session_api.node_arg import NodeArg as NodeArg
     from ort_core.session_api.process import get_available_providers as get_available_providers
@@ -55,6 +56,7 @@ _HOMES = {
         "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpDevice", "OrtHardwareDevice", "OrtSyncStream",
     ),
     "session_api.io_binding": ("IOBinding", "SessionIOBinding"),
+    "session_api.logger_callback": ("set_default_logger_callback",),
     "session_api.named_outputs": ("NamedOutputs",),
     "session_api.node_arg": ("ModelMetadata", "NodeArg"),
     "session_api.process": (

@@ -11,7 +11,7 @@ from ort_core import stages
 from ort_core.environment import default_environment
 from ort_core.ep_context.data import OrtEpContextData
 from ort_core.ep_context.write import CompiledModel, ContextStyle, KeepContent
-from ort_core.errors import Fail, InvalidType, NotImplemented
+from ort_core.errors import Fail, InvalidArgument, InvalidType, NotImplemented
 from ort_core.forks import no_fork
 from ort_core.options import GraphOptimizationLevel, OrtCompileApiFlags, SessionOptions
 from ort_core.session_api.compiled_file import BesideState, compiled_model, default_path, external_file, save_beside
@@ -76,6 +76,7 @@ class ModelCompiler:
         self._embeds = embed_compiled_data_into_model
         self._write: WriteContext | None = None
         self._has_external_weights = False
+        self._binaries: tuple[Path, str] | None = None
 
     def compile_to_file(self, output_model_path: str | os.PathLike | None = None) -> CompileReport:
         """Write a file, by default ``<model>_ctx.onnx`` beside the input.
@@ -89,9 +90,10 @@ class ModelCompiler:
         path = default_path(self._source.path) if output_model_path is None else Path(output_model_path)
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and path.exists():
             raise Fail(f"the output model {str(path)!r} exists already; remove it, or drop the flag")
-        beside = BesideState(path.stem)
-        compiled = self._compiled(None if self._embeds else beside, path.stem)
-        save_beside(path.parent, beside)
+        folder, stem = self._binaries or (path.parent, path.stem)
+        beside = BesideState(stem)
+        compiled = self._compiled(None if self._embeds else beside, stem)
+        save_beside(folder, beside)
         asked = None if self._external is None else str(self._external)
         if asked is None and self._has_external_weights:
             asked = f"{path.name}.data"  # what lay outside stays outside
@@ -103,7 +105,13 @@ class ModelCompiler:
         """Return the serialised model. Raises as ``compile_to_file``."""
         from ort_core.onnx_io.save import model_to_bytes
 
-        return model_to_bytes(self._compiled(None, "model").model)
+        if self._binaries is None or self._embeds:
+            return model_to_bytes(self._compiled(None, "model").model)
+        folder, stem = self._binaries
+        beside = BesideState(stem)
+        compiled = self._compiled(beside, stem)
+        save_beside(folder, beside)
+        return model_to_bytes(compiled.model)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Hand the serialised model to a function. Raises as ``compile_to_file``."""
@@ -121,6 +129,21 @@ class ModelCompiler:
     def clear_ep_context_data_write_func(self) -> None:
         """Keep compiled partitions in the model or beside it again."""
         self._write = None
+
+    def set_ep_context_binary_information(self, output_directory: str | os.PathLike, model_name: str) -> None:
+        """Say where compiled partitions that stay outside of the model go, and what their files' names begin with.
+
+        Holds for ``compile_to_bytes`` and ``compile_to_stream`` as well, whose partitions would else go inside.
+
+        Raises:
+            InvalidArgument: one of the two is empty, or the directory is none.
+        """
+        folder = Path(os.fspath(output_directory)) if os.fspath(output_directory) else None
+        if folder is None or not model_name:
+            raise InvalidArgument("the output directory and the model's name must not be empty")
+        if not folder.is_dir():
+            raise InvalidArgument(f"the output directory {str(folder)!r} is not there, or is no directory")
+        self._binaries = (folder, Path(model_name).stem)
 
     def _compiled(self, beside: BesideState | None, stem: str) -> CompiledModel:
         with no_fork():

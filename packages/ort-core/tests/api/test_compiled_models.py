@@ -143,6 +143,20 @@ def test_bytes_and_streams_hold_everything(model_path):
         check(InferenceSession(content, trusting()))
 
 
+def test_the_caller_names_the_folder_and_the_files_of_compiled_partitions(model_path, tmp_path):
+    compiler = ModelCompiler(SessionOptions(), model_path)
+    for folder, name in (("", "net"), (tmp_path, ""), (tmp_path / "nowhere", "net")):
+        with pytest.raises(InvalidArgument):
+            compiler.set_ep_context_binary_information(folder, name)
+    compiler.set_ep_context_binary_information(tmp_path, "named.onnx")
+    content = compiler.compile_to_bytes()
+    assert [path.name for path in tmp_path.glob("*.bin")] == ["named_cpu-0.bin"]
+    (tmp_path / "compiled.onnx").write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(InferenceSession(tmp_path / "compiled.onnx", trusting()))
+
+
 def test_functions_of_the_caller_keep_and_supply_contexts():
     kept: dict[str, bytes] = {}
     compiler = ModelCompiler(SessionOptions(), network(), graph_optimization_level=ALL)

@@ -21,7 +21,6 @@ NOT_YET = {  # new in onnxruntime 1.32
     "ModelPackageContext",
     "ModelPackageOptions",
     "ModelPackageWriteMode",
-    "set_default_logger_callback",
 }
 
 

@@ -236,17 +236,3 @@ def test_errors_show_no_code_outside_the_drop_in():
     program = "import ort_core\ntry: ort_core.InferenceSession('nope')\nexcept ort_core.OrtError as e: print(e)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("Load model from nope failed")
-
-
-def test_everything_that_the_root_of_onnxruntime_has_is_there(run):
-    import onnxruntime
-
-    theirs = {n for n in dir(onnxruntime) if n[0] != "_"} - {
-        "contextlib",
-        "import_capi_exception",
-        "onnxruntime_validation",
-    }
-    theirs -= {"backend", "datasets", "quantization", "tools", "transformers"}
-    found = json.loads(run("import json, onnxruntime; print(json.dumps(dir(onnxruntime)))").stdout)
-    not_yet = {name for name in theirs if name.startswith("ModelPackage")} | {"set_default_logger_callback"}  # of 1.32
-    assert theirs - set(found) == not_yet

@@ -16,6 +16,10 @@ from ort_core.errors import InvalidValue
 from ort_core.sibling_modules import SiblingFinder
 
 NAME = "onnxruntime"
+_IMPORTED = (  # what onnxruntime imports by itself, so that programs reach it as attributes
+    "capi", "capi.onnxruntime_pybind11_state", "capi._pybind_state", "capi.onnxruntime_inference_collection",
+    "capi.onnxruntime_validation", "capi.build_and_package_info",
+)  # fmt: skip
 _EVERYTHING = DistributionFinder.Context()
 
 
@@ -34,8 +38,11 @@ class _ModuleLoader(Loader):
         module.__file__ = __file__  # programs look for the folder of the package
         module.__doc__ = f"{module.__name__} as ort-core provides it."
         if module.__name__ == NAME:
-            for inner in ("capi", "capi._pybind_state", "capi.onnxruntime_inference_collection"):
+            for inner in _IMPORTED:
                 importlib.import_module(f"{NAME}.{inner}")
+        if module.__name__ == f"{NAME}.backend":
+            importlib.import_module(f"{NAME}.backend.backend")
+            importlib.import_module(f"{NAME}.backend.backend_rep")
 
 
 class _Distribution(Distribution):

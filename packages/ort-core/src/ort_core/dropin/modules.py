@@ -9,6 +9,7 @@ import ort_core
 from ort_core import errors
 from ort_core.dropin.installed import installed_folder
 from ort_core.errors import NoSuchFile, OrtError
+from ort_core.tensors.memory_facts import ArenaExtendStrategy
 
 VERSION = "1.32.0"  # the version of onnxruntime whose API this is
 Names = dict[str, object]
@@ -23,7 +24,8 @@ _PUBLIC = (
     "create_and_register_allocator", "create_and_register_allocator_v2", "disable_telemetry_events",
     "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info", "get_device",
     "get_ep_devices", "has_collective_ops", "preload_dlls", "print_debug_info",
-    "register_execution_provider_library", "set_default_logger_severity", "set_default_logger_verbosity",
+    "register_execution_provider_library", "set_default_logger_callback", "set_default_logger_severity",
+    "set_default_logger_verbosity",
     "set_global_thread_pool_sizes", "set_seed", "unregister_execution_provider_library",
 )  # fmt: skip
 _INTERNAL = (
@@ -72,6 +74,7 @@ def _native() -> Names:
     names = {**_root(), **_taken(_INTERNAL), **found}
     options = names["SessionOptions"]
     names["get_all_operator_schema"] = all_operator_schemas
+    names.update(ArenaExtendStrategy.__members__)
     names["get_default_session_options"] = options
     names.update({name: getattr(weight_quantizers, name) for name in _QUANTIZERS})
     return names
@@ -106,7 +109,13 @@ def check_and_normalize_provider_args(
 
 
 def _validation() -> Names:
-    return {"package_name": "onnxruntime", "version": VERSION, "cuda_version": "", "check_distro_info": lambda: None}
+    package = ("onnxruntime", VERSION, "")
+    return {
+        **dict(zip(("package_name", "version", "cuda_version"), package, strict=True)),
+        "check_distro_info": lambda: None,
+        "get_package_name_and_version_info": lambda: package,
+        "check_training_module": lambda: (False, *package),  # whether there is ORTModule
+    }
 
 
 def _package_info() -> Names:

@@ -21,7 +21,7 @@ from ort_core.settings import IN_TURN, KNOWN_PROVIDERS
 from ort_core.tensors.memory_facts import OrtArenaCfg, OrtHardwareDeviceType, OrtMemoryInfo
 
 log = logging.getLogger("ort_core")
-_SEVERITIES = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+SEVERITIES = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 _ARENA_ONLY = "memory is planned per device and run; there is no allocator to register"
 
 
@@ -29,9 +29,9 @@ def set_default_logger_severity(severity: int, /) -> None:
     """Set what the logger ``ort_core`` lets through: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
     if isinstance(severity, bool) or not isinstance(severity, int):
         raise InvalidType(f"the severity is {severity!r}, expected an integer from 0 to 4")
-    if not 0 <= severity < len(_SEVERITIES):
+    if not 0 <= severity < len(SEVERITIES):
         raise InvalidValue(f"Invalid logging severity {severity}. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
-    log.setLevel(_SEVERITIES[severity])
+    log.setLevel(SEVERITIES[severity])
 
 
 def set_default_logger_verbosity(verbosity: int, /) -> None:

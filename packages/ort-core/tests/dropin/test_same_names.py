@@ -1,0 +1,115 @@
+"""The drop-in has onnxruntime's names: of modules, members of classes and parameters. All but these."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("list_names.py")
+PACKAGES = "onnxruntime's own library reads and writes these folders; nobody ships models so yet"
+KERNELS = "describes compiled kernels, for onnxruntime's own documentation"
+NATIVE = "of the native class below the public one, which has all of it"
+ABSENT = {  # names of modules
+    "ModelPackage": PACKAGES, "ModelPackageComponentContext": PACKAGES, "ModelPackageContext": PACKAGES,
+    "ModelPackageOptions": PACKAGES, "ModelPackageWriteMode": PACKAGES,
+    "import_capi_exception": "None, left over from an import",
+    "SessionObjectInitializer": "an internal of onnxruntime's Python code",
+    "get_session_initializer": "as above",
+    "get_all_opkernel_def": KERNELS, "get_registered_ep_kernel_defs": KERNELS, "opkernel": KERNELS,
+    "schemadef": KERNELS,
+    "get_hardware_device_ep_incompatibility_details": "asks vendors' libraries; a provider's check answers here",
+    "pack_fp4_weights_for_cuda_moe_gemm": "packs for one CUDA kernel of onnxruntime",
+    "quantize_qdq_matmul_2bits": "onnxruntime's own tools do not call it",
+    "get_ort_device_type": "an internal of onnxruntime's Python code",
+    "get_vendor_id_for_device_type": "as above",
+    "make_get_initializer_location_func_wrapper": "as above",
+}  # fmt: skip
+IMPORTED = {  # what a module imported for itself, and is to be had where it is defined
+    "onnxruntime": {"onnxruntime_validation"},
+    "onnxruntime.backend.backend": {
+        "InferenceSession", "OnnxRuntimeBackendRep", "SessionOptions", "get_available_providers", "get_device",
+    },
+    "onnxruntime.backend.backend_rep": {"RunOptions"},
+}  # fmt: skip
+ENUMERATION = {"name", "value"}  # of members, which Python's enumerations have, too
+ABSENT_MEMBERS = {  # class -> (members, why)
+    "OrtArenaCfg": ({"arena_extend_strategy", "initial_chunk_size_bytes", "initial_growth_chunk_size_bytes",
+                     "max_dead_bytes_per_chunk", "max_mem", "max_power_of_two_extend_bytes"}, "of instances only"),
+    "OrtCompileApiFlags": ({"NONE"}, "a flag of no bits: there, and not listed by Python"),
+    "OrtMemType": ({"CPU"}, "another name of a number: there, and not listed by Python"),
+    "OrtDeviceEpIncompatibilityReason": ({"NONE", "UNKNOWN"}, "as OrtCompileApiFlags"),
+    "OrtEpContextDataBuffer": ({"max_size"}, "of instances only"),
+    "OrtEpDevice": ({"device", "ep_metadata", "ep_name", "ep_options", "ep_vendor"}, "of instances only"),
+    "OrtHardwareDevice": ({"metadata", "type"}, "of instances only"),
+    "AdapterFormat": ({"adapter_version", "format_version", "model_version", "parameters"}, NATIVE),
+    "InferenceSession": ({
+        "create_ortvalue_from_shape_and_onnx_type", "initialize_session", "input_epdevices", "input_meminfos",
+        "inputs_meta", "is_webgpu_graph_capture_enabled", "model_meta", "output_meminfos", "outputs_meta",
+        "overridable_initializers", "session_options", "webgpu_context_id"}, NATIVE),
+    "OrtDevice": ({"cann", "dml", "fpga", "gpu", "mem_type", "npu", "webgpu"}, NATIVE),
+    "OrtValue": ({"ortvalue_from_shape_and_onnx_type", "ortvalue_from_shape_and_onnx_type_for_memory_info",
+                  "ortvalue_from_shape_and_type_for_memory_info", "to_dlpack"}, NATIVE),
+    "SparseTensor": ({"blocksparse_from_numpy", "get_blocksparse_data", "get_coo_data", "get_csrc_data"}, NATIVE),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """The names of onnxruntime, and of the drop-in."""
+    target, found = tmp_path_factory.mktemp("names") / "names.json", []
+    for runner in ([], ["-m", "ort_core.dropin"]):
+        subprocess.run([sys.executable, *runner, str(PROGRAM), str(target)], check=True, capture_output=True)
+        found.append(json.loads(target.read_text(encoding="utf-8")))
+    return found
+
+
+def test_every_name_of_a_module_is_there_or_stands_in_the_table(names):
+    theirs, ours = names
+    absent = {
+        name
+        for module, listed in theirs.items()
+        for name in listed.keys() - ours[module].keys() - IMPORTED.get(module, set())
+    }
+    assert absent == ABSENT.keys()
+    assert sum(map(len, theirs.values())) > 300
+
+
+def test_every_member_of_a_class_is_there_or_stands_in_the_table(names):
+    theirs, ours = names
+    absent: dict[str, set[str]] = {}
+    for module, listed in theirs.items():
+        for name in listed.keys() & ours[module].keys():
+            lacking = listed[name].get("members", {}).keys() - ours[module][name].get("members", {}).keys()
+            if lacking - ENUMERATION:
+                absent.setdefault(name, set()).update(lacking - ENUMERATION)
+    assert absent == {name: members for name, (members, _) in ABSENT_MEMBERS.items()}
+
+
+def test_parameters_have_onnxruntimes_names(names):
+    theirs, ours = names
+    others = set()
+    for module, listed in theirs.items():
+        for name in listed.keys() & ours[module].keys():
+            own = ours[module][name]
+            pairs = [("", listed[name].get("parameters"), own.get("parameters"))]
+            members = listed[name].get("members", {})
+            pairs += [(key, stated, own.get("members", {}).get(key)) for key, stated in members.items()]
+            for key, stated, found in pairs:
+                if stated is None or found is None or "kwargs" in found:
+                    continue
+                if set(stated) - set(found):
+                    others.add(f"{name} {key}".strip())
+    assert others == {"OrtDevice"}  # its constructor takes a native object there; OrtDevice.make is for programs
+
+
+def test_members_that_are_not_listed_are_there():
+    import ort_core as ort
+
+    assert ort.OrtCompileApiFlags.NONE == 0
+    assert ort.OrtMemType.CPU == ort.OrtMemType.CPU_OUTPUT
+    assert ort.OrtDeviceEpIncompatibilityReason.NONE == 0
+    assert ort.OrtArenaCfg({}).max_mem is not None
