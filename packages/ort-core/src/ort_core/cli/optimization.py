@@ -12,14 +12,11 @@ import typer
 from ort_core import stages
 from ort_core.cli.dumping import DumpState
 from ort_core.cli.parameters import LevelName
-from ort_core.cli.sessions import add_working_folder
-from ort_core.custom_ops.sources import load_libraries
 from ort_core.environment import Environment, default_environment
 from ort_core.errors import Fail
 from ort_core.ir.model import Model
 from ort_core.ir.traversal import graphs_of
 from ort_core.ops.shape_inference import infer_types
-from ort_core.options import SessionOptions
 from ort_core.passes.base import Level, Pass, count_nodes
 from ort_core.passes.equivalence import EquivalenceCheck
 from ort_core.passes.near_misses import NearMiss, find_near_misses
@@ -68,15 +65,6 @@ class OptimizationReport:
     def as_dict(self) -> dict[str, object]:
         """Return plain data for JSON."""
         return asdict(self) | {"rows": [asdict(row) for row in self.rows]}
-
-
-def environment_with(operators: Iterable[str]) -> Environment:
-    """Return the environment with operators of Python files and modules, the folder of the command included."""
-    add_working_folder()
-    options = SessionOptions()
-    for source in operators:
-        options.register_custom_ops_library(source)
-    return default_environment().with_libraries(load_libraries(options.custom_op_libraries))
 
 
 def load_passes(names: Iterable[str]) -> list[Pass]:

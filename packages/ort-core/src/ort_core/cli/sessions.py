@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,8 +48,6 @@ class SessionRequest:
 
     def environment(self) -> Environment:
         """Return the process's environment with the user's operators."""
-        from ort_core.cli.optimization import environment_with
-
         return environment_with(self.operators or ())
 
     def open(self, model: Path, options: SessionOptions | None = None) -> InferenceSession:
@@ -68,6 +66,19 @@ def providers_used(session: InferenceSession) -> list[str]:
     for name in names[: names.index(used[0])] if used else ():
         note(f"note: {name} runs no node of this model; `ort explain` with the same options says why.")
     return used or names
+
+
+def environment_with(operators: Iterable[str]) -> Environment:
+    """Return the environment with operators of Python files and modules, the folder of the command included."""
+    from ort_core.custom_ops.sources import load_libraries
+    from ort_core.environment import default_environment
+    from ort_core.options import SessionOptions
+
+    add_working_folder()
+    options = SessionOptions()
+    for source in operators:
+        options.register_custom_ops_library(source)
+    return default_environment().with_libraries(load_libraries(options.custom_op_libraries))
 
 
 def add_working_folder() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from ort_core.frozen import frozen
 from ort_core.ir.constants import Constant
 from ort_core.ir.types import DataType, ValueType
+from ort_core.ir.values import Body
 
 if TYPE_CHECKING:
     from ort_core.ir.graph import Graph
@@ -106,8 +107,6 @@ _LISTS = {
 
 
 def _kind_of(name: str, value: object) -> AttributeKind:
-    from ort_core.ir.graph import Graph  # graphs hold nodes that hold attributes: the cycle is broken here
-
     if isinstance(value, (bool, int, np.integer)):
         return AttributeKind.INT
     if isinstance(value, (float, np.floating)):
@@ -118,7 +117,7 @@ def _kind_of(name: str, value: object) -> AttributeKind:
         return AttributeKind.TENSOR
     if isinstance(value, SparseConstant):
         return AttributeKind.SPARSE_TENSOR
-    if isinstance(value, Graph):
+    if isinstance(value, Body):
         return AttributeKind.GRAPH
     if isinstance(value, ValueType):
         return AttributeKind.TYPE_PROTO

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ort_core.ir.constants import Constant
 from ort_core.ir.types import ValueType
-from ort_core.ir.values import Value
+from ort_core.ir.values import Body, Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
 
 
-class Graph:
+class Graph(Body):
     """A graph of nodes over values.
 
     Nodes form a doubly linked list, so that inserting beside a known node and removing one take constant time while

@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
 
 
+class Body:
+    """What an attribute of a node may hold as a graph: ``ir.graph.Graph``, which attributes must not import."""
+
+    __slots__ = ()
+
+
 class Value:
     """A graph input, an initializer, or one output of a node.
 

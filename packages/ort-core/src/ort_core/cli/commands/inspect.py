@@ -54,9 +54,8 @@ def inspect(
     """Show a model's inputs, outputs, operators, parameters and memory, or the steps that it is compiled to."""
     from ort_core.cli.console import print_json, working
     from ort_core.cli.model_facts import describe_model
-    from ort_core.cli.optimization import environment_with
     from ort_core.cli.parameters import check_needed
-    from ort_core.cli.sessions import SessionRequest
+    from ort_core.cli.sessions import SessionRequest, environment_with
     from ort_core.onnx_io.load import load_model
 
     if not steps:

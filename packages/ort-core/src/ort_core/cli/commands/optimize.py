@@ -86,9 +86,10 @@ def optimize(
     """Optimise a model and show what each pass did."""
     from ort_core.cli.console import print_json, working
     from ort_core.cli.feeds import InputRequest
-    from ort_core.cli.optimization import build_pipelines, environment_with, load_passes, optimize_model
+    from ort_core.cli.optimization import build_pipelines, load_passes, optimize_model
     from ort_core.cli.output_files import check_folder
     from ort_core.cli.parameters import check_needed
+    from ort_core.cli.sessions import environment_with
     from ort_core.onnx_io.load import load_model
 
     if output is not None:
