@@ -123,12 +123,14 @@ def expected(case: Case, facts: AttentionFacts) -> np.ndarray:
     offset = np.full((s.batch, 1, 1, 1), s.offset)
     if case.lengths is not None:
         length = case.lengths.reshape(-1, 1, 1, 1) + facts.lengths_rest
-        if facts.lengths_cover_queries:
-            length = np.minimum(np.maximum(length, s.queries), s.keys)
         offset = length - s.queries
+        if facts.lengths_cover_queries:
+            offset = np.maximum(offset, 0)
     seen = np.broadcast_to(keys < length, scores.shape).copy()
     if facts.is_causal:
         own = offset + np.arange(s.queries)[:, None]
+        if facts.lengths_cover_queries:
+            own = np.minimum(own, length - 1)  # queries behind the length are padding
         seen &= keys <= own
         if facts.window:
             seen &= keys > own - facts.window

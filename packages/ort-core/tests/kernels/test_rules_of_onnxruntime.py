@@ -202,3 +202,27 @@ def test_halves_of_two_quantised_operands_round_with_their_zero_point(op_type: s
     points = [np.array(point, np.uint8) for point in (3, 4, zero)]
     inputs = (a, scales[0], points[0], b, scales[1], points[1], scales[2], points[2])
     assert_same(op_type, "com.microsoft", 1, inputs, (2,))
+
+
+@pytest.mark.parametrize("window", [-1, 0, 1, 3])
+@pytest.mark.parametrize("lengths", [(4, 4), (2, 4), (1, 3), (4, 1)], ids=str)
+def test_padding_behind_a_prompt_sees_the_keys_that_count(lengths: tuple[int, ...], window: int) -> None:
+    query, key, value = (uniform(2, 4, 32) + np.float32(i) for i in range(3))
+    ends = np.array(lengths, np.int32) - np.int32(1)
+    feeds = {"q": query, "k": key, "v": value, "ends": ends, "longest": np.array([4], np.int32)}
+    names = ["q", "k", "v", "", "", "ends", "longest"]
+    given = {"num_heads": 2, "kv_num_heads": 2, "local_window_size": window, "softcap": -1.0}
+    outputs = ["y", "present_k", "present_v"]
+    node = helper.make_node("GroupQueryAttention", names, outputs, domain="com.microsoft", **given)
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), [None] * a.ndim)
+        for n, a in feeds.items()
+    ]
+    graph = helper.make_graph([node], "g", infos, [helper.make_tensor_value_info(n, 1, None) for n in outputs])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    content = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    expected = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, feeds)
+    for provider in ("CPU", "Reference"):
+        found = ort.InferenceSession(content, providers=[f"{provider}ExecutionProvider"]).run(None, feeds)
+        for left, right in zip(found, expected, strict=True):
+            np.testing.assert_allclose(left, right, rtol=1e-4, atol=1e-5, err_msg=provider)

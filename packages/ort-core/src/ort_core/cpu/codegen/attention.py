@@ -82,7 +82,8 @@ class AttentionFacts:
 
     ``window`` is how many keys up to its own a query may see (0: all), only with ``is_causal``. ``lengths_bits`` is the
     size of the integers in ``lengths`` (0: there are none), to which ``lengths_rest`` is added; with
-    ``lengths_cover_queries`` a length below the number of queries counts as that number.
+    ``lengths_cover_queries`` a length below the number of queries leaves the first query at the first key: the queries
+    behind the length are padding, and see the keys that count.
     """
 
     scale: float
@@ -209,10 +210,10 @@ class _Driver:
         inside = e.compare("ule", length, given["keys"])  # unsigned: a negative length is huge
         with e.when(e.binary("xor", inside, Operand("i1", "true"))):
             e.store(integer(1), given["error"], 8)
-        self.length = e.select(inside, length, integer(0))
+        self.length = covered = e.select(inside, length, integer(0))
         if self.facts.lengths_cover_queries:
-            self.length = e.minimum(e.maximum(self.length, given["queries"]), given["keys"])
-        self.offset = e.sub(self.length, given["queries"])
+            covered = e.minimum(e.maximum(self.length, given["queries"]), given["keys"])
+        self.offset = e.sub(covered, given["queries"])
 
     def _place(self, name: str, head: Operand, type_: str = "float") -> Operand:
         """Return where the rows of a head of this batch entry start, of an array of ``type_``."""
@@ -302,6 +303,8 @@ class _Driver:
             if not facts.window:
                 return None
             own = e.add(self.offset, e.mul(e.add(row, index), self.advance))
+            if facts.lengths_cover_queries:
+                own = e.minimum(own, e.sub(self.length, 1))  # padding looks from the last key that counts
             return e.sub(e.sub(own, facts.window - 1), block)
 
         return RowFacts(

@@ -80,8 +80,9 @@ def _visible(layout: CacheLayout, lengths: np.ndarray, columns: int, *, causal: 
     valid = row < (lengths - layout.first_position)[:, None, None, None]
     if not causal:
         return np.broadcast_to(valid, (lengths.size, 1, layout.fresh, columns))
-    seen = (row <= own) & (row < (layout.resident + layout.fresh)[:, None, None, None])
-    if local_window > 0:
+    own = np.minimum(own, (lengths - layout.first_position)[:, None, None, None] - 1)  # padding: from the last key
+    seen = (row <= own) & valid
+    if local_window >= 0:
         seen &= row > own - local_window
     return seen
 

@@ -60,6 +60,8 @@ def _refuse(node: Node) -> None:
             raise NotLowered(f"GroupQueryAttention with {what}")
     if not node.int_attribute("causal", 1):
         raise NotLowered("GroupQueryAttention that is not causal")
+    if node.int_attribute("local_window_size", -1) == 0:
+        raise NotLowered("a window of no keys")
     if node.int_attribute("sliding_window_cache", 0) or node.int_attribute("smooth_softmax", -1) == 1:
         raise NotLowered("a cache that slides, or a smooth softmax")
     if node.int_attribute("qk_output", 0) or (len(node.outputs) > 3 and node.outputs[3] is not None):
