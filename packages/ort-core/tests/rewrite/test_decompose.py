@@ -104,24 +104,16 @@ def test_a_body_makes_what_is_wanted_where_an_output_before_it_is_absent() -> No
         np.testing.assert_allclose(left, right, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("opset", "text", "why"),
-    [
-        (24, "y = Attention<scale=-0.5>(q, q, q)", "negative"),
-        (23, "y = Attention(q, q, q, m)", "shorter than the keys"),
-    ],
-    ids=["a negative scale", "a mask of one key"],
-)
-def test_parts_that_would_compute_something_else_are_refused(opset: int, text: str, why: str) -> None:
-    header = HEADER.replace("21", str(opset))
+def test_parts_that_would_compute_something_else_are_refused() -> None:
+    header = HEADER.replace("21", "23")
     model = onnx.parser.parse_model(
-        f"{header} g (float[1,2,3,4] q, bool[3,1] m) => (float[1,2,3,4] y) {{ {text} }}",
+        f"{header} g (float[1,2,3,4] q, bool[3,1] m) => (float[1,2,3,4] y) {{ y = Attention(q, q, q, m) }}",
     )
     view = view_of(typed_model(model))
     graph, _ = extract(view.nodes)
     made = decompose(graph, graph.nodes[0], view.context)
     assert isinstance(made, Rejection)
-    assert why in made.reason
+    assert "shorter than the keys" in made.reason
     assert [node.op_type for node in graph] == ["Attention"], "nothing is changed"
 
 

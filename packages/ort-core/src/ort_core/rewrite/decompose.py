@@ -60,8 +60,6 @@ def _unequal_to_body(node: Node, opset: int) -> str | None:
     """Return where a body computes something else than its operator's kernels and text."""
     if node.domain or node.op_type != "Attention":
         return None
-    if node.float_attribute("scale", 1.0) < 0:
-        return "takes the root of a scale, and this one is negative"
     if opset < _PADS_MASKS and not _mask_has_all_keys(node):
         return "repeats a mask that is shorter than the keys, and nothing says that this one is not"
     return None
