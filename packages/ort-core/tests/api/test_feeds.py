@@ -285,3 +285,29 @@ def test_what_is_no_tensor_raises_what_onnxruntime_raises(feed):
 def test_binding_what_is_no_array_raises_a_runtime_error(session_of, feed):
     with pytest.raises(RuntimeError, match="the input 'x' is no array"):
         session_of("two_inputs").io_binding().bind_cpu_input("x", feed)
+
+
+NAMES = {
+    "array": np.array(["product"]), "keys": {"product": 1}.keys(), "set": {"product"}, "tuple": ("product",),
+    "generator": (name for name in ["product"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_output_names_come_in_any_iterable_as_in_onnxruntime(session_of, names):
+    found = session_of("two_inputs").run(names, {"x": X, "z": X})
+    assert len(found) == 1
+    np.testing.assert_array_equal(found[0], X * X)
+
+
+def test_a_run_in_the_background_refuses_a_callback_that_cannot_be_called(session_of):
+    with pytest.raises(TypeError, match="callback is 3"):
+        session_of("two_inputs").run_async(None, {"x": X, "z": X}, 3, None)
+
+
+def test_choices_show_their_names_as_onnxruntimes_do():
+    for name in ("GraphOptimizationLevel", "ExecutionMode", "ExecutionOrder"):
+        ours, theirs = (getattr(module, name) for module in (ort_core, onnxruntime))
+        for member in ours:
+            shown = str(getattr(theirs, member.name))
+            assert (str(member), f"{member}") == (shown, shown)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import enum
 
 
-class GraphOptimizationLevel(enum.IntEnum):
+class Choice(enum.IntEnum):
+    """An enumeration that shows its members' names, as onnxruntime's do."""
+
+    __str__ = enum.Enum.__str__
+    __format__ = enum.Enum.__format__
+
+
+class GraphOptimizationLevel(Choice):
     """How far the graph is optimised."""
 
     ORT_DISABLE_ALL = 0
@@ -15,14 +22,14 @@ class GraphOptimizationLevel(enum.IntEnum):
     ORT_ENABLE_ALL = 99
 
 
-class ExecutionMode(enum.IntEnum):
+class ExecutionMode(Choice):
     """Whether independent operators may run at the same time."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
-class ExecutionOrder(enum.IntEnum):
+class ExecutionOrder(Choice):
     """In which topological order operators run."""
 
     DEFAULT = 0

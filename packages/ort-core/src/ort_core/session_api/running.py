@@ -26,7 +26,7 @@ class BackgroundRunsState:
         self._lock = new_lock()
         self._process_id = os.getpid()
 
-    def call(self, work: Callable[[], list], callback: Callback, user_data: object) -> None:
+    def call(self, work: Callable[[], list], callback: Callback | None, user_data: object) -> None:
         """Run ``work``, then ``callback(results, user_data, error)``; the error is text, empty when there is none."""
 
         def run() -> None:
@@ -34,7 +34,8 @@ class BackgroundRunsState:
                 results, error = work(), ""
             except (OrtError, MemoryError, RecursionError) as failure:
                 results, error = [], str(failure) or type(failure).__name__
-            callback(results, user_data, error)
+            if callback is not None:
+                callback(results, user_data, error)
 
         self._executor().submit(run)
 

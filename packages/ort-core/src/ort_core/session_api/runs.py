@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ort_core.errors import (
@@ -128,12 +128,14 @@ class SessionRuns(SessionFacts):
         self,
         output_names: Sequence[str] | None,
         input_feed: Mapping[str, object],
-        callback: Callback,
+        callback: Callback | None,
         user_data: object,
         run_options: RunOptions | None = None,
     ) -> None:
-        """Compute outputs in another thread, then call ``callback(results, user_data, error_text)`` there."""
+        """Compute outputs in another thread, then call ``callback(results, user_data, error_text)``, if any, there."""
         names, feeds = _checked_names(output_names), self._feeds(input_feed, run_options)
+        if callback is not None and not callable(callback):
+            raise InvalidType(f"callback is {callback!r}, expected a function of results, user_data and an error")
         self._background.call(lambda: _shown(self._run(names, feeds, run_options)), callback, user_data)
 
     def run_with_ort_values(
@@ -295,8 +297,10 @@ def _wait_for_the_end() -> None:
 
 
 def _checked_names(output_names: Sequence[str] | None) -> Sequence[str] | None:
-    if output_names is not None and (isinstance(output_names, (str, bytes)) or not isinstance(output_names, Sequence)):
-        raise InvalidType(f"output_names is {output_names!r}, expected a list of names such as ['y'], or None")
+    if output_names is not None and not isinstance(output_names, (list, tuple)):
+        if isinstance(output_names, (str, bytes)) or not isinstance(output_names, Iterable):
+            raise InvalidType(f"output_names is {output_names!r}, expected a list of names such as ['y'], or None")
+        output_names = list(output_names)  # of an array, the keys of a mapping, a generator
     if output_names is not None and not all(isinstance(name, str) for name in output_names):
         raise InvalidType(f"output_names is {output_names!r}, expected names of outputs, which are strings")
     return output_names
