@@ -167,11 +167,6 @@ def test_the_layer_contract_calls_no_existing_module_unwritten() -> None:
     assert not landed, f"take the parentheses from these layers in pyproject.toml: {landed}"
 
 
-def test_the_contract_of_the_cpu_provider_forbids_every_module_but_the_door() -> None:
-    forbidden = {name.removeprefix("ort_core.") for name in contract("cpu-through-the-door")["forbidden_modules"]}
-    assert forbidden == existing_modules() - {"cpu", "plugin"}, "list every module in forbidden_modules"
-
-
 def test_the_license_of_every_package_is_that_of_the_repository() -> None:
     ours = text_of(ROOT / "LICENSE")
     for package in (*ROOT.glob("packages/*/pyproject.toml"), ROOT / "conformance/pyproject.toml"):
