@@ -91,11 +91,11 @@ class Node:
 
     def present_inputs(self) -> Iterator[Value]:
         """Yield the inputs that are not absent."""
-        return (value for value in self._inputs if value is not None)
+        return filter(None, self._inputs)
 
     def present_outputs(self) -> Iterator[Value]:
         """Yield the outputs that are not absent."""
-        return (value for value in self._outputs if value is not None)
+        return filter(None, self._outputs)
 
     def set_input(self, index: int, value: Value | None) -> None:
         """Replace input ``index``."""

@@ -52,7 +52,9 @@ def copy_node(node: Node, values: ValueMap, attribute_map: AttributeMap | None =
         opset=node.opset,
         body=node.body,  # a body captures nothing and never changes once fused: shared
     )
-    copy.doc, copy.metadata = node.doc, dict(node.metadata)
+    copy.doc = node.doc
+    if node.metadata:
+        copy.metadata = dict(node.metadata)
     return copy
 
 
@@ -136,7 +138,9 @@ def _rename_fresh(node: Node, graph: Graph) -> None:
 
 def _copy_value(value: Value, values: ValueMap, *, keep_constant: bool = True) -> Value:
     copy = Value(value.name, value.type, constant=value.constant if keep_constant else None)
-    copy.doc, copy.metadata = value.doc, dict(value.metadata)
+    copy.doc = value.doc
+    if value.metadata:
+        copy.metadata = dict(value.metadata)
     values[value] = copy
     return copy
 

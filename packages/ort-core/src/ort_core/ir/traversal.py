@@ -45,14 +45,20 @@ def captured_values(node: Node) -> tuple[Value, ...]:
 
 def reads_of(node: Node) -> tuple[Value, ...]:
     """Return all values that a node reads: its inputs and what its bodies capture, each once."""
-    captured = captured_values(node) if node.has_graphs else ()
-    return tuple(dict.fromkeys((*node.present_inputs(), *captured)))
+    if not node.has_graphs:
+        return tuple(dict.fromkeys(node.present_inputs()))
+    return tuple(dict.fromkeys((*node.present_inputs(), *captured_values(node))))
 
 
 def predecessors(node: Node) -> tuple[Node, ...]:
     """Return the nodes of the same graph whose outputs a node reads."""
-    found = (v.producer for v in reads_of(node) if v.producer is not None and v.producer.graph is node.graph)
-    return tuple(dict.fromkeys(p for p in found if p is not None))
+    graph = node.graph
+    found: dict[Node, None] = {}
+    for value in reads_of(node) if node.has_graphs else node.present_inputs():
+        before = value.producer
+        if before is not None and before.graph is graph:
+            found[before] = None
+    return tuple(found)
 
 
 def topological_order(graph: Graph) -> list[Node]:

@@ -184,11 +184,13 @@ def structure(*roots: Scalar) -> str:
     lines: list[str] = []
 
     def walk(node: Scalar) -> int:
-        if id(node) not in numbers:
-            arguments = [walk(argument) for argument in node.arguments]
-            lines.append(f"{node.operation} {node.dtype.name} {arguments} {node.index} {node.value!r}")
-            numbers[id(node)] = len(numbers)
-        return numbers[id(node)]
+        known = numbers.get(id(node))
+        if known is not None:
+            return known
+        arguments = [walk(argument) for argument in node.arguments]
+        lines.append(f"{node.operation} {node.dtype._name_} {arguments} {node.index} {node.value!r}")
+        number = numbers[id(node)] = len(numbers)
+        return number
 
     ends = [walk(root) for root in roots]
     return ";".join(lines) if len(ends) == 1 else f"{';'.join(lines)} {ends}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +62,30 @@ def _everything(domain: str, op_type: str) -> bool:
     return True
 
 
+class _Snapshot:
+    """The graphs of a model, and their nodes by type, as they are until one of the graphs is edited."""
+
+    def __init__(self, graphs: tuple[Graph, ...]) -> None:
+        self.graphs = graphs
+        self._edits = [graph.edits for graph in graphs]
+        self._by_type: dict[int, tuple[int, dict[str, list[tuple[int, Node]]]]] = {}
+
+    @property
+    def holds(self) -> bool:
+        """Whether no graph was edited since."""
+        return all(graph.edits == edits for graph, edits in zip(self.graphs, self._edits, strict=True))
+
+    def by_type(self, graph: Graph) -> dict[str, list[tuple[int, Node]]]:
+        """Return the nodes of a graph with their places, by type."""
+        edits, found = self._by_type.get(id(graph), (-1, {}))
+        if edits != graph.edits:
+            found = {}
+            for place, node in enumerate(graph):
+                found.setdefault(node.op_type, []).append((place, node))
+            self._by_type[id(graph)] = graph.edits, found
+        return found
+
+
 @dataclass(slots=True)
 class PassContext:
     """What a pass works on and with.
@@ -82,6 +107,7 @@ class PassContext:
     free_dimensions: dict[str, int] = field(default_factory=dict)
     fold_growth_nbytes: int = 0
     fold_products: int = 0
+    _snapshot: _Snapshot | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         normalise(self.model)
@@ -97,7 +123,27 @@ class PassContext:
 
     def graphs(self) -> tuple[Graph, ...]:
         """Return the main graph and all nested ones, outer before inner."""
-        return tuple(graphs_of(self.model.graph))
+        return self._current().graphs
+
+    def nodes_of(self, graph: Graph, op_types: Collection[str]) -> list[Node]:
+        """Return the nodes of one of the graphs that have one of these types, in order."""
+        found = (self._snapshot or self._current()).by_type(graph)
+        places = [found[op_type] for op_type in op_types if op_type in found]
+        return [node for _, node in (sorted(itertools.chain(*places)) if len(places) > 1 else itertools.chain(*places))]
+
+    def op_types(self) -> Set[str]:
+        """Return the types that nodes of the graphs have."""
+        current = self._current()
+        return set(itertools.chain.from_iterable(map(current.by_type, current.graphs)))
+
+    def forget_graphs(self) -> None:
+        """Look for nested graphs anew: one may have been put into an attribute, which no graph notices."""
+        self._snapshot = None
+
+    def _current(self) -> _Snapshot:
+        if self._snapshot is None or not self._snapshot.holds:
+            self._snapshot = _Snapshot(tuple(graphs_of(self.model.graph)))
+        return self._snapshot
 
     def is_deterministic(self, node: Node) -> bool:
         """Return whether equal inputs give equal outputs, as far as the operator's schema is known; bodies count."""
@@ -200,11 +246,13 @@ class Pass(ABC):
 
     def run(self, context: PassContext) -> PassReport:
         """Run the pass and return what it did."""
-        nodes_before = count_nodes(context.model)
+        nodes_before = sum(map(len, context.graphs()))
         record = PassRecordState()
         start = time.perf_counter_ns()
         self.apply(context, record)
         duration = time.perf_counter_ns() - start
+        if record.counts:
+            context.forget_graphs()
         return PassReport(
             self.name, record.counts, tuple(record.rejections), record.num_rejections, nodes_before,
             count_nodes(context.model) if record.counts else nodes_before, duration,
@@ -233,13 +281,9 @@ class RulePass(Pass):
 
     def apply(self, context: PassContext, record: PassRecordState) -> None:
         """Sweep over every graph until no rule fits any more."""
-        index: dict[str, list[RewriteRule[Any]]] = {}  # Any: as in __init__
-        for rule in self.rules:
-            if all(context.supports(domain, op_type) for domain, op_type in rule.emits):
-                for op_type in rule.op_types:
-                    index.setdefault(op_type, []).append(rule)
+        rules = [rule for rule in self.rules if all(itertools.starmap(context.supports, rule.emits))]
         for _ in range(MAX_SWEEPS):
-            refused = PassRecordState()
+            refused, index = PassRecordState(), _by_op_type(rules, context.op_types())
             if not sum(self._sweep(context, graph, index, record, refused) for graph in context.graphs()):
                 record.rejections, record.num_rejections = refused.rejections, refused.num_rejections
                 return
@@ -253,7 +297,7 @@ class RulePass(Pass):
         refused: PassRecordState,
     ) -> int:
         count = 0
-        for node in graph.nodes:
+        for node in context.nodes_of(graph, index):
             for rule in index.get(node.op_type, ()):
                 if node.graph is not graph:  # an earlier rewrite took it away
                     break
@@ -264,6 +308,19 @@ class RulePass(Pass):
                     record.changed(rule.name)
                     count += 1
         return count
+
+
+def _by_op_type(
+    rules: Sequence[RewriteRule[Any]],  # Any: each rule has its own kind of bindings
+    present: Set[str],
+) -> dict[str, list[RewriteRule[Any]]]:  # Any: as above
+    """Return the rules that may match somewhere by the operators at which they can."""
+    index: dict[str, list[RewriteRule[Any]]] = {}  # Any: as above
+    for rule in rules:
+        if all(not needed.isdisjoint(present) for needed in rule.needed_op_types):
+            for op_type in rule.op_types:
+                index.setdefault(op_type, []).append(rule)
+    return index
 
 
 def count_nodes(model: Model) -> int:

@@ -175,6 +175,23 @@ def leading_op_types(pattern: Pattern) -> frozenset[str]:
     return _op_types(roots_of(pattern)[0])
 
 
+def needed_op_types(pattern: Pattern) -> frozenset[frozenset[str]]:
+    """Return sets of operators of which a graph must have one each for the pattern to match anywhere in it."""
+    return frozenset().union(*map(_needed, roots_of(pattern)))
+
+
+def _needed(pattern: ValuePattern) -> frozenset[frozenset[str]]:
+    if isinstance(pattern, OpPattern):
+        return frozenset({frozenset(pattern.op_types)}).union(*map(_needed, pattern.inputs))
+    if isinstance(pattern, OutputPattern):
+        return _needed(pattern.producer)
+    if isinstance(pattern, OneOf) and pattern.alternatives:
+        shared = frozenset.intersection(*map(_needed, pattern.alternatives))
+        are_made = all(isinstance(each, OpPattern | OutputPattern) for each in pattern.alternatives)
+        return shared | {_op_types(pattern)} if are_made else shared
+    return frozenset()
+
+
 def _op_types(pattern: ValuePattern) -> frozenset[str]:
     if isinstance(pattern, OpPattern):
         return frozenset(pattern.op_types)

@@ -11,7 +11,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.rewrite.matcher import Match, find_match
 from ort_core.rewrite.patch import GraphPatch
-from ort_core.rewrite.pattern import Pattern, leading_op_types
+from ort_core.rewrite.pattern import Pattern, leading_op_types, needed_op_types
 
 Bindings = TypeVar("Bindings")
 
@@ -47,6 +47,11 @@ class RewriteRule(ABC, Generic[Bindings]):
     def op_types(self) -> frozenset[str]:
         """The operators at which a match can start."""
         return leading_op_types(self.pattern)
+
+    @cached_property
+    def needed_op_types(self) -> frozenset[frozenset[str]]:
+        """Sets of operators of which a model must have one each, or no match is to be looked for."""
+        return needed_op_types(self.pattern)
 
     def apply_at(self, model: Model, node: Node) -> int | Rejection:
         """Match, check and rewrite at one node.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ort_core.plugin.loops import Scalar, operations
+from ort_core.plugin.loops import Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +19,6 @@ class ExpressionCore:
     root: Scalar
     leaves: Mapping[int, Scalar]
     count: int
-
-
-def operations_on(expression: Scalar, core: ExpressionCore | None) -> int:
-    """Return the number of distinct operations of an expression that may stand on a core (see ``operations``)."""
-    if core is None:
-        return operations(expression)
-    return operations(expression, core.root) + core.count - 1
 
 
 def settled(expression: Scalar, core: ExpressionCore | None) -> ExpressionCore:

@@ -412,14 +412,27 @@ class Lowering:
         scalars = []
         # The product of two scales is read, not compiled in: layers that differ in it alone share their code.
         is_number = node.op_type == "Mul" and count_of(shape) == 1 and tensor_type(node.output)[0] is DataType.FLOAT
+        first = None if absorbed else self._largest_pending(inputs)
+        begun = None if first is None else self.operand(first, state, shape)
         for value in inputs:
-            if value in absorbed:
+            if value is first and begun is not None:
+                scalars.append(begun)
+            elif value in absorbed:
                 scalars.append(absorbed[value])
             elif is_number and self.constant_scalar(value) is not None:
                 scalars.append(state.add(self.view(value)))
             else:
                 scalars.append(self.operand(value, state, shape))
         return state, scalars
+
+    def _largest_pending(self, inputs: Sequence[Value]) -> Value | None:
+        """Return the operand that is best taken in first, which saves a walk through all of its expression."""
+        sizes: dict[Value, int] = {}
+        for value in inputs:
+            known = self._values.get(value)
+            if isinstance(known, PendingElementwise) and self.is_single_use(value):
+                sizes[value] = known.num_operations
+        return max(sizes, key=sizes.__getitem__) if sizes else None
 
     def _read_beside_anchor(self, value: Value) -> Sequence[View]:
         """Return the views that an anchor's epilogue reads for an operand, computing it now unless it is small.
@@ -567,7 +580,7 @@ class Lowering:
         for steps in strides_of[1:]:
             arguments.extend(steps)
         count = count_of(pending.shape)
-        num_operations = operations(pending.expression)
+        num_operations = pending.num_operations
         cost = 1 + num_operations // 16
         self.emit(
             KernelText(kernel.name, kernel), arguments, [v.buffer for v in pending.inputs], [target.buffer],

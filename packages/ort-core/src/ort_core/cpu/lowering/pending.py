@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ort_core.cpu.lowering.expression_core import ExpressionCore, operations_on, settled
+from ort_core.cpu.lowering.expression_core import ExpressionCore, settled
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim
@@ -29,7 +29,7 @@ class PendingElementwise:
     inputs: tuple[View, ...]
     shape: tuple[KnownDim, ...]
     operators: Operators = ()
-    core: ExpressionCore | None = field(default=None, compare=False)  # what the expression stands on
+    core: ExpressionCore | None = field(default=None, compare=False)  # the expression, if it is settled
 
     @property
     def dtype(self) -> DataType:
@@ -39,7 +39,7 @@ class PendingElementwise:
     @property
     def num_operations(self) -> int:
         """How many distinct operations the expression has."""
-        return operations_on(self.expression, self.core)
+        return operations(self.expression) if self.core is None else self.core.count
 
 
 class Anchor(Protocol):
@@ -152,7 +152,7 @@ class FusionState:
         """As ``inlined``, for an expression that nobody else reads: as the first operand it is not walked again."""
         if self.inputs or self.anchor is not None:
             return self.inlined(pending, spread)
-        core = settled(pending.expression, pending.core)
+        core = pending.core or settled(pending.expression, None)
         reads = {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)}
         if any(reads[i].index != i or reads[i].dtype is not leaf.dtype for i, leaf in core.leaves.items()):
             return substitute(pending.expression, reads)

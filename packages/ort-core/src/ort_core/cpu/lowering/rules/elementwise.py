@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ort_core.cpu.lowering.expression_core import settled
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered, Operators
@@ -52,10 +53,9 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         operators = (*anchor.operators, node)
         lowering.set(node.output, PendingAnchor(anchor.anchor, expression, tuple(state.inputs), shape, operators))
     else:
-        lowering.set(
-            node.output,
-            PendingElementwise(expression, tuple(state.inputs), shape, _operators(lowering, node), state.core),
-        )
+        core = settled(expression, state.core)
+        operators = _operators(lowering, node)
+        lowering.set(node.output, PendingElementwise(core.root, tuple(state.inputs), shape, operators, core))
 
 
 def _operators(lowering: Lowering, node: Node) -> Operators:
