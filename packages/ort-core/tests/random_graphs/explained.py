@@ -50,7 +50,10 @@ def _has_too_large_a_window(case: Case) -> bool:
     kernel = _attribute(case, "kernel_shape", None) or ()
     pads = _attribute(case, "pads", None) or [0] * (2 * len(kernel))
     dilations = _attribute(case, "dilations", None) or [1] * len(kernel)
-    data = [feeds[case.model.graph.node[0].input[0]].shape[2:] for feeds in case.feeds]
+    node = next((n for n in case.model.graph.node if any(a.name == "kernel_shape" for a in n.attribute)), None)
+    if node is None or any(node.input[0] not in feeds for feeds in case.feeds):
+        return False  # what it slides over is computed
+    data = [feeds[node.input[0]].shape[2:] for feeds in case.feeds]
     return any(
         size + pads[i] + pads[i + len(kernel)] < (kernel[i] - 1) * dilations[i] + 1
         for sizes in data
