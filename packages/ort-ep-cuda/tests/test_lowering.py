@@ -9,7 +9,7 @@ import pytest
 from goldens import FOLDER, NAMES, program_of, text_of
 from graph_cases import CASES
 
-from ort_core.plugin import Claim
+from ort_core.plugin import Claim, InvalidArgument
 from ort_core.testing.claims import request_for, typed_model, view_of
 from ort_core.testing.models import model_of
 from ort_ep_cuda.capability import find_capability
@@ -57,6 +57,22 @@ def test_other_sizes_of_the_same_rank_have_the_same_kernels() -> None:
     programs = [lower_partition(request.graph, request.context, [(n, 200), (200,), (200,)], {}) for n in (2, 5, 4096)]
     first, *others = ([kernel.name for kernel in program.kernels()] for program in programs)
     assert others == [first, first]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[1,1,n] x, float[1,1,3] w) => (float[1,1,m] y) { y = Conv(x, w) }",
+        "g (float[1,1,n] x) => (float[1,1,m] y) { y = MaxPool<kernel_shape=[3]>(x) }",
+    ],
+)
+def test_windows_that_do_not_fit_are_refused_when_the_sizes_are_known(text: str) -> None:
+    view = view_of(typed_model(model_of(text)))
+    (claim,) = (found for found in find_capability(view, lambda op_type: None) if isinstance(found, Claim))
+    request = request_for(view, claim)
+    shapes = {"x": (1, 1, 2), "w": (1, 1, 3)}
+    with pytest.raises(InvalidArgument, match="a window of 3 does not fit into axis 0 of size 2"):
+        lower_partition(request.graph, request.context, [shapes[value.name] for value in request.graph.inputs], {})
 
 
 def test_the_documentation_names_every_operator_that_is_lowered() -> None:

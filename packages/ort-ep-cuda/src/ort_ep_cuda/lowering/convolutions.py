@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ort_core.plugin import InvalidArgument
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_core.plugin.ops import TransposedAxis, WindowAxis, known_sizes, node_transposed, node_windows
 from ort_ep_cuda.lowering.anchors import Addend, Anchor, lower_anchor, nowhere
@@ -39,7 +40,7 @@ def lower_transposed(facts: LoweredNode) -> None:
 def convolution_anchor(facts: LoweredNode) -> Anchor:
     """Return the convolution of Conv and its bias."""
     axes = node_windows(facts.node, facts.tensor(0).shape[2:], facts.tensor(1).shape[2:])
-    shape = (facts.tensor(0).shape[0], facts.tensor(1).shape[0], *known_sizes(axis.count for axis in axes))
+    shape = (facts.tensor(0).shape[0], facts.tensor(1).shape[0], *window_counts(facts.node, axes))
     return _anchor(facts, shape, _window(axes))
 
 
@@ -49,6 +50,21 @@ def transposed_anchor(facts: LoweredNode) -> Anchor:
     channels = facts.tensor(1).shape[1] * facts.node.int_attribute("group", 1)
     shape = (facts.tensor(0).shape[0], channels, *known_sizes(axis.result for axis in axes))
     return _anchor(facts, shape, _window(axes), is_transposed=True)
+
+
+def window_counts(node: Node, axes: Sequence[WindowAxis]) -> Shape:
+    """Return how many windows there are along each axis.
+
+    Raises:
+        InvalidArgument: a window does not fit into its padded axis.
+    """
+    for number, axis in enumerate(axes):
+        size, before, after, reach = known_sizes((axis.size, axis.before, axis.after, axis.reach))
+        if size + before + after < reach and not axis.count:
+            raise InvalidArgument(
+                f"{node.describe()}: a window of {reach} does not fit into axis {number} of size {size} and its padding"
+            )
+    return known_sizes(axis.count for axis in axes)
 
 
 def _window(axes: Sequence[WindowAxis] | Sequence[TransposedAxis]) -> Window:

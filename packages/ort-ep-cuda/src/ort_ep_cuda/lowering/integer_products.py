@@ -15,6 +15,7 @@ from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import Scalar, binary, cast, unary
 from ort_core.plugin.ops import known_sizes, node_windows
 from ort_ep_cuda.lowering.builder import element_type
+from ort_ep_cuda.lowering.convolutions import window_counts
 from ort_ep_cuda.lowering.elementwise import along_axis
 from ort_ep_cuda.lowering.map_kernel import MAXIMUM_BLOCKS, named
 from ort_ep_cuda.lowering.node_facts import LoweredNode, broadcast
@@ -163,7 +164,7 @@ def lower_convolution_integer(facts: LoweredNode) -> None:
     x = facts.builder.dense(facts.value(0))
     weights = facts.builder.dense(facts.value(3 if is_quantized else 1))
     axes = node_windows(facts.node, x.shape[2:], weights.shape[2:])
-    sizes = known_sizes(axis.count for axis in axes)
+    sizes = window_counts(facts.node, axes)
     shape = (x.shape[0], weights.shape[0], *sizes)
     out = facts.builder.temporary(DataType.INT32, shape) if is_quantized else facts.builder.result(facts.output, shape)
     points = (_point(facts, 2, x), _point(facts, 5 if is_quantized else 3, weights))

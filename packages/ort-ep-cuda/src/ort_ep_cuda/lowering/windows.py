@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.ops import known_sizes, node_windows
+from ort_ep_cuda.lowering.convolutions import window_counts
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
 from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
@@ -32,7 +33,7 @@ def lower_pool(facts: LoweredNode) -> None:
     space = len(x.shape) - 2
     window = facts.node.ints_attribute("kernel_shape") or x.shape[2:]
     axes = node_windows(facts.node, x.shape[2:], window)
-    sizes = known_sizes(axis.count for axis in axes)
+    sizes = window_counts(facts.node, axes)
     out = facts.builder.result(facts.output, (*x.shape[:2], *sizes))
     if not out.size:
         return
