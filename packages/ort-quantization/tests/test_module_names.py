@@ -45,15 +45,6 @@ def test_without_the_package_the_import_says_what_to_install() -> None:
     assert "pip install ort-quantization" in run(program)
 
 
-def test_under_the_drop_in_a_missing_package_is_a_missing_module() -> None:
-    program = (
-        "import importlib.metadata as m; from ort_core.dropin import install; install()\n"
-        "import onnxruntime; m.entry_points = lambda **_: ()\n"
-        "try:\n    import onnxruntime.quantization\nexcept ModuleNotFoundError as error:\n    print(error)"
-    )
-    assert "onnxruntime.quantization" in run(program)
-
-
 def test_the_distribution_has_the_version_of_ort_core() -> None:
     assert importlib.metadata.version("ort-quantization") == importlib.metadata.version("ort-core")
 
