@@ -17,7 +17,7 @@ _STANDARD: dict[str, Precondition] = {
     "LinearAttention": layers.linear_attention, "LogSoftmax": tensors.ranked("input", 1),
     "LpNormalization": tensors.ranked("input", 1), "LpPool": windows.pooling,
     "MatMulInteger": quantization.integer_product, "MaxPool": windows.pooling, "MaxUnpool": tensors.unpooling,
-    "NonMaxSuppression": tensors.suppression, "OneHot": tensors.ranked("indices", 1), "Pad": tensors.pads,
+    "NonMaxSuppression": tensors.suppression, "Pad": tensors.pads,
     "QLinearConv": windows.quantized_convolution, "QLinearMatMul": quantization.quantized_product,
     "RNN": layers.recurrent, "Reshape": tensors.vector(1, "shape"), "RotaryEmbedding": attention.rotary,
     "Softmax": tensors.ranked("input", 1), "Split": tensors.split, "Squeeze": tensors.vector(1, "axes"),
