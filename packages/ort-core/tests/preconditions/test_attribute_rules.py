@@ -183,3 +183,19 @@ def test_a_cache_of_other_heads_is_refused(past: tuple[int, ...], attributes: di
         _load(onnxruntime, content).run(None, feeds)
     with pytest.raises(ort_core.errors.OrtError, match=r"past_key|causal"):
         _load(ort_core, content).run(None, feeds)
+
+
+def test_attributes_that_a_call_of_a_function_gives_are_not_missed() -> None:
+    inner = helper.make_node("Scaler", ["x"], ["y"], "the_node", domain=ML)
+    for name in ("offset", "scale"):
+        inner.attribute.append(onnx.AttributeProto(name=name, ref_attr_name=name, type=onnx.AttributeProto.FLOATS))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(ML, 3), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Scaled", ["x"], ["y"], [inner], opsets[:2], ["offset", "scale"])
+    call = helper.make_node("Scaled", ["x"], ["y"], domain="own", offset=[1.0, 2.0], scale=[3.0, 4.0])
+    infos = [helper.make_tensor_value_info(name, F, [2, 2]) for name in ("x", "y")]
+    graph = helper.make_graph([call], "g", infos[:1], infos[1:])
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=9)
+    feeds = {"x": np.array([[1, 2], [3, 4]], np.float32)}
+    for module in (onnxruntime, ort_core):
+        found = _load(module, model.SerializeToString()).run(None, feeds)[0]
+        np.testing.assert_array_equal(found, [[0, 0], [6, 8]])

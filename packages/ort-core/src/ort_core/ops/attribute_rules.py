@@ -24,9 +24,14 @@ from ort_core.ops.windows import SAME
 
 
 def attribute_problem(node: Node, since_version: int) -> str | None:
-    """Return why a node's attributes are impossible, ``None`` when they are sound or nothing is stated."""
+    """Return why a node's attributes are impossible, ``None`` when they are sound or nothing is stated.
+
+    In the body of a function some are what the call says: nothing is stated of such a node.
+    """
     rule = _RULES.get(node.domain, _NONE).get(node.op_type)
-    return None if rule is None else rule(node, since_version)
+    if rule is None or any(attribute.reference is not None for attribute in node.attributes.values()):
+        return None
+    return rule(node, since_version)
 
 
 def _local_response(node: Node, since_version: int) -> str | None:
