@@ -90,7 +90,6 @@ def test_scale_for_another_number_of_channels_is_not_read(channels: int) -> None
 
 @pytest.mark.parametrize(("operator", "opset", "size"), [
     ("InstanceNormalization", 21, 4), ("GroupNormalization<num_groups = 2>", 21, 4),
-    ("GroupNormalization<num_groups = 2>", 18, 2),
 ])  # fmt: skip
 @pytest.mark.parametrize("wrong", ["s", "t"])
 @pytest.mark.parametrize("is_image", [False, True], ids=["given", "convolved"])

@@ -66,8 +66,7 @@ def test_linear_regressor_gives_what_the_reference_gives(check: Check, kind: int
     check(model, [{"x": rows(count, kind)} for count in ROWS])
 
 
-@pytest.mark.parametrize("classes", [1, 2, 3])
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(("classes", "named"), [(1, True), (2, True), (3, True), (1, False)])
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 def test_linear_classifier_gives_what_the_reference_gives(
     check: Check, classes: int, named: bool, transform: str
@@ -101,7 +100,7 @@ def test_normalizer_gives_what_the_reference_gives(check: Check, norm: str) -> N
 CASES: list[tuple[str, dict[str, Any], int]] = [
     ("Scaler", {"offset": [0.5], "scale": [2.0]}, FLOAT),
     ("Scaler", {"offset": coefficients(COLUMNS), "scale": coefficients(COLUMNS)}, FLOAT),
-    ("Scaler", {"scale": coefficients(COLUMNS)}, INT64),
+    ("Scaler", {"offset": [0.0] * COLUMNS, "scale": coefficients(COLUMNS)}, INT64),
     ("Binarizer", {"threshold": 0.5}, FLOAT),
     ("Imputer", {"imputed_value_floats": [7.5], "replaced_value_float": float("nan")}, FLOAT),
     ("Imputer", {"imputed_value_floats": coefficients(COLUMNS), "replaced_value_float": 0.5}, FLOAT),
@@ -124,7 +123,7 @@ def test_array_feature_extractor_picks_constant_columns(check: Check) -> None:
     model = model_of("ArrayFeatureExtractor", {}, {"y": FLOAT})
     model.graph.node[0].input.append("positions")
     model.graph.initializer.append(numpy_helper.from_array(np.array([4, 0, 0, 2], np.int64), "positions"))
-    scaled = helper.make_node("Scaler", ["y"], ["z"], domain=ML, scale=[2.0])
+    scaled = helper.make_node("Scaler", ["y"], ["z"], domain=ML, offset=[0.0], scale=[2.0])
     model.graph.node.append(scaled)
     model.graph.output[0].name = "z"
     check(model, [{"x": rows(count)} for count in ROWS], "exact")

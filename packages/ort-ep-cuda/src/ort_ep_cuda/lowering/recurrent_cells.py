@@ -20,9 +20,9 @@ from ort_ep_cuda.lowering.double_math import DOUBLE_MEANINGS
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
-_PARAMETERS = {  # functions that take parameters, with their defaults in the order alpha, beta
-    "Affine": (1.0, 0.0), "Elu": (1.0,), "HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01,), "ScaledTanh": (1.0, 1.0),
-    "ThresholdedRelu": (1.0,),
+_PARAMETERS = {  # functions that take parameters, with onnxruntime's defaults in the order alpha, beta
+    "Affine": (0.0, 0.0), "Elu": (1.0,), "HardSigmoid": (0.2, 0.5), "LeakyRelu": (0.01,), "ScaledTanh": (0.0, 0.0),
+    "ThresholdedRelu": (0.0,),
 }  # fmt: skip
 _KNOWN = {name.lower(): name for name in ("Relu", "Sigmoid", "Softplus", "Softsign", "Tanh", *_PARAMETERS)}
 Function = Callable[[Scalar], Scalar]

@@ -25,9 +25,9 @@ def attention(c: Conditions) -> None:
 
 
 def _mask(c: Conditions, queries: KnownDim) -> None:
-    """A mask has two to four dimensions: a row for each query or one for all."""
-    mask = c.rank(3, "attn_mask", 2, 3, 4)
-    if mask is not None and isinstance(mask[-2], int) and mask[-2] != 1:
+    """A mask has two to four dimensions, from opset 25 on one, too: a row for each query or one for all."""
+    mask = c.rank(3, "attn_mask", *((1, 2, 3, 4) if c.opset >= 25 else (2, 3, 4)))
+    if mask is not None and len(mask) > 1 and isinstance(mask[-2], int) and mask[-2] != 1:
         text = f"inconsistent q_sequence_length (between attn_mask and Q): {mask[-2]} and {queries}"
         c.equal(mask[-2], queries, text)
 
