@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, ValueInfoProto, helper
 
 from random_graphs import element_types as et
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.growing import grow
 from random_graphs.into_functions import has_functions, with_functions
 from random_graphs.truth import Interpreter, Triple, array_of, exact
-from random_graphs.writer import GraphWriter, Value, model_of, typed
+from random_graphs.writer import GraphWriter, Value, model_of, reads, typed
 
 LENGTHS = (1, 2, 3, 3, 4, 5, 6, 8, 10, 14, 20)
 Feeds = Mapping[str, np.ndarray]
@@ -94,16 +94,6 @@ def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:
 def _of_initializer(g: GraphWriter) -> Value:
     tensor = g.choice(g.initializers)
     return Value(tensor.name, (exact(array_of(tensor)),) * g.assignments, tensor)
-
-
-def reads(node: NodeProto) -> list[str]:
-    """Return what a node reads, its bodies included."""
-    names = list(node.input)
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            names += [name for inner in attribute.g.node for name in reads(inner)]
-            names += [output.name for output in attribute.g.output]
-    return names
 
 
 def _graph(g: GraphWriter, outputs: Sequence[Value], flags: list[str]) -> GraphProto:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto, helper
 
+from random_graphs.writer import reads
+
 DOMAIN = "test.parts"
 SHARE = 0.25  # of all graphs
 _MOST_NODES = 5
@@ -37,7 +39,7 @@ def with_functions(model: ModelProto, seed: int) -> ModelProto:
         first, last = run
         outside = {output.name for output in found.graph.output}
         for node in (*nodes[:first], *nodes[last:]):
-            outside.update(_reads(node))
+            outside.update(reads(node))
         inside = nodes[first:last]
         made = [name for node in inside for name in node.output if name]
         outputs = [name for name in made if name in outside]
@@ -89,12 +91,3 @@ def _function(
         body.append(copy)
     own = [*imports, helper.make_opsetid(DOMAIN, 1)]
     return helper.make_function(DOMAIN, name, list(inputs), list(outputs), body, own, sorted(given)), given
-
-
-def _reads(node: NodeProto) -> list[str]:
-    names = list(node.input)
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            names += [name for inner in attribute.g.node for name in _reads(inner)]
-            names += [output.name for output in attribute.g.output]
-    return names

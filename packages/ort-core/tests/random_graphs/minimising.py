@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper
 
-from random_graphs.cases import Case, reads
+from random_graphs.cases import Case
 from random_graphs.custom_operators import FORMULAS, KERNELS
 from random_graphs.engines import BY_NAME, Engine
 from random_graphs.judging import Difference, judge
 from random_graphs.truth import Interpreter, NoTruth, Triple, exact
+from random_graphs.writer import reads
 
 Shows = Callable[[Case], Difference | None]
 

@@ -386,6 +386,16 @@ def model_of(graph: GraphProto, opset: int) -> ModelProto:
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
+def reads(node: NodeProto) -> list[str]:
+    """Return what a node reads, its bodies included."""
+    names = list(node.input)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            names += [name for inner in attribute.g.node for name in reads(inner)]
+            names += [output.name for output in attribute.g.output]
+    return names
+
+
 def _domains(graph: GraphProto) -> Iterable[str]:
     for node in graph.node:
         yield node.domain
