@@ -168,7 +168,7 @@ KNOWN: tuple[Explained, ...] = (
         "onnxruntime", "Resize", r"^values .* u?int8, .*int8\(",
         "both cut the fraction off; its float32 sum of a whole number may lie one rounding below it",
     ),
-    Explained("onnxruntime", "Shrink", r"^values .*float64, ", "it computes doubles in float32"),
+    Explained("onnxruntime", "Shrink Gelu", r"^values .*float64, ", "it computes doubles in float32"),
     Explained(
         "onnxruntime", "InstanceNormalization", r"^values .*float32, ",
         "it scales large numbers before it takes their mean away, so that what is left of one element is a rounding",

@@ -192,7 +192,7 @@ class Interpreter:
         if node.op_type in ("If", "Loop", "Scan") and not node.domain:
             return getattr(self, f"_{node.op_type.lower()}")(node, inputs, scope)
         given = [v for v in inputs if v is not None]
-        if node.op_type in ("Unique", "Imputer") and not given[0].is_exact:  # equality decides
+        if node.op_type in ("Unique", "Imputer", "NonZero") and not given[0].is_exact:  # equality decides
             raise NoTruth(DISCRETE)  # two sums that are one number by the formula differ by their order
         if node.op_type in COMPARISONS and not all(v.is_exact for v in given) and _meet(*given):
             raise NoTruth(DISCRETE)
