@@ -22,6 +22,7 @@ TYPES = [(UINT8, INT8), (UINT8, UINT8), (INT8, INT8)]
 
 # Models with tensors that several nodes read, which the tool gives one scale even where that does not suit all
 SHARING = ("tied gemms", "shared bias")
+CLIPPED = ("many readers",)  # in the QOperator format: see test_removed_clips
 
 MIN_MAX = CalibrationMethod.MinMax
 
@@ -74,6 +75,8 @@ def both(
 @pytest.mark.parametrize("types", TYPES, ids=str)
 @pytest.mark.parametrize("name", [name for name in STATIC if name not in SHARING])
 def test_models_are_quantised_as_onnxruntime_quantises_them(tmp_path, name, types, per_channel, quant_format):
+    if name in CLIPPED and quant_format is QuantFormat.QOperator:
+        pytest.skip("the tool leaves out a Relu that changes the result")
     _, here, there = both(tmp_path, STATIC[name](), quant_format, types, per_channel=per_channel)
     assert_same_model(here, there)
 
@@ -150,7 +153,8 @@ def test_quantised_models_give_in_both_engines_nearly_what_floats_give(tmp_path,
 )
 @pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 def test_extra_options_are_followed_as_onnxruntime_follows_them(tmp_path, quant_format, options):
-    for name in ("residual network", "many readers", "branches and joins", "large bias"):
+    clipped = CLIPPED if quant_format is QuantFormat.QOperator else ()
+    for name in {"residual network", "many readers", "branches and joins", "large bias"}.difference(clipped):
         (tmp_path / name).mkdir()
         _, here, there = both(tmp_path / name, STATIC[name](), quant_format, extra_options=options)
         assert_same_model(here, there)

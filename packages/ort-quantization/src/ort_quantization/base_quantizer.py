@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helpe
 
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import INFERRED, is_marked, opset_of, read_tensor, with_shapes
-from ort_quantization.onnx_model import ONNXModel
+from ort_quantization.onnx_model import ONNXModel, reads_of
 from ort_quantization.quantized_tensors import float_array, is_float
 from ort_quantization.quantized_types import NUMPY_TYPES, QuantType, tensor_type_of
 from ort_quantization.scales import (
@@ -92,8 +93,9 @@ class BaseQuantizer:
 
     # ------------------------------------------------------------------ what is known
     def read_value_infos(self) -> None:
-        """Take the types and shapes of values from the model, again after its nodes have changed."""
+        """Take the types, shapes and readers of values from the model, again after its nodes have changed."""
         graph = self.model.graph()
+        self._reads = Counter(name for node in graph.node for name in reads_of(node))
         values = (*graph.value_info, *graph.output, *graph.input)
         self.value_infos: dict[str, ValueInfoProto] = {each.name: each for each in values}
 
@@ -264,7 +266,6 @@ class BaseQuantizer:
         if self.tensors_range is None:
             return
         ranges: Any = self.tensors_range  # a dictionary, or TensorsData, which takes existing names only
-        readers = self.model.input_name_to_nodes()
         for node in self.model.nodes():
             if node.op_type not in ("Clip", "Relu", "Softmax") or not self.should_quantize_node(node):
                 continue
@@ -272,8 +273,35 @@ class BaseQuantizer:
             if node.op_type == "Softmax":
                 if given in ranges:
                     ranges[given] = TensorData(lowest=np.float32(0), highest=np.float32(1))
-            elif len(readers[node.input[0]]) == 1 and node.input[0] in ranges and given in ranges:
+            elif self.is_only_reader(node) and node.input[0] in ranges and given in ranges:
                 ranges[node.input[0]] = ranges[given]
+
+    def is_only_reader(self, node: NodeProto) -> bool:
+        """Return whether nothing but a node reads its first input: no other node, no graph inside one, no caller."""
+        name = node.input[0]
+        return self._reads[name] == 1 and not self.model.is_graph_output(name)
+
+    def is_clipped_by_range(self, node: NodeProto) -> bool:
+        """Return whether a Relu or Clip is needless where its input is quantised by the range of its result.
+
+        Nothing else may read that input, and its limits must hold zero: every quantised range does.
+        """
+        if not self.is_only_reader(node):
+            return False
+        limits = (0.0, np.inf) if node.op_type == "Relu" else self._limits_of(node)
+        return limits is not None and limits[0] <= 0 <= limits[1]
+
+    def _limits_of(self, node: NodeProto) -> tuple[float, float] | None:
+        """Return the limits of a Clip, ``None`` where they are computed."""
+        given = {each.name: each.f for each in node.attribute}
+        limits = [given.get("min", -np.inf), given.get("max", np.inf)]
+        for place, name in enumerate(node.input[1:3]):
+            if name:
+                constant = self.model.get_constant_value(name)
+                if constant is None or constant.size != 1:
+                    return None
+                limits[place] = float(constant.item())
+        return limits[0], limits[1]
 
     # ------------------------------------------------------------------ biases
     def bias_tensors(

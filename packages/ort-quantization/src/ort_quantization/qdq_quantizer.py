@@ -238,10 +238,9 @@ class QDQQuantizer(BaseQuantizer):
         here, there = (self.quantization_params.get(name) for name in (output_name, upstream_output_name))
         ends = (*self.model.graph().input, *self.model.graph().output)
         is_inner = all(each.name != upstream_output_name for each in ends)
-        readers = self._readers.get(upstream_output_name, [])
         producer = self._producers.get(upstream_output_name)
         is_plain = here is not None and here.converted is None and (there is None or there.converted is None)
-        if producer is None or not is_plain or not is_inner or len(readers) != 1:
+        if producer is None or not is_plain or not is_inner or self._reads[upstream_output_name] != 1:
             return False
         ONNXModel.replace_node_output(producer, upstream_output_name, output_name)
         self._producers[output_name] = producer

@@ -84,7 +84,8 @@ def mark_removable(quantizer: QDQQuantizer, node: NodeProto) -> None:
     name = node.input[0]
     if not quantizer.is_tensor_quantized(name):
         return
-    is_removable = not (quantizer.is_activation_symmetric or quantizer.qdq_keep_removable_activations)
+    is_kept = quantizer.is_activation_symmetric or quantizer.qdq_keep_removable_activations
+    is_removable = not is_kept and quantizer.is_clipped_by_range(node)
     if is_removable and quantizer.try_replacing_upstream_output(name, node.output[0]):
         quantizer.remove_node(node)
     else:

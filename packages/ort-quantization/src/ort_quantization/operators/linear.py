@@ -124,12 +124,12 @@ def write_binary(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def write_clip(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Leave out a Relu or Clip of a quantised value: its producer's range ends where theirs does.
+    """Leave out a Relu or Clip of a quantised value whose producer's range ends where theirs does.
 
-    With symmetric ranges that does not hold.
+    With symmetric ranges, and where others read that value, it does not.
     """
     value = quantizer.quantized_value_map.get(node.input[0])
-    if value is None or quantizer.is_activation_symmetric:
+    if value is None or quantizer.is_activation_symmetric or not quantizer.is_clipped_by_range(node):
         return quantizer.keep(node)
     quantizer.state(node.output[0], value)
     return None
