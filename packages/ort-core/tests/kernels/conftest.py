@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests import one_node from here
 
 Oracle = Callable[..., list[np.ndarray]]
 

@@ -8,39 +8,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import helper
+from one_node import Array, model_of, normal, run, sigmoid
 
 import ort_core as ort
 
-Array = np.ndarray
 FLOAT, INT32 = 1, 6
-
-
-def model_of(op_type: str, inputs: dict[str, Array], kinds: tuple[int, ...], **attributes: Any) -> bytes:
-    """Return a model of one node; a kind of 0 leaves an output out."""
-    infos = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
-        for name, array in inputs.items()
-    ]
-    names = [f"y{index}" if kind else "" for index, kind in enumerate(kinds)]
-    outputs = [helper.make_tensor_value_info(n, kind, None) for n, kind in zip(names, kinds, strict=True) if kind]
-    node = helper.make_node(op_type, list(inputs), names, domain="com.microsoft", **attributes)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    graph = helper.make_graph([node], "one", infos, outputs)
-    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
-
-
-def run(op_type: str, inputs: dict[str, Array], kinds: tuple[int, ...], **attributes: Any) -> list[Array]:
-    content = model_of(op_type, inputs, kinds, **attributes)
-    return ort.InferenceSession(content, providers=["CPUExecutionProvider"]).run(None, inputs)
-
-
-def normal(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x.astype(np.float64)))
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,9 @@ FAMILIES: Mapping[str, str] = {  # module: the operators that it has kernels for
         "com.microsoft:DequantizeWithOrder com.microsoft:GemmFloat8 com.microsoft:QOrderedGelu "
         "com.microsoft:QOrderedLayerNormalization com.microsoft:QuantizeWithOrder"
     ),
+    "contrib_packed_weights": "com.microsoft:GatherPacked com.microsoft:MatMulPacked com.microsoft:MoEPacked",
+    "contrib_normalized_rotary": "com.microsoft:RMSNormRotary",
+    "contrib_state_space": "com.microsoft:Mamba2Verify",
     "contrib_packed_sequences": (
         "com.microsoft:PackedAttention com.microsoft:PackedMultiHeadAttention com.microsoft:RemovePadding "
         "com.microsoft:RestorePadding com.microsoft:VarlenCausalConvWithState"
