@@ -13,12 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LEFT = {
     # The loader of object files asks LLVM where our own does not suffice, and LLVM's side loads what it has compiled.
-    frozenset({"ort_core.cpu.codegen.compiled_module", "ort_core.cpu.codegen.jit"}),
+    frozenset({"ort_core.cpu.codegen.machine_code.compiled_module", "ort_core.cpu.codegen.machine_code.jit"}),
     # Steps and programs print themselves by the listing, which reads both.
     frozenset(
         {
-            "ort_core.cpu.listing", "ort_core.cpu.lowering.steps", "ort_core.cpu.lowering.value_types",
-            "ort_core.cpu.program", "ort_core.cpu.slots",
+            "ort_core.cpu.inspection.listing", "ort_core.cpu.lowering.steps", "ort_core.cpu.lowering.value_types",
+            "ort_core.cpu.program.program", "ort_core.cpu.program.slots",
         }
     ),
     # The module is the command line, too, as onnxruntime's is.

@@ -9,16 +9,16 @@ from unittest.mock import patch
 
 import numpy as np
 
-from ort_core.cpu import program_building
-from ort_core.cpu.codegen import late_text
-from ort_core.cpu.codegen.code_table import CodeTable
-from ort_core.cpu.codegen.compiled_module import CompiledModule
-from ort_core.cpu.codegen.emitter import Emitter, module_text
-from ort_core.cpu.codegen.late_text import LateText
-from ort_core.cpu.codegen.target import Target
+from ort_core.cpu.codegen.llvm_ir import late_text
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
+from ort_core.cpu.codegen.llvm_ir.late_text import LateText
+from ort_core.cpu.codegen.machine_code.code_table import CodeTable
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import KernelText, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer
+from ort_core.cpu.program import program_building
 
 NOWHERE = 4096  # an address that is none; programs that are recorded never run
 

@@ -98,7 +98,7 @@ def test_a_model_compiled_for_the_cpu_loads_without_compiling(model_path, tmp_pa
     gc.collect()  # programs of the compiler's own session are gone, and an empty cache knows none
     monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path / "empty"))
     made: list[str] = []
-    from ort_core.cpu.codegen import jit
+    from ort_core.cpu.codegen.machine_code import jit
 
     original = jit.compile_module
 

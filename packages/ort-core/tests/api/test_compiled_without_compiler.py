@@ -15,7 +15,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from ort_core.compiler import ModelCompiler
-from ort_core.cpu.codegen import host_key
+from ort_core.cpu.codegen.machine_code import host_key
 from ort_core.options import GraphOptimizationLevel, SessionOptions
 from ort_core.session import InferenceSession
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import ort_core as ort
-from ort_core.cpu.codegen import compiled_module
+from ort_core.cpu.codegen.machine_code import compiled_module
 from ort_core.plugin import Rejection
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, SIZE] x) => (float[N, SIZE] y)
@@ -61,7 +61,7 @@ def test_nothing_short_is_taken_without_short_cuts(
 
 
 def test_objects_are_linked_by_llvm_where_short_cuts_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ort_core.cpu.codegen.jit import compile_module
+    from ort_core.cpu.codegen.machine_code.jit import compile_module
 
     text = "define i64 @seven() {\n  ret i64 7\n}\n"
     code = compile_module(text).object_code

@@ -14,9 +14,9 @@ import onnx
 import pytest
 from onnx import numpy_helper, parser
 
-from ort_core.cpu import stored_program
-from ort_core.cpu.recalled import RecalledPartition
-from ort_core.cpu.stored_partition import decode_partition
+from ort_core.cpu.storage import stored_program
+from ort_core.cpu.storage.recalled import RecalledPartition
+from ort_core.cpu.storage.stored_partition import decode_partition
 from ort_core.environment import default_environment
 from ort_core.errors import OrtError
 from ort_core.options import GraphOptimizationLevel, SessionOptions
@@ -310,7 +310,7 @@ print(json.dumps([type(planned.step.compiled).__name__, names, [each.tolist() fo
 SLOW = ("hashlib", "_hashlib", "pathlib", "urllib.parse", "concurrent.futures", "numpy.typing", "platformdirs")
 UNUSED = (*SLOW, "ort_core.cpu.direct.direct_calls", "ort_core.ir.model", "ort_core.ir.nodes",
           "onnx", "google.protobuf", "ort_core.passes.base", "ort_core.kernels.evaluator", "ort_core.stages.preparing",
-          "ort_core.ops.schema", "ort_core.cpu.lowering.lowering", "ort_core.cpu.partition",
+          "ort_core.ops.schema", "ort_core.cpu.lowering.lowering", "ort_core.cpu.partition.partition",
           *(("llvmlite",) if sys.platform == "linux" and platform.machine() == "x86_64" else ()))  # fmt: skip
 
 

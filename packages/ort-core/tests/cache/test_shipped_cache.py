@@ -21,7 +21,7 @@ import logging, sys
 logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stdout)
 import numpy as np
 import ort_core as ort
-from ort_core.cpu.codegen import jit
+from ort_core.cpu.codegen.machine_code import jit
 if sys.argv[2] == "warmed":
     def refuse(*arguments, **named):
         raise AssertionError("it compiles what the cache holds")

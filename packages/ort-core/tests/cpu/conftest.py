@@ -11,7 +11,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import compare
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # the latter for random_graphs

@@ -17,10 +17,10 @@ import numpy as np
 from onnx import numpy_helper, parser
 
 from ort_core import stages
-from ort_core.cpu.codegen.jit import target_of
-from ort_core.cpu.codegen.target import Target
-from ort_core.cpu.codegen.target_setting import LEVELS
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.codegen.machine_code.jit import target_of
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.machine_code.target_setting import LEVELS
+from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.cpu.provider import CpuExecutionProvider
 from ort_core.cpu.threads.pool import shared_pool
 from ort_core.environment import default_environment

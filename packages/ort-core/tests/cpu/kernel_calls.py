@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, host_target, restricted_target
-from ort_core.cpu.codegen.late_text import LateText
-from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
-from ort_core.cpu.codegen.row_nests import RowNest, row_kernel
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.llvm_ir.late_text import LateText
+from ort_core.cpu.codegen.machine_code.jit import CompiledModule, Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar

@@ -9,8 +9,8 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 from test_groups import agrees, model_of, run, session
 
-from ort_core.cpu import partition as cpu_partition
 from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.partition import partition as cpu_partition
 
 FLOAT, INT64, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL
 Feeds = dict[str, np.ndarray]

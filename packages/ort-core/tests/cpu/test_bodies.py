@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import parser
 
 import ort_core as ort
-from ort_core.cpu.bodies import CompiledBody
+from ort_core.cpu.partition.bodies import CompiledBody
 from ort_core.kernels.evaluator import BoundGraph
 from ort_core.tolerances import compare
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS
 
-from ort_core.cpu.codegen.cache_append import ARGUMENTS, cache_append_text
-from ort_core.cpu.codegen.jit import CompiledModule, compile_module
+from ort_core.cpu.codegen.attention.cache_append import ARGUMENTS, cache_append_text
+from ort_core.cpu.codegen.machine_code.jit import CompiledModule, compile_module
 from ort_core.cpu.threads.pool import ThreadPool
 
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu import partition
+from ort_core.cpu.partition import partition
 from ort_core.errors import EPFail
 from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import EvaluationContext

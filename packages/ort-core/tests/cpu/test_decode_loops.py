@@ -11,9 +11,9 @@ from onnx import ModelProto, TensorProto, helper
 from test_groups import model_of
 
 import ort_core as ort
-from ort_core.cpu import program as cpu_program
-from ort_core.cpu.codegen import code_cache
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.codegen.machine_code import code_cache
+from ort_core.cpu.partition.partition import CpuPartition
+from ort_core.cpu.program import program as cpu_program
 from ort_core.session_api.io_binding import IOBinding
 from ort_core.tolerances import compare
 

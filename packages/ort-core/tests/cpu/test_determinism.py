@@ -14,7 +14,7 @@ from random_graphs.cases import case_of_seed
 from random_graphs.engines import Engine
 
 import ort_core as ort
-from ort_core.cpu import order, program
+from ort_core.cpu.program import order, program
 
 Feeds = dict[str, np.ndarray]
 

@@ -11,7 +11,7 @@ import pytest
 from golden_programs import FOLDER, PROGRAMS, text_of
 
 import ort_core as ort
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition.partition import CpuPartition
 
 IS_FOREIGN = sys.platform != "linux" or platform.machine() != "x86_64"
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition.partition import CpuPartition
 
 N = helper.make_node
 Agrees = Callable[..., None]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ort_core
-from ort_core.cpu.codegen.late_text import SOURCES, digest_of_sources
+from ort_core.cpu.codegen.llvm_ir.late_text import SOURCES, digest_of_sources
 
 PACKAGE = Path(ort_core.__file__).parent
 SAY_NOTHING_OF_TEXTS = ("errors", "ir", "plugin", "late_names", "lifetimes", "frozen", "settings", "forks", "cache")

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from ort_core.cpu.codegen import compiled_module
-from ort_core.cpu.codegen.compiled_module import CompiledModule, load_object
-from ort_core.cpu.codegen.jit import compile_module, load_by_llvm
+from ort_core.cpu.codegen.machine_code import compiled_module
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, load_object
+from ort_core.cpu.codegen.machine_code.jit import compile_module, load_by_llvm
 from ort_core.plugin import Rejection
 
 if sys.platform != "linux" or platform.machine() != "x86_64":
     pytest.skip("objects are linked here on Linux for x86-64 only", allow_module_level=True)
 
-from ort_core.cpu.codegen import linked_objects_linux
-from ort_core.cpu.codegen.linked_objects_linux import link
+from ort_core.cpu.codegen.machine_code import linked_objects_linux
+from ort_core.cpu.codegen.machine_code.linked_objects_linux import link
 
 TABLES = """
 @squares = internal constant [5 x i64] [i64 0, i64 1, i64 4, i64 9, i64 16]
@@ -142,7 +142,7 @@ def test_memory_is_given_back_with_its_module_and_kept_to_the_end_of_the_process
     assert not mapped(address)
     program = f"""
 import atexit, ctypes, threading, time
-from ort_core.cpu.codegen.compiled_module import load_object
+from ort_core.cpu.codegen.machine_code.compiled_module import load_object
 module = load_object({object_code(TABLES)!r})
 call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(module.address("double"))
 class AtTheEnd:
@@ -171,7 +171,7 @@ def test_variables_are_left_to_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_that_nobody_has_are_refused() -> None:
     machine = pytest.importorskip("llvmlite.binding")
-    from ort_core.cpu.codegen import jit
+    from ort_core.cpu.codegen.machine_code import jit
 
     module = machine.parse_assembly(STRANGER)
     found = link(jit._machine(jit.host_target()).emit_object(module))

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ort_core.cpu.codegen.epilogue import Bias, Chain, Epilogue, Rectifier, Residual, Scale
-from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, host_target, restricted_target
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, Blocking, product_text, scratch_nbytes
-from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
-from ort_core.cpu.codegen.packing import aligned_empty, pack_panels
-from ort_core.cpu.codegen.partial_sums import CHAIN
+from ort_core.cpu.codegen.machine_code.jit import CompiledModule, Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.products.epilogue import Bias, Chain, Epilogue, Rectifier, Residual, Scale
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, Blocking, product_text, scratch_nbytes
+from ort_core.cpu.codegen.products.microkernel import tile_shape, tile_table, tiles_text
+from ort_core.cpu.codegen.products.packing import aligned_empty, pack_panels
+from ort_core.cpu.codegen.products.partial_sums import CHAIN
 from ort_core.cpu.threads.pool import ThreadPool
 
 Matrix = npt.NDArray[np.float32]

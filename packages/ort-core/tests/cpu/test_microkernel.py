@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from ort_core.cpu.codegen.epilogue import Bias
-from ort_core.cpu.codegen.jit import Target, assembly, host_target, restricted_target, target_of
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS, product_text
-from ort_core.cpu.codegen.microkernel import tile_name, tile_shape, tiles_text
-from ort_core.cpu.codegen.packing import pack_panels, packed_size
+from ort_core.cpu.codegen.machine_code.jit import Target, assembly, host_target, restricted_target, target_of
+from ort_core.cpu.codegen.products.epilogue import Bias
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, product_text
+from ort_core.cpu.codegen.products.microkernel import tile_name, tile_shape, tiles_text
+from ort_core.cpu.codegen.products.packing import pack_panels, packed_size
 
 AVX512 = target_of("x86_64-unknown-linux-gnu", "skylake-avx512", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx2,+fma")
 AVX2 = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma,-avx512f")

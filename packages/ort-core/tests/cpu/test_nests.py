@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS, elementwise, rows
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import assembly, target_of
-from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
-from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import assembly, target_of
+from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import (

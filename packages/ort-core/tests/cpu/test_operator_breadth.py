@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from test_groups import agrees, model_of
 
-from ort_core.cpu import partition, partition_steps
+from ort_core.cpu.partition import partition, partition_steps
 
 N = helper.make_node
 FLOAT, DOUBLE, INT32, INT64, BOOL = (

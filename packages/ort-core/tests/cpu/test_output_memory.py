@@ -8,7 +8,7 @@ import pytest
 from onnx import parser
 
 import ort_core as ort
-from ort_core.cpu.output_memory import ALIGNMENT, LEAST, OutputMemory
+from ort_core.cpu.program.output_memory import ALIGNMENT, LEAST, OutputMemory
 from ort_core.errors import EPFail
 
 FLOATS = LEAST // 4
@@ -83,7 +83,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> ort.InferenceSession:
     def run(*_: object) -> None:
         raise AssertionError("an ordinary run")
 
-    monkeypatch.setattr("ort_core.cpu.program.ProgramPlan.run", run)
+    monkeypatch.setattr("ort_core.cpu.program.program.ProgramPlan.run", run)
     return session
 
 

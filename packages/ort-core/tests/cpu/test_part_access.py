@@ -12,9 +12,16 @@ import numpy as np
 import pytest
 
 import ort_core.cpu.codegen
-from ort_core.cpu.codegen.emitter import Emitter, Operand, module_text, vector_type
-from ort_core.cpu.codegen.jit import Target, assembly, compile_module, host_target, restricted_target, target_of
-from ort_core.cpu.codegen.part_access import load_first, store_first, store_masked
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first, store_masked
+from ort_core.cpu.codegen.machine_code.jit import (
+    Target,
+    assembly,
+    compile_module,
+    host_target,
+    restricted_target,
+    target_of,
+)
 
 LEVELS = {
     "x86-64-v2": target_of("x86_64-unknown-linux-gnu", "x86-64-v2", "+sse4.2"),

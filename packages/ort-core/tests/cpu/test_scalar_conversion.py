@@ -7,9 +7,9 @@ import ctypes
 import numpy as np
 import pytest
 
-from ort_core.cpu.codegen.emitter import Emitter, module_text, vector_type
-from ort_core.cpu.codegen.jit import compile_module
-from ort_core.cpu.codegen.scalar_printer import TYPES, ScalarPrinter
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import TYPES, ScalarPrinter
+from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import cast, element
 

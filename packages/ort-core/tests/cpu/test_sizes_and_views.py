@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ort_core.cpu.lowering.views import Buffer, Place, View, broadcast_strides, collapse, count_of, dense_strides
-from ort_core.cpu.sizes import SizeProgram, bindings, evaluate, is_bound
+from ort_core.cpu.program.sizes import SizeProgram, bindings, evaluate, is_bound
 from ort_core.ir import dims
 from ort_core.plugin.ir import DataType, KnownDim, SymbolicDim
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ort_core.cpu.lowering.steps import Step
 from ort_core.cpu.lowering.views import Buffer, Place
-from ort_core.cpu.order import MAX_PIECES, PIECE_WORK, SERIAL_WORK, StepOrder
-from ort_core.cpu.slots import Slots
+from ort_core.cpu.program.order import MAX_PIECES, PIECE_WORK, SERIAL_WORK, StepOrder
+from ort_core.cpu.program.slots import Slots
 from ort_core.cpu.threads.pool_code import BARRIER, PIECES_AT, SERIAL
 from ort_core.plugin.ir import DataType, SymbolicDim
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from ort_core.cpu.order import BARRIER, SERIAL, SERIAL_WORK, StepOrder
+from ort_core.cpu.program.order import BARRIER, SERIAL, SERIAL_WORK, StepOrder
 
 
 def by_definition(order: StepOrder, serial: list[bool]) -> list[int]:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from ort_core.cpu.codegen.host_key import host_key
-from ort_core.cpu.codegen.target_setting import LEVELS, TargetSetting, target_setting
+from ort_core.cpu.codegen.machine_code.host_key import host_key
+from ort_core.cpu.codegen.machine_code.target_setting import LEVELS, TargetSetting, target_setting
 from ort_core.errors import InvalidArgument
 
 HOST = {name: name != "avx512bf16" for name in (*LEVELS["x86-64-v4"], "avx512vnni", "avx512bf16", "amx-tile")}
@@ -56,7 +56,8 @@ def test_code_in_the_cache_is_told_apart_by_target_and_guarding(monkeypatch: pyt
 
 def test_a_process_compiles_for_the_target_that_it_began_with() -> None:
     pytest.importorskip("llvmlite")
-    code = "from ort_core.cpu.codegen.jit import host_target as t; print(t().triple, t().vector_nbytes, t().has('avx'))"
+    jit = "ort_core.cpu.codegen.machine_code.jit"
+    code = f"from {jit} import host_target as t; print(t().triple, t().vector_nbytes, t().has('avx'))"
     environment = {**os.environ, "ORT_CPU_TARGET": "x86-64-v2"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False

@@ -8,7 +8,7 @@ import pytest
 from growing_kinds import MORE
 
 import ort_core
-from ort_core.cpu.codegen import jit
+from ort_core.cpu.codegen.machine_code import jit
 
 NODES, MAX_KERNELS = 400, 64
 

@@ -102,7 +102,7 @@ def test_a_recalled_session_gives_the_report_of_the_first_one(tmp_path: Path, mo
 
 
 def test_a_fault_of_the_compiler_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ort_core.cpu import partition
+    from ort_core.cpu.partition import partition
 
     monkeypatch.setattr(partition, "known_contents", mock.Mock(side_effect=LookupError("on purpose")))
     monkeypatch.setenv("ORT_STRICT_COMPILATION", "0")

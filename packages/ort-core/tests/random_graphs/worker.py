@@ -26,7 +26,7 @@ import llvmlite.binding as llvm
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # a fault of the compiler is a finding
 
-from ort_core.cpu.codegen import jit
+from ort_core.cpu.codegen.machine_code import jit
 from random_graphs.cases import Case, case_of_seed
 from random_graphs.engines import engines
 from random_graphs.explained import explanation

@@ -34,15 +34,15 @@ class CpuExecutionProvider(KernelProvider):
     @property
     def fusions(self) -> Sequence[Pass]:
         """The fusions whose operators the compiler lowers; the others would take nodes away from it."""
-        from ort_core.cpu.fusions import chosen_fusions  # a recalled partition has no use for passes
+        from ort_core.cpu.fusions.fusions import chosen_fusions  # a recalled partition has no use for passes
 
         return chosen_fusions()
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Compile what lowers to native programs; without llvmlite everything runs by kernels, with a warning."""
         try:
-            from ort_core.cpu.codegen.jit import host_target
-            from ort_core.cpu.partition import CpuPartition
+            from ort_core.cpu.codegen.machine_code.jit import host_target
+            from ort_core.cpu.partition.partition import CpuPartition
             from ort_core.cpu.threads.pool import shared_pool
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); operators run by numpy kernels", error)
@@ -70,8 +70,8 @@ class CpuExecutionProvider(KernelProvider):
 
         Nothing of that imports LLVM, unless something is not among the bytes.
         """
-        from ort_core.cpu.partition import CpuPartition
-        from ort_core.cpu.stored_code import adopted
+        from ort_core.cpu.partition.partition import CpuPartition
+        from ort_core.cpu.storage.stored_code import adopted
         from ort_core.cpu.threads.pool import shared_pool
 
         assert isinstance(self.options, CpuOptions)
@@ -87,7 +87,7 @@ class CpuExecutionProvider(KernelProvider):
         self, content: memoryview, threads: ThreadOptions, compile_anew: Callable[[], CompiledPartition]
     ) -> CompiledPartition | Rejection:
         """Take one native program, its constants and its machine code out of the bytes."""
-        from ort_core.cpu.stored_partition import decode_partition
+        from ort_core.cpu.storage.stored_partition import decode_partition
 
         try:
             return decode_partition(content, threads, compile_anew)
@@ -97,7 +97,7 @@ class CpuExecutionProvider(KernelProvider):
     def cache_key(self) -> str:
         """Return the options, and the processor and the settings that machine code must be made for to run here."""
         try:
-            from ort_core.cpu.codegen.host_key import machine_key
+            from ort_core.cpu.codegen.machine_code.host_key import machine_key
 
             return f"{super().cache_key()}|{machine_key()}"
         except ImportError:
@@ -106,8 +106,8 @@ class CpuExecutionProvider(KernelProvider):
     def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
         """Measure this processor with that many threads; ``None`` without llvmlite."""
         try:
-            from ort_core.cpu.ceilings import measure_ceilings
-            from ort_core.cpu.codegen.jit import host_target
+            from ort_core.cpu.codegen.machine_code.jit import host_target
+            from ort_core.cpu.inspection.ceilings import measure_ceilings
             from ort_core.cpu.threads.pool import shared_pool
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); nothing to measure ceilings with", error)

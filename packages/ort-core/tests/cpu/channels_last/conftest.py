@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
-from ort_core.cpu.codegen.emitter import Emitter, module_text
-from ort_core.cpu.codegen.jit import CompiledModule, Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
+from ort_core.cpu.codegen.machine_code.jit import CompiledModule, Target, compile_module, host_target, restricted_target
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER
 

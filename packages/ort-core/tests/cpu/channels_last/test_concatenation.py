@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import NodeProto, helper
 
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition.partition import CpuPartition
 
 N = helper.make_node
 Constants = dict[str, np.ndarray]

@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
-from ort_core.cpu.codegen.convolution import convolution_kernel
-from ort_core.cpu.codegen.convolution_plan import Convolution, pack_weights, register_tile
-from ort_core.cpu.codegen.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import Target, assembly, compile_module, host_target, target_of
-from ort_core.cpu.codegen.partial_sums import CHAIN
+from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution, pack_weights, register_tile
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import Target, assembly, compile_module, host_target, target_of
+from ort_core.cpu.codegen.products.partial_sums import CHAIN
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER
 from ort_core.plugin.ir import DataType

@@ -10,13 +10,13 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.codegen.convolution_bands import Bands, Stage, bands_kernel, fitting_rows
-from ort_core.cpu.codegen.convolution_plan import Convolution
-from ort_core.cpu.codegen.depthwise import is_narrow
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import Target, assembly, target_of
+from ort_core.cpu.codegen.convolutions.convolution_bands import Bands, Stage, bands_kernel, fitting_rows
+from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import Target, assembly, target_of
 from ort_core.cpu.lowering import bands
-from ort_core.cpu.program import NativeProgram
+from ort_core.cpu.program.program import NativeProgram
 from ort_core.tolerances import compare
 
 ARM = target_of("aarch64-unknown-linux-gnu", "cortex-a76", "+neon,+fp-armv8")

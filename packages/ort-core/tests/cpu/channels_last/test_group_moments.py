@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ort_core.cpu.codegen.group_moments import moments_kernel, padded_channels, scales_kernel
-from ort_core.cpu.codegen.jit import Target
+from ort_core.cpu.codegen.images.group_moments import moments_kernel, padded_channels, scales_kernel
+from ort_core.cpu.codegen.machine_code.jit import Target
 from ort_core.tolerances import compare
 
 RunKernel = Callable[..., np.ndarray]

@@ -7,15 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import Target, assembly, host_target, target_of
-from ort_core.cpu.codegen.layout import (
+from ort_core.cpu.codegen.images.layout import (
     border_kernel,
     channels_first_kernel,
     channels_last_kernel,
     pad_kernel,
     padded_channels_last_kernel,
 )
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import Target, assembly, host_target, target_of
 
 RunKernel = Callable[..., np.ndarray]
 SHAPES = [(1, 3, 20, 33), (2, 1, 5, 40), (2, 16, 7, 7), (1, 37, 16, 18), (1, 64, 1, 5), (1, 5, 30, 31), (1, 100, 3, 3)]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.jit import Target, assembly, target_of
-from ort_core.cpu.codegen.winograd import PLACES, input_kernel, output_kernel, transformed_weights
+from ort_core.cpu.codegen.convolutions.winograd import PLACES, input_kernel, output_kernel, transformed_weights
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import Target, assembly, target_of
 
 RunKernel = Callable[..., np.ndarray]
 INPUT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ort_core.cpu.codegen.jit import host_target
+from ort_core.cpu.codegen.machine_code.jit import host_target
 from ort_core.cpu.lowering.steps import KernelText, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
-from ort_core.cpu.program import NativeProgram
-from ort_core.cpu.program_building import build_program
+from ort_core.cpu.program.program import NativeProgram
+from ort_core.cpu.program.program_building import build_program
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType, Shape, TensorType, Value
 

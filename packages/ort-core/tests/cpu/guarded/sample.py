@@ -12,9 +12,9 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 import ort_core as ort
-from ort_core.cpu.codegen.jit import host_target
-from ort_core.cpu.codegen.scalar_printer import converts_halves
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
+from ort_core.cpu.codegen.machine_code.jit import host_target
+from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import compare
 
 TAILS = (1, 17, 33)  # columns or channels: one over multiples of vectors of 16, 8 and 4 lanes

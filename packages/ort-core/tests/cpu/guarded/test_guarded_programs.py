@@ -18,7 +18,7 @@ from ort_core.cpu.guarded.mode import GuardedMode, GuardViolation
 from ort_core.cpu.guarded.program import GuardedProgram
 from ort_core.cpu.guarded.region import GuardedRegion, Part
 from ort_core.cpu.guarded.schedule import calls
-from ort_core.cpu.program import NativeProgram
+from ort_core.cpu.program.program import NativeProgram
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import ALL, BARRIER, PIECES_AT, SERIAL
 

@@ -8,7 +8,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import ort_core as ort
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition.partition import CpuPartition
 
 
 def every_kind_of_number() -> np.ndarray:

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from kernel_calls import compiled
 
-from ort_core.cpu.codegen.bfloat16_product import (
+from ort_core.cpu.codegen.machine_code.jit import (
+    CompiledModule,
+    Target,
+    assembly,
+    host_target,
+    restricted_target,
+    target_of,
+)
+from ort_core.cpu.codegen.products.bfloat16_product import (
     bfloat16_text,
     has_pair_products,
     pack_pairs,
@@ -18,11 +26,10 @@ from ort_core.cpu.codegen.bfloat16_product import (
     pair_tiles_text,
     pairs_shape,
 )
-from ort_core.cpu.codegen.epilogue import Bias
-from ort_core.cpu.codegen.jit import CompiledModule, Target, assembly, host_target, restricted_target, target_of
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
-from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
-from ort_core.cpu.codegen.packing import aligned_empty
+from ort_core.cpu.codegen.products.epilogue import Bias
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, scratch_nbytes
+from ort_core.cpu.codegen.products.microkernel import tile_shape, tile_table, tiles_text
+from ort_core.cpu.codegen.products.packing import aligned_empty
 from ort_core.cpu.threads.pool import ThreadPool
 
 TARGETS = {

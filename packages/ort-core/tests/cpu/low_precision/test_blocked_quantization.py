@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import ort_core as ort
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition.partition import CpuPartition
 
 N = helper.make_node
 WHOLE = ("INT8", "UINT8", "INT16", "UINT16", "INT4", "UINT4", "INT2", "UINT2")

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS, compiled
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
-from ort_core.cpu.codegen.integer_convolution_plan import (
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.jit import Target, assembly, restricted_target, target_of
+from ort_core.cpu.codegen.quantized.integer_convolution import integer_convolution_kernel
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
     ARGUMENTS,
     IntegerConvolution,
     IntegerOperand,
     in_pairs,
     pack_weights,
 )
-from ort_core.cpu.codegen.jit import Target, assembly, restricted_target, target_of
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import cast, element, unary

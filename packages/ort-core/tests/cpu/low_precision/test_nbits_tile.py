@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS, compiled
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
-from ort_core.cpu.codegen.integer_convolution_plan import ARGUMENTS
-from ort_core.cpu.codegen.nbits_tile import NBitsProduct, NBitsTile, pack_nbits
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.quantized.integer_convolution import integer_convolution_kernel
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS
+from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, NBitsTile, pack_nbits
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element

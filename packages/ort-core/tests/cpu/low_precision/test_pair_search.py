@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ort_core.cpu.codegen.bounded_pairs import block_places
-from ort_core.cpu.codegen.pair_search import REACH, PairedSteps, paired_steps
+from ort_core.cpu.codegen.quantized.bounded_pairs import block_places
+from ort_core.cpu.codegen.quantized.pair_search import REACH, PairedSteps, paired_steps
 
 STEP_BYTES = 8
 

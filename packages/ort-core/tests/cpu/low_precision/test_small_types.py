@@ -7,7 +7,7 @@ import pytest
 from beside_reference import every_kind_of_number, run_both
 from onnx import TensorProto, helper
 
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition.partition import CpuPartition
 
 N = helper.make_node
 FLOAT8 = ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ")

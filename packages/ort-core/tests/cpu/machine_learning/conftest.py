@@ -9,8 +9,8 @@ import pytest
 from onnx import ModelProto
 
 import ort_core as ort
-from ort_core.cpu import partition_steps
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition import partition_steps
+from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import ToleranceName, compare
 
 Feeds = Mapping[str, np.ndarray]

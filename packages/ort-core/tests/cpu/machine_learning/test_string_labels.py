@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 import ort_core as ort
-from ort_core.cpu.partition import CpuPartition
+from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import compare
 
 ML = "ai.onnx.ml"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.bfloat16_product import dot_pairs, has_pair_products
-from ort_core.cpu.codegen.emitter import Emitter, Operand, vector_type
-from ort_core.cpu.codegen.integer_dot import ByteProducts, has_byte_products
-from ort_core.cpu.codegen.nests import KERNEL_PARAMETERS
-from ort_core.cpu.codegen.target import Target
-from ort_core.cpu.codegen.vectors import zero
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.vectors import zero
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.products.bfloat16_product import dot_pairs, has_pair_products
+from ort_core.cpu.codegen.quantized.integer_dot import ByteProducts, has_byte_products
 
 CHAINS = 12  # independent sums: a multiply-add's latency (4 cycles) times two units, with some to spare
 LINE_NBYTES = 64

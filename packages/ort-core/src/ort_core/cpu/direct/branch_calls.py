@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ort_core.cpu.direct.direct_calls import build_direct_calls
-from ort_core.cpu.program import DataError, SizesDiffer
+from ort_core.cpu.program.program import DataError, SizesDiffer
 from ort_core.plugin import DirectCalls, Rejection
 
 if TYPE_CHECKING:
-    from ort_core.cpu.program import NativeProgram
+    from ort_core.cpu.program.program import NativeProgram
     from ort_core.plugin import DirectFunction
     from ort_core.plugin.ir import Value
 

@@ -19,7 +19,7 @@ from ort_core.plugin import DirectFunction, Rejection
 from ort_core.plugin.forks import new_lock
 
 if TYPE_CHECKING:
-    from ort_core.cpu.program import NativeProgram
+    from ort_core.cpu.program.program import NativeProgram
 
 MAX_ENTRIES = 8  # signatures with a direct call; each owns the memory of one run
 MAX_SEEN = 64  # signatures remembered to tell which come again

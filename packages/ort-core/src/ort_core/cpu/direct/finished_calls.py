@@ -18,7 +18,7 @@ from ort_core.plugin import DirectCalls, Rejection
 from ort_core.plugin.ir import DataType, TensorType
 
 if TYPE_CHECKING:
-    from ort_core.cpu.program import NativeProgram
+    from ort_core.cpu.program.program import NativeProgram
     from ort_core.plugin import DirectFunction
     from ort_core.plugin.ir import Graph, Node
     from ort_core.plugin.kernels import RuntimeValue

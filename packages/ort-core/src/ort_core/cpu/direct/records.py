@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ort_core.cpu.codegen.code_cache import compiled_for_host
-from ort_core.cpu.codegen.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.code_cache import compiled_for_host
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.direct.call_layout import ArrayLayout, Entry, Head
 from ort_core.cpu.direct.python_layout import METH_FASTCALL, MethodDefinition, PythonLayout, build_function
-from ort_core.cpu.output_memory import LEAST
+from ort_core.cpu.program.output_memory import LEAST
 from ort_core.cpu.threads.pool_code import ALONE
 from ort_core.plugin import Rejection, keep_for_ever
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ort_core.cpu.program import BoundState
+    from ort_core.cpu.program.program import BoundState
     from ort_core.cpu.threads.pool import ThreadPool
 
 Words: TypeAlias = "npt.NDArray[np.int64]"

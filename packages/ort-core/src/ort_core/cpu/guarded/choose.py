@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
-from ort_core.cpu.program import NativeProgram
+from ort_core.cpu.program.program import NativeProgram
 
 if TYPE_CHECKING:
-    from ort_core.cpu.codegen.compiled_module import CompiledModule
+    from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
     from ort_core.cpu.lowering.steps import Step
-    from ort_core.cpu.program_record import ProgramRecord
+    from ort_core.cpu.program.program_record import ProgramRecord
     from ort_core.cpu.threads.pool import ThreadPool
     from ort_core.plugin.ir import Value
 

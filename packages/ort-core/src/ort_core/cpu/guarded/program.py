@@ -19,11 +19,11 @@ import numpy as np
 from ort_core.cpu.guarded.mode import GuardedMode, GuardViolation
 from ort_core.cpu.guarded.region import GuardedRegion, Part
 from ort_core.cpu.guarded.schedule import calls
-from ort_core.cpu.program import UNGUARDED, BoundState, DataError, NativeProgram, StepObserver
+from ort_core.cpu.program.program import UNGUARDED, BoundState, DataError, NativeProgram, StepObserver
 from ort_core.cpu.threads.pool_code import ALONE
 
 if TYPE_CHECKING:
-    from ort_core.cpu.program import ProgramPlan
+    from ort_core.cpu.program.program import ProgramPlan
     from ort_core.plugin.kernels import RunGuard
 
 PATTERNS = (0xFF, 0x55)  # as floats of any size: not a number; 1.5e13 and the like. As integers -1; 0x5555…

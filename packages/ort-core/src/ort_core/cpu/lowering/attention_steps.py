@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ort_core.cpu.codegen.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
-from ort_core.cpu.codegen.attention_rows import ScoreMask
+from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
+from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
 from ort_core.cpu.lowering.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.emitter import Emitter
-from ort_core.cpu.codegen.late_text import late_text
-from ort_core.cpu.codegen.layout import (
+from ort_core.cpu.codegen.images.layout import (
     channels_first_kernel,
     channels_last_kernel,
     pad_kernel,
     padded_channels_last_kernel,
 )
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
+from ort_core.cpu.codegen.llvm_ir.late_text import late_text
 from ort_core.cpu.lowering.steps import Argument, KernelText, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import KnownDim

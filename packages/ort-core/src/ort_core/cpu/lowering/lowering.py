@@ -12,10 +12,10 @@ from typing import Protocol
 
 import numpy as np
 
-from ort_core.cpu.codegen.iota import iota_kernel
-from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
-from ort_core.cpu.codegen.store_words import store_words_kernel
-from ort_core.cpu.codegen.target import Target
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.iota import iota_kernel
+from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.nests.store_words import store_words_kernel
 from ort_core.cpu.lowering.bands import join_stages
 from ort_core.cpu.lowering.concatenations import Concatenations
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last, lies_among_channels

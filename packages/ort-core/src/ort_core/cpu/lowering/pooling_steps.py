@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ort_core.cpu.codegen.pooling import ARGUMENTS, Pooling, pooling_kernel
+from ort_core.cpu.codegen.images.pooling import ARGUMENTS, Pooling, pooling_kernel
 from ort_core.cpu.lowering.layout_steps import kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Argument, pointer

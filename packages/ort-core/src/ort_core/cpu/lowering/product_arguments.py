@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.expression_epilogue import WORDS
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS
+from ort_core.cpu.codegen.products.expression_epilogue import WORDS
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS
 from ort_core.cpu.lowering.steps import Argument, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.views import Buffer, View, broadcast_strides, collapse
 from ort_core.plugin.ir import KnownDim

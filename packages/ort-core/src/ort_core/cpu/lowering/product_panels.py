@@ -8,7 +8,11 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from ort_core.cpu.codegen.bfloat16_product import (
+from ort_core.cpu.codegen.llvm_ir.late_text import LateText, late_text
+from ort_core.cpu.codegen.machine_code.code_cache import compiled, noted
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.bfloat16_product import (
     bfloat16_functions,
     has_pair_products,
     pack_pairs,
@@ -16,14 +20,10 @@ from ort_core.cpu.codegen.bfloat16_product import (
     pair_tiles_text,
     pairs_shape,
 )
-from ort_core.cpu.codegen.code_cache import compiled, noted
-from ort_core.cpu.codegen.compiled_module import CompiledModule
-from ort_core.cpu.codegen.expression_epilogue import ExpressionEpilogue
-from ort_core.cpu.codegen.late_text import LateText, late_text
-from ort_core.cpu.codegen.matrix_product import product_functions
-from ort_core.cpu.codegen.microkernel import tile_shape, tile_table, tiles_text
-from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
-from ort_core.cpu.codegen.target import Target
+from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
+from ort_core.cpu.codegen.products.matrix_product import product_functions
+from ort_core.cpu.codegen.products.microkernel import tile_shape, tile_table, tiles_text
+from ort_core.cpu.codegen.products.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.plugin.ir import DataType

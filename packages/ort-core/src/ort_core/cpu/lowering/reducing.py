@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.folds import COUNT, INDEX, STATES, FoldNest, fold_kernel
-from ort_core.cpu.codegen.nests import BROADCAST, DENSE, STRIDED, NestInput
-from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
-from ort_core.cpu.codegen.scalar_printer import integer_range
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import integer_range
+from ort_core.cpu.codegen.nests.folds import COUNT, INDEX, STATES, FoldNest, fold_kernel
+from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, NestInput
+from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.convolution_bands import Stage
-from ort_core.cpu.codegen.emitter import Emitter
-from ort_core.cpu.codegen.late_text import LateText
+from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
+from ort_core.cpu.codegen.llvm_ir.late_text import LateText
 from ort_core.cpu.lowering.views import Buffer, View
-from ort_core.cpu.sizes import evaluate
+from ort_core.cpu.program.sizes import evaluate
 from ort_core.plugin.ir import DataType, KnownDim, Node
 from ort_core.plugin.kernels import RegionWork
 
@@ -65,7 +65,7 @@ class Step:
     is_divisible: bool = True
 
     def __str__(self) -> str:
-        from ort_core.cpu.listing import step_text  # for people, by no load
+        from ort_core.cpu.inspection.listing import step_text  # for people, by no load
 
         return step_text(self)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.cpu.codegen.token_counts import ARGUMENTS
+from ort_core.cpu.codegen.texts.token_counts import ARGUMENTS
 from ort_core.cpu.guarded.arrays import GuardedArrays
 from ort_core.cpu.threads.pool_code import STEP_WORDS
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ort_core.cpu.codegen.token_counts import HASH_FACTOR, HASH_SHIFT
+from ort_core.cpu.codegen.texts.token_counts import HASH_FACTOR, HASH_SHIFT
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Node
 

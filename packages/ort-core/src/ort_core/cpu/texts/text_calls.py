@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ort_core.cpu.program import UNGUARDED
+from ort_core.cpu.program.program import UNGUARDED
 from ort_core.plugin.ir import DataType, TensorType, Value
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from ort_core.cpu.codegen.code_cache import compiled
-from ort_core.cpu.codegen.compiled_module import CompiledModule
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.target import Target
-from ort_core.cpu.codegen.token_counts import ARGUMENT_COUNT, ARGUMENTS, token_counts_kernel
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.code_cache import compiled
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.texts.token_counts import ARGUMENT_COUNT, ARGUMENTS, token_counts_kernel
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
 from ort_core.cpu.texts.guarded_counts import guarded_counts
 from ort_core.cpu.texts.ngram_tables import NgramTables, ngram_tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_core.cpu.codegen.token_counts import ARGUMENTS
+from ort_core.cpu.codegen.texts.token_counts import ARGUMENTS
 from ort_core.cpu.threads.pool_code import STEP_WORDS
 
 KEPT_NBYTES = 1 << 16  # what is kept for the next run; beyond it a copy of the counts costs more than new memory

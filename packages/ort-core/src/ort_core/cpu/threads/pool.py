@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ort_core.cpu.codegen.code_cache import compiled_for_host
-from ort_core.cpu.codegen.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.code_cache import compiled_for_host
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.threads.pool_code import (
     ALIVE,
     ALL,
@@ -138,7 +138,9 @@ def _pool_code() -> CompiledModule:
 
 
 def _written() -> str:
-    from ort_core.cpu.codegen.jit import host_target  # imports llvmlite, which code out of the cache can do without
+    from ort_core.cpu.codegen.machine_code.jit import (
+        host_target,  # imports llvmlite, which code out of the cache can do without
+    )
 
     triple = host_target().triple
     return pool_text(triple, primitives_for(triple))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ort_core.cpu.codegen.attention import AttentionFacts
+from ort_core.cpu.codegen.attention.attention import AttentionFacts
 from ort_core.cpu.lowering.attention_steps import Heads, append, copy_into, emit_attention, split_heads
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise, PendingReshape

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.class_scores import ClassScores, class_scores_kernel
+from ort_core.cpu.codegen.machine_learning.class_scores import ClassScores, class_scores_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
 from ort_core.cpu.lowering.views import View, count_of

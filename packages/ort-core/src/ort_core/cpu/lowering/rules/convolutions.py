@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
-from ort_core.cpu.codegen.convolution import convolution_kernel
-from ort_core.cpu.codegen.convolution_bands import Stage
-from ort_core.cpu.codegen.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
-from ort_core.cpu.codegen.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
-from ort_core.cpu.codegen.packing import aligned_empty
+from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
+from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
+from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution, pack_weights, weights_count
+from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_count, narrow_kernel, pack_narrow_weights
+from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.products.packing import aligned_empty
 from ort_core.cpu.lowering.layout_steps import as_images, emit_padded, is_channels_last, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.operand_kinds import epilogue_of, operand_kind

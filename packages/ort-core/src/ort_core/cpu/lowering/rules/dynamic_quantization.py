@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.dynamic_range import BLOCK, block_ranges_kernel, grid_kernel
+from ort_core.cpu.codegen.quantized.dynamic_range import BLOCK, block_ranges_kernel, grid_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.quantized import F32

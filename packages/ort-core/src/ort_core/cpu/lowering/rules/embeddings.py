@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_core.cpu.codegen.gather import gather_kernel
+from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.quantized import F32

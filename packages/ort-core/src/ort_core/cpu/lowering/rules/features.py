@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ort_core.cpu.codegen.gather import gather_kernel
+from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ort_core.cpu.codegen.attention import AttentionFacts
-from ort_core.cpu.codegen.cache_append import ARGUMENTS, cache_append_text
-from ort_core.cpu.codegen.rotary import Positions
+from ort_core.cpu.codegen.attention.attention import AttentionFacts
+from ort_core.cpu.codegen.attention.cache_append import ARGUMENTS, cache_append_text
+from ort_core.cpu.codegen.attention.rotary import Positions
 from ort_core.cpu.lowering.attention_steps import Heads, dense_rows, emit_attention, split_heads
 from ort_core.cpu.lowering.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.indexed_access import (
+from ort_core.cpu.codegen.indexing.indexed_access import (
     gather_elements_kernel,
     gather_nd_kernel,
     scatter_elements_kernel,
     scatter_nd_kernel,
 )
-from ort_core.cpu.codegen.top_k import top_k_kernel
+from ort_core.cpu.codegen.indexing.top_k import top_k_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.gather import gather_kernel
+from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.integer_convolution import integer_convolution_kernel
-from ort_core.cpu.codegen.integer_convolution_plan import (
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.quantized.integer_convolution import integer_convolution_kernel
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
     ARGUMENTS,
     IntegerConvolution,
     IntegerOperand,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.byte_border import byte_border_kernel
-from ort_core.cpu.codegen.emitter import module_text
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.quantized.byte_border import byte_border_kernel
 from ort_core.cpu.lowering.layout_steps import as_images, emit_channels_last, is_channels_last, text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_core.cpu.codegen.class_scores import TRANSFORMS, ClassScores
+from ort_core.cpu.codegen.machine_learning.class_scores import TRANSFORMS, ClassScores
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of, paired

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.pooling import Pooling
+from ort_core.cpu.codegen.images.pooling import Pooling
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingElementwise
 from ort_core.cpu.lowering.rules.pooling import pooled, pooled_operand, require_inner_pads

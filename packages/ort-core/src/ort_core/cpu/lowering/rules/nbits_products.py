@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ort_core.cpu.codegen.emitter import module_text
-from ort_core.cpu.codegen.expression_epilogue import ExpressionEpilogue
-from ort_core.cpu.codegen.integer_convolution_plan import ARGUMENTS
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS as PRODUCT_ARGUMENTS
-from ort_core.cpu.codegen.matrix_product import scratch_nbytes
-from ort_core.cpu.codegen.nbits_product import NBitsKernel, nbits_functions, panel_multiple
-from ort_core.cpu.codegen.nbits_tile import NBitsProduct, pack_nbits
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS as PRODUCT_ARGUMENTS
+from ort_core.cpu.codegen.products.matrix_product import scratch_nbytes
+from ort_core.cpu.codegen.quantized.integer_convolution_plan import ARGUMENTS
+from ort_core.cpu.codegen.quantized.nbits_product import NBitsKernel, nbits_functions, panel_multiple
+from ort_core.cpu.codegen.quantized.nbits_tile import NBitsProduct, pack_nbits
 from ort_core.cpu.lowering.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, structure_of

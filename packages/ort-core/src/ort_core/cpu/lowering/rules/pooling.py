@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ort_core.cpu.codegen.pooling import Pooling
+from ort_core.cpu.codegen.images.pooling import Pooling
 from ort_core.cpu.lowering.layout_steps import as_images
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pooling_steps import emit_pooling

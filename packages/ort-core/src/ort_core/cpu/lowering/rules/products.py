@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.expression_epilogue import WORDS, ExpressionEpilogue
-from ort_core.cpu.codegen.late_text import late_text
-from ort_core.cpu.codegen.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
+from ort_core.cpu.codegen.llvm_ir.late_text import late_text
+from ort_core.cpu.codegen.products.expression_epilogue import WORDS, ExpressionEpilogue
+from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.product_panels import Panels, float_panels, product_kernel, tile_table_buffer, weight_panels

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from ort_core.cpu.codegen.attention import AttentionFacts
-from ort_core.cpu.codegen.gather import gather_kernel
+from ort_core.cpu.codegen.attention.attention import AttentionFacts
+from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.lowering.attention_steps import Heads, append, copy_into, emit_attention, split_heads
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise

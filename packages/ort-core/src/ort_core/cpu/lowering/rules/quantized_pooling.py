@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.pooling import Pooling
+from ort_core.cpu.codegen.images.pooling import Pooling
 from ort_core.cpu.lowering.layout_steps import as_images
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise

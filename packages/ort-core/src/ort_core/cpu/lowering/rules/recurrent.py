@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.packing import aligned_empty
-from ort_core.cpu.codegen.recurrent import (
+from ort_core.cpu.codegen.products.packing import aligned_empty
+from ort_core.cpu.codegen.recurrent.recurrent import (
     ARGUMENTS,
     STATES,
     Cell,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ort_core.cpu.codegen.scans import Scan, scan_kernel
+from ort_core.cpu.codegen.nests.scans import Scan, scan_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, known_order, order_of
 from ort_core.cpu.lowering.reducing import (

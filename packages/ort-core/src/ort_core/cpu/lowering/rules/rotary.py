@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.rotary import ARGUMENTS, Positions, rotary_text
+from ort_core.cpu.codegen.attention.rotary import ARGUMENTS, Positions, rotary_text
 from ort_core.cpu.lowering.attention_steps import dense_rows, split_heads
 from ort_core.cpu.lowering.layout_steps import text_kernel
 from ort_core.cpu.lowering.lowering import Lowering

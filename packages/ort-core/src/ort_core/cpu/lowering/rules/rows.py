@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ort_core.cpu.codegen.nests import BROADCAST, DENSE, NestInput
-from ort_core.cpu.codegen.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, NestInput
+from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
 from ort_core.cpu.lowering.layout_steps import is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.words import words_kernel
+from ort_core.cpu.codegen.nests.words import words_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import KernelText, pointer
 from ort_core.cpu.lowering.value_types import tensor_type

@@ -14,8 +14,8 @@ from functools import reduce
 
 import numpy as np
 
-from ort_core.cpu.codegen.class_scores import TRANSFORMS, ClassScores
-from ort_core.cpu.codegen.coupling import MAX_CLASSES, coupling_kernel
+from ort_core.cpu.codegen.machine_learning.class_scores import TRANSFORMS, ClassScores
+from ort_core.cpu.codegen.machine_learning.coupling import MAX_CLASSES, coupling_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.reducing import combined, reduce_operand

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.class_scores import TRANSFORMS, ClassScores
-from ort_core.cpu.codegen.trees import TreeKernel, block_rows, padded_targets, scores_nbytes, tree_kernel
+from ort_core.cpu.codegen.machine_learning.class_scores import TRANSFORMS, ClassScores
+from ort_core.cpu.codegen.machine_learning.trees import (
+    TreeKernel,
+    block_rows,
+    padded_targets,
+    scores_nbytes,
+    tree_kernel,
+)
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.classes import Labels, emit_class_scores, labels_of, paired
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Pointer, pointer

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ort_core.cpu.codegen.channels_last import Epilogue, OperandKind
-from ort_core.cpu.codegen.microkernel import tile_shape
-from ort_core.cpu.codegen.packing import aligned_empty, pack_panels, panels_shape
-from ort_core.cpu.codegen.target import Target
-from ort_core.cpu.codegen.winograd import (
+from ort_core.cpu.codegen.convolutions.winograd import (
     OUTPUT_ARGUMENTS,
     PLACES,
     TILE,
@@ -18,6 +14,10 @@ from ort_core.cpu.codegen.winograd import (
     output_kernel,
     transformed_weights,
 )
+from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.microkernel import tile_shape
+from ort_core.cpu.codegen.products.packing import aligned_empty, pack_panels, panels_shape
 from ort_core.cpu.lowering.layout_steps import as_images, kernel_text, pixel_pitch
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.rules.products import emit_batched_product

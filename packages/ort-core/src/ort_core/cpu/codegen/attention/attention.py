@@ -1,0 +1,356 @@
+"""Attention: ``softmax(scale Q K' + mask) V`` with a streaming softmax; the matrix of scores is never stored.
+
+For each batch entry and key head: keys and values are packed a block at a time; each tile of query rows takes its
+scores with the block, turns them into weights relative to the greatest score so far, and adds its share of the values:
+
+    m' = max(m, max(s))    w = 2**(s - m')    c = 2**(m - m')    l = c l + sum(w)    O = c O + w V
+
+and at the end ``O / l``. Scores are kept in units of log 2, so that weights are powers of two. A row that may see no
+key at all gives zeros. Query heads that share a key head are tiles of one entry: keys are packed once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from ort_core.cpu.codegen.attention.attention_rows import RowFacts, RowsEmitter, ScoreMask
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.products.microkernel import TileShape, tile_shape
+from ort_core.plugin.ir import KnownDim
+
+KEYS = 256  # about so many per block: a tile of scores stays in the first-level cache, packed operands in the second
+_LINE = 16  # floats in a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionArguments:
+    """The argument table: each field is the position of an i64. Strides count elements; last axes are dense.
+
+    ``offset`` is the position of the first query among the keys, for causal attention. ``lengths`` points to one
+    integer for each batch entry: how many keys count; with it the offset is that number less the queries, and not
+    read. ``mask`` has the strides (batch, head, query, key) from ``mask_batch`` on; 0 repeats. ``rows`` is
+    ``group * queries``, which the scratch was sized for (``scratch_count``). ``tiles`` is ``microkernel.tile_table``.
+    """
+
+    query: int = 0
+    key: int = 1
+    value: int = 2
+    out: int = 3
+    mask: int = 4
+    lengths: int = 5
+    error: int = 6
+    scratch: int = 7
+    scratch_stride: int = 8
+    tiles: int = 9
+    batch: int = 10
+    key_heads: int = 11
+    group: int = 12
+    queries: int = 13
+    keys: int = 14
+    depth: int = 15
+    width: int = 16
+    offset: int = 17
+    query_batch: int = 18
+    query_head: int = 19
+    query_row: int = 20
+    key_batch: int = 21
+    key_head: int = 22
+    key_row: int = 23
+    value_batch: int = 24
+    value_head: int = 25
+    value_row: int = 26
+    out_batch: int = 27
+    out_head: int = 28
+    out_row: int = 29
+    mask_batch: int = 30
+    mask_head: int = 31
+    mask_row: int = 32
+    mask_key: int = 33
+    count: int = 34
+
+
+ARGUMENTS = AttentionArguments()
+_POINTERS = frozenset({"query", "key", "value", "out", "mask", "lengths", "error", "scratch", "tiles"})
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionFacts:
+    """What the code of an attention depends on.
+
+    ``window`` is how many keys up to its own a query may see (0: all), only with ``is_causal``. ``lengths_bits`` is the
+    size of the integers in ``lengths`` (0: there are none), to which ``lengths_rest`` is added; with
+    ``lengths_cover_queries`` a length below the number of queries leaves the first query at the first key: the queries
+    behind the length are padding, and see the keys that count.
+    """
+
+    scale: float
+    mask: ScoreMask = ScoreMask.NONE
+    mask_is_dense: bool = True
+    is_causal: bool = False
+    window: int = 0
+    softcap: float = 0.0
+    lengths_bits: int = 0
+    lengths_rest: int = 0
+    lengths_cover_queries: bool = False
+
+    @property
+    def is_in_log2(self) -> bool:
+        """Whether scores are kept in units of log 2. Not with an addend: the lowest float would become infinite."""
+        return self.mask is not ScoreMask.ADDED
+
+
+def keys_per_block(shape: TileShape) -> int:
+    """Return the number of keys in a block: whole panels."""
+    return KEYS // shape.columns * shape.columns
+
+
+def scratch_count(target: Target, rows: KnownDim, depth: KnownDim, width: KnownDim) -> KnownDim:
+    """Return how many floats of scratch each thread needs; rows are ``group * queries``."""
+    shape = tile_shape(target)
+    columns = width + shape.columns  # at least the width rounded up to whole panels
+    keys = keys_per_block(shape)
+    fixed = keys * depth + keys * columns + shape.rows * keys + shape.rows * depth
+    return fixed + rows * columns + 2 * rows + 5 * _LINE
+
+
+def attention_text(name: str, target: Target, facts: AttentionFacts) -> str:
+    """Return the module of one attention, a step kernel with the parameters of every kernel."""
+    return module_text([_Driver(name, tile_shape(target), facts).emit()])
+
+
+class _Driver:
+    """Emits the kernel: a thread's tiles, entry by entry, block by block."""
+
+    def __init__(self, name: str, shape: TileShape, facts: AttentionFacts) -> None:
+        self.shape, self.facts, self.block = shape, facts, keys_per_block(shape)
+        self.emitter = Emitter(name, KERNEL_PARAMETERS)
+        args = self.emitter.parameter("args")
+        self.given = {
+            f.name: self.emitter.argument(args, getattr(ARGUMENTS, f.name), "ptr" if f.name in _POINTERS else "i64")
+            for f in fields(AttentionArguments)
+            if f.name != "count"
+        }
+
+    def emit(self) -> Emitter:
+        """Return the kernel."""
+        e, given = self.emitter, self.given
+        self._fold_heads_into_rows()
+        self.heights = e.udiv(e.add(self.queries, self.shape.rows - 1), self.shape.rows)
+        divisor = e.maximum(self.heights, 1)
+        self.base, self.extra = e.udiv(self.queries, divisor), e.urem(self.queries, divisor)
+        self.panels = e.udiv(e.add(given["width"], self.shape.columns - 1), self.shape.columns)
+        self.columns = e.mul(self.panels, self.shape.columns)
+        self._lay_out_scratch()
+        each = e.mul(self.group, self.heights)
+        entries = e.mul(given["batch"], given["key_heads"])
+        low, high = share(e, e.mul(entries, each))
+        with e.when(e.compare("slt", low, high)):
+            first, stop = e.udiv(low, each), e.add(e.udiv(e.sub(high, 1), each), 1)
+            with e.loop(first, stop, unroll=False, hint="entry") as entry:
+                before = e.mul(entry, each)
+                self._entry(entry, e.maximum(e.sub(low, before), 0), e.minimum(e.sub(high, before), each))
+        return e
+
+    def _fold_heads_into_rows(self) -> None:
+        """Make the query heads of a key head the rows of one tile where there is a single query: while decoding."""
+        e, given = self.emitter, self.given
+        folded = e.compare("eq", given["queries"], 1)
+        self.queries = e.select(folded, given["group"], given["queries"])
+        self.group = e.select(folded, integer(1), given["group"])
+        self.rows = {n: e.select(folded, given[f"{n}_head"], given[f"{n}_row"]) for n in ("query", "out", "mask")}
+        self.advance = e.select(folded, integer(0), integer(1))  # how far a row is behind the one above it
+
+    def _lay_out_scratch(self) -> None:
+        e, given, shape = self.emitter, self.given, self.shape
+        mine = e.element(given["scratch"], e.mul(e.parameter("thread"), given["scratch_stride"]), "i8")
+        self.keys = mine
+        self.values = e.element(self.keys, self._lines(e.mul(given["depth"], self.block)))
+        self.scores = e.element(self.values, e.mul(self.columns, self.block))
+        self.strip = e.element(self.scores, shape.rows * self.block)
+        self.sums = e.element(self.strip, self._lines(e.mul(given["depth"], shape.rows)))
+        rows = e.mul(self.group, self.queries)
+        self.peaks = e.element(self.sums, e.mul(rows, self.columns))
+        self.totals = e.element(self.peaks, rows)
+
+    def _lines(self, count: Operand) -> Operand:
+        """Round a number of floats up to whole cache lines."""
+        e = self.emitter
+        return e.mul(e.udiv(e.add(count, _LINE - 1), _LINE), _LINE)
+
+    def _entry(self, entry: Operand, low: Operand, high: Operand) -> None:
+        """Emit the tiles ``low`` to ``high`` of one batch entry and key head."""
+        e, given = self.emitter, self.given
+        self.batch = e.udiv(entry, given["key_heads"])
+        self.key_head = e.urem(entry, given["key_heads"])
+        self.first_local = self._local(low)
+        self._read_length()
+        key, value = (self._place(name, self.key_head) for name in ("key", "value"))
+        stop = e.maximum(self.length, 1)  # once at least: rows that see no key need their zeros
+        with e.loop(0, stop, self.block, unroll=False, hint="block") as block:
+            count = e.maximum(e.minimum(e.sub(self.length, block), self.block), 0)
+            self._pack(self.keys, e.element(key, e.mul(block, given["key_row"])), count)
+            self._pack_values(e.element(value, e.mul(block, given["value_row"])), count)
+            with e.loop(low, high, unroll=False, hint="tile") as tile:
+                self._tile(tile, block, count)
+        with e.loop(low, high, unroll=False, hint="tile") as tile:
+            self._finish(tile)
+
+    def _read_length(self) -> None:
+        """Set how many keys count in this batch entry, and where its first query stands among them."""
+        e, given, bits = self.emitter, self.given, self.facts.lengths_bits
+        self.length, self.offset = given["keys"], given["offset"]
+        if not bits:
+            return
+        found = e.load(f"i{bits}", e.element(given["lengths"], self.batch, f"i{bits}"))
+        length = found if bits == 64 else e.assign("i64", f"sext {found.typed} to i64")
+        length = e.add(length, self.facts.lengths_rest)
+        inside = e.compare("ule", length, given["keys"])  # unsigned: a negative length is huge
+        with e.when(e.binary("xor", inside, Operand("i1", "true"))):
+            e.store(integer(1), given["error"], 8)
+        self.length = covered = e.select(inside, length, integer(0))
+        if self.facts.lengths_cover_queries:
+            covered = e.minimum(e.maximum(self.length, given["queries"]), given["keys"])
+        self.offset = e.sub(covered, given["queries"])
+
+    def _place(self, name: str, head: Operand, type_: str = "float") -> Operand:
+        """Return where the rows of a head of this batch entry start, of an array of ``type_``."""
+        e, given = self.emitter, self.given
+        offset = e.add(e.mul(self.batch, given[f"{name}_batch"]), e.mul(head, given[f"{name}_head"]))
+        return e.element(given[name], offset, type_)
+
+    def _pack(self, to: Operand, source: Operand, count: Operand) -> None:
+        """Copy a block of keys into panels, each a column a key: ``panel[d, key]``."""
+        e, given, columns = self.emitter, self.given, self.shape.columns
+        with e.loop(0, count, columns, unroll=False, hint="panel") as first:
+            panel = e.element(to, e.mul(first, given["depth"]))
+            here = e.element(source, e.mul(first, given["key_row"]))
+            width = e.minimum(e.sub(count, first), columns)
+            stride = integer(columns)
+            self._call(0, [panel, stride, here, integer(1), given["key_row"], given["depth"], width, stride])
+
+    def _pack_values(self, source: Operand, count: Operand) -> None:
+        """Copy a block of values into panels of columns."""
+        e, given, columns = self.emitter, self.given, self.shape.columns
+        with e.loop(0, self.panels, unroll=False, hint="panel") as number:
+            first = e.mul(number, columns)
+            panel = e.element(self.values, e.mul(first, self.block))
+            width = e.minimum(e.sub(given["width"], first), columns)
+            stride, row = integer(columns), given["value_row"]
+            self._call(0, [panel, stride, e.element(source, first), row, integer(1), count, width, stride])
+
+    def _tile(self, tile: Operand, block: Operand, count: Operand) -> None:
+        """Emit one tile of queries over one block of keys."""
+        e = self.emitter
+        head, row, height = self._rows_of(tile)
+        seen = self._seen_by(e.add(row, e.sub(height, 1)), block, count)
+        is_first = e.compare("eq", block, 0)
+        with e.when(e.binary("or", is_first, e.compare("sgt", seen, 0))):
+            self._scores(head, row, height, seen)
+            local = e.sub(self._local(tile), self.first_local)
+            rows = self._row_facts(head, row, height, block, count, seen, local, is_first)
+            RowsEmitter(e, self.shape.lanes, rows).emit()
+            self._weighted_values(height, seen, local, is_first)
+
+    def _scores(self, head: Operand, row: Operand, height: Operand, seen: Operand) -> None:
+        """Emit the products of a tile of queries, scaled, with the keys of the block."""
+        e, given, columns = self.emitter, self.given, self.shape.columns
+        self._copy_queries(head, row, height)
+        depth = given["depth"]
+        with e.loop(0, seen, columns, unroll=False, hint="panel") as first:
+            panel = e.element(self.keys, e.mul(first, depth))
+            to = e.element(self.scores, first)
+            none = [integer(1), panel, integer(0)]
+            self._call(height, [depth, self.strip, depth, panel, integer(columns), to, integer(self.block), *none])
+
+    def _copy_queries(self, head: Operand, row: Operand, height: Operand) -> None:
+        e, depth = self.emitter, self.given["depth"]
+        start = e.element(self._place("query", self._query_head(head)), e.mul(row, self.rows["query"]))
+        RowsEmitter.copy_scaled(
+            e, self.shape.lanes, start, self.rows["query"], self.strip, depth, height, self.facts.scale,
+            in_log2=self.facts.is_in_log2 and not self.facts.softcap,
+        )  # fmt: skip
+
+    def _weighted_values(self, height: Operand, seen: Operand, local: Operand, is_first: Operand) -> None:
+        """Emit the products of the weights with the values of the block, added to the sums."""
+        e, columns = self.emitter, self.shape.columns
+        fresh = e.assign("i64", f"zext {is_first.typed} to i64")
+        sums = e.element(self.sums, e.mul(local, self.columns))
+        with e.loop(0, self.panels, unroll=False, hint="panel") as number:
+            first = e.mul(number, columns)
+            panel = e.element(self.values, e.mul(first, self.block))
+            to = e.element(sums, first)
+            a = (self.scores, integer(self.block))
+            self._call(height, [seen, *a, panel, integer(columns), to, self.columns, fresh, panel, integer(0)])
+
+    def _row_facts(
+        self, head: Operand, row: Operand, height: Operand, block: Operand, count: Operand, seen: Operand,
+        local: Operand, is_first: Operand,
+    ) -> RowFacts:  # fmt: skip
+        e, given, facts = self.emitter, self.given, self.facts
+        mask = given["mask"]
+        if facts.mask is not ScoreMask.NONE:
+            mask = self._place("mask", self._query_head(head), facts.mask.stored)
+            at = e.add(e.mul(row, self.rows["mask"]), e.mul(block, given["mask_key"]))
+            mask = e.element(mask, at, facts.mask.stored)
+
+        def limit(index: Operand) -> Operand:
+            return self._seen_by(e.add(row, index), block, count)
+
+        def lowest(index: Operand) -> Operand | None:
+            if not facts.window:
+                return None
+            own = e.add(self.offset, e.mul(e.add(row, index), self.advance))
+            if facts.lengths_cover_queries:
+                own = e.minimum(own, e.sub(self.length, 1))  # padding looks from the last key that counts
+            return e.sub(e.sub(own, facts.window - 1), block)
+
+        return RowFacts(
+            height, seen, self.scores, self.block, self.peaks, self.totals, self.sums, self.columns, local, is_first,
+            facts.mask, facts.mask_is_dense, mask, self.rows["mask"], facts.softcap, facts.is_in_log2, limit, lowest,
+        )  # fmt: skip
+
+    def _seen_by(self, row: Operand, block: Operand, count: Operand) -> Operand:
+        """Return how many keys of a block a query may see; 0 or less for none."""
+        if not self.facts.is_causal:
+            return count
+        e = self.emitter
+        own = e.add(self.offset, e.mul(row, self.advance))
+        return e.maximum(e.minimum(e.sub(e.add(own, 1), block), count), 0)
+
+    def _finish(self, tile: Operand) -> None:
+        """Emit the division by the sum of weights, into the result."""
+        e, given = self.emitter, self.given
+        head, row, height = self._rows_of(tile)
+        local = e.sub(self._local(tile), self.first_local)
+        out = e.element(self._place("out", self._query_head(head)), e.mul(row, self.rows["out"]))
+        sums = e.element(self.sums, e.mul(local, self.columns))
+        totals = e.element(self.totals, local)
+        RowsEmitter.divide(
+            e, self.shape.lanes, sums, self.columns, totals, out, self.rows["out"], given["width"], height
+        )
+
+    def _rows_of(self, tile: Operand) -> tuple[Operand, Operand, Operand]:
+        """Return the query head of a tile within its group, its first row and its height."""
+        e = self.emitter
+        head, number = e.udiv(tile, self.heights), e.urem(tile, self.heights)
+        row = e.add(e.mul(number, self.base), e.minimum(number, self.extra))
+        more = e.compare("slt", number, self.extra)
+        return head, row, e.add(self.base, e.assign("i64", f"zext {more.typed} to i64"))
+
+    def _local(self, tile: Operand) -> Operand:
+        """Return the number, within the group, of a tile's first row."""
+        e = self.emitter
+        head, row, _ = self._rows_of(tile)
+        return e.add(e.mul(head, self.queries), row)
+
+    def _query_head(self, head: Operand) -> Operand:
+        return self.emitter.add(self.emitter.mul(self.key_head, self.given["group"]), head)
+
+    def _call(self, index: Operand | int, arguments: Sequence[Operand]) -> None:
+        """Call a function of the tile table."""
+        e = self.emitter
+        function = e.load("ptr", e.element(self.given["tiles"], index, "i64"))
+        e.line(f"call void {function.text}({', '.join(a.typed for a in arguments)})")

@@ -1,0 +1,109 @@
+"""Caches with a length of their own in each batch entry: past rows, then the new ones, then zeros.
+
+Where the result is the past's own memory only the new rows are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text
+from ort_core.cpu.codegen.llvm_ir.vectors import copy_row, each_vector, store_vector, zero
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share, unravel
+
+
+@dataclass(frozen=True, slots=True)
+class AppendArguments:
+    """The argument table: each field is the position of an i64. Strides count elements; the last axes are dense.
+
+    ``lengths`` holds, for each batch entry, one less than the number of rows with the new ones (i32). ``room`` is the
+    number of rows of the past, ``rows`` that of the result; a length that fits neither sets ``error``, as does a
+    greatest length (``longest``, i32) that is not positive, or neither within the past nor the past with the new rows.
+    """
+
+    out: int = 0
+    past: int = 1
+    new: int = 2
+    lengths: int = 3
+    longest: int = 4
+    error: int = 5
+    batch: int = 6
+    heads: int = 7
+    rows: int = 8
+    fresh: int = 9
+    room: int = 10
+    size: int = 11
+    out_batch: int = 12
+    out_head: int = 13
+    out_row: int = 14
+    past_batch: int = 15
+    past_head: int = 16
+    past_row: int = 17
+    new_batch: int = 18
+    new_head: int = 19
+    new_row: int = 20
+    count: int = 21
+
+
+ARGUMENTS = AppendArguments()
+_POINTERS = frozenset({"out", "past", "new", "lengths", "longest", "error"})
+
+
+def cache_append_text(name: str, target: Target) -> str:
+    """Return the module of the step kernel; each row of the result is a task."""
+    e = Emitter(name, KERNEL_PARAMETERS)
+    args = e.parameter("args")
+    given = {
+        f.name: e.argument(args, getattr(ARGUMENTS, f.name), "ptr" if f.name in _POINTERS else "i64")
+        for f in fields(AppendArguments)
+        if f.name != "count"
+    }
+    sizes = [given["batch"], given["heads"], given["rows"]]
+    first, last = share(e, e.mul(e.mul(sizes[0], sizes[1]), sizes[2]))
+    with e.loop(first, last, unroll=False, hint="task") as task:
+        batch, head, row = unravel(e, task, sizes)
+        _row(e, target.lanes, given, (batch, head, row))
+    return module_text([e])
+
+
+def _row(e: Emitter, lanes: int, given: dict[str, Operand], index: tuple[Operand, Operand, Operand]) -> None:
+    batch, head, row = index
+
+    def place(name: str, at: Operand) -> Operand:
+        offset = e.add(e.mul(batch, given[f"{name}_batch"]), e.mul(head, given[f"{name}_head"]))
+        return e.element(given[name], e.add(offset, e.mul(at, given[f"{name}_row"])))
+
+    found = e.load("i32", e.element(given["lengths"], batch, "i32"))
+    length = e.add(e.assign("i64", f"sext {found.typed} to i64"), 1)
+    past = e.maximum(e.sub(length, given["fresh"]), 0)
+    fits = e.compare("sle", e.add(past, given["fresh"]), given["rows"])
+    fits = e.binary("and", fits, e.compare("sle", past, given["room"]))
+    fits = e.binary("and", fits, e.compare("sgt", length, 0))
+    longest = e.assign("i64", f"sext {e.load('i32', given['longest']).typed} to i64")
+    held = e.compare("sle", longest, given["room"])
+    held = e.binary("or", held, e.compare("eq", longest, e.add(given["room"], given["fresh"])))
+    fits = e.binary("and", fits, e.binary("and", held, e.compare("sgt", longest, 0)))
+    out, old = place("out", row), place("past", row)
+    is_shared = e.assign("i1", f"icmp eq {old.typed}, {out.text}")  # the caller gave one buffer for both
+    with e.either(fits) as branch:
+        fresh = e.sub(row, past)
+        is_new = e.binary("and", e.compare("sge", fresh, 0), e.compare("slt", fresh, given["fresh"]))
+        with e.either(is_new) as source:
+            copy_row(e, lanes, place("new", fresh), out, given["size"])
+            with source.otherwise(), e.when(e.binary("xor", is_shared, Operand("i1", "true"))):
+                _old_row(e, lanes, given, (old, out), e.compare("slt", fresh, 0))
+        with branch.otherwise():
+            e.store(integer(1), given["error"], 8)
+
+
+def _old_row(
+    e: Emitter, lanes: int, given: dict[str, Operand], places: tuple[Operand, Operand], is_past: Operand
+) -> None:
+    """Emit a row of the past, or zeros behind all rows."""
+    old, out = places
+    with e.either(is_past) as branch:
+        copy_row(e, lanes, old, out, given["size"])
+        with branch.otherwise():
+            nothing = zero(f"<{lanes} x float>")
+            each_vector(e, given["size"], lanes, lambda j, mask: store_vector(e, nothing, e.element(out, j), mask))

@@ -1,0 +1,1 @@
+"""Images in channels-last layout: what all their kernels share, layouts, pooling, resampling."""

@@ -1,0 +1,156 @@
+"""What channels-last kernels share: a thread's share of the work, vectors of channels, epilogues.
+
+An activation is ``[image][row][pixel][channel]``. Kernels take the row and image strides at run time and the pixel
+stride when they are generated, so that a tensor may lie inside a larger buffer: with a border of zeros around each
+image (then a convolution has no border cases at all), or as some channels of a concatenation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, vector_type
+from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.plugin.loops import Scalar, structure
+
+
+class OperandKind(Enum):
+    """What an epilogue reads beside the value: one number per channel, or a tensor of the result's shape."""
+
+    CHANNEL = "channel"
+    TENSOR = "tensor"
+
+    @property
+    def words(self) -> int:
+        """Entries in the argument table: the pointer; for a tensor also its row and image strides in elements."""
+        return 1 if self is OperandKind.CHANNEL else 3
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What happens to a result between the registers and memory.
+
+    ``expression`` reads the result as input 0 and operand ``i`` as input ``i + 1``; all are float32. ``pitches`` are
+    elements from one pixel of an operand to the next, where that is not the result's number of channels.
+    """
+
+    expression: Scalar
+    operands: tuple[OperandKind, ...] = ()
+    pitches: tuple[int | None, ...] = ()
+
+    def pitch(self, operand: int, channels: int) -> int:
+        """Return the elements from one pixel of an operand to the next."""
+        own = self.pitches[operand] if self.pitches else None
+        return own or channels
+
+    def apply(self, emitter: Emitter, value: Operand, width: int, read_operand: Callable[[int], Operand]) -> Operand:
+        """Append the expression for ``width`` channels of one pixel and return its value."""
+
+        def read(index: int) -> Operand:
+            return value if index == 0 else read_operand(index - 1)
+
+        return ScalarPrinter(emitter, width, read).print(self.expression)
+
+    @property
+    def structure(self) -> str:
+        """What the epilogue computes, as text: equal for equal epilogues."""
+        return f"{[kind.value for kind in self.operands]} {self.pitches} {structure(self.expression)}"
+
+    def entries(self, first: int) -> tuple[int, ...]:
+        """Return the position of each operand's first entry when the epilogue's entries start at ``first``."""
+        positions = []
+        for operand in self.operands:
+            positions.append(first)
+            first += operand.words
+        return tuple(positions)
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """A vector of ``width`` channels of which the first ``count`` exist."""
+
+    width: int
+    count: int
+
+    @property
+    def type(self) -> str:
+        """The vector's LLVM type."""
+        return vector_type(self.width, "float")
+
+    @property
+    def is_part(self) -> bool:
+        """Whether memory behind the last channel must not be touched."""
+        return self.count < self.width
+
+    def read(self, emitter: Emitter, address: Operand) -> Operand:
+        """Load the channels; lanes that do not exist are 0."""
+        if not self.is_part:
+            return emitter.load(self.type, address, align=4)
+        return load_first(emitter, self.type, self.count, address, align=4)
+
+    def write(self, emitter: Emitter, value: Operand, address: Operand) -> None:
+        """Store the channels that exist."""
+        if not self.is_part:
+            emitter.store(value, address, align=4)
+            return
+        store_first(emitter, value, self.count, address, align=4)
+
+
+def channel_vectors(channels: int, width: int) -> tuple[Lanes, ...]:
+    """Cut channels into vectors; the last one may be part."""
+    return tuple(Lanes(width, min(width, channels - first)) for first in range(0, channels, width))
+
+
+def call_void(emitter: Emitter, function: str, *arguments: Operand) -> None:
+    """Call an intrinsic without a result, declaring it."""
+    emitter.declarations[f"declare void @{function}({', '.join(a.type for a in arguments)})"] = None
+    emitter.call_void(function, *arguments)
+
+
+def zeros(lanes: Lanes) -> Operand:
+    """Return a vector of 0."""
+    return float32(0.0) if lanes.width == 1 else Operand(lanes.type, "zeroinitializer")
+
+
+@contextmanager
+def share_of(emitter: Emitter, units: Operand) -> Iterator[Operand]:
+    """Loop over a piece's share of ``units`` of work, as ``share`` cuts it; the body gets the unit."""
+    begin, end = share(emitter, units)
+    with emitter.loop(begin, end, unroll=False, hint="unit") as unit:
+        yield unit
+
+
+def kernel_emitter(name: str) -> Emitter:
+    """Return an emitter with the parameters of every kernel; the argument table may be written to."""
+    return Emitter(name, [("ptr noalias", "args"), *KERNEL_PARAMETERS[1:]])
+
+
+def ceil_divide(emitter: Emitter, value: Operand, divisor: int) -> Operand:
+    """Return how many pieces of ``divisor`` cover ``value``."""
+    return emitter.udiv(emitter.add(value, divisor - 1), divisor)
+
+
+def divide(emitter: Emitter, value: Operand, divisor: Operand | int) -> tuple[Operand, Operand]:
+    """Return quotient and remainder."""
+    quotient = emitter.udiv(value, divisor)
+    return quotient, emitter.sub(value, emitter.binary("mul nsw", quotient, _as_operand(divisor)))
+
+
+Terms = Sequence[tuple[Operand | int, Operand | int]]
+
+
+def position(emitter: Emitter, base: Operand, terms: Terms) -> Operand:
+    """Return the address ``base`` plus the sum of the products, in float32 elements."""
+    total = _as_operand(0)
+    for left, right in terms:
+        total = emitter.add(total, emitter.mul(_as_operand(left), _as_operand(right)))
+    return emitter.element(base, total)
+
+
+def _as_operand(value: Operand | int) -> Operand:
+    return Operand("i64", str(value)) if isinstance(value, int) else value

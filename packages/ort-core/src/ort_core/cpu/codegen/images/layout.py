@@ -1,0 +1,311 @@
+"""Copies between layouts: channels-first to channels-last and back, and borders around channels-last images.
+
+A transposition works on squares of one vector by as many: rows are loaded, exchanged in registers in log2(lanes)
+rounds, and stored as columns. The last square of a row of pixels overlaps the one before it, which needs no mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ort_core.cpu.codegen.images.channels_last import (
+    Lanes,
+    ceil_divide,
+    divide,
+    kernel_emitter,
+    position,
+    share_of,
+    zeros,
+)
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, integer
+from ort_core.cpu.codegen.machine_code.target import Target
+
+UNIT_ELEMENTS = 1 << 14  # numbers that are one piece of work: one or two microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeArguments:
+    """Positions in the argument table. Strides count elements; a channels-first row is contiguous.
+
+    ``first`` is the channels-first tensor, ``last`` the channels-last one. Where rows follow each other without a gap
+    in both, pass height 1 and all pixels of an image as the width.
+    """
+
+    source: int = 0
+    target: int = 1
+    batch: int = 2
+    height: int = 3
+    width: int = 4
+    first_row: int = 5
+    first_channel: int = 6
+    first_image: int = 7
+    last_row: int = 8
+    last_image: int = 9
+
+
+@dataclass(frozen=True, slots=True)
+class PadArguments:
+    """Positions in the argument table: sizes of the source in pixels, borders in pixels, strides in elements.
+
+    ``target`` is the first number of the whole target, border included. ``source_channel`` is read for channels-first
+    sources only.
+    """
+
+    source: int = 0
+    target: int = 1
+    batch: int = 2
+    height: int = 3
+    width: int = 4
+    source_row: int = 5
+    source_image: int = 6
+    target_row: int = 7
+    target_image: int = 8
+    top: int = 9
+    bottom: int = 10
+    left: int = 11
+    right: int = 12
+    source_channel: int = 13
+
+
+TRANSPOSE_ARGUMENTS = TransposeArguments()
+PAD_ARGUMENTS = PadArguments()
+
+
+def channels_last_kernel(name: str, channels: int, target: Target, *, pitch: int | None = None) -> list[Emitter]:
+    """Return a kernel that copies channels-first to channels-last; ``pitch``: elements from pixel to pixel there."""
+    return [_transpose(name, channels, pitch or channels, target, is_to_last=True)]
+
+
+def channels_first_kernel(name: str, channels: int, target: Target, *, pitch: int | None = None) -> list[Emitter]:
+    """Return a kernel that copies channels-last to channels-first; ``pitch``: elements from pixel to pixel there."""
+    return [_transpose(name, channels, pitch or channels, target, is_to_last=False)]
+
+
+def _transpose(name: str, channels: int, pitch: int, target: Target, *, is_to_last: bool) -> Emitter:
+    emitter = kernel_emitter(name)
+    args, at = emitter.parameter("args"), TRANSPOSE_ARGUMENTS
+    batch, height, width = (emitter.argument(args, i) for i in (at.batch, at.height, at.width))
+    pixels = max(target.lanes, UNIT_ELEMENTS // channels // target.lanes * target.lanes)
+    segments = ceil_divide(emitter, width, pixels)
+    source, destination = emitter.argument(args, at.source, "ptr"), emitter.argument(args, at.target, "ptr")
+    first_base, last_base = (source, destination) if is_to_last else (destination, source)
+    plane = emitter.argument(args, at.first_channel)
+    with share_of(emitter, emitter.mul(emitter.mul(batch, height), segments)) as unit:
+        line, segment = divide(emitter, unit, segments)
+        image, row = divide(emitter, line, height)
+        first = position(
+            emitter,
+            first_base,
+            [(image, emitter.argument(args, at.first_image)), (row, emitter.argument(args, at.first_row))],
+        )
+        last = position(
+            emitter,
+            last_base,
+            [(image, emitter.argument(args, at.last_image)), (row, emitter.argument(args, at.last_row))],
+        )
+        start = emitter.mul(segment, pixels)
+        stop = emitter.minimum(emitter.add(start, pixels), width)
+        lanes = target.lanes
+        with emitter.either(emitter.compare("sge", width, lanes)) as branch:
+            final = emitter.sub(width, lanes)
+            with emitter.loop(start, stop, lanes, unroll=False, hint="pixel") as block:
+                pixel = emitter.minimum(block, final)
+                near = emitter.element(first, pixel)
+                far = position(emitter, last, [(pixel, pitch)])
+                _squares(emitter, channels, pitch, lanes, near, far, plane, is_to_last)
+            with branch.otherwise(), emitter.loop(start, stop, unroll=False, hint="pixel") as pixel:
+                near = emitter.element(first, pixel)
+                far = position(emitter, last, [(pixel, pitch)])
+                with emitter.loop(0, integer(channels), unroll=False, hint="channel") as channel:
+                    places = [position(emitter, near, [(channel, plane)]), emitter.element(far, channel)]
+                    origin, goal = places if is_to_last else reversed(places)
+                    emitter.store(emitter.load("float", origin), goal)
+    return emitter
+
+
+def _squares(
+    emitter: Emitter, channels: int, pitch: int, lanes: int, first: Operand, last: Operand, plane: Operand,
+    is_to_last: bool,
+) -> None:  # fmt: skip
+    """Append the copy of ``lanes`` pixels of all channels."""
+    if channels < lanes and channels <= 4 and pitch == channels:
+        _interleave(emitter, channels, lanes, first, last, plane, is_to_last)
+        return
+    whole, rest = divmod(channels, lanes)
+
+    def square(channel: Operand, existing: Lanes) -> None:
+        near = position(emitter, first, [(channel, plane)])
+        far = emitter.element(last, channel)
+        if is_to_last:
+            rows = [
+                emitter.load(existing.type, position(emitter, near, [(i, plane)]), align=4)
+                for i in range(existing.count)
+            ]
+            columns = transposed(emitter, rows + [zeros(existing)] * (lanes - existing.count))
+            for i, column in enumerate(columns):
+                existing.write(emitter, column, position(emitter, far, [(i, pitch)]))
+            return
+        rows = [existing.read(emitter, position(emitter, far, [(i, pitch)])) for i in range(lanes)]
+        for i, column in enumerate(transposed(emitter, rows)[: existing.count]):
+            emitter.store(column, position(emitter, near, [(i, plane)]), align=4)
+
+    if whole:
+        with emitter.loop(0, integer(whole * lanes), lanes, unroll=False, hint="channel") as channel:
+            square(channel, Lanes(lanes, lanes))
+    if rest:
+        square(integer(whole * lanes), Lanes(lanes, rest))
+
+
+def transposed(emitter: Emitter, rows: Sequence[Operand]) -> list[Operand]:
+    """Append the exchange of a square's rows and columns; the number of rows is that of the lanes, a power of two."""
+    lanes = len(rows)
+    square = list(rows)
+    distance = 1
+    while distance < lanes:
+        low = [j if not j & distance else lanes + j - distance for j in range(lanes)]
+        high = [j + distance if not j & distance else lanes + j for j in range(lanes)]
+        for i in range(lanes):
+            if not i & distance:
+                a, b = square[i], square[i + distance]
+                square[i], square[i + distance] = shuffle(emitter, a, b, low), shuffle(emitter, a, b, high)
+        distance *= 2
+    return square
+
+
+def shuffle(emitter: Emitter, left: Operand, right: Operand, places: Sequence[int]) -> Operand:
+    """Append the choice of lanes of two vectors of one type; places count through both."""
+    element = left.type[1:-1].partition(" x ")[2]
+    mask = ", ".join(f"i32 {place}" for place in places)
+    text = f"shufflevector {left.typed}, {right.typed}, <{len(places)} x i32> <{mask}>"
+    return emitter.assign(f"<{len(places)} x {element}>", text)
+
+
+def _interleave(
+    emitter: Emitter, channels: int, lanes: int, first: Operand, last: Operand, plane: Operand, is_to_last: bool
+) -> None:
+    """Append the copy of ``lanes`` pixels of very few channels: the pixels are contiguous vectors in both layouts."""
+    one = Lanes(lanes, lanes)
+    near = [position(emitter, first, [(i, plane)]) for i in range(channels)]
+    far = [emitter.element(last, i * lanes) for i in range(channels)]
+    origins, goals = (near, far) if is_to_last else (far, near)
+    joined = joined_vectors(emitter, [one.read(emitter, origin) for origin in origins])
+    for i, goal in enumerate(goals):
+        if is_to_last:
+            numbers = range(i * lanes, (i + 1) * lanes)
+            places = [n % channels * lanes + n // channels for n in numbers]
+        else:
+            places = [lane * channels + i for lane in range(lanes)]
+        one.write(emitter, shuffle(emitter, joined, joined, places), goal)
+
+
+def joined_vectors(emitter: Emitter, vectors: Sequence[Operand]) -> Operand:
+    """Append the concatenation of vectors of one type, filled up to a power of two of them."""
+    parts = list(vectors)
+    while len(parts) > 1:
+        if len(parts) % 2:
+            parts.append(parts[-1])
+        size = int(parts[0].type[1:].partition(" x ")[0])
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [shuffle(emitter, a, b, range(2 * size)) for a, b in pairs]
+    return parts[0]
+
+
+def pad_kernel(name: str, channels: int, *, value: float = 0.0, pitch: int | None = None) -> list[Emitter]:
+    """Return a kernel that copies channels-last images into larger ones and fills the border with a value.
+
+    ``pitch``: elements from one pixel to the next of the source, ``None``: ``channels``.
+    """
+    return _bordered(name, channels, value, _copy_function(f"{name}.copy", channels, pitch or channels))
+
+
+def padded_channels_last_kernel(name: str, channels: int, target: Target) -> list[Emitter]:
+    """Return a kernel that copies channels-first images into larger, channels-last ones and fills the border with 0.
+
+    Rows of the source are contiguous and at least a vector long.
+    """
+    return _bordered(name, channels, 0.0, _transpose_row_function(f"{name}.copy", channels, target), has_planes=True)
+
+
+def border_kernel(name: str, channels: int, *, value: float = 0.0) -> list[Emitter]:
+    """Return a kernel that fills the border of images whose inner part other kernels write; it has no source."""
+    return _bordered(name, channels, value, None)
+
+
+def _bordered(
+    name: str, channels: int, value: float, copy: Emitter | None, *, has_planes: bool = False
+) -> list[Emitter]:
+    """Return a walk over rows; ``copy`` is given a row of the source, its place, its pixels, and the source's plane."""
+    fill = _fill_function(f"{name}.fill", value)
+    emitter = kernel_emitter(name)
+    args, at = emitter.parameter("args"), PAD_ARGUMENTS
+    batch, height, width, top, bottom, left, right = (
+        emitter.argument(args, i) for i in (at.batch, at.height, at.width, at.top, at.bottom, at.left, at.right)
+    )
+    rows = emitter.add(emitter.add(height, top), bottom)
+    inner, before, after = (emitter.mul(pixels, channels) for pixels in (width, left, right))
+    with share_of(emitter, emitter.mul(batch, rows)) as unit:
+        image, row = divide(emitter, unit, rows)
+        line = position(
+            emitter,
+            emitter.argument(args, at.target, "ptr"),
+            [(image, emitter.argument(args, at.target_image)), (row, emitter.argument(args, at.target_row))],
+        )
+        source_row = emitter.sub(row, top)
+        with emitter.either(emitter.compare("ult", source_row, height)) as branch:
+            emitter.call_void(fill.name, line, before)
+            middle = emitter.element(line, before)
+            if copy is not None:
+                origin = position(
+                    emitter,
+                    emitter.argument(args, at.source, "ptr"),
+                    [
+                        (image, emitter.argument(args, at.source_image)),
+                        (source_row, emitter.argument(args, at.source_row)),
+                    ],
+                )
+                plane = emitter.argument(args, at.source_channel) if has_planes else integer(0)
+                emitter.call_void(copy.name, origin, middle, width, plane)
+            emitter.call_void(fill.name, emitter.element(middle, inner), after)
+            with branch.otherwise():
+                emitter.call_void(fill.name, line, emitter.add(emitter.add(before, inner), after))
+    return [fill, *([] if copy is None else [copy]), emitter]
+
+
+_COPY = [("ptr noalias readonly", "x"), ("ptr noalias", "y"), ("i64", "pixels"), ("i64", "plane")]
+
+
+def _transpose_row_function(name: str, channels: int, target: Target) -> Emitter:
+    """Return the copy of a channels-first row to a channels-last one; the last square overlaps the one before it."""
+    emitter = Emitter(name, _COPY, linkage="internal")
+    x, y, pixels, plane = (emitter.parameter(n) for n in ("x", "y", "pixels", "plane"))
+    final = emitter.sub(pixels, target.lanes)
+    with emitter.loop(0, pixels, target.lanes, unroll=False, hint="pixel") as block:
+        pixel = emitter.minimum(block, final)
+        near, far = emitter.element(x, pixel), position(emitter, y, [(pixel, channels)])
+        _squares(emitter, channels, channels, target.lanes, near, far, plane, is_to_last=True)
+    return emitter
+
+
+def _fill_function(name: str, value: float) -> Emitter:
+    emitter = Emitter(name, [("ptr", "y"), ("i64", "count")], linkage="internal")
+    with emitter.loop(0, emitter.parameter("count")) as i:
+        emitter.store(float32(value), emitter.element(emitter.parameter("y"), i))
+    return emitter
+
+
+def _copy_function(name: str, channels: int, pitch: int) -> Emitter:
+    emitter = Emitter(name, _COPY, linkage="internal")
+    x, y, pixels = (emitter.parameter(n) for n in ("x", "y", "pixels"))
+    if pitch == channels:
+        _append_copy(emitter, x, y, emitter.mul(pixels, channels))
+        return emitter
+    with emitter.loop(0, pixels, unroll=False, hint="pixel") as pixel:
+        near, far = (position(emitter, base, [(pixel, step)]) for base, step in ((x, pitch), (y, channels)))
+        _append_copy(emitter, near, far, integer(channels))
+    return emitter
+
+
+def _append_copy(emitter: Emitter, x: Operand, y: Operand, count: Operand) -> None:
+    with emitter.loop(0, count) as i:
+        emitter.store(emitter.load("float", emitter.element(x, i)), emitter.element(y, i))

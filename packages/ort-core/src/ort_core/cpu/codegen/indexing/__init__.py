@@ -1,0 +1,1 @@
+"""Access by indices that are data: gather, scatter, top k, non-maximum suppression."""

@@ -1,0 +1,189 @@
+"""Access by indices that are data: GatherND, GatherElements and the scatters. Every index is checked.
+
+An index out of bounds sets the error word and touches nothing; the reference kernels then give the precise error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
+from ort_core.cpu.codegen.llvm_ir.written_once import written_once
+from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import binary, element
+
+
+@written_once
+def gather_nd_kernel(depth: int, index_bits: int) -> tuple[str, Emitter]:
+    """Return the kernel ``out[b, i, :] = data[b, index[b, i, 0], ..., :]``.
+
+    The argument table: out, data, indices, error, batch count, tuples for each batch, bytes of a batch entry of data,
+    bytes of a slice, then ``depth`` sizes and ``depth`` strides in bytes.
+    """
+    name = f"gather_nd_{depth}_{index_bits}"
+    emitter = Emitter(name, KERNEL_PARAMETERS)
+    args = emitter.parameter("args")
+    out, data, indices, error = (emitter.argument(args, i, "ptr") for i in range(4))
+    batches, count, entry, row = (emitter.argument(args, i) for i in range(4, 8))
+    sizes = [emitter.argument(args, 8 + i) for i in range(depth)]
+    strides = [emitter.argument(args, 8 + depth + i) for i in range(depth)]
+    first, last = share(emitter, emitter.mul(batches, count))
+    with emitter.loop(first, last, unroll=False, hint="task") as task:
+        start = emitter.mul(emitter.udiv(task, count), entry)
+        offset, inside = _tuple_offset(emitter, indices, emitter.mul(task, depth), sizes, strides, index_bits)
+        with emitter.either(inside) as branch:
+            source = emitter.element(data, emitter.add(start, offset), "i8")
+            _copy_bytes(emitter, emitter.element(out, emitter.mul(task, row), "i8"), source, row)
+            with branch.otherwise():
+                emitter.store(integer(1), error, 8)
+    return name, emitter
+
+
+@written_once
+def gather_elements_kernel(rank: int, axis: int, itemsize: int, index_bits: int) -> tuple[str, Emitter]:
+    """Return the kernel ``out[c] = data[c with c[axis] replaced by index[c]]``; out and indices are row-major.
+
+    The argument table: out, data, indices, error, ``rank`` sizes of the indices, the size of data's axis, ``rank``
+    strides of data.
+    """
+    name = f"gather_elements_{rank}_{axis}_{itemsize}_{index_bits}"
+    emitter = Emitter(name, KERNEL_PARAMETERS)
+    args, type_ = emitter.parameter("args"), f"i{itemsize * 8}"
+    out, data, indices, error = (emitter.argument(args, i, "ptr") for i in range(4))
+    sizes = [emitter.argument(args, 4 + i) for i in range(rank)]
+    length = emitter.argument(args, 4 + rank)
+    strides = [emitter.argument(args, 5 + rank + i) for i in range(rank)]
+    first, last = share(emitter, _product(emitter, sizes))
+    with emitter.loop(first, last, unroll=False, hint="task") as task:
+        place = unravel(emitter, task, sizes)
+        index, inside = _checked(emitter, indices, task, length, index_bits)
+        with emitter.either(inside) as branch:
+            offset = _dot(emitter, [*place[:axis], index, *place[axis + 1 :]], strides)
+            value = emitter.load(type_, emitter.element(data, offset, type_), itemsize)
+            emitter.store(value, emitter.element(out, task, type_), itemsize)
+            with branch.otherwise():
+                emitter.store(integer(1), error, 8)
+    return name, emitter
+
+
+@written_once
+def scatter_elements_kernel(
+    rank: int, axis: int, dtype: DataType, index_bits: int, reduction: str
+) -> tuple[str, Emitter]:
+    """Return the kernel ``out[c with c[axis] replaced by index[c]] = update[c]``, or combined with what stands there.
+
+    Threads share the lines along the axis, which write to different places; within a line the order is kept. The
+    argument table: out, updates, indices, error, ``rank`` sizes of the indices, the size of out's axis, ``rank``
+    strides of out; indices and updates are row-major.
+    """
+    name = f"scatter_elements_{rank}_{axis}_{dtype.text}_{index_bits}_{reduction}"
+    emitter = Emitter(name, KERNEL_PARAMETERS)
+    args = emitter.parameter("args")
+    out, updates, indices, error = (emitter.argument(args, i, "ptr") for i in range(4))
+    sizes = [emitter.argument(args, 4 + i) for i in range(rank)]
+    length = emitter.argument(args, 4 + rank)
+    strides = [emitter.argument(args, 5 + rank + i) for i in range(rank)]
+    dense = _row_major(emitter, sizes)
+    others = [d for d in range(rank) if d != axis]
+    first, last = share(emitter, _product(emitter, [sizes[d] for d in others]))
+    with emitter.loop(first, last, unroll=False, hint="line") as line:
+        place = unravel(emitter, line, [sizes[d] for d in others])
+        base = _dot(emitter, place, [dense[d] for d in others])
+        target = _dot(emitter, place, [strides[d] for d in others])
+        with emitter.loop(0, sizes[axis], unroll=False, hint="i") as i:
+            at = emitter.add(base, emitter.mul(i, dense[axis]))
+            index, inside = _checked(emitter, indices, at, length, index_bits)
+            with emitter.either(inside) as branch:
+                goal = emitter.add(target, emitter.mul(index, strides[axis]))
+                _update(emitter, out, goal, updates, at, dtype, reduction)
+                with branch.otherwise():
+                    emitter.store(integer(1), error, 8)
+    return name, emitter
+
+
+@written_once
+def scatter_nd_kernel(depth: int, dtype: DataType, index_bits: int, reduction: str) -> tuple[str, Emitter]:
+    """Return the kernel ``out[index[i, 0], ..., :] = update[i, :]``, or combined with what stands there.
+
+    Threads share the elements of the slices, so that updates of one place keep their order. The argument table: out,
+    updates, indices, error, number of tuples, elements of a slice, ``depth`` sizes, ``depth`` strides in elements.
+    """
+    name = f"scatter_nd_{depth}_{dtype.text}_{index_bits}_{reduction}"
+    emitter = Emitter(name, KERNEL_PARAMETERS)
+    args = emitter.parameter("args")
+    out, updates, indices, error = (emitter.argument(args, i, "ptr") for i in range(4))
+    count, row = emitter.argument(args, 4), emitter.argument(args, 5)
+    sizes = [emitter.argument(args, 6 + i) for i in range(depth)]
+    strides = [emitter.argument(args, 6 + depth + i) for i in range(depth)]
+    first, last = share(emitter, row)
+    with emitter.when(emitter.compare("slt", first, last)), emitter.loop(0, count, unroll=False, hint="tuple") as i:
+        offset, inside = _tuple_offset(emitter, indices, emitter.mul(i, depth), sizes, strides, index_bits)
+        with emitter.either(inside) as branch:
+            source = emitter.mul(i, row)
+            with emitter.loop(first, last, hint="j") as j:
+                _update(emitter, out, emitter.add(offset, j), updates, emitter.add(source, j), dtype, reduction)
+            with branch.otherwise():
+                emitter.store(integer(1), error, 8)
+    return name, emitter
+
+
+def _update(
+    emitter: Emitter, out: Operand, goal: Operand, updates: Operand, at: Operand, dtype: DataType, reduction: str
+) -> None:
+    value = load_element(emitter, updates, at, dtype, 1)
+    if reduction != "none":
+        operands = (load_element(emitter, out, goal, dtype, 1), value)
+        joined = binary(reduction, element(0, dtype), element(1, dtype))
+        value = ScalarPrinter(emitter, 1, operands.__getitem__).print(joined)
+    store_element(emitter, value, out, goal, dtype, 1)
+
+
+def _tuple_offset(
+    emitter: Emitter, indices: Operand, at: Operand, sizes: Sequence[Operand], strides: Sequence[Operand], bits: int
+) -> tuple[Operand, Operand]:
+    """Return where an index tuple points to and whether all of it is inside."""
+    offset, inside = integer(0), Operand("i1", "true")
+    for number, (size, stride) in enumerate(zip(sizes, strides)):
+        index, is_inside = _checked(emitter, indices, emitter.add(at, number), size, bits)
+        offset = emitter.add(offset, emitter.mul(index, stride))
+        inside = emitter.assign("i1", f"and i1 {inside.text}, {is_inside.text}")
+    return offset, inside
+
+
+def _checked(emitter: Emitter, indices: Operand, at: Operand, size: Operand, bits: int) -> tuple[Operand, Operand]:
+    """Return an index counted from the front and whether it is inside."""
+    index = emitter.load(f"i{bits}", emitter.element(indices, at, f"i{bits}"))
+    if bits != 64:
+        index = emitter.assign("i64", f"sext {index.typed} to i64")
+    index = emitter.select(emitter.compare("slt", index, 0), emitter.binary("add", index, size), index)
+    return index, emitter.compare("ult", index, size)  # unsigned: a negative index is huge
+
+
+def _product(emitter: Emitter, sizes: Sequence[Operand]) -> Operand:
+    total: Operand = integer(1)
+    for size in sizes:
+        total = emitter.mul(total, size)
+    return total
+
+
+def _row_major(emitter: Emitter, sizes: Sequence[Operand]) -> list[Operand]:
+    strides: list[Operand] = []
+    step: Operand = integer(1)
+    for size in reversed(sizes):
+        strides.append(step)
+        step = emitter.mul(step, size)
+    return strides[::-1]
+
+
+def _dot(emitter: Emitter, indices: Sequence[Operand], strides: Sequence[Operand]) -> Operand:
+    offset: Operand = integer(0)
+    for index, stride in zip(indices, strides):
+        offset = emitter.add(offset, emitter.mul(index, stride))
+    return offset
+
+
+def _copy_bytes(emitter: Emitter, to: Operand, source: Operand, nbytes: Operand) -> None:
+    emitter.declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
+    emitter.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.text}, ptr {source.text}, i64 {nbytes.text}, i1 false)")

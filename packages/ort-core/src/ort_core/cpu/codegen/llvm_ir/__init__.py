@@ -1,0 +1,1 @@
+"""LLVM IR as text: the emitter, vectors, scalar expressions, and texts that are written on demand."""

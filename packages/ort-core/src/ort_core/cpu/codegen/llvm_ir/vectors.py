@@ -1,0 +1,91 @@
+"""Vector instructions beyond the emitter's own: lane masks, masked access, shuffles, transposes.
+
+Masked access is what keeps a tail inside its tensor: a lane that is off touches no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.part_access import load_masked, store_masked
+
+
+def zero(type_: str) -> Operand:
+    """Return the zero of a vector type or of a float type."""
+    return Operand(type_, "zeroinitializer" if type_.startswith("<") else "0.0")
+
+
+def lane_mask(emitter: Emitter, count: Operand, width: int) -> Operand:
+    """Return the mask whose first ``count`` lanes are on; ``count`` (i64) may exceed the width or be negative."""
+    type_ = vector_type(width, "i64")
+    lanes = Operand(type_, "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">")
+    limit = emitter.splat(count, width)
+    return emitter.assign(vector_type(width, "i1"), f"icmp slt {type_} {lanes.text}, {limit.text}", "m")
+
+
+def load_vector(emitter: Emitter, address: Operand, width: int, mask: Operand | None = None) -> Operand:
+    """Load ``width`` floats from any address; lanes that the mask leaves out are not read and are 0."""
+    type_ = vector_type(width, "float")
+    if mask is None:
+        return emitter.load(type_, address, 4)
+    return load_masked(emitter, type_, address, 4, mask)
+
+
+def store_vector(emitter: Emitter, value: Operand, address: Operand, mask: Operand | None = None) -> None:
+    """Store a vector of floats at any address; lanes that the mask leaves out are not written."""
+    if mask is None:
+        emitter.store(value, address, 4)
+        return
+    store_masked(emitter, value, address, 4, mask)
+
+
+def each_vector(emitter: Emitter, count: Operand, width: int, body: Callable[[Operand, Operand | None], None]) -> None:
+    """Emit the body for every whole vector of ``count`` elements, then with a mask for the rest of them."""
+    whole = emitter.sub(count, emitter.urem(count, width))
+    with emitter.loop(0, whole, width, unroll=False, hint="j") as j:
+        body(j, None)
+    with emitter.when(emitter.compare("slt", whole, count)):
+        body(whole, lane_mask(emitter, emitter.sub(count, whole), width))
+
+
+def copy_row(emitter: Emitter, width: int, source: Operand, target: Operand, count: Operand) -> None:
+    """Copy ``count`` floats."""
+
+    def copy(j: Operand, mask: Operand | None) -> None:
+        value = load_vector(emitter, emitter.element(source, j), width, mask)
+        store_vector(emitter, value, emitter.element(target, j), mask)
+
+    each_vector(emitter, count, width, copy)
+
+
+def shuffle(emitter: Emitter, left: Operand, right: Operand, lanes: Sequence[int]) -> Operand:
+    """Return the chosen lanes of two vectors; lane ``width + i`` is lane ``i`` of the right one."""
+    chosen = ", ".join(f"i32 {lane}" for lane in lanes)
+    return emitter.assign(left.type, f"shufflevector {left.typed}, {right.typed}, <{len(lanes)} x i32> <{chosen}>")
+
+
+def transpose(emitter: Emitter, rows: Sequence[Operand]) -> list[Operand]:
+    """Transpose a square of vectors: as many as each has lanes, a power of two.
+
+    Each stage swaps the off-diagonal squares of size ``step`` of every square of size ``2 * step``.
+    """
+    width = len(rows)
+    out = list(rows)
+    step = 1
+    while step < width:
+        upper = [lane if not lane & step else width + lane - step for lane in range(width)]
+        lower = [lane + step if not lane & step else width + lane for lane in range(width)]
+        for i in (i for i in range(width) if not i & step):
+            left, right = out[i], out[i + step]
+            out[i] = shuffle(emitter, left, right, upper)
+            out[i + step] = shuffle(emitter, left, right, lower)
+        step *= 2
+    return out
+
+
+def prefetch(emitter: Emitter, address: Operand, *, write: bool, level: int) -> None:
+    """Ask for a cache line: ``level`` 3 into L1, 2 into L2. Any address is allowed."""
+    emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
+    hints = (Operand("i32", str(value)) for value in (int(write), level, 1))
+    emitter.call_void("llvm.prefetch.p0", address, *hints)

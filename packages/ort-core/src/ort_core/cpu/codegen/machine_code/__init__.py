@@ -1,0 +1,1 @@
+"""Targets, compilation, linking and the cache of compiled modules."""

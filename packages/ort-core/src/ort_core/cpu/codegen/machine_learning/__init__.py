@@ -1,0 +1,1 @@
+"""Classical machine learning: trees, classifiers' scores, support vectors."""

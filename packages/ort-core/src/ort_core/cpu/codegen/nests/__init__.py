@@ -1,0 +1,1 @@
+"""Loop nests: elementwise, over rows, reductions, scans, and tensors made of sizes."""

@@ -1,0 +1,221 @@
+"""Row nests: softmax, normalisations and reductions over the innermost axis, a row at a time.
+
+A row runs through passes; a pass walks the elements once, storing results and reducing others to values of the row;
+derived values are computed between passes. ``row_value(0)`` is the length of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.late_text import LateText, late_text
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.nests import (
+    BROADCAST,
+    KERNEL_PARAMETERS,
+    NestInput,
+    load_element,
+    share,
+    store_element,
+    unravel,
+)
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import Scalar, element, maximum, minimum, structure
+
+_NEUTRAL = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}
+_ACCUMULATORS = 4  # independent vector sums: hides the latency of an addition, and makes rounding errors smaller
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Reduce an expression over the row: ``sum``, ``max`` or ``min``; the result is row value ``index``."""
+
+    kind: str
+    expression: Scalar
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One walk over the row: ``stores`` are (output number, expression); ``derived`` (row value, expression) follow."""
+
+    stores: tuple[tuple[int, Scalar], ...] = ()
+    reductions: tuple[Reduction, ...] = ()
+    derived: tuple[tuple[int, Scalar], ...] = ()
+
+    @property
+    def roots(self) -> list[Scalar]:
+        """All expressions, in order."""
+        stores, derived = [e for _, e in self.stores], [e for _, e in self.derived]
+        return [*stores, *(reduction.expression for reduction in self.reductions), *derived]
+
+
+@dataclass(frozen=True, slots=True)
+class RowNest:
+    """What to compute for every row.
+
+    ``inputs`` step through the row densely or are one value per row (BROADCAST). An expression reads output ``k``, as
+    stored by an earlier pass, as input ``len(inputs) + k``. ``scalars`` are (row value, output number): results with
+    one element a row. The argument table: output pointers, scalar output pointers, input pointers, ``rank`` sizes
+    (the last is the row's length), then for each output and each input ``rank - 1`` strides of the outer dimensions.
+    Scalar outputs are dense.
+    """
+
+    rank: int
+    inputs: tuple[NestInput, ...]
+    outputs: tuple[DataType, ...]
+    passes: tuple[Pass, ...]
+    scalars: tuple[int, ...] = ()
+
+    @property
+    def structure(self) -> str:
+        """What is computed, as text: equal for equal nests."""
+        passes = [
+            ([n for n, _ in p.stores], [(r.kind, r.index) for r in p.reductions], [n for n, _ in p.derived])
+            for p in self.passes
+        ]
+        roots = [root for each in self.passes for root in each.roots]
+        types = [dtype.name for dtype in self.outputs]
+        return f"{self.rank} {self.inputs} {types} {passes} {self.scalars} {structure(*roots)}"
+
+
+def row_kernel(nest: RowNest, target: Target) -> LateText:
+    """Return the kernel, one function."""
+    return late_text("rows", nest.structure, lambda name: [_RowPrinter(nest, target, name).function()], is_joined=True)
+
+
+class _RowPrinter:
+    def __init__(self, nest: RowNest, target: Target, name: str) -> None:
+        self._nest = nest
+        self._lanes = target.lanes
+        self._emitter = Emitter(name, KERNEL_PARAMETERS)
+        self._rows: list[Operand] = []  # base of each input's row, then of each output's
+        self._dtypes = [*(i.dtype for i in nest.inputs), *nest.outputs]
+        self._values: dict[int, Operand] = {}
+        self._fixed: dict[int, Operand] = {}
+
+    def function(self) -> Emitter:
+        nest, emitter = self._nest, self._emitter
+        args, outer = emitter.parameter("args"), nest.rank - 1
+        places = iter(range(1 << 16))
+        outputs = [emitter.argument(args, next(places), "ptr") for _ in nest.outputs]
+        scalars = [emitter.argument(args, next(places), "ptr") for _ in nest.scalars]
+        inputs = [emitter.argument(args, next(places), "ptr") for _ in nest.inputs]
+        sizes = [emitter.argument(args, next(places)) for _ in range(nest.rank)]
+        out_strides = [[emitter.argument(args, next(places)) for _ in range(outer)] for _ in nest.outputs]
+        in_strides = [[emitter.argument(args, next(places)) for _ in range(outer)] for _ in nest.inputs]
+        count: Operand = integer(1)
+        for size in sizes[:-1]:
+            count = emitter.mul(count, size)
+        length = sizes[-1]
+        first, last = share(emitter, count)
+        with emitter.loop(first, last, unroll=False, hint="row") as row:
+            indices = unravel(emitter, row, sizes[:-1])
+            bases = [*inputs, *outputs]
+            strides = [*in_strides, *out_strides]
+            self._rows = [
+                emitter.element(base, _offset(emitter, indices, steps), STORED[dtype])
+                for base, steps, dtype in zip(bases, strides, self._dtypes)
+            ]
+            self._values = {0: emitter.assign("float", f"sitofp i64 {length.text} to float")}
+            self._fixed = {
+                i: load_element(emitter, self._rows[i], integer(0), entry.dtype, 1)
+                for i, entry in enumerate(nest.inputs) if entry.inner == BROADCAST
+            }  # fmt: skip
+            for each in nest.passes:
+                self._pass(each, length)
+            for pointer, index in zip(scalars, nest.scalars):
+                store_element(emitter, self._values[index], pointer, row, DataType.FLOAT, 1)
+        return emitter
+
+    def _pass(self, each: Pass, length: Operand) -> None:
+        emitter, lanes = self._emitter, self._lanes
+        if each.stores or each.reductions:
+            unroll = _ACCUMULATORS if each.reductions else 1
+            slots = {r.index: self._accumulators(r, lanes, unroll) for r in each.reductions}
+            rest_slots = {r.index: self._accumulators(r, 1, 1) for r in each.reductions}
+            step = lanes * unroll
+            wide = emitter.sub(length, emitter.urem(length, step))
+            whole = emitter.sub(length, emitter.urem(length, lanes))
+            with emitter.loop(0, wide, step, unroll=False, hint="j") as j:
+                for part in range(unroll):
+                    self._body(each, emitter.add(j, part * lanes), lanes, {k: s[part] for k, s in slots.items()})
+            if unroll > 1:
+                with emitter.loop(wide, whole, lanes, unroll=False, hint="j") as j:
+                    self._body(each, j, lanes, {k: s[0] for k, s in slots.items()})
+            with emitter.loop(whole, length, 1, unroll=False, hint="j") as j:
+                self._body(each, j, 1, {k: s[0] for k, s in rest_slots.items()})
+            for reduction in each.reductions:
+                self._values[reduction.index] = self._combine(reduction, slots, rest_slots)
+        for index, expression in each.derived:
+            self._values[index] = self._printer(1, {}).print(expression)
+
+    def _accumulators(self, reduction: Reduction, width: int, count: int) -> list[Operand]:
+        neutral = constant(_NEUTRAL[reduction.kind], DataType.FLOAT, width)
+        return [self._emitter.variable(neutral.type, neutral, "acc") for _ in range(count)]
+
+    def _body(self, each: Pass, j: Operand, width: int, slots: dict[int, Operand]) -> None:
+        emitter = self._emitter
+        printer = self._printer(width, {}, j)
+        for output, expression in each.stores:
+            position = len(self._nest.inputs) + output
+            store_element(emitter, printer.print(expression), self._rows[position], j, self._dtypes[position], width)
+        for reduction in each.reductions:
+            slot, value = slots[reduction.index], printer.print(reduction.expression)
+            old = emitter.load(value.type, slot)
+            emitter.store(_joined(emitter, reduction.kind, old, value, width), slot)
+
+    def _combine(
+        self, reduction: Reduction, slots: dict[int, list[Operand]], rest: dict[int, list[Operand]]
+    ) -> Operand:
+        emitter, lanes, kind = self._emitter, self._lanes, reduction.kind
+        type_ = vector_type(lanes, "float")
+        vectors = [emitter.load(type_, slot) for slot in slots[reduction.index]]
+        total = vectors[0]
+        for vector in vectors[1:]:
+            total = _joined(emitter, kind, total, vector, lanes)
+        width = lanes
+        while width > 1:  # halve the vector until one lane is left
+            half = width // 2
+            low = _part(emitter, total, width, 0, half)
+            high = _part(emitter, total, width, half, half)
+            total, width = _joined(emitter, kind, low, high, half), half
+        return _joined(emitter, kind, total, emitter.load("float", rest[reduction.index][0]), 1)
+
+    def _printer(self, width: int, loaded: dict[int, Operand], j: Operand | None = None) -> ScalarPrinter:
+        emitter = self._emitter
+
+        def read(index: int) -> Operand:
+            if index not in loaded:
+                if index in self._fixed:
+                    loaded[index] = emitter.splat(self._fixed[index], width)
+                else:
+                    assert j is not None, "a derived value reads an element"
+                    loaded[index] = load_element(emitter, self._rows[index], j, self._dtypes[index], width)
+            return loaded[index]
+
+        return ScalarPrinter(emitter, width, read, lambda index: emitter.splat(self._values[index], width))
+
+
+def _joined(emitter: Emitter, kind: str, left: Operand, right: Operand, width: int) -> Operand:
+    a, b = element(0, DataType.FLOAT), element(1, DataType.FLOAT)
+    joined = {"sum": a + b, "max": maximum(a, b), "min": minimum(a, b)}[kind]
+    return ScalarPrinter(emitter, width, lambda index: (left, right)[index]).print(joined)
+
+
+def _part(emitter: Emitter, vector: Operand, width: int, start: int, count: int) -> Operand:
+    if count == 1:
+        return emitter.assign("float", f"extractelement {vector.typed}, i32 {start}")
+    lanes = ", ".join(f"i32 {i}" for i in range(start, start + count))
+    text = f"shufflevector {vector.typed}, {vector.type} poison, <{count} x i32> <{lanes}>"
+    return emitter.assign(vector_type(count, "float"), text)
+
+
+def _offset(emitter: Emitter, indices: Sequence[Operand], strides: Sequence[Operand]) -> Operand:
+    offset: Operand = integer(0)
+    for index, stride in zip(indices, strides):
+        offset = emitter.add(offset, emitter.mul(index, stride))
+    return offset

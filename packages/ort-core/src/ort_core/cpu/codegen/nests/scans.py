@@ -1,0 +1,79 @@
+"""Scans: running sums and products along one dimension, with vectors across the innermost other dimension."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
+from ort_core.cpu.codegen.llvm_ir.written_once import written_once
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.loops import Scalar, binary, cast, element
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What to compute: ``add`` or ``mul`` of all elements up to each one, or before it (``is_exclusive``).
+
+    The running value is held in ``state``. The argument table: out, in, outer count, length, inner count, then of out
+    and of in the strides of the three; the inner one is dense where ``is_dense`` (both have 1), else any.
+    """
+
+    operation: str
+    dtype: DataType
+    state: DataType
+    is_exclusive: bool
+    is_dense: bool
+
+
+@written_once
+def scan_kernel(scan: Scan, target: Target) -> tuple[str, Emitter]:
+    """Return the kernel's name and its function."""
+    emitter = Emitter("$name", KERNEL_PARAMETERS)
+    args = emitter.parameter("args")
+    out, source = emitter.argument(args, 0, "ptr"), emitter.argument(args, 1, "ptr")
+    outer, length, inner = (emitter.argument(args, i) for i in (2, 3, 4))
+    out_strides = [emitter.argument(args, i) for i in (5, 6, 7)]
+    in_strides = [emitter.argument(args, i) for i in (8, 9, 10)]
+    width = target.lanes if scan.is_dense else 1
+    blocks = emitter.udiv(emitter.add(inner, width - 1), width)
+    first, last = share(emitter, emitter.mul(outer, blocks))
+    with emitter.loop(first, last, unroll=False, hint="task") as task:
+        row, block = unravel(emitter, task, [outer, blocks])
+        start = emitter.mul(block, width)
+        bases = [
+            emitter.element(base, emitter.mul(row, strides[0]), STORED[scan.dtype])
+            for base, strides in ((out, out_strides), (source, in_strides))
+        ]
+        is_whole = emitter.compare("sle", emitter.add(start, width), inner)
+        with emitter.either(is_whole) as branch:
+            _column(emitter, scan, bases, start, length, out_strides, in_strides, width)
+            with branch.otherwise(), emitter.loop(start, inner, unroll=False, hint="j") as j:
+                _column(emitter, scan, bases, j, length, out_strides, in_strides, 1)
+    emitter.rename(f"scan_{hashlib.sha256(emitter.finish().encode()).hexdigest()[:16]}")
+    return emitter.name, emitter
+
+
+def _column(
+    emitter: Emitter, scan: Scan, bases: list[Operand], column: Operand, length: Operand, out_strides: list[Operand],
+    in_strides: list[Operand], width: int,
+) -> None:  # fmt: skip
+    first = constant(0 if scan.operation == "add" else 1, scan.state, width)
+    slot = emitter.variable(first.type, first, "state")
+    with emitter.loop(0, length, unroll=False, hint="i") as i:
+        places = []
+        for base, strides in zip(bases, (out_strides, in_strides)):
+            offset = emitter.add(emitter.mul(i, strides[1]), emitter.mul(column, strides[2]))
+            places.append(emitter.element(base, offset, STORED[scan.dtype]))
+        value = load_element(emitter, places[1], integer(0), scan.dtype, width)
+        old = emitter.load(first.type, slot)
+        operands = (value, old)
+        printer = ScalarPrinter(emitter, width, operands.__getitem__)
+        before: Scalar = element(1, scan.state)
+        new = binary(scan.operation, before, cast(element(0, scan.dtype), scan.state))
+        emitter.store(printer.print(new), slot)
+        stored = printer.print(cast(before if scan.is_exclusive else new, scan.dtype))
+        store_element(emitter, stored, places[0], integer(0), scan.dtype, width)

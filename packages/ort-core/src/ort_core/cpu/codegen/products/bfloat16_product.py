@@ -1,0 +1,212 @@
+"""Matrix products whose constant right side is bfloat16; sums are float32.
+
+Weights lie in panels as words of two: ``panel[k / 2, j]`` holds rows ``k`` and ``k + 1`` of column ``j``, the even row
+in the low half. A processor with dot products of bfloat16 pairs (VDPBF16PS) multiplies them with rows of A that each
+thread rounds to bfloat16, block by block, into its scratch: to the driver and the tiles such a word is what a float is
+to a float32 product, and K counts words. Any other processor widens the panel that it works on to float32 in scratch,
+rounds nothing of A, and runs the float32 tiles.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, prefetch
+from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.epilogue import Epilogue
+from ort_core.cpu.codegen.products.matrix_product import Blocking, ProductDriver, finish_function
+from ort_core.cpu.codegen.products.microkernel import tile, tile_name, tile_shape
+from ort_core.cpu.codegen.products.unpacked_product import UnpackedDriver
+
+PAIR = 2  # weights of a word
+PREFIX = "bfloat16"
+ROUND_BLOCK = "bfloat16_round_block"
+_DOT = "llvm.x86.avx512bf16.dpbf16ps.512"
+_ROUND = [
+    ("ptr noalias", "to"),
+    ("i64", "to_row"),
+    ("ptr noalias readonly", "from"),
+    ("i64", "row"),
+    ("i64", "rows"),
+    ("i64", "columns"),
+    ("i64", "padded"),
+]
+
+
+def has_pair_products(target: Target) -> bool:
+    """Return whether one instruction multiplies and sums pairs of bfloat16 at the target's full vector width."""
+    return target.lanes == 16 and target.has("avx512bf16")
+
+
+def pairs_shape(shape: Sequence[int], panel: int) -> tuple[int, int, int]:
+    """Return the shape of ``[k, n]`` when it is packed, in words of 32 bits."""
+    depth, columns = shape
+    return -(-columns // panel), -(-depth // PAIR), panel
+
+
+def pack_pairs(matrix: np.ndarray, panel: int, out: npt.NDArray[np.float32]) -> None:
+    """Pack ``[k, n]``, rounded to the nearest bfloat16, into words ``out[panels, k / 2, panel]``.
+
+    Columns and a row that do not exist are 0. Works through a few rows at a time: a rounded copy of the whole matrix
+    is not made.
+    """
+    depth, columns = matrix.shape
+    panels, _, _ = out.shape
+    halves = out.view(np.uint16).reshape(panels, -1, panel, PAIR)
+    whole = columns // panel
+    if whole < panels:
+        halves[whole:] = 0
+    if depth % PAIR:
+        halves[:, -1, :, 1] = 0
+    step = max(PAIR, (1 << 18) // max(columns, 1) // PAIR * PAIR)  # about a megabyte of float32: stays near
+    for start in range(0, depth, step):
+        rows = matrix[start : start + step]
+        rounded = np.ascontiguousarray(rows).astype(ml_dtypes.bfloat16, copy=False).view(np.uint16)
+        for odd in range(PAIR):
+            each = rounded[odd::PAIR]
+            low, high = start // PAIR, start // PAIR + len(each)
+            split = each[:, : whole * panel].reshape(len(each), whole, panel)
+            halves[:whole, low:high, :, odd] = split.transpose(1, 0, 2)
+            if whole < panels:
+                halves[whole, low:high, : columns - whole * panel, odd] = each[:, whole * panel :]
+
+
+def bfloat16_functions(name: str, target: Target, *, epilogue: Epilogue | None = None) -> list[Emitter]:
+    """Return the functions of a product with packed pairs, a step kernel; the last one is the kernel.
+
+    Its argument table is that of a float32 product. Columns of A must be contiguous (``a_k`` is not read). ``tiles``
+    is the address of ``pair_table`` where the target ``has_pair_products``, else that of ``microkernel.tile_table``.
+    """
+    shape, blocking = tile_shape(target), Blocking()
+    finish = finish_function(f"{name}_finish", shape, epilogue)
+    if has_pair_products(target):
+        return [finish, PairDriver(name, shape, blocking, packed=True, has_epilogue=epilogue is not None).emit()]
+    widen = _widen_panel(f"{name}_widen", shape.lanes, shape.vectors)
+    return [finish, widen, _WideningDriver(name, shape, blocking, has_epilogue=epilogue is not None).emit()]
+
+
+def bfloat16_text(name: str, target: Target, *, epilogue: Epilogue | None = None) -> str:
+    """Return the module of ``bfloat16_functions``."""
+    return module_text(bfloat16_functions(name, target, epilogue=epilogue))
+
+
+# with dot products of pairs -------------------------------------------------------------------------------------------
+
+
+def pair_tiles_text(target: Target) -> str:
+    """Return the module with the rounding of a block and a tile for each row count."""
+    shape = tile_shape(target)
+    tiles = (tile(shape, rows, dot_pairs, PREFIX) for rows in range(1, shape.rows + 1))
+    return module_text([_round_block(target.lanes), *tiles])
+
+
+def pair_table(module: CompiledModule, target: Target) -> CodeTable:
+    """Return the addresses that a product's ``tiles`` argument points to: the rounding, then the tiles by rows."""
+    names = [ROUND_BLOCK, *(tile_name(rows, PREFIX) for rows in range(1, tile_shape(target).rows + 1))]
+    return code_table(module, names)
+
+
+def dot_pairs(emitter: Emitter, a: Operand, b: Operand, total: Operand) -> Operand:
+    """Return float32 sums increased by the products of two vectors of pairs."""
+    pairs = [emitter.assign("<32 x bfloat>", f"bitcast {each.typed} to <32 x bfloat>") for each in (a, b)]
+    return emitter.call(total.type, _DOT, total, *pairs)
+
+
+def _round_block(lanes: int) -> Emitter:
+    """Return the function that rounds ``rows`` x ``columns`` floats to words, zeros up to ``padded`` words."""
+    emitter = Emitter(ROUND_BLOCK, _ROUND)
+    columns, padded = emitter.parameter("columns"), emitter.parameter("padded")
+    whole = emitter.udiv(columns, lanes * PAIR)
+    with emitter.loop(0, emitter.parameter("rows"), unroll=False) as row:
+        source = emitter.element(emitter.parameter("from"), emitter.mul(row, emitter.parameter("row")))
+        to = emitter.element(emitter.parameter("to"), emitter.mul(row, emitter.parameter("to_row")))
+        with emitter.loop(0, emitter.mul(whole, lanes), lanes, unroll=False, hint="j") as j:
+            place = emitter.element(source, emitter.mul(j, PAIR))
+            prefetch(emitter, emitter.element(place, 256), write=False, level=3)
+            halves = [load_vector(emitter, emitter.element(place, i * lanes), lanes) for i in range(PAIR)]
+            emitter.store(_rounded(emitter, halves), emitter.element(to, j), 4)
+        with emitter.loop(emitter.mul(whole, lanes), padded, lanes, unroll=False, hint="j") as j:
+            place = emitter.element(source, emitter.mul(j, PAIR))
+            left = emitter.sub(columns, emitter.mul(j, PAIR))
+            halves = []
+            for i in range(PAIR):
+                mask = lane_mask(emitter, emitter.sub(left, i * lanes), lanes)
+                halves.append(load_vector(emitter, emitter.element(place, i * lanes), lanes, mask))
+            emitter.store(_rounded(emitter, halves), emitter.element(to, j), 4)
+    return emitter
+
+
+def _rounded(emitter: Emitter, halves: Sequence[Operand]) -> Operand:
+    low, high = halves
+    return emitter.call("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low)
+
+
+class PairDriver(ProductDriver):
+    """A product over words: K counts pairs, and A is always rounded into the scratch."""
+
+    def _begin(self) -> None:
+        e = self.emitter
+        self.floats = self.given["k"]
+        self.given["k"] = e.udiv(e.add(self.floats, PAIR - 1), PAIR)
+
+    def _must_copy(self) -> Operand:
+        return Operand("i1", "true")
+
+    def _strips(self, start: Operand, stop: Operand, depth: Operand, count: Operand) -> tuple[Operand, Operand]:
+        e, given = self.emitter, self.given
+        first = e.mul(depth, PAIR)
+        place = e.element(e.element(self.a, e.mul(start, given["a_row"])), first)
+        rounded = e.element(self.mine, self.scratch.strips)
+        stride = integer(self.scratch.strip)
+        columns = e.minimum(e.mul(count, PAIR), e.sub(self.floats, first))
+        rows = e.sub(stop, start)
+        self._call(0, [rounded, stride, place, given["a_row"], rows, columns, self._padded(count)])
+        return rounded, stride
+
+
+# without ------------------------------------------------------------------------------------------------------------
+
+
+class _WideningDriver(UnpackedDriver):
+    """A product that widens a panel of pairs before its tiles run."""
+
+    def _unpack(self, panel: Operand, depth: Operand, count: Operand, to: Operand) -> None:
+        e, columns = self.emitter, self.shape.columns
+        pairs = e.udiv(e.add(self.given["k"], PAIR - 1), PAIR)
+        first = e.add(e.mul(panel, pairs), e.udiv(depth, PAIR))  # depth is even
+        source = e.element(self.b, e.mul(first, columns))
+        e.call_void(f"{self.name}_widen", source, to, e.udiv(e.add(count, PAIR - 1), PAIR))
+
+
+def _widen_panel(name: str, lanes: int, vectors: int) -> Emitter:
+    """Return the function that writes ``words`` rows of pairs as twice as many rows of floats."""
+    parameters = [("ptr noalias readonly", "from"), ("ptr noalias", "to"), ("i64", "words")]
+    emitter = Emitter(name, parameters, linkage="internal")
+    words, floats = vector_type(lanes, "i32"), vector_type(lanes, "float")
+    columns = lanes * vectors
+    with emitter.loop(0, emitter.parameter("words"), unroll=False, hint="k") as k:
+        row = emitter.element(emitter.parameter("from"), emitter.mul(k, columns))
+        out = emitter.element(emitter.parameter("to"), emitter.mul(k, columns * PAIR))
+        for start in range(0, columns, lanes):
+            place = emitter.element(row, start)
+            prefetch(emitter, emitter.element(place, 1024), write=False, level=3)
+            packed = emitter.load(words, place, 4)
+            low = emitter.assign(words, f"shl {packed.typed}, {_splat(16, lanes)}")
+            high = emitter.assign(words, f"and {packed.typed}, {_splat(-65536, lanes)}")
+            for odd, bits in enumerate((low, high)):
+                real = emitter.assign(floats, f"bitcast {bits.typed} to {floats}")
+                emitter.store(real, emitter.element(out, odd * columns + start), 4)
+    return emitter
+
+
+@functools.cache
+def _splat(value: int, lanes: int) -> str:
+    return f"<{', '.join([f'i32 {value}'] * lanes)}>"

@@ -1,0 +1,133 @@
+"""Packing: matrices in the order in which the microkernels read them.
+
+A constant B is packed once, in numpy: panels of NR columns, each k-major (``panel[k, j]``), the last padded with zeros.
+An operand known only at run time is copied block by block into per-thread scratch by the generated ``copy_block``:
+``void copy_block(ptr to, i64 to_row, ptr from, i64 row, i64 column, i64 rows, i64 columns, i64 padded)`` copies a
+strided block to rows that are contiguous and zero from ``columns`` to ``padded`` (a multiple of the vector width).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand
+from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector, transpose, zero
+from ort_core.cpu.codegen.machine_code.target import Target
+
+COPY_BLOCK = "product_copy_block"
+ALIGNMENT = 64  # bytes; a cache line, and the widest vector
+_COPY = [
+    ("ptr noalias", "to"),
+    ("i64", "to_row"),
+    ("ptr noalias readonly", "from"),
+    ("i64", "row"),
+    ("i64", "column"),
+    ("i64", "rows"),
+    ("i64", "columns"),
+    ("i64", "padded"),
+]
+
+
+def packed_size(depth: int, columns: int, panel: int) -> int:
+    """Return how many elements one packed ``depth`` x ``columns`` matrix takes in panels of ``panel`` columns."""
+    return -(-columns // panel) * panel * depth
+
+
+def panels_shape(shape: Sequence[int], panel: int) -> tuple[int, ...]:
+    """Return the shape of ``[..., k, n]`` when it is packed."""
+    *batch, depth, columns = shape
+    return (*batch, -(-columns // panel), depth, panel)
+
+
+def pack_panels(
+    matrix: npt.NDArray[np.float32], panel: int, out: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[np.float32]:
+    """Return ``[..., k, n]`` packed as ``[..., panels, k, panel]``, in ``out`` or in new memory, 64-byte aligned."""
+    *batch, depth, columns = matrix.shape
+    panels = -(-columns // panel)
+    if out is None:
+        out = aligned_empty(panels_shape(matrix.shape, panel))
+    whole = columns // panel
+    split = matrix[..., : whole * panel].reshape(*batch, depth, whole, panel)
+    out[..., :whole, :, :] = np.moveaxis(split, -2, -3)
+    if whole < panels:
+        rest = columns - whole * panel
+        out[..., whole, :, :rest] = matrix[..., whole * panel :]
+        out[..., whole, :, rest:] = 0
+    return out
+
+
+def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """Return uninitialised float32 memory that starts on a cache line."""
+    size = int(np.prod(shape, dtype=np.int64))
+    raw = np.empty(size + ALIGNMENT // 4, np.float32)
+    skip = -raw.ctypes.data % ALIGNMENT // 4
+    return raw[skip : skip + size].reshape(shape)
+
+
+def copy_block(target: Target) -> Emitter:
+    """Return the function that copies a strided block into contiguous, padded rows."""
+    emitter = Emitter(COPY_BLOCK, _COPY)
+    lanes = target.lanes
+    with emitter.either(emitter.compare("eq", emitter.parameter("column"), 1)) as branch:
+        _copy_rows(emitter, lanes)
+        with branch.otherwise(), emitter.loop(0, emitter.parameter("padded"), lanes, unroll=False) as start:
+            done = _copy_squares(emitter, start, lanes)
+            _copy_elements(emitter, start, lanes, done)
+    return emitter
+
+
+def _copy_rows(emitter: Emitter, lanes: int) -> None:
+    """Copy a block whose rows are contiguous: whole vectors, a masked one, zeros."""
+    columns, padded = emitter.parameter("columns"), emitter.parameter("padded")
+    whole = emitter.sub(columns, emitter.urem(columns, lanes))
+    mask = lane_mask(emitter, emitter.sub(columns, whole), lanes)
+    with emitter.loop(0, emitter.parameter("rows"), unroll=False) as i:
+        with emitter.loop(0, whole, lanes) as j:
+            store_vector(emitter, load_vector(emitter, _source(emitter, i, j), lanes), _target(emitter, i, j))
+        with emitter.loop(whole, padded, lanes, unroll=False) as j:
+            inside = emitter.compare("slt", j, columns)
+            value = emitter.variable(f"<{lanes} x float>", zero(f"<{lanes} x float>"))
+            with emitter.when(inside):
+                emitter.store(load_vector(emitter, _source(emitter, i, j), lanes, mask), value)
+            store_vector(emitter, emitter.load(f"<{lanes} x float>", value), _target(emitter, i, j))
+
+
+def _copy_squares(emitter: Emitter, start: Operand, lanes: int) -> Operand:
+    """Copy what whole squares cover of a block whose columns are contiguous; return the slot of the rows done."""
+    done = emitter.variable("i64", Operand("i64", "0"))
+    contiguous = emitter.compare("eq", emitter.parameter("row"), 1)
+    inside = emitter.compare("sle", emitter.add(start, lanes), emitter.parameter("columns"))
+    with emitter.when(emitter.binary("and", contiguous, inside)):
+        rows = emitter.parameter("rows")
+        whole = emitter.sub(rows, emitter.urem(rows, lanes))
+        with emitter.loop(0, whole, lanes, unroll=False) as i:
+            columns = [_source(emitter, i, emitter.add(start, j)) for j in range(lanes)]
+            square = transpose(emitter, [load_vector(emitter, address, lanes) for address in columns])
+            for row, vector in enumerate(square):
+                store_vector(emitter, vector, _target(emitter, emitter.add(i, row), start))
+        emitter.store(whole, done)
+    return done
+
+
+def _copy_elements(emitter: Emitter, start: Operand, lanes: int, done: Operand) -> None:
+    """Copy the rest of a strip of ``lanes`` columns one by one, with zeros behind the last column."""
+    stop = emitter.add(start, lanes)
+    inside = emitter.maximum(emitter.minimum(stop, emitter.parameter("columns")), start)
+    with emitter.loop(emitter.load("i64", done), emitter.parameter("rows"), unroll=False) as i:
+        with emitter.loop(start, inside, unroll=False) as j:
+            emitter.store(emitter.load("float", _source(emitter, i, j)), _target(emitter, i, j))
+        with emitter.loop(inside, stop, unroll=False) as j:
+            emitter.store(zero("float"), _target(emitter, i, j))
+
+
+def _source(emitter: Emitter, i: Operand, j: Operand) -> Operand:
+    row = emitter.mul(i, emitter.parameter("row"))
+    return emitter.element(emitter.parameter("from"), emitter.add(row, emitter.mul(j, emitter.parameter("column"))))
+
+
+def _target(emitter: Emitter, i: Operand, j: Operand) -> Operand:
+    return emitter.element(emitter.parameter("to"), emitter.add(emitter.mul(i, emitter.parameter("to_row")), j))

@@ -1,0 +1,1 @@
+"""Products and convolutions of integers of 8 and 4 bits, and ranges of dynamic quantization."""

@@ -1,0 +1,1 @@
+"""Text: tokens and counts of n-grams."""

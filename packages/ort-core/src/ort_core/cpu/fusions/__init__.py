@@ -1,0 +1,1 @@
+"""Fusions inside the CPU provider's partitions."""

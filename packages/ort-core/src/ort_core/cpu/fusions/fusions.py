@@ -1,0 +1,31 @@
+"""The fusions inside the CPU provider's partitions: those whose operators the compiler lowers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ort_core.cpu.fusions.group_norm import GroupNormFusion
+from ort_core.cpu.fusions.string_labels import SplitStringLabels
+from ort_core.plugin.ir import DataType
+from ort_core.plugin.passes import EXTENDED_PASSES, AttentionFusion, Level, RulePass
+
+if TYPE_CHECKING:
+    from ort_core.plugin import Pass
+
+FUSIONS = frozenset(
+    {
+        "ClipQuantRewrite", "ReluQuantRewrite", "GeluFusionL2", "LayerNormFusionL2", "SimplifiedLayerNormFusion",
+        "GatherSliceToSplitFusion", "GatherToSliceFusion", "BiasGeluFusion", "SkipLayerNormFusion",
+        "BiasSkipLayerNormFusion", "FastGeluFusion", "QuickGeluFusion", "MatMulScaleFusion", "MatMulNBitsFusion",
+    }
+)  # fmt: skip
+ATTENTION = RulePass("AttentionFusion", [AttentionFusion(frozenset({DataType.FLOAT}))], Level.EXTENDED)
+GROUPS = RulePass(GroupNormFusion.name, [GroupNormFusion()], Level.EXTENDED)
+LABELS = RulePass(SplitStringLabels.name, [SplitStringLabels()], Level.EXTENDED)
+
+
+def chosen_fusions() -> Sequence[Pass]:
+    """Return the passes in order; the other extended ones would take nodes away from the compiler."""
+    passes = (ATTENTION if each.name == ATTENTION.name else each for each in EXTENDED_PASSES)
+    return (*(each for each in passes if each is ATTENTION or each.name in FUSIONS), GROUPS, LABELS)

@@ -1,0 +1,1 @@
+"""What is shown of compiled partitions: steps, reasons, generated code, the machine's peaks."""

@@ -1,0 +1,110 @@
+"""How each node of a CPU partition runs: native, with the step that took it in, or by a numpy kernel, with the reason.
+
+Everything is read off what compiling left: the parts in running order, the operators of each native step, and the
+refusals. A step is told as ``PART.STEP OPERATORS``, as ``ort inspect --steps`` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ort_core.plugin import NodeExecution, body_path, output_names
+from ort_core.plugin.ir import Graph, Node, walk
+
+if TYPE_CHECKING:
+    from ort_core.cpu.partition.partition_steps import PartitionStep
+    from ort_core.cpu.program.program import NativeProgram
+
+Bodies = Mapping[tuple[str, ...], Sequence[NodeExecution]]
+NATIVE, NUMPY = "native", "numpy"
+MAX_STEPS = 3  # told of a node: what is cheap is computed again wherever it is read
+TAKEN_IN = "no step of its own: taken in by what reads it"  # as a place in memory, or into its formula
+KNOWN = "its result follows from sizes"
+INTERPRETED = "interpreted"
+BODIES = "control flow is followed step by step; its bodies are compiled by themselves"
+TOO_FEW = "too few nodes side by side can be compiled to be worth a native program"
+TOO_DEEP = "bodies are nested too deeply to be compiled"
+
+
+def executions_of(
+    graph: Graph,
+    steps: Sequence[PartitionStep],
+    refusals: Mapping[Node, str],
+    is_known: Callable[[Node], bool],
+    compiled: Bodies,
+    plain: Bodies,
+) -> list[NodeExecution]:
+    """Return how the nodes of a partition's graph run, those of bodies behind them.
+
+    Args:
+        graph: the graph that was compiled.
+        steps: the parts of the partition in running order.
+        refusals: why nodes were not lowered.
+        is_known: whether all results of a node follow from sizes.
+        compiled: how the nodes of compiled bodies run, by the body's path.
+        plain: how those of the other bodies do.
+    """
+    part_of = {name: part for part in enumerate(steps) for node in part[1].kernels.graph for name in output_names(node)}
+    computing = {
+        node: names
+        for n, part in enumerate(steps)
+        if part.program
+        for node, names in steps_by_node(part.program, n).items()
+    }
+    taken_by = _taken_by(graph, computing)
+    found = []
+    for node in graph:
+        number, step = next((part_of[name] for name in output_names(node) if name in part_of), (0, None))
+        if step is not None and step.program is not None:
+            known = node not in computing and is_known(node)
+            reason = KNOWN if known else "" if node in computing else TAKEN_IN
+            found.append(NodeExecution.of(node, NATIVE, "" if known else _several(taken_by[node]), reason))
+        elif step is not None and step.call is not None:
+            found.append(NodeExecution.of(node, NATIVE, f"{number} {node.op_type}, a native call"))
+        elif any(body_path(body) in compiled for body in node.subgraphs()):
+            found.append(NodeExecution.of(node, INTERPRETED, reason=BODIES))
+        else:
+            found.append(_plain(node, refusals.get(node) or (f"{KNOWN}; {TOO_FEW}" if is_known(node) else TOO_FEW)))
+    return [*found, *_inner(graph, {**compiled, **plain})]
+
+
+def _taken_by(graph: Graph, computing: Mapping[Node, list[str]]) -> dict[Node, tuple[str, ...]]:
+    """Return the steps that compute each node, of one without those that compute what reads it."""
+    found: dict[Node, tuple[str, ...]] = {}
+    for node in reversed(list(graph)):
+        readers = [reader for value in node.present_outputs() for reader in value.consumers()]
+        names = computing.get(node) or [name for reader in readers for name in found.get(reader, ())]
+        found[node] = tuple(dict.fromkeys(names))[: MAX_STEPS + 1]
+    return found
+
+
+def steps_by_node(program: NativeProgram, part: int) -> dict[Node, list[str]]:
+    """Return for each node that steps of a program compute the names of these, in order."""
+    found: dict[Node, list[str]] = {}
+    for number, step in enumerate(program.steps):
+        name = f"{part}.{number} {operators_text(step.operators)}"
+        for node in dict.fromkeys(each for each in step.operators if isinstance(each, Node)):
+            found.setdefault(node, []).append(name)
+    return found
+
+
+def operators_text(operators: Iterable[Node | str]) -> str:
+    """Return what a step computes, such as ``MatMul+Add+Gelu``."""
+    return "+".join(each.op_type if isinstance(each, Node) else each for each in operators) or "Copy"
+
+
+def _several(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_STEPS]) + (" and others" if len(names) > MAX_STEPS else "")
+
+
+def _inner(graph: Graph, bodies: Bodies) -> list[NodeExecution]:
+    found = [replace(each, path=(*path, *each.path)) for path, inner in bodies.items() for each in inner]
+    told = {each.path for each in found} | set(bodies)
+    left = [node for node in walk(graph) if node.graph is not graph and body_path(node.graph) not in told]
+    return [*found, *(_plain(node, TOO_DEEP, body_path(node.graph)) for node in left)]
+
+
+def _plain(node: Node, reason: str, path: tuple[str, ...] = ()) -> NodeExecution:
+    return NodeExecution.of(node, NUMPY, "", reason, path, is_plain=True)

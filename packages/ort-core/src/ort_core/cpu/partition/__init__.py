@@ -1,0 +1,1 @@
+"""Partitions of the CPU provider: what is native, what runs by kernels, in one order."""

@@ -1,0 +1,67 @@
+"""Whether every size of a lowered group can be read off its inputs, and fits the words of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.steps import NotLowered, Pointer
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.program.sizes import bindings, is_bound
+from ort_core.plugin.ir import KnownDim, Node, SymbolicDim, TensorType, Value
+
+LARGEST_SIZE = 1 << 58  # bytes or elements; beyond it products of sizes leave 64 bits
+
+
+def check_bound(lowering: Lowering, others: Sequence[Value] = ()) -> None:
+    """Raise ``NotLowered`` when a size in the program cannot be read off its inputs.
+
+    Of ``others``, values that will be there too, those whose sizes are needed become inputs.
+    """
+    _check_magnitudes(lowering)
+    sizes = list(_sizes_of(lowering))
+    known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
+    if not all(is_bound(size, known) for size, _ in sizes):
+        _take_sizes(
+            lowering, others, {name for size, _ in sizes if not isinstance(size, int) for name in size.symbols()}
+        )
+        known = {binding.atom for binding in bindings([tensor_type(value) for value in lowering.inputs])}
+        sizes = list(_sizes_of(lowering))
+    for size, node in sizes:
+        if not is_bound(size, known):
+            raise NotLowered(f"the size {size} is not a size of an input", node)
+
+
+def _check_magnitudes(lowering: Lowering) -> None:
+    """Raise ``NotLowered`` at the first step with a fixed size that no memory has: tables hold 64-bit words."""
+    for step in lowering.steps:
+        counts = [buffer.count * buffer.itemsize for buffer in (*step.reads, *step.writes)]
+        offsets = [argument.offset if isinstance(argument, Pointer) else argument for argument in step.arguments]
+        for size in (*counts, *offsets, step.work):
+            if isinstance(size, int) and abs(size) >= LARGEST_SIZE:
+                raise NotLowered(f"a size of {size} elements or bytes", step.node)
+
+
+def _sizes_of(lowering: Lowering) -> Iterator[tuple[KnownDim, Node | None]]:
+    """Give every size of a program, with the node that it belongs to."""
+    for step in lowering.steps:
+        for argument in step.arguments:
+            yield argument.offset if isinstance(argument, Pointer) else argument, step.node
+    for value in (*lowering.inputs, *lowering.outputs):
+        for size in tensor_type(value)[1]:
+            yield size, value.producer
+    for left, right in lowering.equal:
+        yield left, None
+        yield right, None
+
+
+def _take_sizes(lowering: Lowering, others: Sequence[Value], wanted: set[str]) -> None:
+    """Make inputs of the values that have a wanted size among theirs."""
+    found = {size.name for v in lowering.inputs for size in tensor_type(v)[1] if isinstance(size, SymbolicDim)}
+    for value in others:
+        if not isinstance(value.type, TensorType) or value.type.shape is None or None in value.type.shape:
+            continue
+        names = {size.name for size in value.type.shape if isinstance(size, SymbolicDim)} & wanted
+        if value not in lowering.inputs and not names <= found and lowering.constant_of(value) is None:
+            lowering.inputs.append(value)
+            found |= names

@@ -1,0 +1,40 @@
+"""Nodes that are native but no part of a program: their operands are strings, or the size of their result is data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.partition.suppression import Suppression
+from ort_core.cpu.texts.text_counts import TextCounts, text_chain
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin import Rejection
+from ort_core.plugin.ir import Graph, Node, Value
+from ort_core.plugin.kernels import RunGuard, RuntimeValue
+
+
+class NativeCall(Protocol):
+    """Some nodes compiled as one call."""
+
+    @property
+    def inputs(self) -> tuple[Value | None, ...]:
+        """The values that it is given."""
+
+    def run(self, arguments: Sequence[RuntimeValue], guard: RunGuard) -> list[np.ndarray] | None:
+        """Return the results, ``None`` where the reference kernels must run."""
+
+
+def native_calls(graph: Graph, target: Target, pool: ThreadPool) -> dict[tuple[Node, ...], NativeCall]:
+    """Return the calls by the nodes that each of them runs."""
+    found: dict[tuple[Node, ...], NativeCall] = {}
+    for node in graph:
+        if (node.domain, node.op_type) == ("", "NonMaxSuppression"):
+            found[(node,)] = Suppression(node, target, pool)
+        if (node.domain, node.op_type) == ("", "TfIdfVectorizer"):
+            chain = text_chain(node, graph)
+            if not isinstance(chain, Rejection):
+                found[chain.nodes] = TextCounts(chain, target, pool)
+    return found

@@ -1,0 +1,515 @@
+"""CpuPartition: native programs and reference kernels, in one order, over numbered slots.
+
+Nodes that lower form the largest convex groups; the rest runs by the numpy kernels. A group whose inputs are not as
+declared, or whose data is out of bounds, runs by the kernels, too: they give the precise result or error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+import numpy as np
+
+from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
+from ort_core.cpu.codegen.machine_code.code_cache import recorded
+from ort_core.cpu.codegen.machine_code.compiled_module import linked_by_llvm
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.direct.direct_calls import prepare_direct_calls
+from ort_core.cpu.direct.direct_offer import DirectOffer
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.preconditions import require_preconditions
+from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
+from ort_core.cpu.lowering.rules.contents import contents_of
+from ort_core.cpu.lowering.rules.contents import known_contents as write_contents
+from ort_core.cpu.lowering.steps import NotLowered, step_node
+from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
+from ort_core.cpu.lowering.weight_packing import WeightPacking
+from ort_core.cpu.partition.bodies import CompiledBody
+from ort_core.cpu.partition.bounds import check_bound
+from ort_core.cpu.partition.choice import is_choice
+from ort_core.cpu.partition.group_lowering import lower_group
+from ort_core.cpu.partition.native_calls import native_calls
+from ort_core.cpu.partition.partition_steps import LazyKernels, PartitionStep, direct_step_of, run_directly
+from ort_core.cpu.partition.units import joined, ordered
+from ort_core.cpu.program.program import DataError, NativeProgram, SizesDiffer, StepObserver
+from ort_core.cpu.program.program_building import build_program
+from ort_core.cpu.program.sizes import evaluate
+from ort_core.cpu.storage.stored_code import encode_modules
+from ort_core.cpu.storage.stored_partition import encode_partition
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin import (
+    CompileRequest,
+    DirectCalls,
+    EagerPartition,
+    NodeExecution,
+    OrtError,
+    Rejection,
+    RunState,
+    StepFacts,
+    body_path,
+    convex_groups,
+)
+from ort_core.plugin.collecting import paused_collection
+from ort_core.plugin.ir import DataType, Graph, Node, TensorType, Value, border_of
+from ort_core.plugin.kernels import BoundGraph, EvaluationContext, RunnableBody, RuntimeValue
+from ort_core.plugin.loops import SMALL_TYPES, SUPPORTED
+from ort_core.plugin.ops import known_contents
+
+log = logging.getLogger(__name__)
+CASTS = frozenset({"Cast", "CastLike"})
+MIN_NODES = 2  # a single cheap node is not worth a program of its own
+MAX_COMPILED_DEPTH = 8  # bodies within bodies: exporters nest three or four deep; each level compiles again
+FREE = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})  # numpy returns another view
+HEAVY = frozenset(
+    {
+        "InstanceNormalization",
+        "Conv",
+        "ConvTranspose",
+        "MatMul",
+        "Gemm",
+        "Softmax",
+        "LayerNormalization",
+        "FusedMatMul",
+        "MultiHeadAttention",
+        "Attention",
+        "GroupQueryAttention",
+        "RotaryEmbedding",
+        "Gelu",
+        "Erf",
+        "Exp",
+        "Tanh",
+        "Sigmoid",
+        "LinearClassifier",
+        "LinearRegressor",
+        "SVMClassifier",
+        "SVMRegressor",
+        "LpPool",
+        "GlobalLpPool",
+        "LRN",
+        "MaxPool",
+        "AveragePool",
+        "GlobalMaxPool",
+        "GlobalAveragePool",
+        "Resize",
+        "LogSoftmax",
+        "RMSNormalization",
+        "SimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "BiasGelu",
+        "FastGelu",
+        "QuickGelu",
+        "GroupNormalization",
+        "GroupNorm",
+        "SkipGroupNorm",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "TreeEnsemble",
+        "TreeEnsembleClassifier",
+        "TreeEnsembleRegressor",
+        "QuantizeLinear",
+        "QLinearConv",
+        "ConvInteger",
+        "MatMulInteger",
+        "MatMulIntegerToFloat",
+        "QLinearMatMul",
+        "QGemm",
+        "DynamicQuantizeLinear",
+        "MatMulNBits",
+        "QLinearAdd",
+        "QLinearMul",
+        "QLinearSigmoid",
+        "QLinearLeakyRelu",
+        "QLinearConcat",
+        "DynamicQuantizeMatMul",
+        "QLinearAveragePool",
+        "QLinearGlobalAveragePool",
+        "QAttention",
+        "EmbedLayerNormalization",
+        "GatherBlockQuantized",
+    }
+)
+ML_TYPES = frozenset({DataType.FLOAT, DataType.INT64, DataType.INT32, DataType.BOOL})
+DOUBLE = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})  # take float64, too
+
+
+class CpuPartition(EagerPartition):
+    """A partition compiled for the CPU; its native programs plan for each signature of sizes themselves."""
+
+    results_are_checked = False  # programs are planned from what was inferred, kernels are those that it was told of
+
+    def __init__(
+        self, request: CompileRequest, target: Target, pool: ThreadPool, *, uses_bfloat16: bool = False
+    ) -> None:
+        super().__init__(len(request.graph.outputs))
+        context = request.context
+        self._uses_bfloat16 = uses_bfloat16
+        self._request = replace(request, context=replace(context, bodies=self._bind_body))
+        self.bodies: list[CompiledBody[CpuPartition]] = []
+        self._plain_bodies: list[CompiledBody[CpuPartition]] = []  # of which nothing is native
+        self.refusals: dict[Node, str] = {}
+        self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
+        self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
+        self._target, self._pool = target, pool
+        linking = nullcontext() if request.short_cuts else linked_by_llvm()
+        with linking, recorded() as self._modules:  # of bodies, too
+            self._calls = native_calls(request.graph, target, pool)
+            with WeightPacking(pool.num_threads, request.services.get("weights"), target.key) as self._weights:
+                groups = self._native_groups(target, pool)
+                self._deciding = self._deciding_program(groups)
+            self._build(groups)
+
+    @property
+    def native_programs(self) -> tuple[NativeProgram, ...]:
+        """The compiled programs, in order."""
+        return tuple(step.program for step in self._steps if step.program is not None)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether anything here, bodies of control flow included, was compiled."""
+        return bool(self.bodies) or any(step.program or step.call for step in self._steps)
+
+    def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
+        """Offer direct calls where everything between feeds and outputs is native, but for maps and strings."""
+        offer = DirectOffer(self._request.graph, self._steps, self._template, self._request.context.opset_imports)
+        if is_choice(self._request.graph.nodes):
+            return offer.of_choice(self._deciding, self.bodies, sources, order)
+        return offer.of_steps([self._outputs[number] for number in order], sources)
+
+    def executions(self) -> Sequence[NodeExecution]:
+        """Return for each node the native step that takes it in, or why a numpy kernel runs it."""
+        from ort_core.cpu.inspection.executions import executions_of  # only reports ask
+
+        compiled, plain = (
+            {body_path(b.graph): b.partition.executions() for b in each} for each in (self.bodies, self._plain_bodies)
+        )
+        return executions_of(self._request.graph, self._steps, self.refusals, self._is_known, compiled, plain)
+
+    def steps(self, sizes: Mapping[str, int]) -> Sequence[StepFacts]:
+        """Return the steps of native programs, and what runs between them; those of bodies behind."""
+        from ort_core.cpu.inspection.listing import facts_of_parts  # only reports ask
+
+        told = {name: each for each in self.executions() for name in each.outputs if not each.path}
+        inner = [
+            replace(each, path=(*body_path(body.graph), *each.path))
+            for body in self.bodies
+            for each in body.partition.steps(sizes)
+        ]
+        return [*facts_of_parts(self._steps, told, sizes), *inner]
+
+    def code(self, form: str, kernel: str | None = None) -> Mapping[str, str] | Rejection:
+        """Return the text of the kernels of all programs, those of bodies included; the graph is lowered again."""
+        from ort_core.cpu.inspection.emission import code_of  # for people, by no load
+        from ort_core.cpu.inspection.kernel_notes import noted_kernels
+
+        with noted_kernels() as kernels:
+            CpuPartition(self._request, self._target, self._pool, uses_bfloat16=self._uses_bfloat16)
+        return code_of(kernels, form, kernel, self._target)
+
+    def serialize(self) -> bytes | Rejection:
+        """Return the machine code of all programs; lowering the graph again finds it."""
+        if not self._modules:
+            return Rejection("nothing of it is compiled: it runs by numpy kernels")
+        prepare_direct_calls()
+        return encode_modules(self._modules, self._target)
+
+    def remember(self) -> Sequence[bytes | memoryview] | Rejection:
+        """Return the one native program that is the whole partition."""
+        step = self._steps[0] if len(self._steps) == 1 else None
+        if step is None or step.program is None:
+            return Rejection("parts of the model run by numpy kernels")
+        count = len(self._request.graph.inputs)
+        if any(slot >= count or self._template[slot] is not None for slot in step.native_reads):
+            return Rejection("the program reads a constant that the caller may override")
+        if any(slot not in step.writes for slot in self._outputs):
+            return Rejection("an output is an input of the partition")
+        place = {slot: index for index, slot in enumerate(step.writes)}
+        writes = [place[slot] for slot in self._outputs]
+        return encode_partition(step.program, step.native_reads, writes)
+
+    def compute(self, inputs: Sequence[RuntimeValue], run_state: RunState) -> Sequence[RuntimeValue]:
+        """Run all steps in order."""
+        values = self._template.copy()
+        values[: len(inputs)] = inputs
+        check, observed = run_state.guard.check, run_state.observer is not None
+        for step in self._steps:
+            check()
+            results = self._run_step(step, values, run_state, observed)
+            for slot, result in zip(step.writes, results):
+                values[slot] = result
+            for slot in step.frees:
+                values[slot] = None
+        return [values[slot] for slot in self._outputs]
+
+    def _run_step(
+        self, step: PartitionStep, values: list[RuntimeValue], run_state: RunState, observed: bool
+    ) -> Sequence[RuntimeValue]:
+        if step.program is not None:
+            arrays = [values[slot] for slot in step.native_reads]
+            direct = None if observed or run_state.guard.in_place else step.direct
+            if direct is not None and (results := run_directly(direct, arrays, run_state)) is not None:
+                return results
+            observe = self._step_observer(step.program, run_state) if observed else None
+            try:
+                contiguous = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+                found = step.program.run(contiguous, run_state.guard, observe)
+                if direct is not None:
+                    direct.learn(contiguous)
+                return found
+            except (SizesDiffer, DataError) as reason:
+                log.debug("a native program of %s gives way to kernels: %s", self._request.name, reason)
+        arguments = [values[slot] for slot in step.reads]
+        if step.call is not None and not observed:
+            own = [values[slot] if slot >= 0 else None for slot in step.native_reads]
+            results = step.call.run(own, run_state.guard)
+            if results is not None:
+                return results
+        return step.kernels.run(arguments, run_state)
+
+    def _step_observer(self, program: NativeProgram, run_state: RunState) -> StepObserver:
+        """Report native steps to a run's observer: each as a node named for the operators that it computes."""
+        part = next(number for number, step in enumerate(self._steps) if step.program is program)
+
+        def observe(number: int, start: int, sizes: Mapping[str, int]) -> None:
+            node = self._step_nodes.get((program, number))
+            if node is None:
+                node = step_node(program.steps[number], f"{self._request.name}/native-{number}")
+                self._step_nodes[program, number] = node
+            assert run_state.observer is not None
+            work = program.steps[number].work_at(sizes, f"{part}.{number}")
+            run_state.observer(node, start, _stand_ins(node.inputs, sizes), _stand_ins(node.outputs, sizes), work)
+
+        return observe
+
+    def _bind_body(self, graph: Graph, context: EvaluationContext, depth: int) -> RunnableBody:
+        """Compile a body as a partition of its own; one with nothing to compile runs by kernels, node by node."""
+        if depth > MAX_COMPILED_DEPTH:
+            return BoundGraph(graph, replace(context, bodies=None), depth)
+
+        def compile_body(own: Graph) -> CpuPartition:
+            name = f"{self._request.name}/{graph.name}"
+            own_request = replace(self._request, name=name, graph=own, context=context)
+            return CpuPartition(own_request, self._target, self._pool, uses_bfloat16=self._uses_bfloat16)
+
+        body = CompiledBody(graph, compile_body)
+        if not body.partition.is_native:
+            self._plain_bodies.append(body)
+            return BoundGraph(graph, replace(context, bodies=None), depth)
+        self.bodies.append(body)
+        return body
+
+    @paused_collection()
+    def _native_groups(self, target: Target, pool: ThreadPool) -> list[tuple[tuple[Node, ...], NativeProgram]]:
+        graph = self._request.graph
+        for node in graph:
+            reason = None if self._is_known(node) else _unsupported(node, self._request.context, target)
+            if reason is not None:
+                self.refusals[node] = reason
+        done: list[tuple[tuple[Node, ...], NativeProgram]] = []
+        built: dict[tuple[Node, ...], NativeProgram] = {}
+        while True:
+            groups = convex_groups(graph.nodes, lambda node: node not in self.refusals)
+            failed = False
+            for group in groups:
+                computing = [node for node in group if not self._is_known(node)]
+                if group in built or not _pays(computing, self._request.context):
+                    continue
+                program = self._lower(group, target, pool)
+                if program is None:
+                    failed = True
+                else:
+                    built[group] = program
+            if not failed:
+                done = [(group, built[group]) for group in groups if group in built]
+                return done
+
+    def _is_known(self, node: Node) -> bool:
+        """Return whether all results of a node follow from sizes."""
+        outputs = tuple(node.present_outputs())
+        return bool(outputs) and all(contents_of(value, self._contents) is not None for value in outputs)
+
+    def _lower(self, group: tuple[Node, ...], target: Target, pool: ThreadPool) -> NativeProgram | None:
+        """Lower a group; on refusals note the nodes that refused and return ``None``."""
+        border, context = border_of(group), self._request.context
+        lowering = Lowering(
+            group, border.outputs, target, context.opset_imports, self._contents, context.meanings, self._weights,
+            uses_bfloat16=self._uses_bfloat16,
+        )  # fmt: skip
+        try:
+            refusals = lower_group(lowering, group, lambda node: self._lower_node(lowering, node))
+            self.refusals.update(refusals)
+            if refusals:
+                return None
+            check_bound(lowering, [*border.inputs, *self._request.graph.inputs])
+            return build_program(lowering, pool)
+        except NotLowered as refusal:
+            self.refusals[refusal.node if refusal.node in group else group[-1]] = str(refusal)
+        except (OrtError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of the compiler, at which the model must not fail
+            self._note_fault(group, lowering.node, error)
+        return None
+
+    def _lower_node(self, lowering: Lowering, node: Node) -> None:
+        rule = write_contents if self._is_known(node) else find_rule(node, self._request.context)
+        assert rule is not None, node
+        if rule is not write_contents:
+            require_preconditions(lowering, node)
+        rule(lowering, node)
+
+    def _note_fault(self, group: tuple[Node, ...], node: Node | None, error: Exception) -> None:
+        """Leave what failed to compile to the kernels: the node, or the group where code generation failed."""
+        what = group[0].describe() + (f" and {len(group) - 1} more" if len(group) > 1 else "")
+        self._request.faults.note(f"the CPU compiler failed on {what}; they run by numpy kernels", error)
+        for left in group if node is None else (node,):
+            self.refusals[left] = f"the compiler failed: {type(error).__name__}: {error}"
+
+    def _deciding_program(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> NativeProgram | None:
+        """Return the program of a condition that decides the whole graph: too small to pay, but for direct calls."""
+        deciding = self._request.graph.nodes[:-1]
+        if not deciding or not is_choice(self._request.graph.nodes):
+            return None
+        if groups:
+            return groups[0][1] if len(groups) == 1 and set(groups[0][0]) == set(deciding) else None
+        if any(each in self.refusals for each in deciding):
+            return None
+        return self._lower(deciding, self._target, self._pool)
+
+    @paused_collection()
+    def _build(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> None:
+        group_of: dict[Node, tuple[tuple[Node, ...], NativeProgram | None]] = {}
+        group_of.update((node, (nodes, None)) for nodes in self._calls for node in nodes)
+        group_of.update((node, (group, program)) for group, program in groups for node in group)
+        units: list[tuple[tuple[Node, ...], NativeProgram | None]] = []
+        seen: set[Node] = set()  # the first ones of units: hashing all of a unit's takes as long as it is large
+        for node in self._request.graph:
+            nodes, program = group_of.get(node, ((node,), None))
+            if nodes[0] not in seen:
+                seen.add(nodes[0])
+                units.append((nodes, program))
+        self._lay_out(joined(ordered(units), self._calls.__contains__))
+
+    def _lay_out(self, units: Sequence[tuple[tuple[Node, ...], NativeProgram | None]]) -> None:
+        graph = self._request.graph
+        slots: dict[Value, int] = {value: index for index, value in enumerate(graph.inputs)}
+        self._template: list[RuntimeValue] = [
+            value.constant.array() if value.constant is not None else None for value in graph.inputs
+        ]
+
+        def slot(value: Value) -> int:
+            if value not in slots:
+                slots[value] = len(self._template)
+                self._template.append(value.constant.array() if value.constant is not None else None)
+            return slots[value]
+
+        steps = []
+        for nodes, program in units:
+            kernels = LazyKernels(nodes, self._request)
+            if program is None:
+                kernels.bind()
+            call = self._calls.get(nodes)
+            border = kernels.border
+            native = tuple(slot(v) for v in program.inputs) if program is not None else ()
+            if call is not None:
+                native = tuple(-1 if v is None else slot(v) for v in call.inputs)
+            steps.append(
+                (
+                    kernels,
+                    program,
+                    call,
+                    tuple(slot(v) for v in border.inputs),
+                    native,
+                    tuple(slot(v) for v in border.outputs),
+                )
+            )
+        self._outputs = tuple(slot(value) for value in graph.outputs)
+        last: dict[int, int] = {}
+        for number, (_, _, _, reads, native, writes) in enumerate(steps):
+            for used in (*reads, *native, *writes):
+                last[used] = number
+        kept = {*self._outputs, *range(len(graph.inputs)), *(i for i, v in enumerate(self._template) if v is not None)}
+        freed: dict[int, list[int]] = {}
+        for used, number in last.items():
+            if used not in kept:
+                freed.setdefault(number, []).append(used)
+        self._steps = [
+            PartitionStep(
+                kernels,
+                program,
+                direct_step_of(program) if self._request.short_cuts else None,
+                call,
+                reads,
+                native,
+                writes,
+                tuple(freed.get(number, ())),
+            )
+            for number, (kernels, program, call, reads, native, writes) in enumerate(steps)
+        ]
+
+
+def _stand_ins(values: Sequence[Value | None], sizes: Mapping[str, int]) -> tuple[RuntimeValue, ...]:
+    """Return arrays of one element, broadcast to the values' shapes: what a report needs of tensors it cannot see."""
+    found: list[RuntimeValue] = []
+    for value in values:
+        if value is None or not isinstance(value.type, TensorType) or value.type.shape is None:
+            found.append(None)
+            continue
+        dtype, shape = stored_type(value)
+        concrete = [evaluate(size, sizes) for size in shape]
+        found.append(np.broadcast_to(np.empty((), dtype.numpy), concrete))
+    return tuple(found)
+
+
+def _generated_types(node: Node) -> Collection[DataType]:
+    if node.op_type in CASTS | {"QuantizeLinear", "DequantizeLinear"}:
+        return SUPPORTED | SMALL_TYPES
+    if node.domain != "ai.onnx.ml":
+        return SUPPORTED
+    return ML_TYPES | {DataType.DOUBLE} if node.op_type in DOUBLE else ML_TYPES
+
+
+def _unsupported(node: Node, context: EvaluationContext, target: Target) -> str | None:
+    if find_rule(node, context) is None:
+        return f"{node.op_type} is not generated"
+    takes_empty = has_own_meaning(node, context)
+    for value in (*node.present_inputs(), *node.present_outputs()):
+        if node.op_type == "DequantizeLinear" and value.constant is not None:
+            continue  # made real at load, whatever its type
+        if not isinstance(value.type, TensorType):
+            return f"{value.name!r} is no tensor of known type"
+        dtype = value.type.dtype
+        if (dtype if node.domain == "ai.onnx.ml" else computed_type(dtype)) not in _generated_types(node):
+            return f"{value.type.dtype.text} is not generated"
+        if value.type.dtype is DataType.FLOAT16 and not converts_halves(target):
+            return "the processor does not convert float16"
+        shape = value.type.shape or ()
+        is_list = value.constant is not None and len(shape) == 1  # without entries: ordinary
+        if 0 in shape and not takes_empty and not is_list:
+            return f"{value.name!r} has no elements"
+    try:
+        for value in (*node.present_inputs(), *node.present_outputs()):
+            tensor_type(value)
+    except NotLowered as refusal:
+        return str(refusal)
+    return None
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and computed_type(value.type.dtype) is DataType.FLOAT
+
+
+def _pays(group: Sequence[Node], context: EvaluationContext) -> bool:
+    floats = [node for node in group if node.op_type not in FREE and any(map(_is_float, node.present_outputs()))]
+    if len(floats) >= MIN_NODES:
+        return True
+    return any(node.op_type in HEAVY or _casts_small(node) or has_own_meaning(node, context) for node in group)
+
+
+def _casts_small(node: Node) -> bool:
+    """Return whether a node casts elements of 8-bit floats or of few bits: numpy takes 12 ns for each and more."""
+    types = [value.type for value in (*node.present_inputs(), *node.present_outputs())]
+    return node.op_type in CASTS and any(isinstance(of, TensorType) and of.dtype in SMALL_TYPES for of in types)

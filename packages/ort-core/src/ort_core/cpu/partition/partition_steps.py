@@ -1,0 +1,69 @@
+"""PartitionStep: what a CPU partition does next: a native program, a native call, or reference kernels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ort_core.cpu.direct.direct_calls import DirectStep, build_direct_step
+from ort_core.cpu.partition.native_calls import NativeCall
+from ort_core.cpu.program.program import NativeProgram
+from ort_core.plugin import AllocationLimitExceeded, CompileRequest, Rejection, RunState
+from ort_core.plugin.ir import Node, extract
+from ort_core.plugin.kernels import BoundGraph, RuntimeValue
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStep:
+    """A native program (``program``) with kernels to fall back on, or kernels alone."""
+
+    kernels: LazyKernels
+    program: NativeProgram | None
+    direct: DirectStep | None
+    call: NativeCall | None  # nodes that are native but no program
+    reads: tuple[int, ...]  # of the kernels
+    native_reads: tuple[int, ...]  # of the program or the call; -1: absent
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+
+
+class LazyKernels:
+    """The reference kernels of a group, bound when they are first needed."""
+
+    def __init__(self, nodes: Sequence[Node], request: CompileRequest) -> None:
+        self.graph, self.border = extract(nodes)
+        self._request = request
+        self._bound: BoundGraph | None = None
+
+    def run(self, arguments: Sequence[RuntimeValue], run_state: RunState) -> tuple[RuntimeValue, ...]:
+        """Run them; bound first if nobody has yet."""
+        if self._bound is None:
+            self._bound = BoundGraph(self.graph, self._request.context)
+        return self._bound.run(arguments, {}, run_state.guard, run_state.observer)
+
+    def bind(self) -> None:
+        """Bind now, so that a missing kernel is an error at load."""
+        self._bound = BoundGraph(self.graph, self._request.context)
+
+
+def direct_step_of(program: NativeProgram | None) -> DirectStep | None:
+    """Return the direct calls of a program among others, ``None`` where there are none."""
+    found = None if program is None else build_direct_step(program)
+    if isinstance(found, Rejection):
+        log.debug("no direct calls: %s", found)
+        return None
+    return found
+
+
+def run_directly(direct: DirectStep, arrays: Sequence[RuntimeValue], run_state: RunState) -> list[np.ndarray] | None:
+    """Return the results of a signature that is known, ``None`` for every other."""
+    try:
+        run_state.guard.check_allocation(direct.nbytes, "a native program")
+    except AllocationLimitExceeded:
+        return None  # the ordinary run asks for what this very signature takes
+    return direct.call(*arrays)

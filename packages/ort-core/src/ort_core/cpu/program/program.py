@@ -1,0 +1,357 @@
+"""NativeProgram: the steps of one lowered group as machine code, planned for each signature, run in one call.
+
+Everything that does not depend on sizes is in its record: slots of the arena, positions of addresses, barriers. A
+signature evaluates sizes and offsets into an argument table; a run copies nothing but the addresses of its inputs and
+outputs into it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from ort_core.cpu.program.output_memory import OutputMemory
+from ort_core.cpu.program.sizes import Types, evaluate
+from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
+from ort_core.plugin import environment_value, frozen
+from ort_core.plugin.forks import new_lock
+from ort_core.plugin.kernels import RunGuard, Unguarded
+
+if TYPE_CHECKING:
+    from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+    from ort_core.cpu.lowering.steps import Step
+    from ort_core.cpu.program.program_record import ProgramRecord
+    from ort_core.cpu.threads.pool import ThreadPool
+    from ort_core.plugin.ir import Value
+
+StepObserver = Callable[[int, int, Mapping[str, int]], None]
+UNGUARDED = Unguarded()
+ALIGNMENT = 64
+MAX_PLANS = 64
+MAX_ARENAS = 8  # plans that keep memory between runs: the newest; a server sees hundreds of sequence lengths
+MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
+PARALLEL_WORK = 30_000  # estimated work (10 us) below which sharing it costs more than it saves
+WAKING_WORK = 500_000  # estimated work (150 us) below which one thread is done before others have been woken
+
+
+class DataError(Exception):
+    """A kernel was given data out of bounds; the reference kernels give the precise error."""
+
+
+class SizesDiffer(Exception):
+    """The inputs' sizes are not as the model declares them."""
+
+
+@frozen
+class BoundState:
+    """A run state taken out of a plan, for a caller who runs its steps without Python.
+
+    ``steps``, ``count`` and ``wanted`` are what the pool is to run, ``error`` the address of the word that says that
+    data was out of bounds. For each input and output of the program: places in the argument table, as the address of a
+    word and what to add there to the address of the data. ``state`` owns all the memory.
+    """
+
+    state: _ProgramRunState
+    steps: int
+    count: int
+    wanted: int
+    error: int
+    inputs: tuple[tuple[tuple[int, int], ...], ...]
+    outputs: tuple[tuple[tuple[int, int], ...], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+    nbytes: int  # that a run takes, outputs included, scratch of fixed sizes not
+    in_place: Mapping[int, int]  # outputs that may be the very memory of an input, and of which
+    memory: OutputMemory
+
+    def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
+        """Say for good where the data of an input lies."""
+        self.state.write(places, address)
+
+
+class NativeProgram:
+    """A lowered group, ready to run from any thread.
+
+    Args:
+        record: what signatures are planned from.
+        pool: the threads.
+        modules: the machine code.
+        kernels: for each step the number of its module and the name of its function.
+        inputs: the values of the model that it reads; none of a program that was recalled.
+        outputs: those that it computes.
+        steps: what the steps compute, for reports; none of a program that was recalled.
+    """
+
+    def __init__(
+        self, record: ProgramRecord, pool: ThreadPool, modules: Sequence[CompiledModule],
+        kernels: Sequence[tuple[int, str]], inputs: tuple[Value, ...] = (), outputs: tuple[Value, ...] = (),
+        steps: tuple[Step, ...] = (),
+    ) -> None:  # fmt: skip
+        self.record = record
+        self.inputs, self.outputs, self.steps = inputs, outputs, steps
+        self.kernels = tuple(kernels)
+        self._pool = pool
+        self._modules = tuple(modules)
+        found = {kernel: modules[kernel[0]].address(kernel[1]) for kernel in set(kernels)}
+        self._addresses = np.array([found[kernel] for kernel in kernels], np.int64)
+        self._plans: OrderedDict[tuple[tuple[int, ...], ...], ProgramPlan] = OrderedDict()
+        self._lock = new_lock()
+        self.memory = OutputMemory()
+
+    def run(
+        self, inputs: Sequence[np.ndarray], guard: RunGuard = UNGUARDED, observe: StepObserver | None = None
+    ) -> list[np.ndarray]:
+        """Run once on arrays of the declared element types and return the outputs.
+
+        Args:
+            inputs: one array per input, C-contiguous.
+            guard: asked before memory is taken.
+            observe: called behind every step with its number, its start in ns and the named sizes; the steps then
+                run one by one.
+
+        Raises:
+            SizesDiffer: a size is not as declared.
+            DataError: an index lies out of bounds.
+            AllocationLimitExceeded: the program would take more memory than the guard allows.
+        """
+        signature = tuple([array.shape for array in inputs])
+        plan = self._plans.get(signature)
+        if plan is None:
+            plan = self._plan(signature)
+        guard.check_allocation(plan.nbytes, "a native program")
+        if guard.in_place and self.record.in_place:
+            return plan.run(*self._grown_caches(inputs, guard.in_place), observe)
+        return plan.run(inputs, {}, observe)
+
+    def _grown_caches(
+        self, inputs: Sequence[np.ndarray], in_place: frozenset[int]
+    ) -> tuple[list[np.ndarray], dict[int, np.ndarray]]:
+        """Return the inputs and some outputs, with one copy as both for each cache that the caller bound as both.
+
+        What lies behind the rows of a cache stays in it then, as when the run has the caller's own memory.
+        """
+        arrays, given = list(inputs), {}
+        for output, index in self.record.in_place.items():
+            if inputs[index].ctypes.data in in_place:
+                given[output] = arrays[index] = inputs[index].copy()
+        return arrays, given
+
+    def __str__(self) -> str:
+        from ort_core.cpu.inspection.listing import program_text  # for people, by no run
+
+        return program_text(self)
+
+    @property
+    def pool(self) -> ThreadPool:
+        """The threads that run this."""
+        return self._pool
+
+    @property
+    def modules(self) -> tuple[CompiledModule, ...]:
+        """The machine code."""
+        return self._modules
+
+    @property
+    def input_dtypes(self) -> tuple[np.dtype, ...]:
+        """numpy's element types of the inputs."""
+        return tuple(dtype.numpy for dtype, _ in self.record.input_types)
+
+    def bind(self, signature: tuple[tuple[int, ...], ...]) -> BoundState | None:
+        """Return a run state of its own for a caller who runs it natively; ``None`` for a signature never run."""
+        plan = self._plans.get(signature)
+        return None if plan is None else plan.bind()
+
+    def _plan(self, signature: tuple[tuple[int, ...], ...]) -> ProgramPlan:
+        try:
+            plan = ProgramPlan(self, self._bind(signature))
+        except OverflowError as error:
+            raise SizesDiffer("a size needs more than 64 bits") from error
+        with self._lock:
+            self._plans[signature] = plan
+            if len(self._plans) > MAX_PLANS:
+                self._plans.popitem(last=False)
+            for older in list(self._plans.values())[:-MAX_ARENAS]:
+                older.release()
+        return plan
+
+    def _bind(self, signature: tuple[tuple[int, ...], ...]) -> dict[str, int]:
+        record = self.record
+        for shape, (_, declared) in zip(signature, record.input_types, strict=True):
+            if len(shape) != len(declared):
+                raise SizesDiffer(f"rank {len(shape)} where {len(declared)} is declared")
+        sizes: dict[str, int] = {}
+        try:
+            for binding in record.bindings:
+                sizes[binding.atom] = binding.solve(signature[binding.index][binding.axis], sizes)
+            found = [size for shape in signature for size in shape]
+            if record.declared.evaluate(sizes) != found + [0] * len(record.equal):
+                self._explain(signature, sizes)
+        except ZeroDivisionError as error:
+            raise SizesDiffer("a size divides by zero") from error
+        return sizes
+
+    def _explain(self, signature: tuple[tuple[int, ...], ...], sizes: Mapping[str, int]) -> NoReturn:
+        for shape, (_, declared) in zip(signature, self.record.input_types, strict=True):
+            for size, expected in zip(shape, declared, strict=True):
+                if size != evaluate(expected, sizes):
+                    raise SizesDiffer(f"size {size} where {expected} is declared")
+        left, right = next(pair for pair in self.record.equal if evaluate(pair[0], sizes) != evaluate(pair[1], sizes))
+        raise SizesDiffer(f"{left} is not {right}")
+
+
+class ProgramPlan:
+    """One signature: evaluated sizes, and run states to reuse."""
+
+    def __init__(self, program: NativeProgram, sizes: Mapping[str, int]) -> None:
+        record = program.record
+        table = record.sizes.table(sizes)
+        values, placement = table.tolist(), record.placement
+        if min(values[record.argument_count :], default=0) < 0:
+            raise SizesDiffer("a size is negative")
+        self._program = program
+        self.sizes = sizes
+        self._template = table[: record.argument_count]
+        self._template[placement.constants] += placement.constant_addresses
+        slot_sizes = values[record.argument_count : record.outputs_at]
+        self._offsets, self._arena_nbytes = cumulative(slot_sizes, record.per_thread, program._pool.num_threads)
+        self._shapes = _split_shapes(values[record.outputs_at : record.work_at], record.output_types)
+        self._dtypes = [dtype.numpy for dtype, _ in record.output_types]
+        output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
+        counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
+        self.nbytes = cumulative(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
+        work = values[record.work_at :]
+        self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
+        self._flags = record.order.flags(work, program._pool.num_threads)
+        program.memory.keep(zip(self._shapes, self._dtypes, strict=True))
+        self._inputs, self._outputs, self._errors = placement.inputs, placement.outputs, placement.errors
+        self._arena = (placement.arena, np.array(self._offsets, np.int64)[placement.arena_slots])
+        self._states: deque[_ProgramRunState] = deque()
+
+    def run(
+        self, inputs: Sequence[np.ndarray], given: Mapping[int, np.ndarray], observe: StepObserver | None
+    ) -> list[np.ndarray]:
+        """Run once; ``given`` is memory for outputs by number, taken where it fits."""
+        empty = self._program.memory.empty
+        outputs = [empty(shape, dtype) for shape, dtype in zip(self._shapes, self._dtypes, strict=True)]
+        for number, array in given.items():
+            if (array.shape, array.dtype) == (self._shapes[number], self._dtypes[number]):
+                outputs[number] = array
+        try:
+            state = self._states.popleft()
+        except IndexError:
+            state = _ProgramRunState(self)
+        state.run(inputs, outputs, observe)
+        if len(self._states) < MAX_STATES:
+            self._states.append(state)
+        return outputs
+
+    def bind(self) -> BoundState:
+        """Take a run state out of the pool, or make one."""
+        try:
+            state = self._states.popleft()
+        except IndexError:
+            state = _ProgramRunState(self)
+        outputs = tuple(tuple(place for group in groups for place in state.places(group)) for groups in self._outputs)
+        return BoundState(
+            state, state.steps_address, len(self._program.kernels), self._wanted, state.error_address,
+            tuple(state.places(positions) for positions in self._inputs), outputs, tuple(self._shapes),
+            tuple(self._dtypes), self.nbytes, self._program.record.in_place, self._program.memory,
+        )  # fmt: skip
+
+    def release(self) -> None:
+        """Give the memory of idle runs back; the next run takes some anew."""
+        self._states.clear()
+
+
+class _ProgramRunState:
+    """The argument table, step table and arena of one run; reused by later runs of the same plan."""
+
+    def __init__(self, plan: ProgramPlan) -> None:
+        program = plan._program
+        self._plan = plan
+        self._memory = np.empty(plan._arena_nbytes + ALIGNMENT, np.uint8)
+        base = -(-self._memory.ctypes.data // ALIGNMENT) * ALIGNMENT
+        self._error = np.zeros(1, np.int64)
+        self._table = plan._template.copy()
+        positions, offsets = plan._arena
+        self._table[positions] += base + offsets
+        self._table[plan._errors] = self._error.ctypes.data
+        start = self._table.ctypes.data
+        steps = np.empty((len(program.kernels), STEP_WORDS), np.int64)
+        steps[:, 0] = program._addresses
+        steps[:, 1] = start + program.record.starts
+        steps[:, 2] = plan._flags
+        steps[:, 3] = 0
+        self._steps = steps
+        self._steps_address = steps.ctypes.data
+        self._count = len(program.kernels)
+
+    @property
+    def steps_address(self) -> int:
+        """Where the step table lies."""
+        return int(self._steps_address)
+
+    @property
+    def error_address(self) -> int:
+        """Where kernels say that data was out of bounds."""
+        return int(self._error.ctypes.data)
+
+    def places(self, positions: np.ndarray) -> tuple[tuple[int, int], ...]:
+        """Return the addresses of words of the argument table, and what they add to the address of their data."""
+        start = self._table.ctypes.data
+        return tuple((start + 8 * int(position), int(self._plan._template[position])) for position in positions)
+
+    def write(self, places: Sequence[tuple[int, int]], address: int) -> None:
+        """Write the address of data into words of the argument table."""
+        start = self._table.ctypes.data
+        for place, offset in places:
+            self._table[(place - start) // 8] = address + offset
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], observe: StepObserver | None) -> None:
+        plan, table, template = self._plan, self._table, self._plan._template
+        for array, positions in zip(inputs, plan._inputs):
+            table[positions] = template[positions] + array.__array_interface__["data"][0]
+        for array, groups in zip(outputs, plan._outputs):
+            address = array.__array_interface__["data"][0]
+            for positions in groups:
+                table[positions] = template[positions] + address
+        pool = plan._program._pool
+        if observe is None:
+            pool.run(self._steps_address, self._count, plan._wanted)
+        else:
+            for number in range(self._count):
+                start = time.perf_counter_ns()
+                pool.run(self._steps_address + number * 8 * STEP_WORDS, 1, plan._wanted)
+                observe(number, start, plan.sizes)
+        if self._error[0]:
+            self._error[0] = 0
+            raise DataError("an index lies out of bounds")
+
+
+def _wanted_threads(work: int) -> int:
+    if work < PARALLEL_WORK:
+        return ALONE
+    return AWAKE if work < WAKING_WORK else ALL
+
+
+def cumulative(nbytes: Sequence[int], per_thread: Sequence[bool], threads: int) -> tuple[list[int], int]:
+    """Return where slots of these sizes begin in an arena, one behind the other, and how large it is."""
+    offsets, at = [], 0
+    for size, each in zip(nbytes, per_thread):
+        offsets.append(at)
+        total = size * threads if each else size
+        at += -(-total // ALIGNMENT) * ALIGNMENT
+    return offsets, at
+
+
+def _split_shapes(values: Sequence[int], types: Types) -> list[tuple[int, ...]]:
+    shapes, at = [], 0
+    for _, shape in types:
+        shapes.append(tuple(values[at : at + len(shape)]))
+        at += len(shape)
+    return shapes

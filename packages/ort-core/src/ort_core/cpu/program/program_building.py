@@ -1,0 +1,112 @@
+"""build_program(): from a finished lowering to a native program: slots, the argument table, and machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
+from ort_core.cpu.codegen.llvm_ir.late_text import LateText
+from ort_core.cpu.codegen.machine_code.code_cache import compiled, compiled_joined, compiled_late
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.guarded.choose import new_program
+from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
+from ort_core.cpu.inspection.kernel_notes import note_kernels
+from ort_core.cpu.lowering.lowering import Lowering
+from ort_core.cpu.lowering.steps import Pointer, Step
+from ort_core.cpu.lowering.value_types import stored_type
+from ort_core.cpu.lowering.views import Buffer
+from ort_core.cpu.program.in_place import in_place_outputs
+from ort_core.cpu.program.order import StepOrder
+from ort_core.cpu.program.placement import Placement
+from ort_core.cpu.program.program import NativeProgram
+from ort_core.cpu.program.program_record import ProgramRecord
+from ort_core.cpu.program.sizes import SizeProgram, Types, bindings
+from ort_core.cpu.program.slots import Slots
+from ort_core.cpu.threads.pool import ThreadPool
+from ort_core.plugin.ir import KnownDim
+
+
+def build_program(lowering: Lowering, pool: ThreadPool) -> NativeProgram:
+    """Return a lowered group as a program that runs on the threads of ``pool``."""
+    note_kernels(lowering.kernels)
+    modules, kernels = _compile(lowering, lowering.target)
+    return new_program(
+        record_of(lowering), pool, modules, kernels, tuple(lowering.inputs), tuple(lowering.outputs),
+        tuple(lowering.steps),
+    )  # fmt: skip
+
+
+def record_of(lowering: Lowering) -> ProgramRecord:
+    """Decide everything that does not depend on sizes: slots of the arena, positions of addresses, barriers."""
+    steps = tuple(lowering.steps)
+    inputs = [stored_type(value) for value in lowering.inputs]
+    outputs = [stored_type(value) for value in lowering.outputs]
+    equal, bound = tuple(lowering.equal), tuple(bindings(inputs))
+    atoms = [binding.atom for binding in bound]
+    slots = Slots(steps, shares=guarded_mode() is GuardedMode.OFF)
+    layout = _Layout(steps, slots, outputs)
+    return ProgramRecord(
+        tuple(value.name for value in lowering.inputs),
+        inputs,
+        tuple(value.name for value in lowering.outputs),
+        outputs,
+        bound,
+        equal,
+        SizeProgram([size for _, shape in inputs for size in shape] + [left - right for left, right in equal], atoms),
+        SizeProgram(layout.sizes, atoms),
+        8 * np.array(layout.starts, np.int64),
+        layout.argument_count,
+        layout.outputs_at,
+        layout.work_at,
+        tuple(slots.per_thread),
+        slots.fixed(),
+        Placement.of(layout.buffers, slots.of, len(inputs), len(outputs)),
+        StepOrder.of(steps, slots.find),
+        in_place_outputs(steps),
+    )
+
+
+class _Layout:
+    """The sizes that a program evaluates, and positions in its argument table, by the base that they count from."""
+
+    def __init__(self, steps: Sequence[Step], slots: Slots, outputs: Types) -> None:
+        self.sizes: list[KnownDim] = []
+        self.starts: list[int] = []
+        self.buffers: dict[Buffer, list[int]] = {}
+        for step in steps:
+            self.starts.append(len(self.sizes))
+            for argument in step.arguments:
+                if isinstance(argument, Pointer):
+                    self.buffers.setdefault(argument.buffer, []).append(len(self.sizes))
+                    self.sizes.append(argument.offset * argument.buffer.itemsize)
+                else:
+                    self.sizes.append(argument)
+        self.argument_count = len(self.sizes)
+        self.sizes.extend(slots.nbytes)
+        self.outputs_at = len(self.sizes)
+        for _, shape in outputs:
+            self.sizes.extend(shape)
+        self.work_at = len(self.sizes)
+        self.sizes.extend(step.work for step in steps)
+
+
+def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], list[tuple[int, str]]]:
+    """Return modules, and for each step the number of its module and the name of its kernel."""
+    functions = [k.code for k in lowering.kernels.values() if isinstance(k.code, Emitter)]
+    modules = [compiled(module_text(functions), target)] if functions else []
+    where = {function.name: 0 for function in functions}
+    joined = [k.code for k in lowering.kernels.values() if isinstance(k.code, LateText) and k.code.is_joined]
+    if joined:
+        where.update({late.name: len(modules) for late in joined})
+        modules.append(compiled_joined(joined, target))
+    for kernel in lowering.kernels.values():
+        if kernel.name in where:
+            continue
+        assert not isinstance(kernel.code, Emitter)
+        where[kernel.name] = len(modules)
+        late = isinstance(kernel.code, LateText)
+        modules.append(compiled_late(kernel.code, target) if late else compiled(kernel.code, target))  # type: ignore[arg-type]  # late says which
+    return modules, [(where[step.kernel], step.kernel) for step in lowering.steps]

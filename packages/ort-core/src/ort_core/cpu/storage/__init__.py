@@ -1,0 +1,1 @@
+"""Programs and partitions as bytes: what caches and compiled models keep, and what recalls them."""
