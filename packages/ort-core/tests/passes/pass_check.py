@@ -11,7 +11,8 @@ import onnxruntime
 
 from ort_core.ir.model import Model
 from ort_core.ir.traversal import walk
-from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.kernels.evaluation_context import EvaluationContext
+from ort_core.kernels.evaluator import evaluate_node
 from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.onnx_io.load import model_from_proto
 from ort_core.onnx_io.save import model_to_bytes

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ort_core import stages
 from ort_core.environment import Environment, default_environment
 from ort_core.ir.model import Model
-from ort_core.kernels.evaluator import Observer
+from ort_core.kernels.observer import Observer
 from ort_core.ops.shape_inference import infer_types
 from ort_core.options import GraphOptimizationLevel
 from ort_core.runtime.feeds import FeedChecker

@@ -8,13 +8,13 @@ constant folding, and is the oracle that providers are compared with.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ort_core.errors import InvalidArgument, InvalidGraph, KernelNotFoundError, NodeFailed, OrtError, RuntimeException
+from ort_core.errors import InvalidArgument, KernelNotFoundError, NodeFailed, OrtError, RuntimeException
 from ort_core.ir.attributes import Attribute, AttributeKind, SparseConstant
 from ort_core.ir.constants import Constant
 from ort_core.ir.graph import Graph
@@ -25,79 +25,18 @@ from ort_core.ir.subgraph import clone_graph
 from ort_core.ir.traversal import captured_values
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
-from ort_core.kernels.device_kernel import DeviceKernels
+from ort_core.kernels.evaluation_context import EvaluationContext, RunnableBody
 from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, Unguarded
+from ort_core.kernels.observer import Observer
 from ort_core.kernels.preconditions.conditions import ArrayConditions
 from ort_core.kernels.preconditions.table import find_precondition
-from ort_core.kernels.region_work import RegionWork
-from ort_core.kernels.registry import KernelRegistry, attribute_names, wants_context
-from ort_core.loops.rows import OpMeaning
-from ort_core.ops.registry import SchemaRegistry
+from ort_core.kernels.registry import attribute_names, wants_context
 from ort_core.ops.schema import OpSchema
-from ort_core.ops.version_table import VersionTable
+from ort_core.tensors.runtime_value import RuntimeValue, Scope
 from ort_core.tensors.sparse import SparseArray
 
-RuntimeValue = Any  # np.ndarray, list, dict, SparseArray or None: what ONNX values are at run time
-Scope = Mapping[Value, RuntimeValue]
 MAX_FUNCTION_DEPTH = 100  # functions within functions; a body that contains itself would never end
 
-
-@dataclass(frozen=True, slots=True)
-class EvaluationContext:
-    """What binding needs to know of the model and of the session around it.
-
-    ``meanings`` and ``device_kernels`` are those of users' operators, for providers that compile or run them.
-    ``num_threads`` is how many threads a kernel may use. ``bodies`` binds the bodies of control-flow nodes; they are
-    bound to kernels node by node when it is ``None``.
-    """
-
-    kernels: KernelRegistry
-    schemas: SchemaRegistry
-    opset_imports: Mapping[str, int]
-    functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
-    seed: int | None = None
-    meanings: VersionTable[OpMeaning] = field(default_factory=VersionTable)
-    device_kernels: DeviceKernels = field(default_factory=dict)
-    num_threads: int = 1
-    bodies: BindBody | None = None
-
-    def opset_of(self, node: Node) -> int:
-        """Return the version of the node's domain that applies to it.
-
-        Raises:
-            InvalidGraph: the model does not import the domain.
-        """
-        version = node.opset if node.opset is not None else self.opset_imports.get(node.domain)
-        if version is None:
-            if node.domain in ("com.microsoft", "com.microsoft.nchwc"):
-                return 1  # onnxruntime's own operators; its tools leave the import out
-            raise InvalidGraph(
-                f"{node.describe()}: the model imports no version of domain {node.domain!r}; "
-                f"it imports {dict(self.opset_imports)}"
-            )
-        return version
-
-    def inside(self, function: Function) -> EvaluationContext:
-        """Return the context of a function's body."""
-        imports = {**self.opset_imports, **function.opset_imports}
-        return replace(self, opset_imports=imports)
-
-
-class RunnableBody(Protocol):
-    """A body of a control-flow node, ready to run."""
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that it computes."""
-
-    def run(
-        self, inputs: Sequence[RuntimeValue], outer: Scope, guard: RunGuard, observe: Observer | None = None
-    ) -> tuple[RuntimeValue, ...]:
-        """Return the outputs for the formal inputs; as ``BoundGraph.run``."""
-
-
-BindBody = Callable[[Graph, EvaluationContext, int], RunnableBody]
-"""``bind(graph, context, depth)`` of ``EvaluationContext.bodies``; ``depth`` counts the bodies around it."""
 
 RunNode = Callable[[Sequence[RuntimeValue], Scope, RunGuard], tuple[RuntimeValue, ...]]
 
@@ -261,24 +200,6 @@ class _Step:
     captures: tuple[tuple[Value, int], ...]
     writes: tuple[int, ...]
     frees: tuple[int, ...]
-
-
-class Observer(Protocol):
-    """Is called behind each node that ran: profilers, extraction of a node with its inputs."""
-
-    def __call__(
-        self,
-        node: Node,
-        start_ns: int,
-        inputs: Sequence[RuntimeValue],
-        outputs: Sequence[RuntimeValue],
-        work: RegionWork | None = None,
-        /,
-    ) -> None:
-        """Take note of a node, when it began, and what it read and wrote.
-
-        ``work`` is given by compiled regions, whose node stands for all that they fuse.
-        """
 
 
 _ABSENT = 0  # slot of an absent optional input: always None

@@ -23,7 +23,6 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.structure import ModelStructure
 from ort_core.ir.traversal import graphs_of
-from ort_core.kernels.evaluator import RuntimeValue
 from ort_core.measured_placement.regions_alone import estimate_regions
 from ort_core.measured_placement.request import MeasureRequest
 from ort_core.measured_placement.whole_runs import WholeRunsState
@@ -40,6 +39,7 @@ from ort_core.partitioning.policies.measured import (
 )
 from ort_core.runtime.feeds import FeedChecker
 from ort_core.sample_inputs import sample_inputs
+from ort_core.tensors.runtime_value import RuntimeValue
 
 log = logging.getLogger(__name__)
 

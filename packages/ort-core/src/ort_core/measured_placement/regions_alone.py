@@ -13,7 +13,6 @@ from ort_core.ir.graph import Graph
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.subgraph import border_of
 from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import RuntimeValue
 from ort_core.measured_placement.request import MeasureRequest
 from ort_core.measured_placement.timing import median_in_turns
 from ort_core.partitioning.assign import Exclusions
@@ -23,6 +22,7 @@ from ort_core.runtime.limits import DEFAULT_RUN
 from ort_core.runtime.plan import PartitionStep
 from ort_core.runtime.schedule import compile_partition
 from ort_core.runtime.state import PlanRunState
+from ort_core.tensors.runtime_value import RuntimeValue
 
 log = logging.getLogger(__name__)
 Feeds = Mapping[str, RuntimeValue]

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from ort_core.errors import OrtError
 from ort_core.ir.rejection import Rejection
-from ort_core.kernels.evaluator import RuntimeValue
 from ort_core.measured_placement.regions_alone import exclusions_for
 from ort_core.measured_placement.request import MeasureRequest
 from ort_core.measured_placement.timing import Run, median_in_turns
 from ort_core.partitioning.policies.measured import Choice, Region
 from ort_core.runtime.feeds import FeedChecker
 from ort_core.runtime.plan import ExecutionPlan
+from ort_core.tensors.runtime_value import RuntimeValue
 
 log = logging.getLogger(__name__)
 

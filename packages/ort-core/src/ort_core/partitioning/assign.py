@@ -18,7 +18,7 @@ from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import predecessors
-from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.ops.value_range import ValueRanges
 from ort_core.partitioning.report import Refusal
 from ort_core.providers.capability import Claim, GraphView

@@ -13,7 +13,7 @@ from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.subgraph import Border, border_of
 from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.kernels.unknown_operator import unknown_operator_hint
 from ort_core.ops.signature import node_text
 from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, Restored, assign_by_priority

@@ -9,16 +9,10 @@ from ort_core.late_names import late_names
 if TYPE_CHECKING:
     from ort_core.custom_ops.cuda_launch import CudaParameter, cuda_parameters, plan_launch, refuse_pointers
     from ort_core.kernels.device_kernel import CudaSource, DeviceKernel, DeviceKernels, Launch, LaunchRequest
-    from ort_core.kernels.evaluator import (
-        BoundGraph,
-        EvaluationContext,
-        Observer,
-        RunnableBody,
-        RuntimeValue,
-        Scope,
-        evaluate_node,
-    )
+    from ort_core.kernels.evaluation_context import EvaluationContext, RunnableBody
+    from ort_core.kernels.evaluator import BoundGraph, evaluate_node
     from ort_core.kernels.kernel import KernelContext, KernelSpec, RunGuard, SubgraphRunner, Unguarded, kernel
+    from ort_core.kernels.observer import Observer
     from ort_core.kernels.preconditions.conditions import Conditions
     from ort_core.kernels.preconditions.table import find_precondition
     from ort_core.kernels.reference.tree_ensemble import BranchMode, TreeEnsemble
@@ -33,6 +27,7 @@ if TYPE_CHECKING:
         quantize_matmul_bnb4,
         quantize_qdq_matmul_4bits,
     )
+    from ort_core.tensors.runtime_value import RuntimeValue, Scope
 
 __all__ = [
     "BoundGraph",
@@ -89,13 +84,12 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "Launch",
             "LaunchRequest",
         ),
+        "ort_core.kernels.evaluation_context": (
+            "EvaluationContext",
+            "RunnableBody",
+        ),
         "ort_core.kernels.evaluator": (
             "BoundGraph",
-            "EvaluationContext",
-            "Observer",
-            "RunnableBody",
-            "RuntimeValue",
-            "Scope",
             "evaluate_node",
         ),
         "ort_core.kernels.kernel": (
@@ -106,6 +100,7 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "Unguarded",
             "kernel",
         ),
+        "ort_core.kernels.observer": ("Observer",),
         "ort_core.kernels.preconditions.conditions": ("Conditions",),
         "ort_core.kernels.preconditions.table": ("find_precondition",),
         "ort_core.kernels.reference.tree_ensemble": (
@@ -125,6 +120,10 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "quantize_matmul_8bits",
             "quantize_matmul_bnb4",
             "quantize_qdq_matmul_4bits",
+        ),
+        "ort_core.tensors.runtime_value": (
+            "RuntimeValue",
+            "Scope",
         ),
     },
 )

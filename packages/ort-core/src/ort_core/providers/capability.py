@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
     from ort_core.ir.rejection import Rejection
     from ort_core.ir.values import Value
-    from ort_core.kernels.evaluator import EvaluationContext
+    from ort_core.kernels.evaluation_context import EvaluationContext
 
 WEIGHTS = ("inline", "inputs", "external")  # where constants go in a model for an SDK
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"

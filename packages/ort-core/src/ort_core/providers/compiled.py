@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from ort_core.ir.graph import Graph
     from ort_core.ir.model import Model
     from ort_core.ir.types import DataType
-    from ort_core.kernels.evaluator import EvaluationContext, Observer, RuntimeValue
+    from ort_core.kernels.evaluation_context import EvaluationContext
     from ort_core.kernels.kernel import RunGuard
+    from ort_core.kernels.observer import Observer
     from ort_core.providers.capability import GraphView
     from ort_core.providers.execution import NodeExecution
     from ort_core.providers.step_facts import StepFacts
     from ort_core.tensors.device import Device
+    from ort_core.tensors.runtime_value import RuntimeValue
 
 
 @frozen

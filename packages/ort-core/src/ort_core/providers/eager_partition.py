@@ -19,8 +19,8 @@ import numpy as np
 from ort_core.providers.compiled import CompiledPartition, OutputPlan, PartitionPlan
 
 if TYPE_CHECKING:
-    from ort_core.kernels.evaluator import RuntimeValue
     from ort_core.providers.compiled import RunState
+    from ort_core.tensors.runtime_value import RuntimeValue
 
 
 class EagerPartition(CompiledPartition):

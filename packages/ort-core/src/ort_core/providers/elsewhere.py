@@ -10,8 +10,8 @@ from ort_core.forks import new_lock
 from ort_core.providers.kernel_provider import KernelPartition
 
 if TYPE_CHECKING:
-    from ort_core.kernels.evaluator import RuntimeValue
     from ort_core.providers.compiled import CompileRequest, RunState
+    from ort_core.tensors.runtime_value import RuntimeValue
 
 log = logging.getLogger(__name__)
 MAX_REASONS = 16  # said of one partition; reasons may hold a run's sizes

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
     from ort_core.ir.types import DataType
     from ort_core.ir.values import Value
-    from ort_core.kernels.evaluator import EvaluationContext
+    from ort_core.kernels.evaluation_context import EvaluationContext
 
 SMALL_NBYTES = 1 << 16  # of a constant whose elements are looked at; weights are larger
 SHAPE_READERS = frozenset({"Shape", "Size"})

@@ -13,11 +13,14 @@ from ort_core.providers.result_border import ResultBorder
 
 if TYPE_CHECKING:
     from ort_core.ir.nodes import Node
-    from ort_core.kernels.evaluator import BoundGraph, EvaluationContext, Observer, RuntimeValue
+    from ort_core.kernels.evaluation_context import EvaluationContext
+    from ort_core.kernels.evaluator import BoundGraph
+    from ort_core.kernels.observer import Observer
     from ort_core.kernels.registry import KernelRegistry
     from ort_core.providers.capability import Capability, GraphView
     from ort_core.providers.compiled import CompiledPartition, CompileRequest, RunState
     from ort_core.providers.execution import NodeExecution
+    from ort_core.tensors.runtime_value import RuntimeValue
 
 
 class KernelProvider(ExecutionProvider):

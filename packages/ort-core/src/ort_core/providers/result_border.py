@@ -19,7 +19,7 @@ from ort_core.tensors.device_array import DeviceArray
 if TYPE_CHECKING:
     from ort_core.ir.types import Shape
     from ort_core.ir.values import Value
-    from ort_core.kernels.evaluator import RuntimeValue
+    from ort_core.tensors.runtime_value import RuntimeValue
 
 _Signature = tuple[tuple[int, ...] | None, ...]
 MAX_KNOWN = 64  # signatures of shapes whose expected results are kept

@@ -16,7 +16,8 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.subgraph import inline
 from ort_core.ir.traversal import walk
 from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import EvaluationContext, instantiate
+from ort_core.kernels.evaluation_context import EvaluationContext
+from ort_core.kernels.evaluator import instantiate
 from ort_core.ops.known_contents import inference_rules
 from ort_core.ops.schema import OpSchema
 from ort_core.ops.shape_inference import infer_types

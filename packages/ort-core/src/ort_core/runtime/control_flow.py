@@ -10,11 +10,13 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import EvaluationContext, RuntimeValue, Scope, failed, normalise, runtime_attribute
+from ort_core.kernels.evaluation_context import EvaluationContext
+from ort_core.kernels.evaluator import failed, normalise, runtime_attribute
 from ort_core.kernels.kernel import KernelContext
 from ort_core.kernels.registry import wants_context
 from ort_core.runtime.plan import ExecutionPlan
 from ort_core.runtime.state import PlanRunState
+from ort_core.tensors.runtime_value import RuntimeValue, Scope
 
 
 class ControlFlowStep:

@@ -19,8 +19,8 @@ from ort_core.tensors.device_array import DeviceArray, new_device_array
 
 if TYPE_CHECKING:
     from ort_core.ir.types import DataType
-    from ort_core.kernels.evaluator import RuntimeValue
     from ort_core.providers.compiled import CompiledPartition, OutputPlan
+    from ort_core.tensors.runtime_value import RuntimeValue
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from ort_core.errors import AllocationLimitExceeded, RunTerminated, RunTimeout
 from ort_core.frozen import frozen
 
 if TYPE_CHECKING:
-    from ort_core.kernels.evaluator import Observer
+    from ort_core.kernels.observer import Observer
 
 
 @frozen

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ort_core.ir.graph import Graph
     from ort_core.ir.types import ValueType
     from ort_core.ir.values import Value
-    from ort_core.kernels.evaluator import RuntimeValue, Scope
     from ort_core.providers.compiled import CompiledPartition, DirectCalls, PartitionPlan
     from ort_core.providers.result_border import ResultBorder
+    from ort_core.tensors.runtime_value import RuntimeValue, Scope
 
 Signature = tuple[object, ...]
 MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end

@@ -12,7 +12,7 @@ from ort_core.ir.nodes import Node
 from ort_core.ir.subgraph import extract
 from ort_core.ir.traversal import reads_of
 from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.memory.liveness import StepUse, last_readers
 from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph
 from ort_core.providers.compile_faults import CompileFaultsState

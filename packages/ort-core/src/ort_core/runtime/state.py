@@ -10,8 +10,8 @@ import numpy as np
 from ort_core.runtime.limits import LimitGuard, RunSettings
 
 if TYPE_CHECKING:
-    from ort_core.kernels.evaluator import Observer
     from ort_core.kernels.kernel import RunGuard
+    from ort_core.kernels.observer import Observer
 
 
 class PlanRunState:

@@ -16,7 +16,7 @@ from ort_core.ir.types import TensorType, ValueType
 from ort_core.tensors.device_array import DeviceArray
 
 if TYPE_CHECKING:
-    from ort_core.kernels.evaluator import RuntimeValue
+    from ort_core.tensors.runtime_value import RuntimeValue
 
 log = logging.getLogger(__name__)
 

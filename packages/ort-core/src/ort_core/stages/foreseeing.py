@@ -16,7 +16,7 @@ from ort_core.errors import EPFail, OrtError, ProviderUnavailable
 from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.subgraph import extract
-from ort_core.kernels.evaluator import EvaluationContext
+from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.options import SessionOptions
 from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
 from ort_core.partitioning.report import PlacementReport

@@ -18,7 +18,8 @@ from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.values import Value
-from ort_core.kernels.evaluator import EvaluationContext, RuntimeValue, evaluate_node
+from ort_core.kernels.evaluation_context import EvaluationContext
+from ort_core.kernels.evaluator import evaluate_node
 from ort_core.ops.inference_report import InferenceReport, NoteKind
 from ort_core.ops.shape_inference import infer_types
 from ort_core.ops.symbolic_values import SymbolicValue
@@ -31,6 +32,7 @@ from ort_core.passes.runner import PipelineReport, run_pipeline
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.runtime.limits import LimitGuard, RunSettings
 from ort_core.stages.settings import PrepareSettings
+from ort_core.tensors.runtime_value import RuntimeValue
 
 log = logging.getLogger(__name__)
 

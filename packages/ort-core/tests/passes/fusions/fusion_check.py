@@ -17,7 +17,8 @@ from pass_check import evaluate_with_onnxruntime
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.traversal import walk
-from ort_core.kernels.evaluator import BoundGraph, EvaluationContext
+from ort_core.kernels.evaluation_context import EvaluationContext
+from ort_core.kernels.evaluator import BoundGraph
 from ort_core.kernels.kernel import Unguarded
 from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.kernels.registry import KernelRegistry

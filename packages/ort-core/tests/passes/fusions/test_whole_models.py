@@ -15,7 +15,8 @@ from fusion_check import assert_close, infer, typed_model
 from ort_core.ir.model import Model
 from ort_core.ir.traversal import walk
 from ort_core.ir.verify import verify
-from ort_core.kernels.evaluator import EvaluationContext, evaluate_node
+from ort_core.kernels.evaluation_context import EvaluationContext
+from ort_core.kernels.evaluator import evaluate_node
 from ort_core.kernels.reference_registry import reference_kernels
 from ort_core.onnx_io.load import load_model
 from ort_core.onnx_io.save import save_model
