@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 import ort_core
 from ort_core.errors import OrtError
 from ort_quantization.calibration_data import CalibrationDataReader, Sample, samples_of
+from ort_quantization.calibration_taps import TapsState, tap_subgraphs
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.histograms import Histogram
 from ort_quantization.model_files import is_external, opset_of, read_with_shapes, write_model
@@ -67,6 +68,8 @@ class CalibraterBase:
         self.symmetric = symmetric
         self.use_external_data_format = use_external_data_format
         self.per_channel = per_channel
+        self.calibrate_subgraphs = False
+        self._taps: dict[str, list[str]] = {}
         self.augment_model: ModelProto | None = None
         self.infer_session: Any = None  # Any: sessions of ort-core, or whatever a subclass makes
         self.execution_providers: Providers = ["CPUExecutionProvider"]
@@ -108,6 +111,27 @@ class CalibraterBase:
     def augment_graph(self) -> None:
         """Let the model give its inner values, and write it."""
         raise NotImplementedError
+
+    def add_taps(self, seen: Sequence[str], extremes_only: bool) -> None:
+        """Let the model give the values of its nodes' bodies, where that is asked for; see ``calibration_taps``.
+
+        Args:
+            seen: values that it gives anyway.
+            extremes_only: the least and the greatest number of each, not all numbers.
+        """
+        if not self.calibrate_subgraphs:
+            return
+        chosen = self.op_types_to_calibrate
+        state = TapsState(lambda node: not chosen or node.op_type in chosen, extremes_only, opset_of(self.model))
+        for tap in tap_subgraphs(self.model.graph, {}, state):
+            if tap.tensor in seen:
+                continue
+            self._taps.setdefault(tap.tensor, []).append(tap.result)
+            self.model.graph.output.append(helper.make_tensor_value_info(tap.result, tap.kind, None))
+
+    def tapped(self, values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+        """Return what a sample's run gave of a value inside bodies: a vector, empty where they did not run."""
+        return np.concatenate([values[result] for result in self._taps[name]])
 
     def write_augmented(self) -> None:
         """Write the model that gives its inner values."""
@@ -197,6 +221,7 @@ class MinMaxCalibrater(CalibraterBase):
     def augment_graph(self) -> None:
         """Let the model give the extremes of each value."""
         self._tensors, known = self.select_tensors_to_calibrate(self.model)
+        self.add_taps(self._tensors, extremes_only=True)
         graph = self.model.graph
         has_axes_input = opset_of(self.model) >= 18
         for name in self._tensors:
@@ -227,19 +252,25 @@ class MinMaxCalibrater(CalibraterBase):
     def take(self, values: Mapping[str, np.ndarray]) -> None:
         """Take the extremes of one sample."""
         for name in self._tensors:
-            ends = [values[f"{name}_{op_type}"].reshape(-1) for op_type in ("ReduceMin", "ReduceMax")]
-            if not all(np.isfinite(end).all() for end in ends):
-                self._skip(name)
-                continue
-            if name not in self._ends:
-                self._ends[name] = [end.astype(np.float64) if self.moving_average else end for end in ends]
-            elif self.moving_average:
-                self._ends[name] = [old + new for old, new in zip(self._ends[name], ends, strict=True)]
-            else:
-                least, most = self._ends[name]
-                self._ends[name] = [np.minimum(least, ends[0]), np.maximum(most, ends[1])]
-            self._counts[name] = self._counts.get(name, 0) + 1
-            self._dtype = ends[0].dtype
+            self._take_ends(name, [values[f"{name}_{end}"].reshape(-1) for end in ("ReduceMin", "ReduceMax")])
+        for name in self._taps:
+            numbers = self.tapped(values, name)
+            if numbers.size:
+                self._take_ends(name, [numbers.min(keepdims=True), numbers.max(keepdims=True)])
+
+    def _take_ends(self, name: str, ends: list[np.ndarray]) -> None:
+        if not all(np.isfinite(end).all() for end in ends):
+            self._skip(name)
+            return
+        if name not in self._ends:
+            self._ends[name] = [end.astype(np.float64) if self.moving_average else end for end in ends]
+        elif self.moving_average:
+            self._ends[name] = [old + new for old, new in zip(self._ends[name], ends, strict=True)]
+        else:
+            least, most = self._ends[name]
+            self._ends[name] = [np.minimum(least, ends[0]), np.maximum(most, ends[1])]
+        self._counts[name] = self._counts.get(name, 0) + 1
+        self._dtype = ends[0].dtype
 
     def _skip(self, name: str) -> None:
         if not self._has_skipped:
@@ -317,6 +348,7 @@ class HistogramCalibrater(CalibraterBase):
     def augment_graph(self) -> None:
         """Let the model give its inner values."""
         self.tensors_to_calibrate, known = self.select_tensors_to_calibrate(self.model)
+        self.add_taps(self.tensors_to_calibrate, extremes_only=False)
         given = {each.name for each in self.model.graph.output}
         for name in self.tensors_to_calibrate:
             if name not in given:
@@ -326,9 +358,16 @@ class HistogramCalibrater(CalibraterBase):
     def take(self, values: Mapping[str, np.ndarray]) -> None:
         """Count the numbers of one sample."""
         for name in self.tensors_to_calibrate:
-            if name not in self._histograms:
-                self._histograms[name] = Histogram(self.num_bins)
-            self._histograms[name].add(values[name])
+            self._count(name, values[name])
+        for name in self._taps:
+            numbers = self.tapped(values, name)
+            if numbers.size:
+                self._count(name, numbers)
+
+    def _count(self, name: str, numbers: np.ndarray) -> None:
+        if name not in self._histograms:
+            self._histograms[name] = Histogram(self.num_bins)
+        self._histograms[name].add(numbers)
 
     def compute_data(self) -> TensorsData:
         """Return the ranges; see the base class."""
@@ -430,6 +469,7 @@ def create_calibrator(
         providers: what runs it; the CPU provider by default.
         extra_options: of the method: ``symmetric``, ``moving_average``, ``averaging_constant``, ``per_channel``,
             ``num_bins``, ``num_quantized_bins``, ``percentile``, ``scenario``; those of other methods are ignored.
+            Of ours: ``calibrate_subgraphs``, for values inside the bodies of If, Loop and Scan, too.
 
     Raises:
         InvalidQuantization: an option is out of its bounds, or there is no such method.
@@ -442,6 +482,7 @@ def create_calibrator(
     calibrator = make(
         model, op_types_to_calibrate, augmented_model_path, use_external_data_format=use_external_data_format, **options
     )
+    calibrator.calibrate_subgraphs = bool((extra_options or {}).get("calibrate_subgraphs", False))
     calibrator.augment_graph()
     if providers:
         calibrator.execution_providers = providers

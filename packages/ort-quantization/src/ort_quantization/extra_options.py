@@ -14,7 +14,7 @@ EXTRA_OPTIONS = {
     "ActivationRestrictedAsymmetric": "zero points of uint8 activations lie at the lower end or in the middle",
     "WeightSymmetric": "weights have zero in the middle; signed types do by default",
     "MinimumRealRange": "how far the ends of a range lie apart at least",
-    "EnableSubgraph": "the graphs inside If, Loop and Scan are quantised, too (dynamic)",
+    "EnableSubgraph": "the graphs inside If, Loop and Scan are quantised, too",
     "ForceQuantizeNoInputCheck": "operators that only move numbers are quantised whatever they read",
     "MatMulConstBOnly": "only products with constant weights are quantised (the default of dynamic)",
     "DefaultTensorType": "the element type of values whose type nothing tells",

@@ -22,9 +22,11 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import read_tensor
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import MICROSOFT, PRODUCER
+from ort_quantization.qdq_subgraphs import quantize_bodies
 from ort_quantization.quantized_tensors import float_array, parameter_tensors, quantized_tensor
 from ort_quantization.quantized_types import QuantType, tensor_type_of
 from ort_quantization.scales import Parameters, block_parameters_of
+from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 from ort_quantization.tensor_ranges import TensorData, TensorsData
 
 log = logging.getLogger(__name__)
@@ -98,12 +100,14 @@ class QDQQuantizer(BaseQuantizer):
         self._nodes = list(self.model.nodes())
         self._removed: set[int] = set()
         self._new: list[NodeProto] = []
+        self._bodies = 0
         self._receivers: dict[str, list[NodeProto]] = {}
         self._dequantized: dict[str, NodeProto] = {}
         self._readers: dict[str, list[NodeProto]] = {}
         for node in self._nodes:
             for name in dict.fromkeys(node.input):
                 self._readers.setdefault(name, []).append(node)
+        self._quantized_before = {node.input[0] for node in self._nodes if node.op_type == "QuantizeLinear"}
         self._producers = {name: node for node in self._nodes for name in node.output if name}
 
     def _boundary_domain(self, is_contributed: bool) -> str:
@@ -252,7 +256,8 @@ class QDQQuantizer(BaseQuantizer):
         self._removed.add(next(place for place, each in enumerate(self._nodes) if each is node))
 
     def _is_quantizable(self, name: str) -> bool:
-        return bool(name) and self.is_float_tensor(name)
+        """Return whether a value holds floats, and the model does not quantise it already."""
+        return bool(name) and name not in self._quantized_before and self.is_float_tensor(name)
 
     # ------------------------------------------------------------------ the whole model
     def quantize_model(self) -> ModelProto:
@@ -264,7 +269,9 @@ class QDQQuantizer(BaseQuantizer):
         from ort_quantization.registry import find_marker
 
         for node in self._nodes:
-            if self.should_quantize_node(node):
+            if self.enable_subgraph_quantization:
+                quantize_bodies(self, node)
+            if self.should_quantize_node(node) and self._has_ranges(node):
                 find_marker(node)(self, node)
                 for name in node.input:
                     self._receivers.setdefault(name, []).append(node)
@@ -279,6 +286,51 @@ class QDQQuantizer(BaseQuantizer):
                 self._write_bias(name, bias)
         self._finish()
         return self.model.model
+
+    # ------------------------------------------------------------------ bodies of nodes
+    def for_body(self, model: ONNXModel, copied: Mapping[str, str]) -> QDQQuantizer:
+        """Return a quantizer with the same choices for the body of a node.
+
+        Args:
+            model: whose graph is the body.
+            copied: weights that were copied into it: their names there by their names here.
+        """
+        options = {key: value for key, value in self.extra_options.items() if key != "TensorQuantOverrides"}
+        inner = QDQQuantizer(
+            model, self.per_channel, self.reduce_range, self.weight_qType, self.activation_qType, None,
+            self.nodes_to_quantize, self.nodes_to_exclude, self.op_types_to_quantize, options,
+        )  # fmt: skip
+        overrides = dict(self.tensor_quant_overrides.get_dict())
+        overrides.update((new, overrides[old]) for old, new in copied.items() if old in overrides)
+        inner.tensor_quant_overrides = TensorQuantOverridesHelper(overrides)
+        inner.parent, inner.tensors_range = self, self.tensors_range
+        inner.quantization_params = inner._activation_parameters()
+        return inner
+
+    def next_body(self) -> int:
+        """Return a number that no other body of the model has."""
+        if isinstance(self.parent, QDQQuantizer):
+            return self.parent.next_body()
+        self._bodies += 1
+        return self._bodies
+
+    def weight_around(self, name: str) -> TensorProto | None:
+        """Return an initializer of floats of this graph or of one around it."""
+        tensor = self.model.get_initializer(name)
+        if tensor is not None:
+            return tensor if tensor.data_type in _FLOATS else None
+        is_own = name in self._producers or any(each.name == name for each in self.model.graph().input)
+        return self.parent.weight_around(name) if isinstance(self.parent, QDQQuantizer) and not is_own else None
+
+    def _has_ranges(self, node: NodeProto) -> bool:
+        """Return whether calibration saw what a node of a body reads and gives: a branch may never have run."""
+        if self.parent is None:
+            return True
+        values = [name for name in (*node.input, *node.output) if name and not self.is_input_a_initializer(name)]
+        missing = [name for name in values if name not in self.quantization_params and self.is_float_tensor(name)]
+        if missing:
+            log.warning("node %r (%s) of a body stays in reals: no sample reached it", node.name, node.op_type)
+        return not missing
 
     def _finish(self) -> None:
         graph = self.model.graph()

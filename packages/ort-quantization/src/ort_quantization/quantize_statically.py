@@ -11,6 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from ort_core.errors import NotImplemented as OrtNotImplemented
+from ort_quantization.advice import advise_on_choices, advise_preparation, advise_without_change, count_operators
 from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod, Providers, create_calibrator
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.extra_options import CALIBRATION_OPTIONS, warn_of_unknown
@@ -18,7 +19,6 @@ from ort_quantization.model_files import is_external, read_with_shapes, with_ops
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.qdq_quantizer import QDQQuantizer
-from ort_quantization.quantize_dynamically import advise_preparation
 from ort_quantization.quantized_types import QuantFormat, QuantizationMode, QuantType, tensor_type_of
 from ort_quantization.registry import QDQRegistry, QLinearOpsRegistry
 from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
@@ -98,6 +98,8 @@ def quantize_static(
         raise OrtNotImplemented("SmoothQuant is not written yet: quantise without extra_options['SmoothQuant']")
     model, folder = read_with_shapes(model_input)
     advise_preparation(model)
+    advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)
+    before = count_operators(model)
     chosen = list(op_types_to_quantize or {**QLinearOpsRegistry, **QDQRegistry})
     overrides = TensorQuantOverridesHelper(options.get("TensorQuantOverrides") or {})
     types = {tensor_type_of(each) for each in (activation_type, weight_type, *_types_of(overrides))}
@@ -122,7 +124,7 @@ def quantize_static(
         quantizer = ONNXQuantizer(held, per_channel, reduce_range, QuantizationMode.QLinearOps, True, *common)
     else:
         quantizer = QDQQuantizer(held, per_channel, reduce_range, *common)
-    quantizer.quantize_model()
+    advise_without_change(before, quantizer.quantize_model(), chosen)
     quantizer.model.save_model_to_file(model_output, use_external_data_format)
 
 
@@ -160,6 +162,7 @@ def _calibrated(
             "no calibration_data_reader was given, and calibration_cache_path names no file: one of both is needed"
         )
     given = {name: options[key] for key, name in CALIBRATION_OPTIONS.items() if key in options}
+    given["calibrate_subgraphs"] = bool(options.get("EnableSubgraph", False))
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
         if source is None:
             source = Path(scratch) / "float.onnx"
