@@ -47,6 +47,11 @@ def samples_of(reader: CalibrationDataReader) -> Iterator[Sample]:
     Raises:
         InvalidCalibration: the reader raises, or gives no dictionary; which sample it was.
     """
+    if not callable(getattr(reader, "get_next", None)):
+        raise InvalidCalibration(
+            f"a calibration data reader has a get_next that gives one sample after another, and None behind the last; "
+            f"found a {type(reader).__name__}"
+        )
     count = 0
     while True:
         try:

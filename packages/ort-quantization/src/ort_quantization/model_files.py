@@ -30,6 +30,7 @@ INFERRED = ("onnx.infer", "onnxruntime.quant")
 
 FILE_LIMIT = 2**31 - 2**20  # bytes; protobuf's own limit is 2 GiB, and the rest of a message needs some
 EXTERNAL_FROM = 1024  # bytes: smaller tensors stay in the model's own file, as onnx writes them
+_FIRST_OPSET = 7  # before, operators broadcast by an attribute
 _ALIGNMENT = 64  # bytes; a mapped tensor may then be read by any vector unit
 _PIECE = 2**24  # bytes that are copied at once from file to file
 
@@ -143,9 +144,14 @@ def with_opset_for(model: ModelProto, folder: str, types: set[int], has_blocks: 
     """Return a model in an opset whose operators take element types; a newer one is warned of.
 
     Raises:
-        InvalidQuantization: ONNX's converter cannot bring the model to the newer opset.
+        InvalidQuantization: the opset is too old, or ONNX's converter cannot bring the model to the newer one.
     """
     opset = opset_of(model)
+    if opset < _FIRST_OPSET:
+        raise InvalidQuantization(
+            f"opset {opset} is too old: models of opsets {_FIRST_OPSET} to 28 are quantised; convert the model by "
+            "onnx.version_converter.convert_version(model, 13)"
+        )
     target = needed_opset(opset, types, has_blocks)
     if target == opset:
         return model

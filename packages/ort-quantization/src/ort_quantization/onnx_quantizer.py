@@ -96,8 +96,6 @@ class ONNXQuantizer(BaseQuantizer):
         """
         from ort_quantization.registry import find_writer
 
-        if self.has_QDQ_nodes():
-            log.warning("the model has QuantizeLinear or DequantizeLinear nodes: was it quantised before?")
         for node in list(self.model.nodes()):
             whole = self._with_quantized_graphs(node) if self.enable_subgraph_quantization else _copied(node)
             writer = find_writer(self, whole)

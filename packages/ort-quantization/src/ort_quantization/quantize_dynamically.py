@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from onnx import ModelProto
 
-from ort_quantization.model_files import PREPARED, is_marked, read_with_shapes, with_opset_for
+from ort_quantization.advice import advise_on_choices, advise_preparation, advise_without_change, count_operators
+from ort_quantization.model_files import read_with_shapes, with_opset_for
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.quantized_types import QuantizationMode, QuantType, tensor_type_of
 from ort_quantization.registry import IntegerOpsRegistry
-
-log = logging.getLogger(__name__)
-
-
-def advise_preparation(model: ModelProto) -> None:
-    """Say that a model which was not prepared is quantised less well than one that was."""
-    if not is_marked(model, PREPARED):
-        log.warning("the model was not prepared: quant_pre_process gives it shapes and folds what can be folded")
 
 
 def quantize_dynamic(
@@ -58,11 +50,13 @@ def quantize_dynamic(
     """
     model, folder = read_with_shapes(model_input)
     advise_preparation(model)
+    advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)
+    before, chosen = count_operators(model), list(op_types_to_quantize or IntegerOpsRegistry)
     model = with_opset_for(model, folder, {tensor_type_of(weight_type)})
     quantizer = ONNXQuantizer(
         ONNXModel(model, folder), per_channel, reduce_range, QuantizationMode.IntegerOps, False, weight_type,
-        QuantType.QUInt8, None, nodes_to_quantize, nodes_to_exclude, op_types_to_quantize or IntegerOpsRegistry,
+        QuantType.QUInt8, None, nodes_to_quantize, nodes_to_exclude, chosen,
         {"MatMulConstBOnly": True, **(extra_options or {})},
     )  # fmt: skip
-    quantizer.quantize_model()
+    advise_without_change(before, quantizer.quantize_model(), chosen)
     quantizer.model.save_model_to_file(model_output, use_external_data_format)

@@ -1,0 +1,81 @@
+"""What a caller is told of a quantisation that does not do what was likely meant: names that nothing has, no change."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections import Counter
+from collections.abc import Iterable
+
+from onnx import ModelProto, NodeProto, TensorProto
+
+from ort_quantization.model_files import PREPARED, graphs_of, is_marked
+from ort_quantization.quantized_types import type_name
+
+log = logging.getLogger(__name__)
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
+_BOUNDARIES = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
+
+
+def _nodes(model: ModelProto) -> Iterable[NodeProto]:
+    return (node for graph in graphs_of(model.graph) for node in graph.node)
+
+
+def count_operators(model: ModelProto) -> Counter[str]:
+    """Return how often a model has each operator, in bodies of nodes too."""
+    return Counter(node.op_type for node in _nodes(model))
+
+
+def advise_on_choices(
+    model: ModelProto, nodes_to_quantize: Iterable[str] | None, nodes_to_exclude: Iterable[str] | None
+) -> None:
+    """Say which names of nodes were chosen that no node has, and that the model was quantised before.
+
+    Args:
+        model: to be quantised.
+        nodes_to_quantize: as the caller gave them.
+        nodes_to_exclude: as the caller gave them.
+    """
+    names = {node.name for node in _nodes(model)}
+    for choice, given in (("nodes_to_quantize", nodes_to_quantize), ("nodes_to_exclude", nodes_to_exclude)):
+        for name in given or ():
+            if name not in names:
+                near = difflib.get_close_matches(name, names, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                log.warning("%s has %r, and no node has that name%s", choice, name, hint)
+    if any(node.op_type in _BOUNDARIES for node in _nodes(model)):
+        log.warning("the model has QuantizeLinear or DequantizeLinear nodes: was it quantised before?")
+
+
+def advise_preparation(model: ModelProto) -> None:
+    """Say that a model which was not prepared is quantised less well than one that was."""
+    if not is_marked(model, PREPARED):
+        log.warning("the model was not prepared: quant_pre_process gives it shapes and folds what can be folded")
+
+
+def advise_without_change(before: Counter[str], model: ModelProto, chosen: Iterable[str]) -> None:
+    """Say that nothing was quantised, and why that may be.
+
+    Args:
+        before: the operators of the float model.
+        model: quantised.
+        chosen: operators to quantise.
+    """
+    if count_operators(model) - before:
+        return
+    log.warning("nothing was quantised: %s", _reason(before, model, set(chosen)))
+
+
+def _reason(before: Counter[str], model: ModelProto, chosen: set[str]) -> str:
+    quantised = sorted(name for name in before if name.startswith(("QLinear", "QGemm")) or name.endswith("Integer"))
+    if quantised:
+        return f"the model has quantised operators already ({', '.join(quantised)})"
+    if not chosen & before.keys():
+        return f"the model has none of the operators {', '.join(sorted(chosen))}; it has {', '.join(sorted(before))}"
+    types = {tensor.data_type for graph in graphs_of(model.graph) for tensor in graph.initializer if len(tensor.dims)}
+    types |= {each.type.tensor_type.elem_type for each in model.graph.input}
+    if types and not types.intersection(_FLOATS):
+        found = ", ".join(sorted(type_name(each) for each in types))
+        return f"its values are {found}, and only FLOAT and FLOAT16 are quantised; convert the model first"
+    return "no chosen operator reads or gives what can be quantised; look at nodes_to_quantize and nodes_to_exclude"

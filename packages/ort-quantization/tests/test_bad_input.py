@@ -1,0 +1,200 @@
+"""Bad models and bad data: each is refused or told of in one sentence that says what was found and what to do."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import onnx
+import pytest
+from beside_onnxruntime import relative_error, run_onnxruntime
+from float_models import Builder, conv, feeds_of, matmul, tied_embedding, tied_gemms
+from onnx import TensorProto, helper
+from static_models import STATIC
+
+from ort_core.errors import OrtError
+from ort_quantization import QuantFormat, QuantType, quantize_dynamic, quantize_static
+from ort_quantization.errors import InvalidCalibration, InvalidQuantization
+
+FORMATS = pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
+
+
+class Reader:
+    """Gives samples from a list."""
+
+    def __init__(self, samples):
+        self.left = iter(samples)
+
+    def get_next(self):
+        return next(self.left, None)
+
+
+class Raising:
+    """Gives a sample, and then raises."""
+
+    def __init__(self, sample):
+        self.left = [sample]
+
+    def get_next(self):
+        return self.left.pop()
+
+
+def quantised(tmp_path, model, samples=None, quant_format=QuantFormat.QDQ, **choices):
+    """Quantise a model statically by samples of its own, and return the paths of both."""
+    source, target = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+    onnx.save(model, source)
+    reader = Reader([feeds_of(model, seed) for seed in range(3)]) if samples is None else samples
+    quantize_static(source, target, reader, quant_format, activation_type=QuantType.QUInt8, **choices)
+    return source, target
+
+
+X = np.ones((1, 3, 11, 11), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        (None, "no calibration_data_reader was given"),
+        ([X], "has a get_next.*found a list"),
+        (Reader([]), "gave no sample"),
+        (Raising({"x": X}), "raised IndexError at sample 1"),
+        (Reader([X]), "gave a ndarray at sample 0; a dictionary"),
+        (Reader([{"x": X}, {"x": X[0]}]), "sample 1.*rank.*x"),
+        (Reader([{"x": X[:, :2]}]), "sample 0.*Got: 2 Expected: 3"),
+        (Reader([{"x": X.astype(np.float64)}]), r"sample 0.*tensor\(double\).*astype"),
+        (Reader([{"y": X}]), "sample 0.*'x'.*missing"),
+        (Reader([{"x": X, "y": X}]), "sample 0.*Invalid input name: y"),
+        (Reader([{"x": X * np.nan}]), "'x' had no finite number"),
+        (Reader([{"x": X * np.inf}]), "'x' had no finite number"),
+    ],
+    ids=lambda each: "" if isinstance(each, str) else type(each).__name__,
+)
+def test_data_that_gives_no_ranges_is_refused(tmp_path, reader, message):
+    source = tmp_path / "float.onnx"
+    onnx.save(conv(), source)
+    with pytest.raises(InvalidCalibration, match=f"(?s){message}") as refusal:
+        quantize_static(source, tmp_path / "quantised.onnx", reader)
+    assert isinstance(refusal.value, ValueError)
+    assert not (tmp_path / "quantised.onnx").exists()
+
+
+@FORMATS
+def test_samples_with_nan_among_others_are_left_out_with_a_word(tmp_path, caplog, quant_format):
+    model = conv()
+    samples = [feeds_of(model, seed) for seed in range(3)]
+    samples[1]["x"] = samples[1]["x"] * np.nan
+    with caplog.at_level(logging.WARNING):
+        source, target = quantised(tmp_path, model, Reader(samples), quant_format)
+    assert "NaN" in caplog.text
+    feeds = feeds_of(model, 0)
+    assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.05
+
+
+def constant_values():
+    """Weights of zeros, of one number, and of none; an activation that is always the same."""
+    b = Builder()
+    zeros = b.node("MatMul", ["x", b.constant("zeros", np.zeros((6, 6), "f"))], "z")
+    ones = b.node("MatMul", ["x", b.constant("ones", np.full((6, 6), 0.3, "f"))], "o")
+    same = b.node("Mul", ["x", b.constant("nothing", np.float32(0))], "n")
+    same = b.node("Add", [same, b.constant("five", np.float32(-5))], "s")
+    b.node("Add", [b.node("Add", [zeros, ones], "a"), same], "y")
+    return b.model({"x": (2, 6)}, ["y"])
+
+
+@FORMATS
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("make", [constant_values, tied_gemms, tied_embedding, STATIC["shared bias"]])
+def test_constant_shared_and_tied_tensors_give_nearly_what_floats_give(tmp_path, make, per_channel, quant_format):
+    model = make()
+    source, target = quantised(tmp_path, model, None, quant_format, per_channel=per_channel)
+    feeds = feeds_of(model, 0)
+    found, expected = run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)
+    assert all(np.isfinite(each).all() for each in found)
+    assert relative_error(found, expected) < 0.05
+
+
+@FORMATS
+def test_a_model_that_is_quantised_again_is_told_of(tmp_path, caplog, quant_format):
+    _, target = quantised(tmp_path, conv(), None, quant_format)
+    with caplog.at_level(logging.WARNING):
+        again = onnx.load(target)
+        quantised(tmp_path, again, None, quant_format)
+    assert "was it quantised before?" in caplog.text
+    run_onnxruntime(tmp_path / "quantised.onnx", feeds_of(again))
+
+
+def test_a_model_of_quantised_operators_only_is_told_of(tmp_path, caplog):
+    b = Builder()
+    parameters = [b.constant("s", np.float32(0.1)), b.constant("p", np.uint8(3))]
+    inputs = ["x", *parameters, b.constant("w", np.ones((4, 4), np.uint8)), *parameters, *parameters]
+    b.node("QLinearMatMul", inputs, "y")
+    model = b.model({"x": (2, 4)}, ["y"], {"x": TensorProto.UINT8, "y": TensorProto.UINT8})
+    with caplog.at_level(logging.WARNING):
+        quantize_dynamic(model, tmp_path / "quantised.onnx")
+    assert "nothing was quantised: the model has quantised operators already (QLinearMatMul)" in caplog.text
+
+
+def product_of(kind: int):
+    dtype = helper.tensor_dtype_to_np_dtype(kind).type
+    b = Builder()
+    b.node("MatMul", ["x", b.weight("w", 8, 8, dtype=dtype, spread=9)], "y")
+    return b.model({"x": (2, 8)}, ["y"], {"x": kind, "y": kind})
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize(("kind", "name"), [(TensorProto.DOUBLE, "DOUBLE"), (TensorProto.INT64, "INT64")])
+def test_values_that_are_no_floats_are_told_of(tmp_path, caplog, kind, name, is_static):
+    model = product_of(kind)
+    with caplog.at_level(logging.WARNING):
+        if is_static:
+            quantised(tmp_path, model, Reader([feeds_of(model)]))
+        else:
+            quantize_dynamic(model, tmp_path / "quantised.onnx")
+    assert f"nothing was quantised: its values are {name}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        (
+            {"nodes_to_exclude": ["MatMul_O"]},
+            "nodes_to_exclude has 'MatMul_O', and no node has that name; did you mean",
+        ),
+        ({"nodes_to_quantize": ["head"]}, "nodes_to_quantize has 'head', and no node has that name"),
+        ({"op_types_to_quantize": ["Conv"]}, "nothing was quantised: the model has none of the operators Conv; it has"),
+        ({"nodes_to_exclude": ["MatMul_0", "MatMul_2", "Relu_1"]}, "nothing was quantised: no chosen operator"),
+    ],
+    ids=str,
+)
+def test_choices_that_nothing_follows_are_told_of(tmp_path, caplog, choices, message):
+    with caplog.at_level(logging.WARNING):
+        quantised(tmp_path, matmul(), **choices)
+    assert message in caplog.text
+
+
+@FORMATS
+@pytest.mark.parametrize("opset", [*range(7, 12), 13, 19, 21, 23, 26])
+def test_models_of_old_and_new_opsets_are_quantised(tmp_path, opset, quant_format):
+    model = matmul(opset)
+    model.ir_version = 8 if opset < 21 else 10
+    source, target = quantised(tmp_path, model, None, quant_format)
+    assert any("QuantizeLinear" in node.op_type for node in onnx.load(target).graph.node)
+    assert onnx.load(target).opset_import[0].version == max(opset, 11) if opset < 10 else opset
+    feeds = feeds_of(model, 0)
+    assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.05
+
+
+@pytest.mark.parametrize("opset", range(1, 7))
+def test_an_opset_that_is_too_old_is_refused(tmp_path, opset):
+    with pytest.raises(InvalidQuantization, match=f"opset {opset}.*7 to 28.*convert_version"):
+        quantize_dynamic(matmul(opset), tmp_path / "quantised.onnx")
+
+
+@FORMATS
+def test_an_operator_of_ones_own_is_refused_with_its_name(tmp_path, quant_format):
+    b = Builder()
+    b.node("Mine", [b.node("MatMul", ["x", b.weight("w", 4, 4)], "h")], "y", domain="my.own")
+    model = b.model({"x": (2, 4)}, ["y"])
+    model.opset_import.append(helper.make_opsetid("my.own", 1))
+    with pytest.raises(OrtError, match=r"my[.]own::Mine"):
+        quantised(tmp_path, model, None, quant_format)
