@@ -11,39 +11,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-LEFT = {
-    # The loader of object files asks LLVM where our own does not suffice, and LLVM's side loads what it has compiled.
-    frozenset({"ort_core.cpu.codegen.machine_code.compiled_module", "ort_core.cpu.codegen.machine_code.jit"}),
-    # Steps and programs print themselves by the listing, which reads both.
-    frozenset(
-        {
-            "ort_core.cpu.inspection.listing", "ort_core.cpu.lowering.steps", "ort_core.cpu.lowering.value_types",
-            "ort_core.cpu.program.program", "ort_core.cpu.program.slots",
-        }
-    ),
-    # The module is the command line, too, as onnxruntime's is.
-    frozenset({"ort_quantization.matmul_nbits_command", "ort_quantization.matmul_nbits_quantizer"}),
-    # Quantisers look writers up that take quantisers.
-    frozenset(
-        {
-            "ort_quantization.onnx_quantizer", "ort_quantization.operators.contributed",
-            "ort_quantization.operators.integer_products", "ort_quantization.operators.linear",
-            "ort_quantization.operators.movement", "ort_quantization.qdq_quantizer", "ort_quantization.registry",
-        }
-    ),
-}  # fmt: skip
-"""Circles that are known; one that is mended is taken out here."""
 
-
-def test_no_module_imports_itself_by_way_of_others_but_for_those_that_are_known():
+def test_no_module_imports_itself_by_way_of_others():
     modules = dict(modules_of(ROOT))
-    found = {
-        frozenset(circle)
-        for circle in circles({name: imports_of(name, path, modules) for name, path in modules.items()})
-    }
-    new, mended = found - LEFT, LEFT - found
-    assert not new, f"break these circles: {[sorted(circle) for circle in new]}"
-    assert not mended, f"take these out of LEFT: {[sorted(circle) for circle in mended]}"
+    found = circles({name: imports_of(name, path, modules) for name, path in modules.items()})
+    assert not found, f"break these circles: {found}"
 
 
 def test_circles_are_found_through_late_imports_and_not_through_those_for_types(tmp_path):

@@ -94,7 +94,7 @@ def run(combination: Combination, jobs: int, logs: Path) -> Result:
 
 def levels_here() -> list[str]:
     """Return the levels that this machine can run."""
-    script = "from ort_core.cpu.codegen.machine_code.jit import host_target; host_target()"
+    script = "from ort_core.cpu.codegen.machine_code.llvm_targets import host_target; host_target()"
     runs = {
         level: subprocess.run(
             [sys.executable, "-c", script], capture_output=True, check=False,

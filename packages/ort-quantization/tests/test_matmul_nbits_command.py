@@ -12,6 +12,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from ort_quantization.matmul_nbits_command import main
+from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def source(tmp_path: Path) -> Path:
 
 def command(source: Path, *options: str) -> onnx.ModelProto:
     target = source.with_name("small.onnx")
-    main(["--input_model", str(source), "--output_model", str(target), *options])
+    main(MatMulNBitsQuantizer, ["--input_model", str(source), "--output_model", str(target), *options])
     return onnx.load(target)
 
 

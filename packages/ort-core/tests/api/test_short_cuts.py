@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import ort_core as ort
-from ort_core.cpu.codegen.machine_code import compiled_module
+from ort_core.cpu.codegen.machine_code import object_loading
 from ort_core.plugin import Rejection
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, SIZE] x) => (float[N, SIZE] y)
@@ -45,8 +45,8 @@ def test_nothing_short_is_taken_without_short_cuts(
     size = 37 if by_key else 41  # of no other test: code that the process has is linked already
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(TEXT.replace("SIZE", str(size))), path)
-    link = mock.Mock(side_effect=compiled_module._linked)
-    monkeypatch.setattr(compiled_module, "_linked", link)
+    link = mock.Mock(side_effect=object_loading._linked)
+    monkeypatch.setattr(object_loading, "_linked", link)
     if not by_key:
         monkeypatch.setenv("ORT_SHORT_CUTS", "0")
     with mock.patch("ort_core.session_api.recollection.are_settled", return_value=True):
@@ -66,10 +66,10 @@ def test_objects_are_linked_by_llvm_where_short_cuts_are_off(monkeypatch: pytest
     text = "define i64 @seven() {\n  ret i64 7\n}\n"
     code = compile_module(text).object_code
     monkeypatch.setenv("ORT_SHORT_CUTS", "0")
-    refused = compiled_module._linked(code)
+    refused = object_loading._linked(code)
     assert isinstance(refused, Rejection)
     assert "switched off" in refused.reason or sys.platform != "linux"
-    assert compiled_module.load_object(code).address("seven")
+    assert object_loading.load_object(code).address("seven")
     monkeypatch.delenv("ORT_SHORT_CUTS")
-    with compiled_module.linked_by_llvm():
-        assert isinstance(compiled_module._linked(code), Rejection)
+    with object_loading.linked_by_llvm():
+        assert isinstance(object_loading._linked(code), Rejection)

@@ -17,7 +17,7 @@ import numpy as np
 from onnx import numpy_helper, parser
 
 from ort_core import stages
-from ort_core.cpu.codegen.machine_code.jit import target_of
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.machine_code.target_setting import LEVELS
 from ort_core.cpu.partition.partition import CpuPartition

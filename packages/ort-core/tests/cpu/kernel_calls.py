@@ -9,7 +9,10 @@ import numpy as np
 
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.llvm_ir.late_text import LateText
-from ort_core.cpu.codegen.machine_code.jit import CompiledModule, Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.jit import compile_module
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool

@@ -13,7 +13,9 @@ from kernel_calls import TARGETS
 
 from ort_core.cpu.codegen.attention.attention import ARGUMENTS, AttentionFacts, attention_text, scratch_count
 from ort_core.cpu.codegen.attention.attention_rows import ScoreMask
-from ort_core.cpu.codegen.machine_code.jit import CompiledModule, Target, compile_module
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.jit import compile_module
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.microkernel import tile_table, tiles_text
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.tolerances import compare

@@ -9,7 +9,8 @@ import pytest
 from kernel_calls import TARGETS
 
 from ort_core.cpu.codegen.attention.cache_append import ARGUMENTS, cache_append_text
-from ort_core.cpu.codegen.machine_code.jit import CompiledModule, compile_module
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.threads.pool import ThreadPool
 
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ort_core as ort
 from ort_core.cache.store import ArtefactCache
 from ort_core.cpu.codegen.machine_code import code_cache, jit
-from ort_core.cpu.codegen.machine_code.jit import host_target
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
 from ort_core.plugin.ir import DataType

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from ort_core.cpu.codegen.machine_code.jit import assembly, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.direct import python_layout
 from ort_core.cpu.direct.call_code import call_text
 from ort_core.cpu.direct.call_layout import ArrayLayout

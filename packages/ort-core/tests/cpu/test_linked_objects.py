@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ort_core.cpu.codegen.machine_code import compiled_module
-from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, load_object
-from ort_core.cpu.codegen.machine_code.jit import compile_module, load_by_llvm
+from ort_core.cpu.codegen.machine_code import object_loading
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.jit import compile_module
+from ort_core.cpu.codegen.machine_code.llvm_loader import load_by_llvm
+from ort_core.cpu.codegen.machine_code.object_loading import load_object
 from ort_core.plugin import Rejection
 
 if sys.platform != "linux" or platform.machine() != "x86_64":
@@ -142,7 +144,7 @@ def test_memory_is_given_back_with_its_module_and_kept_to_the_end_of_the_process
     assert not mapped(address)
     program = f"""
 import atexit, ctypes, threading, time
-from ort_core.cpu.codegen.machine_code.compiled_module import load_object
+from ort_core.cpu.codegen.machine_code.object_loading import load_object
 module = load_object({object_code(TABLES)!r})
 call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(module.address("double"))
 class AtTheEnd:
@@ -171,10 +173,10 @@ def test_variables_are_left_to_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_that_nobody_has_are_refused() -> None:
     machine = pytest.importorskip("llvmlite.binding")
-    from ort_core.cpu.codegen.machine_code import jit
+    from ort_core.cpu.codegen.machine_code import llvm_targets
 
     module = machine.parse_assembly(STRANGER)
-    found = link(jit._machine(jit.host_target()).emit_object(module))
+    found = link(llvm_targets.target_machine(llvm_targets.host_target()).emit_object(module))
     assert found == Rejection("this process has no function ort_no_such_function")
 
 
@@ -193,10 +195,10 @@ def changed_symbols(code: bytes, section: int) -> bytes:
 @pytest.mark.parametrize("section", [ABSOLUTE, COMMON, 1])
 def test_an_object_that_is_refused_half_way_leaves_no_memory_behind(section: int) -> None:
     code = changed_symbols(object_code(TABLES), section)
-    assert isinstance(compiled_module._linked(code), Rejection)
+    assert isinstance(object_loading._linked(code), Rejection)
     before = mapped_nbytes()
     for _ in range(200):
-        compiled_module._linked(code)
+        object_loading._linked(code)
     assert mapped_nbytes() - before < 100 * mmap.PAGESIZE
 
 
@@ -207,4 +209,4 @@ def test_bytes_that_are_no_object_for_this_machine_are_refused(damage: str) -> N
         "another machine": code[:18] + struct.pack("<H", 183) + code[20:], "another format": b"MZ" + code[2:],
         "cut": code[: len(code) // 2], "empty": b"",
     }  # fmt: skip
-    assert isinstance(compiled_module._linked(bytes_of[damage]), Rejection)
+    assert isinstance(object_loading._linked(bytes_of[damage]), Rejection)

@@ -10,7 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ort_core.cpu.codegen.machine_code.jit import CompiledModule, Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.jit import compile_module
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.epilogue import Bias, Chain, Epilogue, Rectifier, Residual, Scale
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, Blocking, product_text, scratch_nbytes
 from ort_core.cpu.codegen.products.microkernel import tile_shape, tile_table, tiles_text

@@ -9,7 +9,8 @@ import pytest
 from kernel_calls import TARGETS, elementwise, rows
 
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.jit import assembly, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool

@@ -14,14 +14,9 @@ import pytest
 import ort_core.cpu.codegen
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, module_text, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first, store_masked
-from ort_core.cpu.codegen.machine_code.jit import (
-    Target,
-    assembly,
-    compile_module,
-    host_target,
-    restricted_target,
-    target_of,
-)
+from ort_core.cpu.codegen.machine_code.jit import assembly, compile_module
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target, target_of
+from ort_core.cpu.codegen.machine_code.target import Target
 
 LEVELS = {
     "x86-64-v2": target_of("x86_64-unknown-linux-gnu", "x86-64-v2", "+sse4.2"),

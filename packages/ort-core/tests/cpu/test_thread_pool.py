@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from kernel_calls import TARGETS, elementwise
 
-from ort_core.cpu.codegen.machine_code.jit import assembly, compile_module, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly, compile_module
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
 from ort_core.cpu.threads import processors
 from ort_core.cpu.threads.pool import ThreadPool, _worker_memory, affinity_masks, pause_ns, shared_pool
 from ort_core.cpu.threads.pool_code import (

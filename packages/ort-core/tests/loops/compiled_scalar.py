@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.jit import compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.machine_code.jit import compile_module
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target
 from ort_core.cpu.codegen.nests.nests import DENSE, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.loops.polynomials import F32

@@ -26,7 +26,8 @@ import llvmlite.binding as llvm
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("ORT_STRICT_COMPILATION", "1")  # a fault of the compiler is a finding
 
-from ort_core.cpu.codegen.machine_code import jit
+from ort_core.cpu.codegen.machine_code import jit, llvm_loader, llvm_targets
+from ort_core.cpu.codegen.machine_code.target import Target
 from random_graphs.cases import Case, case_of_seed
 from random_graphs.engines import engines
 from random_graphs.explained import explanation
@@ -39,16 +40,17 @@ MINIMISING_S = 20.0  # for each difference
 def lower_effort() -> None:
     """Let LLVM take fewer passes and a quicker choice of instructions."""
 
-    def machine(target: jit.Target) -> llvm.TargetMachine:
-        jit._initialize(target)
+    def machine(target: Target) -> llvm.TargetMachine:
+        llvm_targets.initialize(target)
         found = llvm.Target.from_triple(target.triple)
         return found.create_target_machine(
             cpu=target.cpu, features=target.features, opt=0, reloc="pic", codemodel="jitdefault"
         )
 
     options = llvm.create_pipeline_tuning_options
-    jit._machine = machine
-    jit.llvm.create_pipeline_tuning_options = lambda speed_level=0: options(0)
+    for module in (jit, llvm_loader):
+        module.target_machine = machine
+    llvm.create_pipeline_tuning_options = lambda speed_level=0: options(0)
 
 
 def line_of_seed(seed: int, without: str = "") -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,8 +26,10 @@ from ort_quantization.matmul_nbits_configs import (
     RTNWeightOnlyQuantConfig,
     WeightOnlyQuantConfig,
 )
-from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from ort_quantization.quantized_types import QuantFormat
+
+if TYPE_CHECKING:
+    from ort_quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 METHODS = ("default", "hqq", "rtn", "k_quant", "gptq", "awq", "nvidia_awq")
 
@@ -49,22 +52,22 @@ class FolderOfSamples(CalibrationDataReader):
             return dict(arrays)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(quantizer_type: type[MatMulNBitsQuantizer], arguments: Sequence[str] | None = None) -> None:
     """Quantise a file into another one."""
     asked = _parser().parse_args(arguments)
     if asked.verbose:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        _run(asked)
+        _run(quantizer_type, asked)
     except OrtError as error:
         sys.exit(f"error: {error}")
 
 
-def _run(asked: argparse.Namespace) -> None:
+def _run(quantizer_type: type[MatMulNBitsQuantizer], asked: argparse.Namespace) -> None:
     output = Path(asked.output_model)
     if output.exists():
         raise InvalidQuantization(f"file {output} already exists")
-    quantizer = MatMulNBitsQuantizer(
+    quantizer = quantizer_type(
         asked.input_model, bits=asked.bits, block_size=asked.block_size, is_symmetric=asked.symmetric,
         accuracy_level=asked.accuracy_level, nodes_to_exclude=asked.nodes_to_exclude,
         nodes_to_include=asked.nodes_to_include, algo_config=_config(asked),

@@ -271,4 +271,4 @@ def _quantised(site: Site, folder: str, config: WeightOnlyQuantConfig) -> Number
 if __name__ == "__main__":
     from ort_quantization.matmul_nbits_command import main
 
-    main()
+    main(MatMulNBitsQuantizer)

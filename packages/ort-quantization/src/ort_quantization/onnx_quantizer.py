@@ -19,7 +19,7 @@ from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import INFERRED, mark, read_tensor, with_shapes
 from ort_quantization.onnx_model import ONNXModel, reads_of
 from ort_quantization.quantized_tensors import parameter_tensors, quantized_tensor
-from ort_quantization.quantized_types import QuantizationMode, QuantizedValueType, QuantType
+from ort_quantization.quantized_types import MICROSOFT, QuantizationMode, QuantizedValueType, QuantType
 from ort_quantization.quantized_values import QuantizedValue
 from ort_quantization.run_time_parameters import parameter_nodes
 from ort_quantization.scales import Parameters
@@ -28,7 +28,6 @@ from ort_quantization.tensor_ranges import TensorData, TensorsData
 
 log = logging.getLogger(__name__)
 
-MICROSOFT = "com.microsoft"
 PRODUCER = "ort-quantization"
 
 

@@ -21,10 +21,10 @@ from ort_quantization.base_quantizer import BaseQuantizer, widened_weight_scale
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.model_files import read_tensor
 from ort_quantization.onnx_model import ONNXModel
-from ort_quantization.onnx_quantizer import MICROSOFT, PRODUCER
+from ort_quantization.onnx_quantizer import PRODUCER
 from ort_quantization.qdq_subgraphs import quantize_bodies
 from ort_quantization.quantized_tensors import float_array, parameter_tensors, quantized_tensor
-from ort_quantization.quantized_types import QuantType, tensor_type_of
+from ort_quantization.quantized_types import MICROSOFT, QuantType, tensor_type_of
 from ort_quantization.scales import Parameters, block_parameters_of
 from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 from ort_quantization.tensor_ranges import TensorData, TensorsData

@@ -9,6 +9,9 @@ import numpy as np
 from ml_dtypes import float8_e4m3fn, int4, uint4
 from onnx import TensorProto
 
+MICROSOFT = "com.microsoft"
+"""The domain of contributed operators."""
+
 
 class _Named(Enum):
     """An enumeration that prints as its name and is found by it."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from onnx import NodeProto
 
-from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.operators import boundaries, contributed, integer_products, linear, movement
-from ort_quantization.qdq_quantizer import QDQQuantizer
 from ort_quantization.quantized_types import QuantizationMode
 
-Writer = Callable[[ONNXQuantizer, NodeProto], None]
-Choice = Callable[[ONNXQuantizer, NodeProto], bool]
-Marker = Callable[[QDQQuantizer, NodeProto], None]
+if TYPE_CHECKING:
+    from ort_quantization.onnx_quantizer import ONNXQuantizer
+    from ort_quantization.qdq_quantizer import QDQQuantizer
+
+Writer = Callable[["ONNXQuantizer", NodeProto], None]
+Choice = Callable[["ONNXQuantizer", NodeProto], bool]
+Marker = Callable[["QDQQuantizer", NodeProto], None]
 
 
 def _is_chosen_float(quantizer: ONNXQuantizer, node: NodeProto) -> bool:

@@ -41,7 +41,7 @@ class CpuExecutionProvider(KernelProvider):
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Compile what lowers to native programs; without llvmlite everything runs by kernels, with a warning."""
         try:
-            from ort_core.cpu.codegen.machine_code.jit import host_target
+            from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
             from ort_core.cpu.partition.partition import CpuPartition
             from ort_core.cpu.threads.pool import shared_pool
         except ImportError as error:
@@ -106,7 +106,7 @@ class CpuExecutionProvider(KernelProvider):
     def measure_ceilings(self, threads: ThreadOptions) -> Ceilings | None:
         """Measure this processor with that many threads; ``None`` without llvmlite."""
         try:
-            from ort_core.cpu.codegen.machine_code.jit import host_target
+            from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
             from ort_core.cpu.inspection.ceilings import measure_ceilings
             from ort_core.cpu.threads.pool import shared_pool
         except ImportError as error:

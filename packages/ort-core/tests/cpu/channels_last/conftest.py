@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
-from ort_core.cpu.codegen.machine_code.jit import CompiledModule, Target, compile_module, host_target, restricted_target
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.jit import compile_module
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER
 

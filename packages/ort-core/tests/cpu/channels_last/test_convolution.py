@@ -14,7 +14,9 @@ from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution, pack
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow, narrow_kernel, pack_narrow_weights
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.jit import Target, assembly, compile_module, host_target, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly, compile_module
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, target_of
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.partial_sums import CHAIN
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.cpu.threads.pool_code import BARRIER

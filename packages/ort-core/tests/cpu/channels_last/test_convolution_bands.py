@@ -14,7 +14,9 @@ from ort_core.cpu.codegen.convolutions.convolution_bands import Bands, Stage, ba
 from ort_core.cpu.codegen.convolutions.convolution_plan import Convolution
 from ort_core.cpu.codegen.convolutions.depthwise import is_narrow
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.jit import Target, assembly, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.lowering import bands
 from ort_core.cpu.program.program import NativeProgram
 from ort_core.tolerances import compare

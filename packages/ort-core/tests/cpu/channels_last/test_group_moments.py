@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ort_core.cpu.codegen.images.group_moments import moments_kernel, padded_channels, scales_kernel
-from ort_core.cpu.codegen.machine_code.jit import Target
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.tolerances import compare
 
 RunKernel = Callable[..., np.ndarray]

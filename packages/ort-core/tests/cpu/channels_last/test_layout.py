@@ -15,7 +15,9 @@ from ort_core.cpu.codegen.images.layout import (
     padded_channels_last_kernel,
 )
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.jit import Target, assembly, host_target, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, target_of
+from ort_core.cpu.codegen.machine_code.target import Target
 
 RunKernel = Callable[..., np.ndarray]
 SHAPES = [(1, 3, 20, 33), (2, 1, 5, 40), (2, 16, 7, 7), (1, 37, 16, 18), (1, 64, 1, 5), (1, 5, 30, 31), (1, 100, 3, 3)]

@@ -10,7 +10,9 @@ import pytest
 from ort_core.cpu.codegen.images.channels_last import Epilogue, OperandKind
 from ort_core.cpu.codegen.images.pooling import Pooling, pooling_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.jit import Target, assembly, host_target, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, target_of
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element, maximum
 

@@ -9,7 +9,9 @@ import pytest
 
 from ort_core.cpu.codegen.convolutions.winograd import PLACES, input_kernel, output_kernel, transformed_weights
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.jit import Target, assembly, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
+from ort_core.cpu.codegen.machine_code.target import Target
 
 RunKernel = Callable[..., np.ndarray]
 INPUT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])

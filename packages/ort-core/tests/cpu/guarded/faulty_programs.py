@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ort_core.cpu.codegen.machine_code.jit import host_target
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 from ort_core.cpu.lowering.steps import KernelText, Pointer, Step
 from ort_core.cpu.lowering.views import Buffer, Place
 from ort_core.cpu.program.program import NativeProgram

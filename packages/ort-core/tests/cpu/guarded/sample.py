@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, parser
 
 import ort_core as ort
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
-from ort_core.cpu.codegen.machine_code.jit import host_target
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import compare
 

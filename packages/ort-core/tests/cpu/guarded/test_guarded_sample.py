@@ -16,7 +16,7 @@ SAMPLE = Path(__file__).with_name("sample.py")
 @functools.cache
 def has_level(level: str) -> bool:
     """Return whether this machine runs code of a level."""
-    code = "from ort_core.cpu.codegen.machine_code.jit import host_target; host_target()"
+    code = "from ort_core.cpu.codegen.machine_code.llvm_targets import host_target; host_target()"
     environment = {**os.environ, "ORT_CPU_TARGET": level}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
     return done.returncode == 0

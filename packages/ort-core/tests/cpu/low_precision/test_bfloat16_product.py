@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 from kernel_calls import compiled
 
-from ort_core.cpu.codegen.machine_code.jit import (
-    CompiledModule,
-    Target,
-    assembly,
-    host_target,
-    restricted_target,
-    target_of,
-)
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target, target_of
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.bfloat16_product import (
     bfloat16_text,
     has_pair_products,

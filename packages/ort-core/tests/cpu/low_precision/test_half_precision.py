@@ -13,7 +13,7 @@ from test_groups import FLOAT, N, model_of, session
 from test_quantized_groups import run_native
 
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
-from ort_core.cpu.codegen.machine_code.jit import restricted_target, target_of
+from ort_core.cpu.codegen.machine_code.llvm_targets import restricted_target, target_of
 from ort_core.tolerances import compare
 
 HALF, BRAIN = TensorProto.FLOAT16, TensorProto.BFLOAT16

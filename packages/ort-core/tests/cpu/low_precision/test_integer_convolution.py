@@ -11,7 +11,9 @@ import pytest
 from kernel_calls import TARGETS, compiled
 
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.jit import Target, assembly, restricted_target, target_of
+from ort_core.cpu.codegen.machine_code.jit import assembly
+from ort_core.cpu.codegen.machine_code.llvm_targets import restricted_target, target_of
+from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.integer_convolution import integer_convolution_kernel
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
     ARGUMENTS,

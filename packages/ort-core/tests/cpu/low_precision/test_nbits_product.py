@@ -9,7 +9,7 @@ from onnx import ModelProto
 from test_groups import FLOAT, N, model_of
 from test_quantized_groups import run_native
 
-from ort_core.cpu.codegen.machine_code.jit import host_target
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 from ort_core.cpu.codegen.products.bfloat16_product import has_pair_products
 from ort_core.cpu.codegen.quantized.nbits_product import FEW_ROWS
 from ort_core.tolerances import compare

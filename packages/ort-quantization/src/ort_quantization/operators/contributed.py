@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.onnx_quantizer import MICROSOFT, ONNXQuantizer
 from ort_quantization.quantized_tensors import parameter_tensors, quantized
-from ort_quantization.quantized_types import QuantizedValueType
+from ort_quantization.quantized_types import MICROSOFT, QuantizedValueType
 from ort_quantization.quantized_values import QuantizedValue
 from ort_quantization.scales import Parameters
+
+if TYPE_CHECKING:
+    from ort_quantization.onnx_quantizer import ONNXQuantizer
 
 
 def is_chosen(quantizer: ONNXQuantizer, node: NodeProto) -> bool:

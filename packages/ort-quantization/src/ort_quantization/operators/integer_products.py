@@ -8,12 +8,16 @@ After:   A_quantized, A_scale, A_zero_point = DynamicQuantizeLinear(A)
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.quantized_values import QuantizedValue
+
+if TYPE_CHECKING:
+    from ort_quantization.onnx_quantizer import ONNXQuantizer
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 

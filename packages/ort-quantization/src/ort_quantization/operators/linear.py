@@ -8,13 +8,16 @@ After:   Y_quantized = QLinearConv(X_quantized, X_scale, X_zero_point, W_quantiz
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from onnx import NodeProto, TensorProto, helper
 
 from ort_quantization.errors import InvalidQuantization
-from ort_quantization.onnx_quantizer import MICROSOFT, ONNXQuantizer
-from ort_quantization.quantized_types import QuantizedValueType
+from ort_quantization.quantized_types import MICROSOFT, QuantizedValueType
 from ort_quantization.quantized_values import QuantizedValue
+
+if TYPE_CHECKING:
+    from ort_quantization.onnx_quantizer import ONNXQuantizer
 
 _NNAPI_SIGMOID = "extra.Sigmoid.nnapi"
 _SHARE = 1 / 256  # the scale of what lies between 0 and 1

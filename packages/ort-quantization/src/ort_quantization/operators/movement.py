@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.quantized_tensors import quantized
 from ort_quantization.quantized_values import QuantizedValue
 from ort_quantization.scales import Parameters
+
+if TYPE_CHECKING:
+    from ort_quantization.onnx_quantizer import ONNXQuantizer
 
 
 def is_chosen_gather(quantizer: ONNXQuantizer, node: NodeProto) -> bool:

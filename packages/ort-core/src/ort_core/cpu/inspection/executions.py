@@ -6,10 +6,11 @@ refusals. A step is told as ``PART.STEP OPERATORS``, as ``ort inspect --steps`` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ort_core.cpu.lowering.steps import operators_text
 from ort_core.plugin import NodeExecution, body_path, output_names
 from ort_core.plugin.ir import Graph, Node, walk
 
@@ -88,11 +89,6 @@ def steps_by_node(program: NativeProgram, part: int) -> dict[Node, list[str]]:
         for node in dict.fromkeys(each for each in step.operators if isinstance(each, Node)):
             found.setdefault(node, []).append(name)
     return found
-
-
-def operators_text(operators: Iterable[Node | str]) -> str:
-    """Return what a step computes, such as ``MatMul+Add+Gelu``."""
-    return "+".join(each.op_type if isinstance(each, Node) else each for each in operators) or "Copy"
 
 
 def _several(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
@@ -65,9 +65,10 @@ class Step:
     is_divisible: bool = True
 
     def __str__(self) -> str:
-        from ort_core.cpu.inspection.listing import step_text  # for people, by no load
-
-        return step_text(self)
+        places = {"reads": self.reads, "writes": self.writes}
+        told = [f"{name} {', '.join(map(_plain, buffers))}" for name, buffers in places.items() if buffers]
+        costs = f"work {self.work}, flops {self.flops}"
+        return "; ".join([f"{operators_text(self.operators)} by {self.kernel}", *told, costs])
 
     def work_at(self, sizes: Mapping[str, int], name: str = "") -> RegionWork:
         """Return the step's work under an assignment of the named sizes; ``name`` is its own in reports."""
@@ -89,6 +90,15 @@ class KernelText:
 
     name: str
     code: Emitter | str | LateText
+
+
+def operators_text(operators: Iterable[Node | str]) -> str:
+    """Return what a step computes, such as ``MatMul+Add+Gelu``."""
+    return "+".join(each.op_type if isinstance(each, Node) else each for each in operators) or "Copy"
+
+
+def _plain(buffer: Buffer) -> str:
+    return f"{buffer.place.value} {buffer.dtype.text}[{buffer.count}]"
 
 
 def pointer(view: View) -> Pointer:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import converts_halves
 from ort_core.cpu.codegen.machine_code.code_cache import recorded
-from ort_core.cpu.codegen.machine_code.compiled_module import linked_by_llvm
+from ort_core.cpu.codegen.machine_code.object_loading import linked_by_llvm
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.direct.direct_calls import prepare_direct_calls
 from ort_core.cpu.direct.direct_offer import DirectOffer

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from ort_core.cpu.program.output_memory import OutputMemory
-from ort_core.cpu.program.sizes import Types, evaluate
+from ort_core.cpu.program.sizes import ALIGNMENT, Types, arena_offsets, evaluate
 from ort_core.cpu.threads.pool_code import ALL, ALONE, AWAKE, STEP_WORDS
 from ort_core.plugin import environment_value, frozen
 from ort_core.plugin.forks import new_lock
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 StepObserver = Callable[[int, int, Mapping[str, int]], None]
 UNGUARDED = Unguarded()
-ALIGNMENT = 64
 MAX_PLANS = 64
 MAX_ARENAS = 8  # plans that keep memory between runs: the newest; a server sees hundreds of sequence lengths
 MAX_STATES = 8  # kept per plan; more runs at once make states that are dropped again
@@ -142,7 +141,7 @@ class NativeProgram:
         return arrays, given
 
     def __str__(self) -> str:
-        from ort_core.cpu.inspection.listing import program_text  # for people, by no run
+        from ort_core.cpu.program.program_text import program_text  # for people, by no run
 
         return program_text(self)
 
@@ -218,12 +217,12 @@ class ProgramPlan:
         self._template = table[: record.argument_count]
         self._template[placement.constants] += placement.constant_addresses
         slot_sizes = values[record.argument_count : record.outputs_at]
-        self._offsets, self._arena_nbytes = cumulative(slot_sizes, record.per_thread, program._pool.num_threads)
+        self._offsets, self._arena_nbytes = arena_offsets(slot_sizes, record.per_thread, program._pool.num_threads)
         self._shapes = _split_shapes(values[record.outputs_at : record.work_at], record.output_types)
         self._dtypes = [dtype.numpy for dtype, _ in record.output_types]
         output_nbytes = sum(math.prod(s) * d.itemsize for s, d in zip(self._shapes, self._dtypes, strict=True))
         counted = [0 if fixed else size for size, fixed in zip(slot_sizes, record.fixed, strict=True)]
-        self.nbytes = cumulative(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
+        self.nbytes = arena_offsets(counted, record.per_thread, program._pool.num_threads)[1] + output_nbytes
         work = values[record.work_at :]
         self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
         self._flags = record.order.flags(work, program._pool.num_threads)
@@ -337,16 +336,6 @@ def _wanted_threads(work: int) -> int:
     if work < PARALLEL_WORK:
         return ALONE
     return AWAKE if work < WAKING_WORK else ALL
-
-
-def cumulative(nbytes: Sequence[int], per_thread: Sequence[bool], threads: int) -> tuple[list[int], int]:
-    """Return where slots of these sizes begin in an arena, one behind the other, and how large it is."""
-    offsets, at = [], 0
-    for size, each in zip(nbytes, per_thread):
-        offsets.append(at)
-        total = size * threads if each else size
-        at += -(-total // ALIGNMENT) * ALIGNMENT
-    return offsets, at
 
 
 def _split_shapes(values: Sequence[int], types: Types) -> list[tuple[int, ...]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Types = Sequence[tuple[DataType, tuple[KnownDim, ...]]]
 PlainSizes = tuple[Sequence[str], Sequence[int], str, Sequence[tuple[int, int]]]
+ALIGNMENT = 64  # bytes, of whatever lies in an arena
 
 
 def _broadcast(*sizes: int) -> int:
@@ -194,3 +195,13 @@ class SizeProgram:
         arguments = [self._text(a) for a in atom.arguments]
         sign = {"floordiv": "//", "mod": "%"}.get(atom.function)
         return f"({f' {sign} '.join(arguments)})" if sign else f"{atom.function}({', '.join(arguments)})"
+
+
+def arena_offsets(nbytes: Sequence[int], per_thread: Sequence[bool], threads: int) -> tuple[list[int], int]:
+    """Return where slots of these sizes begin in an arena, one behind the other, and how large it is."""
+    offsets, at = [], 0
+    for size, each in zip(nbytes, per_thread):
+        offsets.append(at)
+        total = size * threads if each else size
+        at += -(-total // ALIGNMENT) * ALIGNMENT
+    return offsets, at

@@ -15,7 +15,8 @@ import struct
 from collections.abc import Mapping
 
 from ort_core.cpu.codegen.machine_code.code_cache import adopt, adopt_for_host, modules_for_host
-from ort_core.cpu.codegen.machine_code.compiled_module import BadObject, CompiledModule
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
+from ort_core.cpu.codegen.machine_code.object_loading import BadObject
 from ort_core.cpu.codegen.machine_code.target import Target, target_of
 from ort_core.plugin import Rejection, frozen
 from ort_core.plugin.cache import package_digest

@@ -138,9 +138,7 @@ def _pool_code() -> CompiledModule:
 
 
 def _written() -> str:
-    from ort_core.cpu.codegen.machine_code.jit import (
-        host_target,  # imports llvmlite, which code out of the cache can do without
-    )
+    from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 
     triple = host_target().triple
     return pool_text(triple, primitives_for(triple))

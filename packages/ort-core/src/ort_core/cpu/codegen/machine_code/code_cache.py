@@ -11,8 +11,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.machine_code.compiled_module import BadObject, CompiledModule, compiling, load_object
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, compiling
 from ort_core.cpu.codegen.machine_code.host_key import host_key
+from ort_core.cpu.codegen.machine_code.object_loading import BadObject, load_object
 from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts, say_that_it_compiles
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def compiled_for_host(facts: str, write: Callable[[], str]) -> CompiledModule:
     """Return the machine code of a module for this host; ``facts`` and this package's files determine its text."""
 
     def make() -> CompiledModule:
-        from ort_core.cpu.codegen.machine_code.jit import (
-            host_target,  # here and below: only what is compiled needs LLVM
-        )
+        from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
 
         return _compiled(write(), host_target())
 

@@ -33,7 +33,7 @@ def machine_key() -> str:
 def _processor() -> str:
     shown = _shown_processor()
     if isinstance(shown, Rejection):
-        from ort_core.cpu.codegen.machine_code.jit import host_target  # imports llvmlite
+        from ort_core.cpu.codegen.machine_code.llvm_targets import host_target  # imports llvmlite
 
         return host_target().key
     return shown

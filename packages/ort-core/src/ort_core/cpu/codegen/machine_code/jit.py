@@ -2,54 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-
-import llvmlite
 import llvmlite.binding as llvm
 
-from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule as CompiledModule
-from ort_core.cpu.codegen.machine_code.compiled_module import compiling, load_object
-from ort_core.cpu.codegen.machine_code.target import SCALAR_CHAINS
-from ort_core.cpu.codegen.machine_code.target import Target as Target
-from ort_core.cpu.codegen.machine_code.target import target_of as known_target
-from ort_core.cpu.codegen.machine_code.target_setting import target_setting
-
-
-def target_of(triple: str, cpu: str, features: str) -> Target:
-    """Return a target of this LLVM; the vector unit is read off the features."""
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return known_target(triple, cpu, features, f"llvm{version}|{llvmlite.__version__}")
-
-
-@functools.cache
-def host_target() -> Target:
-    """Return the target that is this machine, or what ``ORT_CPU_TARGET`` asked for instead when the process began.
-
-    Raises:
-        InvalidArgument: this machine cannot run what it asks for.
-    """
-    with compiling:
-        _initialize_native()
-        features, cpu, triple = dict(llvm.get_host_cpu_features()), llvm.get_host_cpu_name(), llvm.get_process_triple()
-        setting = target_setting()
-        if setting is not None:
-            features, cpu = setting.features(features), _generic(triple, cpu)
-        return target_of(triple, cpu, ",".join(sorted(f"{'+' if on else '-'}{name}" for name, on in features.items())))
-
-
-def _generic(triple: str, cpu: str) -> str:
-    """Return a processor that has no features but those that are named."""
-    return "x86-64" if "x86_64" in triple else cpu
-
-
-def restricted_target(*without: str) -> Target:
-    """Return the host without some features, such as ``avx512f``, to test code for lesser machines."""
-    host = host_target()
-    kept = []
-    for feature in host.features.split(","):
-        name = feature[1:]
-        kept.append(f"-{name}" if any(name.startswith(prefix) for prefix in without) else feature)
-    return target_of(host.triple, _generic(host.triple, host.cpu), ",".join(kept))
+from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule, compiling
+from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, target_machine
+from ort_core.cpu.codegen.machine_code.object_loading import load_object
+from ort_core.cpu.codegen.machine_code.target import SCALAR_CHAINS, Target
 
 
 def compile_module(text: str, target: Target | None = None, *, is_vectorised: bool = False) -> CompiledModule:
@@ -65,49 +23,23 @@ def compile_module(text: str, target: Target | None = None, *, is_vectorised: bo
     """
     target = target or host_target()
     with compiling:
-        machine = _machine(target)
+        machine = target_machine(target)
         module = _optimized(text, machine, target, is_vectorised)
         object_code = machine.emit_object(module)
     return load_object(object_code, target)
 
 
-def load_by_llvm(object_code: bytes, target: Target | None = None) -> CompiledModule:
-    """Make object code callable by LLVM's loader, which knows every format of object files."""
-    target = target or host_target()
-    with compiling:
-        # An engine for each: of several in one, MCJIT finds constants by the offset table of the first (x86-64).
-        module = llvm.parse_assembly("")
-        module.triple = target.triple
-        engine = llvm.create_mcjit_compiler(module, _machine(target))
-        engine.add_object_file(llvm.ObjectFileRef.from_data(object_code))
-        engine.finalize_object()
-
-    def find(function: str) -> int:
-        with compiling:
-            return int(engine.get_function_address(function))
-
-    return CompiledModule(object_code, find, engine)
-
-
 def assembly(text: str, target: Target, *, is_vectorised: bool = False) -> str:
     """Return the assembly of a module for any target, also one that cannot run here."""
     with compiling:
-        machine = _machine(target)
+        machine = target_machine(target)
         return str(machine.emit_assembly(_optimized(text, machine, target, is_vectorised)))
 
 
 def optimized_text(text: str, target: Target, *, is_vectorised: bool = False) -> str:
     """Return a module's LLVM IR as the passes leave it that come before the machine code for a target."""
     with compiling:
-        return str(_optimized(text, _machine(target), target, is_vectorised))
-
-
-def _machine(target: Target) -> llvm.TargetMachine:
-    _initialize(target)
-    found = llvm.Target.from_triple(target.triple)
-    return found.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="jitdefault"
-    )
+        return str(_optimized(text, target_machine(target), target, is_vectorised))
 
 
 def _optimized(text: str, machine: llvm.TargetMachine, target: Target, is_vectorised: bool) -> llvm.ModuleRef:
@@ -137,22 +69,3 @@ def _few_passes() -> llvm.ModulePassManager:
     passes.add_instruction_combine_pass()
     passes.add_aggressive_dce_pass()
     return passes
-
-
-def _initialize(target: Target) -> None:
-    _initialize_native()
-    if target.triple.partition("-")[0] != llvm.get_process_triple().partition("-")[0]:
-        _initialize_all()
-
-
-@functools.cache
-def _initialize_native() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-
-
-@functools.cache
-def _initialize_all() -> None:
-    """Register every processor that LLVM knows: to write code for others; takes memory that a load has no use for."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
