@@ -53,7 +53,7 @@ def dense_rows(lowering: Lowering, view: View) -> View:
 def copy_into(lowering: Lowering, source: View, target: View, operators: Operators) -> None:
     """Copy elements into a view of the same shape."""
     pending = PendingElementwise(element(0, source.dtype), (source,), target.shape, operators)
-    lowering.store_elementwise(pending, target)
+    lowering.stores.store_elementwise(pending, target)
 
 
 def append(lowering: Lowering, past: View, new: View, target: View, operators: Operators) -> None:

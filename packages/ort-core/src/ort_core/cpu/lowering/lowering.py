@@ -14,24 +14,13 @@ import numpy as np
 
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.iota import iota_kernel
-from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
-from ort_core.cpu.codegen.nests.store_words import store_words_kernel
 from ort_core.cpu.lowering.bands import join_stages
 from ort_core.cpu.lowering.concatenations import Concatenations
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
+from ort_core.cpu.lowering.operands import Operands
 from ort_core.cpu.lowering.pending import (
-    CHEAP_OPERATIONS,
-    MAX_OPERATIONS,
-    MAX_TAKEN,
-    FusionState,
     Pending,
-    PendingAnchor,
-    PendingContents,
     PendingElementwise,
-    PendingReshape,
-    PlacedAnchor,
-    is_cheap,
-    order_of,
 )
 from ort_core.cpu.lowering.steps import (
     Argument,
@@ -42,40 +31,27 @@ from ort_core.cpu.lowering.steps import (
     Step,
     pointer,
 )
-from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor_type
+from ort_core.cpu.lowering.stores import Stores
+from ort_core.cpu.lowering.value_types import stored_type, tensor_type
 from ort_core.cpu.lowering.views import (
     Buffer,
     Place,
     View,
-    broadcast_strides,
-    collapse,
     count_of,
     dense_strides,
-    moved_nbytes,
     ordered_strides,
-    run_time_strides,
 )
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import DataType, KnownDim, Node, SymbolicDim, Value, maximum
 from ort_core.plugin.loops import (
-    SMALL_TYPES,
     OpMeaning,
     RowMeaning,
     Scalar,
-    cast,
     element,
-    lift,
     meaning_of,
-    operations,
 )
 from ort_core.plugin.ops import VersionTable
-
-COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
-SPREAD = 16  # floats, a cache line, between rows that would
-
-COMMON_NUMBERS = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0, -2.0, -0.5})  # expressions are simpler for some
-MAX_NUMBERS = 16  # others; real models have up to about twenty, generated ones thousands
 
 
 class Quantized(Protocol):
@@ -118,6 +94,8 @@ class Lowering:
         self.equal: list[tuple[KnownDim, KnownDim]] = []  # sizes that must be equal at run time
         self.quantized: dict[Value, Quantized] = {}  # real values that lie in memory as integers
         self.concatenations = Concatenations(self)
+        self.operands = Operands(self)
+        self.stores = Stores(self)
         self._made: dict[Hashable, KernelText] = {}
         self._members = set(nodes)
         self._values: dict[Value, View | Pending] = {}
@@ -125,7 +103,6 @@ class Lowering:
         self._constants: dict[int, Buffer] = {}
         self._arrays: list[np.ndarray] = []
         self._iotas: dict[KnownDim, View] = {}
-        self._numbers: set[float] = set()  # that are compiled in
         self._error = Buffer(DataType.INT64, 1, Place.ERROR)
 
     # what rules ask ---------------------------------------------------------------------------------------------------
@@ -158,17 +135,13 @@ class Lowering:
     def copied(self, view: View, order: tuple[int, ...] = ()) -> View:
         """Return a copy of a view without gaps, in a memory order as ``View`` has it: row-major order by default."""
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Copy",))
-        return self.store_elementwise(pending, self.new_view(view.dtype, view.shape, order))
+        return self.stores.store_elementwise(pending, self.new_view(view.dtype, view.shape, order))
 
     def computed(self, expression: Scalar, inputs: Sequence[View]) -> View:
         """Return an expression over views of one shape as a new contiguous view."""
         shape = inputs[0].shape
         pending = PendingElementwise(expression, tuple(inputs), shape, ("Convert",))
-        return self.store_elementwise(pending, self.new_view(expression.dtype, shape))
-
-    def store(self, expression: Scalar, inputs: Sequence[View], target: View, operators: Operators) -> None:
-        """Compute an expression over views into a view."""
-        self.store_elementwise(PendingElementwise(expression, tuple(inputs), target.shape, operators), target)
+        return self.stores.store_elementwise(pending, self.new_view(expression.dtype, shape))
 
     def constant_of(self, value: Value | None) -> np.ndarray | None:
         """Return the array of a constant, or ``None``."""
@@ -214,6 +187,10 @@ class Lowering:
     def is_output(self, value: Value) -> bool:
         """Return whether the group returns a value (or a reshape of it that nobody else reads)."""
         return self._final_name(value) is not None
+
+    def is_returned(self, value: Value) -> bool:
+        """Return whether the group returns this very value."""
+        return value in self._output_index
 
     def replace(self, value: Value, view: View) -> None:
         """Say that a value also lies elsewhere, where its next readers had better read it."""
@@ -337,119 +314,6 @@ class Lowering:
         """Return whether a node is one of the group."""
         return node in self._members
 
-    # elementwise ------------------------------------------------------------------------------------------------------
-
-    def spread(self, view: View, shape: Sequence[KnownDim]) -> View:
-        """Return a view as it broadcasts to ``shape``, if need be with strides that only the run decides.
-
-        Raises:
-            NotLowered: it does not broadcast.
-        """
-        if broadcast_strides(view, shape) is not None:
-            return view
-        if len(view.shape) > len(shape):
-            raise NotLowered(f"{view.shape} does not broadcast to {shape}")
-        for size, wanted in zip(view.shape, shape[len(shape) - len(view.shape) :]):
-            if size != wanted and size != 1:
-                self.require_equal((size - 1) * (size - wanted), 0)
-        return View(view.buffer, tuple(shape), run_time_strides(view, shape), view.offset)
-
-    def operand(self, value: Value, state: FusionState, shape: Sequence[KnownDim]) -> Scalar:
-        """Return how a fused expression over ``shape`` reads a value, taking its computation in where that pays."""
-        known = self._values.get(value)
-        if isinstance(known, PendingElementwise):
-            single, size = self.is_single_use(value), known.num_operations
-            taken_in = size <= MAX_OPERATIONS and (single or size <= CHEAP_OPERATIONS)
-            if taken_in and len(state.inputs) + len(known.inputs) <= 10 and state.taken + size <= MAX_TAKEN:
-                state.taken += size
-                take = state.continued if single else state.inlined
-                return take(known, lambda view: self.spread(view, shape))
-        scalar = self.number(value)
-        if scalar is not None:
-            return scalar
-        return state.add(self.spread(self.view(value), shape))
-
-    def number(self, value: Value) -> Scalar | None:
-        """Return a one-element constant to be compiled in; ``None`` where it is to be read.
-
-        A program that has many different numbers reads the later ones: kernels that differ in numbers alone would
-        each take LLVM tens of milliseconds.
-        """
-        scalar = self.constant_scalar(value)
-        if scalar is None or not scalar.dtype.is_float or scalar.value in COMMON_NUMBERS:
-            return scalar
-        if scalar.value not in self._numbers and len(self._numbers) >= MAX_NUMBERS:
-            return None
-        self._numbers.add(float(scalar.value))
-        return scalar
-
-    def constant_scalar(self, value: Value) -> Scalar | None:
-        """Return a one-element constant as an expression; of small types, which are read as bytes, ``None``."""
-        array = self.constant_of(value)
-        if array is None or array.size != 1 or len(array.shape) > 1:
-            return None
-        dtype = DataType.from_numpy(array.dtype)
-        return None if dtype in SMALL_TYPES else lift(array.reshape(-1)[0].item(), computed_type(dtype))
-
-    def fuse(self, node: Node, inputs: Sequence[Value], shape: Sequence[KnownDim]) -> tuple[FusionState, list[Scalar]]:
-        """Return the operands of an elementwise node, with at most one anchor taken in."""
-        state = FusionState()
-        absorbed: dict[Value, Scalar] = {}
-        for value in inputs:
-            known = self._values.get(value)
-            if (
-                isinstance(known, PendingAnchor)
-                and tensor_type(node.output)[0] in known.anchor.result_types
-                and not known.order
-                and known.shape == tuple(shape)
-                and self.is_single_use(value)
-                and operations(known.expression) <= MAX_OPERATIONS
-            ):
-                others = [w for v in inputs if v is not value for w in self._read_beside_anchor(v)]
-                if known.anchor.can_fuse(shape, [*known.inputs, *others]):
-                    absorbed[value] = state.absorbed(known)
-                    break
-        scalars = []
-        # The product of two scales is read, not compiled in: layers that differ in it alone share their code.
-        is_number = node.op_type == "Mul" and count_of(shape) == 1 and tensor_type(node.output)[0] is DataType.FLOAT
-        first = None if absorbed else self._largest_pending(inputs)
-        begun = None if first is None else self.operand(first, state, shape)
-        for value in inputs:
-            if value is first and begun is not None:
-                scalars.append(begun)
-            elif value in absorbed:
-                scalars.append(absorbed[value])
-            elif is_number and self.constant_scalar(value) is not None:
-                scalars.append(state.add(self.view(value)))
-            else:
-                scalars.append(self.operand(value, state, shape))
-        return state, scalars
-
-    def _largest_pending(self, inputs: Sequence[Value]) -> Value | None:
-        """Return the operand that is best taken in first, which saves a walk through all of its expression."""
-        sizes: dict[Value, int] = {}
-        for value in inputs:
-            known = self._values.get(value)
-            if isinstance(known, PendingElementwise) and self.is_single_use(value):
-                sizes[value] = known.num_operations
-        return max(sizes, key=sizes.__getitem__) if sizes else None
-
-    def _read_beside_anchor(self, value: Value) -> Sequence[View]:
-        """Return the views that an anchor's epilogue reads for an operand, computing it now unless it is small.
-
-        Small elements (quantised ones) are read as they are and widened in the epilogue; so are single numbers.
-        """
-        if self.number(value) is not None:
-            return ()
-        quantized = self.quantized.get(value)
-        if isinstance(self._values.get(value), PendingAnchor) and quantized is not None:
-            self._values[value] = quantized.expression(self)
-        known = self._values.get(value)
-        if not isinstance(known, PendingElementwise) or not is_cheap(known.expression):
-            return (self.view(value),)
-        is_small = all(view.dtype.bits < 32 or count_of(view.shape) == 1 for view in known.inputs)
-        return known.inputs if is_small else (self.view(value),)
-
     # inside -----------------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
@@ -467,7 +331,7 @@ class Lowering:
                 continue
             if view.dtype is not dtype:
                 view = self.contiguous(value)
-            self.store_elementwise(self._converted(view, dtype), target)
+            self.stores.store_elementwise(self.stores.converted(view, dtype), target)
         self.steps = _needed(self.steps)
         join_stages(self)
 
@@ -482,138 +346,17 @@ class Lowering:
         view = View(buffer, shape, dense_strides(shape))
         if stored is dtype:
             return view
-        return self.store_elementwise(self._converted(view, dtype), self.new_view(dtype, shape))
-
-    def _converted(self, view: View, dtype: DataType) -> PendingElementwise:
-        """Return a view's elements as another type; where it has that type, as they are."""
-        word = "Copy" if view.dtype is dtype else "Cast"
-        return PendingElementwise(cast(element(0, view.dtype), dtype), (view,), view.shape, (word,))
+        return self.stores.store_elementwise(self.stores.converted(view, dtype), self.new_view(dtype, shape))
 
     def _forced(self, value: Value, pending: Pending) -> View:
         asking, self.node = self.node, value.producer
         try:
-            return self._stored(value, pending)
+            return self.stores.stored(value, pending)
         except NotLowered as refusal:
             refusal.node = refusal.node or value.producer
             raise
         finally:
             self.node = asking
-
-    def _stored(self, value: Value, pending: Pending) -> View:
-        if isinstance(pending, PendingContents):
-            return self._store_contents(value, pending)
-        if isinstance(pending, PendingReshape):
-            source = pending.source
-            copy = PendingElementwise(element(0, source.dtype), (source,), source.shape, pending.operators)
-            return self.store_elementwise(copy, self.result_view(value, source.shape)).reshaped(pending.shape)
-        order = order_of(pending)
-        if order and not self.is_output(value):
-            target = self._target_of(value, pending, order)
-        elif isinstance(pending, PendingElementwise):
-            target = self.result_view(value, pending.shape)
-        if isinstance(pending, PendingElementwise):
-            return self.store_elementwise(pending, target)
-        if order:
-            last = target if not self.is_output(value) else self.new_view(pending.dtype, pending.shape, order)
-            pending.anchor.store(self, pending, last)  # type: ignore[attr-defined]  # every anchor has it; see rules
-            return last
-        stored = tuple(pending.shape[a] for a in pending.order) if pending.order else pending.shape
-        target = self._spread_view(value, stored) or self.result_view(value, stored)
-        natural = target
-        if pending.order:
-            inverse = tuple(pending.order.index(a) for a in range(len(pending.order)))
-            natural = target.transposed(inverse)
-        pending.anchor.store(self, pending, natural)  # type: ignore[attr-defined]  # every anchor has it; see rules
-        return target
-
-    def _target_of(self, value: Value, pending: PendingElementwise | PendingAnchor, order: tuple[int, ...]) -> View:
-        """Return where to store a value of a memory order: in a concatenation that reads it, or by itself."""
-        may_be_part = isinstance(pending, PendingElementwise) or (
-            isinstance(pending.anchor, PlacedAnchor) and pending.anchor.stores_among_others
-        )
-        if may_be_part:
-            return self.placed_view(value, pending.dtype, pending.shape, order)
-        return self.new_view(pending.dtype, pending.shape, order)
-
-    def stored_sizes(self, sizes: Sequence[KnownDim]) -> View:
-        """Return sizes as a vector (int64) that kernels can read."""
-        target = self.new_view(DataType.INT64, (len(sizes),))
-        self._emit_sizes(sizes, target)
-        return target
-
-    def _store_contents(self, value: Value, pending: PendingContents) -> View:
-        target = self.result_view(value, pending.shape)
-        if pending.elements:
-            self._emit_sizes(pending.elements, target)
-        return target
-
-    def _emit_sizes(self, sizes: Sequence[KnownDim], target: View) -> None:
-        name, function = store_words_kernel(len(sizes), target.dtype.bits)
-        self.emit(KernelText(name, function), (pointer(target), *sizes), (), (target.buffer,), 1, ("Sizes",))
-
-    def store_elementwise(self, pending: PendingElementwise, target: View) -> View:
-        """Write the step that computes an expression into a view of its shape; returns the view."""
-        operands = [target.strides]
-        for view in pending.inputs:
-            strides = broadcast_strides(view, pending.shape)
-            if strides is None:
-                raise NotLowered(f"whether {view.shape} broadcasts to {pending.shape} is only known at run time")
-            operands.append(strides)
-        order = target.order or tuple(range(len(pending.shape)))
-        sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
-        if strides_of[0][-1] not in (0, 1):  # a column of a larger result: rows of one element
-            sizes.append(1)
-            for each in strides_of:
-                each.append(0)
-        inputs = tuple(
-            NestInput(view.dtype, BROADCAST if s[-1] == 0 else DENSE if s[-1] == 1 else STRIDED)
-            for view, s in zip(pending.inputs, strides_of[1:])
-        )
-        nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
-        kernel = elementwise_kernel(nest, self.target)
-        arguments: list[Argument] = [
-            pointer(target),
-            *(pointer(v) for v in pending.inputs),
-            *sizes,
-            *strides_of[0][:-1],
-        ]
-        for steps in strides_of[1:]:
-            arguments.extend(steps)
-        count = count_of(pending.shape)
-        num_operations = pending.num_operations
-        cost = 1 + num_operations // 16
-        self.emit(
-            KernelText(kernel.name, kernel), arguments, [v.buffer for v in pending.inputs], [target.buffer],
-            count * cost, pending.operators, count * max(1, num_operations - len(pending.inputs)),
-            moved_nbytes([target, *pending.inputs]),
-        )  # fmt: skip
-        return target
-
-    def _spread_view(self, value: Value, shape: Sequence[KnownDim]) -> View | None:
-        """Return where to store rows that only products read, if rows side by side would share cache sets."""
-        length = shape[-1] if len(shape) > 1 else 1
-        if not isinstance(length, int) or length % COLLIDING or not self._only_products_read(value, length):
-            return None
-        row = length + SPREAD
-        rows = tuple(shape[:-1])
-        strides = tuple(step * row for step in dense_strides(rows))
-        buffer = Buffer(tensor_type(value)[0], count_of(rows) * row, Place.ARENA)
-        return View(buffer, (*rows, length), (*strides, 1))
-
-    def _only_products_read(self, value: Value, length: int) -> bool:
-        """Return whether all readers are products whose left operand this is, perhaps with other axes for its rows."""
-        if value in self._output_index or not value.use_count:
-            return False
-        for node in value.consumers():
-            if node not in self._members or node.input(0) is not value or value in node.inputs[1:]:
-                return False
-            if node.op_type == "Reshape" and not node.domain:
-                shape = tensor_type(node.output)[1]
-                if shape[-1:] != (length,) or not self._only_products_read(node.output, length):
-                    return False
-            elif node.op_type not in ("MatMul", "Gemm", "FusedMatMul") or node.int_attribute("transA", 0):
-                return False
-        return True
 
     def _final_name(self, value: Value) -> Value | None:
         """Return the output that a value becomes, directly or through reshapes that nobody else reads."""

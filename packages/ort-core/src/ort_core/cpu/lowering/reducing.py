@@ -195,11 +195,11 @@ def _after(
     lowering: Lowering, folded: View, total: KnownDim, after: After, target: View | None, operators: Operators
 ) -> View:
     """Store what is made of a reduction that took two steps."""
-    count = lowering.stored_sizes((total,)).reshaped(())
+    count = lowering.stores.stored_sizes((total,)).reshaped(())
     finished = combined(folded.shape, lambda r, n: after(r, cast(n, F32)), folded, count)
     place = target.reshaped(folded.shape) if target is not None else lowering.new_view(finished.dtype, folded.shape)
     pending = PendingElementwise(finished.expression, finished.inputs, finished.shape, operators)
-    lowering.store_elementwise(pending, place)
+    lowering.stores.store_elementwise(pending, place)
     return target or place
 
 

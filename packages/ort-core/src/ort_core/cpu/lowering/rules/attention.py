@@ -89,7 +89,7 @@ def _biased(lowering: Lowering, node: Node, parts: list[View], of: list[View]) -
         target = lowering.new_view(heads.dtype, (batch, length, count, size)).transposed((0, 2, 1, 3))
         total = combined(heads.shape, lambda x, b: x + b, heads, added)
         pending = PendingElementwise(total.expression, total.inputs, heads.shape, (node,))
-        parts = [*parts[:number], lowering.store_elementwise(pending, target), *parts[number + 1 :]]
+        parts = [*parts[:number], lowering.stores.store_elementwise(pending, target), *parts[number + 1 :]]
         start = start + count * size
     if len(of) == len(parts):
         lowering.require_equal(bias.shape[0], start)
@@ -121,7 +121,7 @@ def score_addend(
         shape = (shape[0], addend.shape[1], rows, keys)
         total = combined(shape, lambda m, a: a + select(binary("gt", m, 0), 0.0, filtered), mask, addend)
     pending = PendingElementwise(total.expression, total.inputs, shape, (node,))
-    return lowering.store_elementwise(pending, lowering.new_view(DataType.FLOAT, shape))
+    return lowering.stores.store_elementwise(pending, lowering.new_view(DataType.FLOAT, shape))
 
 
 def _with_past(lowering: Lowering, node: Node, key: View, value: View) -> tuple[View, View, KnownDim]:

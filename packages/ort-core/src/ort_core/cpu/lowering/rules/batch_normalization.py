@@ -59,5 +59,5 @@ def _operand(lowering: Lowering, node: Node, value: Value, *others: View) -> tup
     if isinstance(known, PendingAnchor) and not known.anchor.can_fuse(shape, [*known.inputs, *others]):
         state = FusionState()
         return state, state.add(lowering.view(value))
-    state, (x,) = lowering.fuse(node, [value], shape)
+    state, (x,) = lowering.operands.fuse(node, [value], shape)
     return state, x

@@ -74,7 +74,7 @@ def by_blocks(lowering: Lowering, node: Node, value: Value, formula: Formula) ->
     ]
     if scales[0].dtype is not F32:
         raise NotLowered("the scale is no float32")
-    state, (read,) = lowering.fuse(node, [value], shape)
+    state, (read,) = lowering.operands.fuse(node, [value], shape)
     operands = [element(len(state.inputs) + index, view.dtype) for index, view in enumerate(scales)]
     expression = formula(read, operands[0], operands[1] if len(operands) > 1 else None)
     target = lowering.result_view(node.output)
@@ -82,7 +82,7 @@ def by_blocks(lowering: Lowering, node: Node, value: Value, formula: Formula) ->
         start = blocks.first * block
         inputs = [blocks.of_elements(view, shape, start) for view in state.inputs]
         inputs += [blocks.of_scales(view, shape) for view in scales]
-        lowering.store(expression, inputs, blocks.of_elements(target, shape, start), (node,))
+        lowering.stores.store(expression, inputs, blocks.of_elements(target, shape, start), (node,))
     lowering.set(node.output, target)
 
 

@@ -31,7 +31,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
     is_rounded = half in HALVES and half is not stored_type(inputs[0])[0]
     if half in HALVES:
         attributes["to"] = int(DataType.FLOAT)  # within a group they are float32
-    state, scalars = lowering.fuse(node, inputs, shape)
+    state, scalars = lowering.operands.fuse(node, inputs, shape)
     if is_clip_above:
         expression: Scalar | Rejection = minimum(scalars[0], scalars[1])
     elif node.op_type == "Cast" and not node.domain and SMALL_TYPES & {scalars[0].dtype, dtype}:

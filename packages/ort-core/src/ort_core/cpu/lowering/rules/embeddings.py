@@ -45,7 +45,7 @@ def embed_layer_normalization(lowering: Lowering, node: Node) -> None:
 def _stored_sum(lowering: Lowering, node: Node, rows: list[View], output: Value) -> View:
     total = combined(tensor_type(output)[1], lambda *each: sum(each[1:], each[0]), *rows)
     target = lowering.result_view(output)
-    lowering.store_elementwise(PendingElementwise(total.expression, total.inputs, total.shape, (node,)), target)
+    lowering.stores.store_elementwise(PendingElementwise(total.expression, total.inputs, total.shape, (node,)), target)
     lowering.set(output, target)
     return target
 
@@ -59,7 +59,9 @@ def _count_mask(lowering: Lowering, node: Node, ids: View) -> None:
         zeros = lowering.constant_view(np.zeros((), np.int32), I32)
         count = combined((ids.shape[0],), lambda x: x, zeros)
         target = lowering.result_view(output)
-        lowering.store_elementwise(PendingElementwise(count.expression, count.inputs, count.shape, (node,)), target)
+        lowering.stores.store_elementwise(
+            PendingElementwise(count.expression, count.inputs, count.shape, (node,)), target
+        )
     else:
         mask = lowering.contiguous(node.input(7))
         ones = combined(mask.shape, lambda x: cast(binary("eq", x, 1), I32), mask)
@@ -131,7 +133,7 @@ def _zero_points(lowering: Lowering, node: Node, indices: View, blocks: int, bit
     for part in range(parts):
         place = View(target.buffer, packed.shape, target.strides[:2], target.offset + part)
         zero = combined(place.shape, lambda x, part=part: _field(x, bits, part), packed)
-        lowering.store_elementwise(PendingElementwise(zero.expression, zero.inputs, zero.shape, (node,)), place)
+        lowering.stores.store_elementwise(PendingElementwise(zero.expression, zero.inputs, zero.shape, (node,)), place)
     return target.reshaped((packed.shape[0], blocks, 1))
 
 
@@ -143,7 +145,7 @@ def _store_weights(
     stored = state.inlined(PendingElementwise(level.expression, level.inputs, level.shape))
     offset: Scalar | float = middle if zero is None else state.add(zero)
     weights = (stored - offset) * state.add(scale)
-    lowering.store_elementwise(PendingElementwise(weights, tuple(state.inputs), place.shape, (node,)), place)
+    lowering.stores.store_elementwise(PendingElementwise(weights, tuple(state.inputs), place.shape, (node,)), place)
 
 
 def _required(node: Node, index: int) -> Value:

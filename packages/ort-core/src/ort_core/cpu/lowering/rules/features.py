@@ -152,7 +152,7 @@ def feature_vectorizer(lowering: Lowering, node: Node) -> None:
             raise NotLowered("an input is cut or filled up")
         lowering.require_equal(view.shape[0], shape[0])
         place = View(target.buffer, (shape[0], width), target.strides, target.offset + start)
-        lowering.store(cast(element(0, view.dtype), F32), (view,), place, (node,))
+        lowering.stores.store(cast(element(0, view.dtype), F32), (view,), place, (node,))
         start += width
     lowering.require_equal(start, shape[1])
     lowering.set(node.output, target)
@@ -167,7 +167,7 @@ def _operand(lowering: Lowering, node: Node) -> tuple[FusionState, Scalar, tuple
         raise NotLowered("the input is missing")
     _, shape = tensor_type(value)
     state = FusionState()
-    return state, lowering.operand(value, state, shape), shape
+    return state, lowering.operands.operand(value, state, shape), shape
 
 
 def _per_column(

@@ -81,11 +81,11 @@ def skip_group_norm(lowering: Lowering, node: Node) -> None:
         view = lowering.contiguous(other)
         if len(view.shape) == 2:
             view = view.reshaped((view.shape[0], *(1 for _ in shape[2:]), view.shape[1]))
-        total = total + state.add(lowering.spread(view, shape))
+        total = total + state.add(lowering.operands.spread(view, shape))
     pending = PendingElementwise(total, tuple(state.inputs), shape, (node,))
     wanted = node.outputs[1] if len(node.outputs) > 1 else None
     target = lowering.new_view(total.dtype, shape) if wanted is None else lowering.result_view(wanted)
-    stored = lowering.store_elementwise(pending, target)
+    stored = lowering.stores.store_elementwise(pending, target)
     lowering.set(wanted, stored)
     lowering.set(node.output, _activated(lowering, node, stored))
 

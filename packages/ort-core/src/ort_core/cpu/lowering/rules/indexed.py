@@ -156,7 +156,7 @@ def top_k(lowering: Lowering, node: Node) -> None:
 def _copy_of(lowering: Lowering, node: Node, source: View) -> View:
     target = lowering.result_view(node.output)
     pending = PendingElementwise(element(0, source.dtype), (source,), source.shape, (node,))
-    return lowering.store_elementwise(pending, target)
+    return lowering.stores.store_elementwise(pending, target)
 
 
 def _indices(lowering: Lowering, node: Node) -> View:

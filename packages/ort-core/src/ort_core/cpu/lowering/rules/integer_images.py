@@ -29,7 +29,7 @@ def byte_images(lowering: Lowering, source: Value | View) -> View:
     if view.strides != ordered_strides(view.shape, order):
         target = lowering.new_view(view.dtype, view.shape, order)
         pending = PendingElementwise(element(0, view.dtype), (view,), view.shape, ("Layout",))
-        view = lowering.store_elementwise(pending, target)
+        view = lowering.stores.store_elementwise(pending, target)
         if isinstance(source, Value):
             lowering.replace(source, view)
     return as_images(view)

@@ -46,7 +46,7 @@ def byte_max_pooling(lowering: Lowering, node: Node) -> bool:
     for index in range(1, len(taps)):
         largest = maximum(largest, element(index, stored))
     target = lowering.new_view(stored, size, channels_last(4))
-    lowering.store_elementwise(PendingElementwise(largest, tuple(taps), size, (node,)), target)
+    lowering.stores.store_elementwise(PendingElementwise(largest, tuple(taps), size, (node,)), target)
     if rank == 3:
         strides3 = (target.strides[0], target.strides[1], target.strides[3])
         target = View(target.buffer, shape, strides3, target.offset, channels_last(3))

@@ -86,7 +86,7 @@ def dynamic_quantize_matmul(lowering: Lowering, node: Node) -> None:
     emit_dynamic_grid(lowering, node, real, grid)
     rounded = dynamically_quantized(real, grid)
     levels = PendingElementwise(rounded.expression, rounded.inputs, real.shape, (node,))
-    x = lowering.store_elementwise(levels, lowering.new_view(DataType.UINT8, real.shape))
+    x = lowering.stores.store_elementwise(levels, lowering.new_view(DataType.UINT8, real.shape))
     made = _constant_weights(lowering, node.input(1), node.input(3), outputs_first=False)
     shape = (*real.shape[:-1], made.bytes.shape[0])
     anchor = _anchor(lowering, x, made, shape, node.op_type)

@@ -23,7 +23,7 @@ def lp_pooling(lowering: Lowering, node: Node) -> None:
     p = _order(node)
     absolute = unary("abs", element(0, F32))
     powers = lowering.new_view(F32, x.shape, channels_last(len(x.shape)))
-    lowering.store(power_of(absolute, p), (x,), powers, (node,))
+    lowering.stores.store(power_of(absolute, p), (x,), powers, (node,))
     kind = Pooling(channels, None, is_maximum=False, is_sum=True)
     sums = pooled(lowering, node, powers, kind)
     lowering.set(node.output, PendingElementwise(power_of(element(0, F32), 1 / p), (sums,), sums.shape, (node,)))

@@ -198,7 +198,7 @@ def _fill_value(lowering: Lowering, node: Node, target: View) -> PendingElementw
     if value is None:
         number = lift(bool(0) if dtype is DataType.BOOL else node.float_attribute("value", 0.0), dtype)
         return PendingElementwise(number, (), target.shape, (node,))
-    constant = lowering.constant_scalar(value)
+    constant = lowering.operands.constant_scalar(value)
     if constant is not None:
         return PendingElementwise(constant, (), target.shape, (node,))
     view = lowering.contiguous(value)
@@ -260,7 +260,7 @@ def cast_like(lowering: Lowering, node: Node) -> None:
     assert value is not None
     dtype, shape = tensor_type(node.output)
     state = FusionState()
-    scalar = lowering.operand(value, state, shape)
+    scalar = lowering.operands.operand(value, state, shape)
     expression = converted(scalar, dtype, saturate=bool(node.int_attribute("saturate", 1)))
     if not isinstance(expression, Scalar):
         raise NotLowered(expression.reason)
@@ -285,4 +285,4 @@ def _set(
 
 
 def _store(lowering: Lowering, pending: PendingElementwise, target: View) -> None:
-    lowering.store_elementwise(pending, target)
+    lowering.stores.store_elementwise(pending, target)

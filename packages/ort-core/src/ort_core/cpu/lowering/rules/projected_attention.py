@@ -146,7 +146,7 @@ def _padding(lowering: Lowering, node: Node, mask: Value, key: View) -> View:
         lowering.iota(key.shape[2]),
     )  # fmt: skip
     pending = PendingElementwise(kept.expression, kept.inputs, shape, (node,))
-    return lowering.store_elementwise(pending, lowering.new_view(F32, shape))
+    return lowering.stores.store_elementwise(pending, lowering.new_view(F32, shape))
 
 
 def _refuse_negative(lowering: Lowering, node: Node, lengths: View) -> None:

@@ -54,7 +54,7 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
         by_blocks(lowering, node, value, lambda real, scale, zero: _quantized(real, scale, zero, dtype, saturate))
         return
     if dtype in SMALL_TYPES:
-        state, (real,) = lowering.fuse(node, [value], shape)
+        state, (real,) = lowering.operands.fuse(node, [value], shape)
         scale, zero = _parameters(lowering, state, node, shape)
         _set(lowering, node, state, _quantized(real, scale, zero, dtype, saturate), shape)
         return
@@ -64,7 +64,7 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
         lowering.set(node.output, known.view(lowering))  # back to the integers that it came from
         return
     _store_if_crowded(lowering, value)
-    state, (real,) = lowering.fuse(node, [value], shape)
+    state, (real,) = lowering.operands.fuse(node, [value], shape)
     if grid is not None:
         folded = None if state.anchor is None else _divided(lowering, state, real, np.float32(grid.scale))
         result = quantized_expression(lowering, state, real if folded is None else folded, grid, folded is not None)
@@ -93,13 +93,13 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
         by_blocks(lowering, node, value, _dequantized)
         return
     if source in SMALL_TYPES:
-        state, (stored,) = lowering.fuse(node, [value], shape)
+        state, (stored,) = lowering.operands.fuse(node, [value], shape)
         result = _dequantized(stored, *_parameters(lowering, state, node, shape))
         _set(lowering, node, state, result, shape)
         return
     grid = constant_grid(lowering, node.input(1), node.input(2), source)
     _store_if_crowded(lowering, value)
-    state, (stored,) = lowering.fuse(node, [value], shape)
+    state, (stored,) = lowering.operands.fuse(node, [value], shape)
     if grid is not None:
         result = dequantized(lowering, state, stored, grid)
         lowering.quantized[node.output] = QuantizedValue(value, grid)

@@ -56,7 +56,7 @@ def _real_images(lowering: Lowering, node: Node, stored: View) -> View:
     real = dequantized(lowering, state, state.add(stored), grid)
     pending = PendingElementwise(real, tuple(state.inputs), stored.shape, (node,))
     target = lowering.new_view(F32, stored.shape, channels_last(len(stored.shape)))
-    return as_images(lowering.store_elementwise(pending, target))
+    return as_images(lowering.stores.store_elementwise(pending, target))
 
 
 def _known(grid: Grid | None) -> Grid:

@@ -172,7 +172,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     inverse = inverse_deviation(lowering, view, mean, axes, epsilon, node)
     scale, bias = node.input(1), None if is_rms else node.input(2)
     operands = [v for v in (scale, bias) if v is not None]
-    views = [lowering.spread(lowering.view(v), view.shape) for v in operands]
+    views = [lowering.operands.spread(lowering.view(v), view.shape) for v in operands]
 
     def result(x: Scalar, d: Scalar, *rest: Scalar) -> Scalar:
         others = list(rest)
@@ -286,7 +286,7 @@ def store_operand(lowering: Lowering, operand: Operand, node: Node, value: Value
         target = lowering.new_view(operand.dtype, operand.shape, order_of(pending))
     else:
         target = lowering.result_view(value, operand.shape)
-    return lowering.store_elementwise(pending, target)
+    return lowering.stores.store_elementwise(pending, target)
 
 
 def _finish(lowering: Lowering, node: Node, value: Value, operand: Operand) -> None:

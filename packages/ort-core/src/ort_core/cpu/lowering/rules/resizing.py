@@ -42,7 +42,7 @@ def resize(lowering: Lowering, node: Node) -> None:
     pending = PendingElementwise(element(0, dtype), (repeated,), split, (node,))
     image, channel, row, pixel = target.strides
     steps = (image, row * vertical, row, pixel * horizontal, pixel, channel)
-    lowering.store_elementwise(pending, View(target.buffer, split, steps, target.offset))
+    lowering.stores.store_elementwise(pending, View(target.buffer, split, steps, target.offset))
     lowering.set(node.output, target)
 
 

@@ -43,9 +43,9 @@ def _bordered_squares(lowering: Lowering, node: Node, x: View, size: int) -> lis
 
     for first, count in ((0, before), (channels + before, behind)):
         if count:
-            lowering.store(lift(0.0, F32), (), part(first, count), (node,))
+            lowering.stores.store(lift(0.0, F32), (), part(first, count), (node,))
     number = element(0, F32)
-    lowering.store(number * number, (x,), part(before, channels), (node,))
+    lowering.stores.store(number * number, (x,), part(before, channels), (node,))
     return [part(distance, channels) for distance in range(size)]
 
 

@@ -84,12 +84,12 @@ def _operand(lowering: Lowering, state: FusionState, value: Value, shape: Sequen
     known = lowering.pending(value)
     if isinstance(known, PendingElementwise) and _is_taken_in(lowering, value, known, shape):
         return state.inlined(known)
-    scalar = lowering.number(value)
+    scalar = lowering.operands.number(value)
     if scalar is not None:
         return scalar
-    view = lowering.spread(lowering.view(value), shape)
+    view = lowering.operands.spread(lowering.view(value), shape)
     if not _runs_along(view, shape):
-        view = lowering.spread(lowering.contiguous(value), shape)
+        view = lowering.operands.spread(lowering.contiguous(value), shape)
     if not _runs_along(view, shape):
         raise NotLowered(f"whether {value.name!r} has one element a row is only known at run time")
     return state.add(view)

@@ -105,7 +105,7 @@ def _radial(lowering: Lowering, node: Node, features: View, vectors: np.ndarray,
     squares = combined((rows, width, count), lambda x, s: (x - s) * (x - s), far, near)
     distances = reduce_operand(lowering, squares, (1,), "sum", operators=(node,)).reshaped((rows, count))
     kernels = lowering.new_view(F32, (rows, count))
-    lowering.store(exp(element(0, F32) * -gamma), (distances,), kernels, (node,))
+    lowering.stores.store(exp(element(0, F32) * -gamma), (distances,), kernels, (node,))
     return kernels
 
 

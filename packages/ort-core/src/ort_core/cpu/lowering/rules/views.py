@@ -123,7 +123,7 @@ def expand(lowering: Lowering, node: Node) -> None:
     """Expand: stride 0 where a size of 1 repeats."""
     _, shape = tensor_type(node.output)
     view = lowering.view(node.input(0))
-    view = lowering.spread(view, shape)
+    view = lowering.operands.spread(view, shape)
     strides = broadcast_strides(view, shape)
     assert strides is not None, "spread says how"
     lowering.set(node.output, View(view.buffer, shape, strides, view.offset))
@@ -239,7 +239,7 @@ def concat(lowering: Lowering, node: Node) -> None:
             pending = known
         else:
             pending = PendingElementwise(element(0, dtype), (lowering.view(value),), part, (node,))
-        lowering.store_elementwise(pending, place)
+        lowering.stores.store_elementwise(pending, place)
     lowering.set(node.output, target)
 
 

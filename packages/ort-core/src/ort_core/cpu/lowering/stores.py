@@ -1,0 +1,175 @@
+"""Stores: the steps that put pending values into memory, and where each had best lie for those who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.nests.store_words import store_words_kernel
+from ort_core.cpu.lowering.pending import (
+    Pending,
+    PendingAnchor,
+    PendingContents,
+    PendingElementwise,
+    PendingReshape,
+    PlacedAnchor,
+    order_of,
+)
+from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
+from ort_core.cpu.lowering.value_types import tensor_type
+from ort_core.cpu.lowering.views import (
+    Buffer,
+    Place,
+    View,
+    broadcast_strides,
+    collapse,
+    count_of,
+    dense_strides,
+    moved_nbytes,
+)
+from ort_core.plugin.ir import DataType, KnownDim, Value
+from ort_core.plugin.loops import Scalar, cast, element
+
+if TYPE_CHECKING:
+    from ort_core.cpu.lowering.lowering import Lowering
+
+COLLIDING = 512  # floats: rows of a multiple of it, 2 KiB, fall on the same few sets of a first-level cache
+SPREAD = 16  # floats, a cache line, between rows that would
+
+
+class Stores:
+    """Writes values into memory; part of a lowering's state."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self._lowering = lowering
+
+    def store(self, expression: Scalar, inputs: Sequence[View], target: View, operators: Operators) -> None:
+        """Compute an expression over views into a view."""
+        self.store_elementwise(PendingElementwise(expression, tuple(inputs), target.shape, operators), target)
+
+    def converted(self, view: View, dtype: DataType) -> PendingElementwise:
+        """Return a view's elements as another type; where it has that type, as they are."""
+        word = "Copy" if view.dtype is dtype else "Cast"
+        return PendingElementwise(cast(element(0, view.dtype), dtype), (view,), view.shape, (word,))
+
+    def stored(self, value: Value, pending: Pending) -> View:
+        """Write the steps that compute a pending value, in the place that is best for its readers; returns the view."""
+        if isinstance(pending, PendingContents):
+            return self._store_contents(value, pending)
+        if isinstance(pending, PendingReshape):
+            source = pending.source
+            copy = PendingElementwise(element(0, source.dtype), (source,), source.shape, pending.operators)
+            return self.store_elementwise(copy, self._lowering.result_view(value, source.shape)).reshaped(pending.shape)
+        order = order_of(pending)
+        if order and not self._lowering.is_output(value):
+            target = self._target_of(value, pending, order)
+        elif isinstance(pending, PendingElementwise):
+            target = self._lowering.result_view(value, pending.shape)
+        if isinstance(pending, PendingElementwise):
+            return self.store_elementwise(pending, target)
+        if order:
+            last = (
+                target
+                if not self._lowering.is_output(value)
+                else self._lowering.new_view(pending.dtype, pending.shape, order)
+            )
+            pending.anchor.store(self._lowering, pending, last)  # type: ignore[attr-defined]  # every anchor has it; see rules
+            return last
+        stored = tuple(pending.shape[a] for a in pending.order) if pending.order else pending.shape
+        target = self._spread_view(value, stored) or self._lowering.result_view(value, stored)
+        natural = target
+        if pending.order:
+            inverse = tuple(pending.order.index(a) for a in range(len(pending.order)))
+            natural = target.transposed(inverse)
+        pending.anchor.store(self._lowering, pending, natural)  # type: ignore[attr-defined]  # every anchor has it; see rules
+        return target
+
+    def _target_of(self, value: Value, pending: PendingElementwise | PendingAnchor, order: tuple[int, ...]) -> View:
+        """Return where to store a value of a memory order: in a concatenation that reads it, or by itself."""
+        may_be_part = isinstance(pending, PendingElementwise) or (
+            isinstance(pending.anchor, PlacedAnchor) and pending.anchor.stores_among_others
+        )
+        if may_be_part:
+            return self._lowering.placed_view(value, pending.dtype, pending.shape, order)
+        return self._lowering.new_view(pending.dtype, pending.shape, order)
+
+    def stored_sizes(self, sizes: Sequence[KnownDim]) -> View:
+        """Return sizes as a vector (int64) that kernels can read."""
+        target = self._lowering.new_view(DataType.INT64, (len(sizes),))
+        self._emit_sizes(sizes, target)
+        return target
+
+    def _store_contents(self, value: Value, pending: PendingContents) -> View:
+        target = self._lowering.result_view(value, pending.shape)
+        if pending.elements:
+            self._emit_sizes(pending.elements, target)
+        return target
+
+    def _emit_sizes(self, sizes: Sequence[KnownDim], target: View) -> None:
+        name, function = store_words_kernel(len(sizes), target.dtype.bits)
+        self._lowering.emit(KernelText(name, function), (pointer(target), *sizes), (), (target.buffer,), 1, ("Sizes",))
+
+    def store_elementwise(self, pending: PendingElementwise, target: View) -> View:
+        """Write the step that computes an expression into a view of its shape; returns the view."""
+        operands = [target.strides]
+        for view in pending.inputs:
+            strides = broadcast_strides(view, pending.shape)
+            if strides is None:
+                raise NotLowered(f"whether {view.shape} broadcasts to {pending.shape} is only known at run time")
+            operands.append(strides)
+        order = target.order or tuple(range(len(pending.shape)))
+        sizes, strides_of = collapse([pending.shape[a] for a in order], [[o[a] for a in order] for o in operands])
+        if strides_of[0][-1] not in (0, 1):  # a column of a larger result: rows of one element
+            sizes.append(1)
+            for each in strides_of:
+                each.append(0)
+        inputs = tuple(
+            NestInput(view.dtype, BROADCAST if s[-1] == 0 else DENSE if s[-1] == 1 else STRIDED)
+            for view, s in zip(pending.inputs, strides_of[1:])
+        )
+        nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
+        kernel = elementwise_kernel(nest, self._lowering.target)
+        arguments: list[Argument] = [
+            pointer(target),
+            *(pointer(v) for v in pending.inputs),
+            *sizes,
+            *strides_of[0][:-1],
+        ]
+        for steps in strides_of[1:]:
+            arguments.extend(steps)
+        count = count_of(pending.shape)
+        num_operations = pending.num_operations
+        cost = 1 + num_operations // 16
+        self._lowering.emit(
+            KernelText(kernel.name, kernel), arguments, [v.buffer for v in pending.inputs], [target.buffer],
+            count * cost, pending.operators, count * max(1, num_operations - len(pending.inputs)),
+            moved_nbytes([target, *pending.inputs]),
+        )  # fmt: skip
+        return target
+
+    def _spread_view(self, value: Value, shape: Sequence[KnownDim]) -> View | None:
+        """Return where to store rows that only products read, if rows side by side would share cache sets."""
+        length = shape[-1] if len(shape) > 1 else 1
+        if not isinstance(length, int) or length % COLLIDING or not self._only_products_read(value, length):
+            return None
+        row = length + SPREAD
+        rows = tuple(shape[:-1])
+        strides = tuple(step * row for step in dense_strides(rows))
+        buffer = Buffer(tensor_type(value)[0], count_of(rows) * row, Place.ARENA)
+        return View(buffer, (*rows, length), (*strides, 1))
+
+    def _only_products_read(self, value: Value, length: int) -> bool:
+        """Return whether all readers are products whose left operand this is, perhaps with other axes for its rows."""
+        if self._lowering.is_returned(value) or not value.use_count:
+            return False
+        for node in value.consumers():
+            if not self._lowering.is_member(node) or node.input(0) is not value or value in node.inputs[1:]:
+                return False
+            if node.op_type == "Reshape" and not node.domain:
+                shape = tensor_type(node.output)[1]
+                if shape[-1:] != (length,) or not self._only_products_read(node.output, length):
+                    return False
+            elif node.op_type not in ("MatMul", "Gemm", "FusedMatMul") or node.int_attribute("transA", 0):
+                return False
+        return True
