@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         load_tensors_data,
         save_tensors_data,
     )
+    from ort_quantization.calibration_tables import write_calibration_table
     from ort_quantization.prepare import quant_pre_process
     from ort_quantization.qdq_quantizer import QDQQuantizer
     from ort_quantization.quantize import (
@@ -52,6 +53,7 @@ __all__ = [
     "quantize_dynamic",
     "quantize_static",
     "save_tensors_data",
+    "write_calibration_table",
 ]
 
 __getattr__, __dir__ = late_names(  # a program that needs one name does not import every quantizer
@@ -68,6 +70,7 @@ __getattr__, __dir__ = late_names(  # a program that needs one name does not imp
             "load_tensors_data",
             "save_tensors_data",
         ),
+        "ort_quantization.calibration_tables": ("write_calibration_table",),
         "ort_quantization.prepare": ("quant_pre_process",),
         "ort_quantization.qdq_quantizer": ("QDQQuantizer",),
         "ort_quantization.quantize": (

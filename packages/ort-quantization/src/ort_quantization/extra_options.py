@@ -34,9 +34,9 @@ EXTRA_OPTIONS = {
     "CalibMovingAverageConstant": "how far a moving average moves",
     "CalibMaxIntermediateOutputs": "onnxruntime's limit of kept samples; none are kept here",
     "CalibPercentile": "how many percent of the numbers a range keeps",
-    "SmoothQuant": "ranges of activations are moved into weights",
-    "SmoothQuantAlpha": "how much of them",
-    "SmoothQuantFolding": "the factors become part of the operators before",
+    "SmoothQuant": "outliers of what MatMul and Gemm read are moved into their weights",
+    "SmoothQuantAlpha": "how much of them: 0 to 1, 0.5 by default",
+    "SmoothQuantFolding": "the divisions become part of the normalisation before (the default)",
 }
 """What each key does. Those that a way of quantising does not know are ignored by it, as onnxruntime does."""
 

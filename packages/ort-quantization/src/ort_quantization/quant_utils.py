@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
+from ort_quantization.calibration_tables import write_calibration_table
 from ort_quantization.model_files import (
     INFERRED,
     PREPARED,
@@ -60,6 +61,7 @@ __all__ = [
     "compute_scale_zp_blocked", "compute_scale_zp_float8", "find_by_name", "get_elem_index", "get_mul_node",
     "get_qmin_qmax_for_qType", "get_qrange_for_qType", "normalize_axis", "pack_bytes_to_4bit", "quantize_data",
     "quantize_nparray", "quantize_onnx_initializer", "snap_zero_point_to_uint8", "tensor_proto_to_array",
+    "write_calibration_table",
 ]  # fmt: skip
 
 ms_domain = "com.microsoft"

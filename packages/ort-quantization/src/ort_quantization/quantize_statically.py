@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 from collections.abc import Iterable
@@ -10,17 +11,18 @@ from typing import Any
 
 from onnx import ModelProto
 
-from ort_core.errors import NotImplemented as OrtNotImplemented
+from ort_quantization.activation_capture import Samples
 from ort_quantization.advice import advise_on_choices, advise_preparation, advise_without_change, count_operators
 from ort_quantization.calibrate import CalibrationDataReader, CalibrationMethod, Providers, create_calibrator
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.extra_options import CALIBRATION_OPTIONS, warn_of_unknown
-from ort_quantization.model_files import is_external, read_with_shapes, with_opset_for, write_model
+from ort_quantization.model_files import is_external, read_with_shapes, with_opset_for, with_shapes, write_model
 from ort_quantization.onnx_model import ONNXModel
 from ort_quantization.onnx_quantizer import ONNXQuantizer
 from ort_quantization.qdq_quantizer import QDQQuantizer
 from ort_quantization.quantized_types import QuantFormat, QuantizationMode, QuantType, tensor_type_of
 from ort_quantization.registry import QDQRegistry, QLinearOpsRegistry
+from ort_quantization.smooth_quant import KeptReader, smooth
 from ort_quantization.tensor_quant_overrides import TensorQuantOverridesHelper
 from ort_quantization.tensor_ranges import TensorsData, load_tensors_data, read_ranges_file, save_tensors_data
 
@@ -94,8 +96,7 @@ def quantize_static(
     options = dict(extra_options or {})
     warn_of_unknown(options)
     check_static_quant_arguments(quant_format, activation_type, weight_type)
-    if options.get("SmoothQuant", False):
-        raise OrtNotImplemented("SmoothQuant is not written yet: quantise without extra_options['SmoothQuant']")
+    is_smooth = bool(options.get("SmoothQuant", False))
     model, folder = read_with_shapes(model_input)
     advise_preparation(model)
     advise_on_choices(model, nodes_to_quantize, nodes_to_exclude)
@@ -108,13 +109,23 @@ def quantize_static(
     model = converted
     source = Path(model_input) if is_as_file and not isinstance(model_input, ModelProto) else None
     cache = None if calibration_cache_path is None else Path(calibration_cache_path)
-    ranges = _cached_ranges(cache, calibrate_method)
+    ranges = None if is_smooth else _cached_ranges(cache, calibrate_method)
     if ranges is None:
-        ranges = _calibrated(
-            source, model, folder, chosen, calibration_data_reader, calibrate_method, calibration_providers, options
-        )
+        reader = _needed(calibration_data_reader)
+        with contextlib.ExitStack() as kept:
+            if is_smooth:
+                samples = kept.enter_context(Samples(reader))
+                excluded = list(nodes_to_exclude or ())
+                nodes_to_exclude = excluded + smooth(
+                    model, folder, samples, chosen, excluded, float(options.get("SmoothQuantAlpha", 0.5)),
+                    bool(options.get("SmoothQuantFolding", True)), calibration_providers,
+                )  # fmt: skip
+                model, source, reader = with_shapes(model, folder), None, KeptReader(samples)
+            ranges = _calibrated(
+                source, model, folder, chosen, reader, calibrate_method, calibration_providers, options
+            )
         if cache is not None:
-            save_tensors_data(ranges, cache)
+            save_tensors_data(ranges, cache, smooth_quant=is_smooth)
     common = (
         weight_type, activation_type, ranges, nodes_to_quantize, nodes_to_exclude, chosen, options,
     )  # fmt: skip
@@ -152,15 +163,19 @@ def _cached_ranges(path: Path | None, method: CalibrationMethod) -> TensorsData 
     return found
 
 
-def _calibrated(
-    source: Path | None, model: ModelProto, folder: str, chosen: list[str], reader: CalibrationDataReader | None,
-    method: CalibrationMethod, providers: Providers | None, options: dict[str, Any],
-) -> TensorsData:  # fmt: skip
-    """Run the model on the samples and return the ranges."""
+def _needed(reader: CalibrationDataReader | None) -> CalibrationDataReader:
     if reader is None:
         raise InvalidCalibration(
             "no calibration_data_reader was given, and calibration_cache_path names no file: one of both is needed"
         )
+    return reader
+
+
+def _calibrated(
+    source: Path | None, model: ModelProto, folder: str, chosen: list[str], reader: CalibrationDataReader,
+    method: CalibrationMethod, providers: Providers | None, options: dict[str, Any],
+) -> TensorsData:  # fmt: skip
+    """Run the model on the samples and return the ranges."""
     given = {name: options[key] for key, name in CALIBRATION_OPTIONS.items() if key in options}
     given["calibrate_subgraphs"] = bool(options.get("EnableSubgraph", False))
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
