@@ -121,9 +121,15 @@ def test_operators_of_other_domains_are_not_taken_for_those_of_onnx(view, sdk):
         "g (float[1,2,4,8] x, int64[1,4] p, float[16,4] c, float[16,4] s) => (float[1,2,4,8] y) "
         "{ a = Relu(x)  y = com.microsoft.RotaryEmbedding(a, p, c, s) }"
     )
+    program = typed_model(onnx.parser.parse_model(header + text))
+    assert claimed(view_of(program), sdk) == ([["Relu", "RotaryEmbedding"]], {}), "in its parts"
+    text = (
+        "g (float[1,2,4,8] x, float[1,3,3,2] at) => (float[1,2,3,3] y) "
+        "{ a = Relu(x)  y = com.microsoft.GridSample(a, at) }"
+    )
     claims, reasons = claimed(view_of(typed_model(onnx.parser.parse_model(header + text))), sdk)
     assert claims == [["Relu"]]
-    assert "it would take com.microsoft::RotaryEmbedding for RotaryEmbedding of ONNX" in reasons["RotaryEmbedding"]
+    assert "it would take com.microsoft::GridSample for GridSample of ONNX" in reasons["GridSample"]
 
 
 def test_bodies_are_claimed_with_their_control_flow(view, rtx):

@@ -83,7 +83,8 @@ def bind_node(node: Node, context: EvaluationContext, depth: int = 0) -> BoundNo
         return _bind_body(node, node.body, context, depth)
     schema = context.schemas.find(node.domain, node.op_type, opset)
     if isinstance(schema, OpSchema) and schema.build_body is not None:
-        body = schema.build_body(node, [None if v is None else v.type for v in node.inputs], opset)
+        types = [None if v is None else v.type for v in node.inputs]
+        body = schema.build_body(node, types, opset, context.opset_imports)
         if body:
             assert isinstance(body, Function)
             return _bind_function(node, body, context, depth)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 import onnx.defs
@@ -76,7 +76,9 @@ def _attribute(attribute: onnx.defs.OpSchema.Attribute) -> AttributeSchema:
 
 
 def _body_builder(schema: onnx.defs.OpSchema) -> BodyBuilder:
-    def build(node: Node, input_types: Sequence[ValueType | None], opset: int) -> Function | Rejection:
+    def build(
+        node: Node, input_types: Sequence[ValueType | None], opset: int, imports: Mapping[str, int]
+    ) -> Function | Rejection:
         proto = _function_proto(schema, node, input_types, opset)
         if isinstance(proto, Rejection):
             return proto

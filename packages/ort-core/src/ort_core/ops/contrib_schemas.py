@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
+from ort_core.ops.bodies.table import find_body
 from ort_core.ops.contrib import (
     attention,
     blocked_layout,
@@ -56,5 +58,7 @@ def _schemas() -> dict[tuple[str, str], tuple[OpSchema, ...]]:
     found: dict[tuple[str, str], list[OpSchema]] = {}
     for domain, text in TEXTS:
         for schema in parse_schemas(text, domain):
-            found.setdefault((schema.domain, schema.op_type), []).append(schema)
+            body = find_body(schema)
+            known = schema if body is None else replace(schema, build_body=body)
+            found.setdefault((schema.domain, schema.op_type), []).append(known)
     return {key: tuple(sorted(schemas, key=lambda s: -s.since_version)) for key, schemas in found.items()}

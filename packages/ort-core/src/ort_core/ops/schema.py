@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ort_core.ir.attributes import Attribute, AttributeKind
@@ -42,7 +42,8 @@ class AttributeSchema:
     default: Attribute | None = None
 
 
-BodyBuilder = Callable[[Node, Sequence[ValueType | None], int], "Function | Rejection"]
+BodyBuilder = Callable[[Node, Sequence[ValueType | None], int, Mapping[str, int]], "Function | Rejection"]
+"""``build(node, input_types, opset, imports)``: the opset is that of the node's domain, the imports are the model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class OpSchema:
     """One version of an operator.
 
     ``type_constraints`` maps a type variable to the allowed type texts. ``build_body`` gives the operator's function
-    body for a node, its input types and the opset, where the specification has one.
+    body for a node, where the specification has one, or the operator is a composition of others.
     """
 
     op_type: str

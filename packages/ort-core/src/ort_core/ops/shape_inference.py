@@ -291,7 +291,7 @@ class Inference:
         if schema.build_body is None:
             return
         types = [context.type_of(index) for index in range(context.input_count)]
-        function = schema.build_body(node, types, context.opset)
+        function = schema.build_body(node, types, context.opset, scope.opset_imports)
         if isinstance(function, Rejection):
             return
         attributes = {name: a.default for name, a in schema.attributes.items() if a.default is not None}

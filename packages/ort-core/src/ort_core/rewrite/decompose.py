@@ -46,7 +46,8 @@ def decompose(graph: Graph, node: Node, context: EvaluationContext) -> tuple[Nod
     unequal = _unequal_to_body(node, opset)
     if unequal is not None:
         return Rejection(f"the body of {node.qualified_name} {unequal}", node)
-    function = schema.build_body(node, [None if v is None else v.type for v in node.inputs], opset)
+    types = [None if value is None else value.type for value in node.inputs]
+    function = schema.build_body(node, types, opset, context.opset_imports)
     if isinstance(function, Rejection):
         return function
     body = instantiate(_with_defaults(function, schema), node)

@@ -1,0 +1,1 @@
+"""Function bodies of the operators that onnxruntime has beyond ONNX: what each computes, in operators of ai.onnx."""

@@ -1,0 +1,170 @@
+"""GroupQueryAttention: several query heads per key/value head, caches, rotary positions, local windows, sinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ort_core.ir.types import DataType
+from ort_core.ir.values import Value
+from ort_core.ops.bodies.activations import Results
+from ort_core.ops.bodies.attention import Masks, attend, merge_heads, split_heads
+from ort_core.ops.bodies.normalization import rms_norm
+from ort_core.ops.bodies.rotary import pairs_of, rotate
+from ort_core.ops.bodies.writer import BodyWriter, NoBody
+
+INT64 = DataType.INT64
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where rows of caches lie, each but the lists as (batch, 1, 1, 1) of int64.
+
+    Attributes:
+        fresh: the number of new rows, as a list.
+        capacity: the number of rows of the past, as a list; ``None`` without a past.
+        length: the number of rows of the present, as a list.
+        past: how many rows of the past are valid.
+        total: how many rows of the present are valid.
+    """
+
+    fresh: Value
+    capacity: Value | None
+    length: Value
+    past: Value
+    total: Value
+
+
+def group_query_attention(w: BodyWriter) -> Results:
+    """Attend with grouped heads; also present key and value."""
+    _check(w)
+    heads, few = w.integer("num_heads"), w.integer("kv_num_heads")
+    query, key, value = _split(w, heads, few)
+    rows = _rows(w, query)
+    if w.has(14) and w.has(15):
+        query = w.op("Mul", rms_norm(w, query, _epsilon(w, "q_norm_epsilon"))[0], w.wide(14))
+        key = w.op("Mul", rms_norm(w, key, _epsilon(w, "k_norm_epsilon"))[0], w.wide(15))
+    if w.integer("do_rotary"):
+        query, key = _turned(w, rows, query, key)
+    key, value = (_present(w, rows, index, new) for index, new in ((3, key), (4, value)))
+    seen_key, seen_value, bias = _seen(w, rows, key, value)
+    columns = w.size(seen_key, 2)
+    masks = Masks(bias, _visible(w, rows, columns), max(w.real("softcap"), 0.0), _sink(w, heads))
+    output, _ = attend(w, (query, seen_key, seen_value), (heads, few), w.real("scale"), masks)
+    stored = [w.narrow(_kept(w, rows, each)) if w.wants(place) else None for place, each in ((1, key), (2, value))]
+    return [w.narrow(merge_heads(w, output)), *stored]
+
+
+def _check(w: BodyWriter) -> None:
+    for name in ("k_quant_type", "v_quant_type"):
+        if w.text(name, "NONE") != "NONE":
+            raise NoBody("quantized caches have no body")
+    if w.integer("sliding_window_cache") or w.has(16):
+        raise NoBody("caches that hold a window only, and packed queries, have no body")
+    if w.wants(3) or w.integer("qk_output"):
+        raise NoBody("the scores as a result have no body")
+    if w.has(9) and (w.shape(9) is None or w.shape(9) != (w.shape(0) or ())[:2]):
+        raise NoBody("nothing says that its positions have the shape of its tokens")
+
+
+def _epsilon(w: BodyWriter, name: str) -> float:
+    own = w.attribute(name)
+    return float(own) if isinstance(own, (int, float)) else w.real("qk_norm_epsilon", 1e-6)
+
+
+def _split(w: BodyWriter, heads: int, few: int) -> tuple[Value, Value, Value]:
+    if w.has(1) and w.has(2):
+        parts = ((w.wide(0), heads), (w.wide(1), few), (w.wide(2), few))
+        query, key, value = (split_heads(w, x, count) for x, count in parts)
+        return query, key, value
+    packed = split_heads(w, w.wide(0), heads + 2 * few)
+    ends = (heads, heads + few, heads + 2 * few)
+    return w.slice(packed, 1, 0, ends[0]), w.slice(packed, 1, ends[0], ends[1]), w.slice(packed, 1, ends[1], ends[2])
+
+
+def _rows(w: BodyWriter, query: Value) -> _Rows:
+    lengths = w.reshape(w.cast(w.input(5), INT64), -1, 1, 1, 1)
+    fresh = w.size(query, 2)
+    # A prompt that is padded on the right has fewer valid rows than new rows; its past is empty.
+    past = w.op("Max", w.op("Sub", w.op("Add", lengths, w.ints(1)), fresh), w.ints(0))
+    total = w.op("Add", past, fresh)
+    longest = w.reshape(w.cast(w.input(6), INT64), 1)
+    if not w.has(3):
+        return _Rows(fresh, None, longest, past, total)
+    capacity = w.size(w.input(3), 2)
+    return _Rows(fresh, capacity, w.op("Max", capacity, longest), past, total)
+
+
+def _turned(w: BodyWriter, rows: _Rows, query: Value, key: Value) -> tuple[Value, Value]:
+    pairs = pairs_of(w, 7)
+    places = w.op("Add", w.reshape(rows.past, -1, 1), w.unsqueeze(w.range(rows.fresh), 0))
+    if w.has(9):
+        places = w.input(9)
+    cos, sin = (w.unsqueeze(w.op("Gather", w.wide(index), places, axis=0), 1) for index in (7, 8))
+    width = _head_width(w)
+    interleaved = bool(w.integer("rotary_interleaved"))
+    first, second = (
+        rotate(w, x, cos, sin, pairs, interleaved=interleaved, whole=width == 2 * pairs) for x in (query, key)
+    )
+    return first, second
+
+
+def _head_width(w: BodyWriter) -> int | None:
+    shape = w.shape(0)
+    last = shape[-1] if shape else None
+    heads = w.integer("num_heads") + (0 if w.has(1) and w.has(2) else 2 * w.integer("kv_num_heads"))
+    return last // heads if isinstance(last, int) else None
+
+
+def _present(w: BodyWriter, rows: _Rows, index: int, new: Value) -> Value:
+    """Return (B, M, length, H): each entry's valid rows of the past, then its new rows; what follows is unspecified."""
+    if rows.capacity is None:
+        return new
+    joined = w.joined(w.wide(index), new, axis=2)
+    row = w.reshape(w.range(rows.length), 1, 1, -1, 1)
+    from_new = w.op("Add", w.op("Sub", row, rows.past), rows.capacity)
+    end = w.op("Sub", w.size(joined, 2), w.ints(1))  # of keys that another layer shares there are no new ones
+    source = w.op("Min", w.op("Where", w.op("Less", row, rows.past), row, from_new), end)
+    shape = w.joined(w.size(new, 0), w.size(new, 1), rows.length, w.size(new, 3), axis=0)
+    return w.op("GatherElements", joined, w.op("Expand", source, shape), axis=2)
+
+
+def _seen(w: BodyWriter, rows: _Rows, key: Value, value: Value) -> tuple[Value, Value, Value | None]:
+    """Return the keys and values that have a column in the attention bias, and the columns of that bias."""
+    if not w.has(10):
+        return key, value, None
+    bias = w.wide(10)
+    width = w.size(bias, 3)
+    columns = w.size(key, 2)
+    return w.slice(key, 2, 0, width), w.slice(value, 2, 0, width), w.slice(bias, 3, 0, columns)
+
+
+def _visible(w: BodyWriter, rows: _Rows, columns: Value) -> Value:
+    """Return (B, 1, S, columns): what each new token may attend to."""
+    column = w.reshape(w.range(columns), 1, 1, 1, -1)
+    lengths = w.reshape(w.op("Add", w.cast(w.input(5), INT64), w.ints(1)), -1, 1, 1, 1)
+    valid = w.op("Less", column, lengths)
+    if not w.integer("causal", 1):
+        return valid
+    new = w.reshape(w.range(rows.fresh), 1, 1, -1, 1)
+    own = w.op("Min", w.op("Add", rows.past, new), w.op("Sub", lengths, w.ints(1)))  # padding: from the last key
+    seen = w.op("And", w.op("LessOrEqual", column, own), valid)
+    window = w.integer("local_window_size", -1)
+    if window >= 0:
+        seen = w.op("And", seen, w.op("Greater", column, w.op("Sub", own, w.ints(window))))
+    return seen
+
+
+def _sink(w: BodyWriter, heads: int) -> Value | None:
+    if w.has(11):
+        return w.reshape(w.wide(11), 1, heads, 1, 1)
+    if w.integer("smooth_softmax", -1) == 1:
+        return w.constant([[[[0.0]]] * heads], DataType.FLOAT)
+    return None
+
+
+def _kept(w: BodyWriter, rows: _Rows, stored: Value) -> Value:
+    """Return the present: what follows its valid rows is zeros."""
+    if rows.capacity is None:
+        return stored
+    row = w.reshape(w.range(rows.length), 1, 1, -1, 1)
+    return w.op("Where", w.op("Less", row, rows.total), stored, w.constant(0, DataType.FLOAT))
