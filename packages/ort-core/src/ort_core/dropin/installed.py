@@ -19,7 +19,8 @@ def installed_folder() -> Path | None:
 
 def find_tool(fullname: str) -> ModuleSpec | None:
     """Return the spec of ``onnxruntime.transformers`` or another tool in the installed package, if there is one."""
-    if fullname.partition(".")[2] not in TOOLS:  # what lies inside one is found by its own path
+    package, _, name = fullname.partition(".")
+    if package != "onnxruntime" or name not in TOOLS:  # what lies inside a tool is found by its own path
         return None
     folder = installed_folder()
     return None if folder is None else PathFinder.find_spec(fullname, [str(folder)])
