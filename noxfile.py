@@ -21,6 +21,7 @@ nox.options.reuse_existing_virtualenvs = True
 CORE = "packages/ort-core"
 CONFORMANCE = "conformance"
 QUANTIZATION = "packages/ort-quantization"
+TRANSFORMERS = "packages/ort-transformers"
 CUDA = "packages/ort-ep-cuda"
 RIG = "packages/ort-ep-directml/tests"
 # What a GPU's kernels are taken from: 1 GB, and nothing of it asks for a GPU to say what it would run
@@ -47,7 +48,7 @@ def prepare(session: nox.Session, *groups: str, core: bool = True, providers: bo
     if isinstance(session.virtualenv, PassthroughEnv):
         return
     requirements = nox.project.dependency_groups(GROUPS, *groups) if groups else ()
-    packages = [CORE, CONFORMANCE, QUANTIZATION, *(PROVIDERS if providers else ())] if core else []
+    packages = [CORE, CONFORMANCE, QUANTIZATION, TRANSFORMERS, *(PROVIDERS if providers else ())] if core else []
     session.install(*(part for package in packages for part in ("-e", package)), *requirements)
 
 
@@ -258,7 +259,7 @@ def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, and import the package from the wheel alone."""
     prepare(session, "build", core=False)
     root = session.invoked_from
-    for folder in (CORE, CONFORMANCE, QUANTIZATION, *PROVIDERS):
+    for folder in (CORE, CONFORMANCE, QUANTIZATION, TRANSFORMERS, *PROVIDERS):
         with session.chdir(folder):
             session.run("hatchling", "build", "-d", f"{root}/dist", *(["--clean"] if folder == CORE else []))
     session.run("python", "tools/check_wheel.py", f"{root}/dist")

@@ -178,9 +178,28 @@ def test_the_tools_of_an_installed_onnxruntime_run_on_this_project(run):
     assert module.startswith("ort_core.")
 
 
-def test_types_are_told_where_no_onnxruntime_is_installed(run):
+def test_packages_of_other_names_keep_their_modules_that_are_called_like_onnxruntimes(run, tmp_path):
+    for module in ("quantization", "tools", "transformers"):
+        folder = tmp_path / "other"
+        folder.mkdir(exist_ok=True)
+        (folder / "__init__.py").write_text("")
+        (folder / f"{module}.py").write_text(f"mine = {module!r}")
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import onnxruntime
+        import other.quantization, other.tools, other.transformers
+        print(other.quantization.mine, other.tools.mine, other.transformers.mine)
+    """
+    assert run(program).stdout.split() == ["quantization", "tools", "transformers"]
+
+
+def test_types_are_told_where_neither_onnxruntime_nor_a_sibling_is_installed(run):
     program = """
-        import importlib.machinery, sys, types
+        import importlib.machinery, importlib.metadata, sys, types
+        points = importlib.metadata.entry_points
+        without = lambda **asked: () if asked.get("group") == "ort.modules" else points(**asked)
+        importlib.metadata.entry_points = without  # siblings
         import numpy as np
         found = importlib.machinery.PathFinder.find_spec
         hidden = lambda name, path=None, target=None: None if name == "onnxruntime" else found(name, path, target)

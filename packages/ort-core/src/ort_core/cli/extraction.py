@@ -12,7 +12,6 @@ import typer
 
 from ort_core import stages
 from ort_core.cli.console import count_text
-from ort_core.cli.evaluation import evaluate_by_reference
 from ort_core.cli.feeds import Feeds, InputRequest, run_with_feeds
 from ort_core.cli.parameters import parse_providers
 from ort_core.cli.sessions import SessionRequest
@@ -30,6 +29,7 @@ from ort_core.onnx_io.load import load_model
 from ort_core.onnx_io.save import save_model
 from ort_core.onnx_io.value_file import write_value
 from ort_core.partitioning.partition import ControlFlow, Partition, PartitionedGraph, partition_graph
+from ort_core.stages import evaluate_by_reference
 
 DATA_FOLDER = "test_data_set_0"
 

@@ -151,7 +151,7 @@ def get_example(name: str) -> str:
 
 
 def _io_binding_helper() -> Names:
-    from ort_core.dropin.type_names import TypeHelper
+    from ort_core.type_names import TypeHelper
 
     return {"TypeHelper": TypeHelper}
 

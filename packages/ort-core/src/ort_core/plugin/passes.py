@@ -1,4 +1,4 @@
-"""Passes for plugin authors (provisional): the fusions that a provider may ask for inside its own partitions."""
+"""Passes for plugin authors (provisional): the fusions that a provider may ask for, and the pipelines of each level."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ if TYPE_CHECKING:
     from ort_core.passes.base import Level, Pass, PassContext, PassRecordState, PassReport, RulePass
     from ort_core.passes.extended import EXTENDED_PASSES, STANDARD_FUSIONS
     from ort_core.passes.fusions.attention import AttentionFusion
+    from ort_core.passes.near_misses import NearMiss, counted
+    from ort_core.passes.pipelines import pipeline_for
 
 __all__ = [
     "EXTENDED_PASSES",
     "STANDARD_FUSIONS",
     "AttentionFusion",
     "Level",
+    "NearMiss",
     "Pass",
     "PassContext",
     "PassRecordState",
     "PassReport",
     "RulePass",
+    "counted",
+    "pipeline_for",
 ]
 
 __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
@@ -39,5 +44,7 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "STANDARD_FUSIONS",
         ),
         "ort_core.passes.fusions.attention": ("AttentionFusion",),
+        "ort_core.passes.near_misses": ("NearMiss", "counted"),
+        "ort_core.passes.pipelines": ("pipeline_for",),
     },
 )

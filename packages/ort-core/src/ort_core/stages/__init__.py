@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ort_core.late_names import late_names
 
 if TYPE_CHECKING:
+    from ort_core.stages.evaluating import evaluate_by_reference
     from ort_core.stages.executions import compiled_partitions, explain_executions
     from ort_core.stages.foreseeing import ForeseenPlacement, foresee
     from ort_core.stages.near_misses import find_fusion_misses
@@ -35,6 +36,7 @@ __all__ = [
     "ProviderRequest",
     "ProviderSelection",
     "compiled_partitions",
+    "evaluate_by_reference",
     "evaluation_context",
     "expand_contexts",
     "explain_executions",
@@ -54,6 +56,7 @@ __all__ = [
 __getattr__, __dir__ = late_names(  # a session out of the cache needs few of them
     __name__,
     {
+        "ort_core.stages.evaluating": ("evaluate_by_reference",),
         "ort_core.stages.executions": (
             "compiled_partitions",
             "explain_executions",

@@ -147,9 +147,9 @@ def _equivalence(
     environment: Environment,
     share_of_largest: float,
 ) -> EquivalenceCheck:
-    from ort_core.cli.evaluation import evaluate_by_reference
     from ort_core.cli.feeds import run_with_feeds
     from ort_core.passes.equivalence import EquivalenceCheck
+    from ort_core.stages import evaluate_by_reference
     from ort_core.tolerances import tolerance
 
     limits = tolerance("approximate", "float32")

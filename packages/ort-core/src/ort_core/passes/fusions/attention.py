@@ -99,7 +99,7 @@ class AttentionFusion(RewriteRule[AttentionParts]):
 
     def build_pattern(self) -> Pattern:
         """Return the product of weights and values; the rest is walked, as exports differ too much for one pattern."""
-        weights = op("Softmax", var("masked_scores"), where=_is_last_axis, name="softmax")
+        weights = op("Softmax", var("masked_scores"), name="softmax")
         guarded = op("Where", op("IsNaN", weights), var("zero"), weights, name="guard")
         return op("MatMul", one_of(guarded, weights), var("v"))
 
@@ -108,7 +108,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         refusal = refuse_dtype(match["v"], match.root, self._allowed)
         if refusal is not None:
             return refusal
-        if match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None:
+        is_last = _is_last_axis(match.node("softmax"))
+        if not is_last or (match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None):
             return Rejection("the softmax is not over the last axis", match.root)
         found = _find_scores(match["masked_scores"])
         if found is None:

@@ -1,17 +1,20 @@
-"""TypeHelper: what onnxruntime.transformers.io_binding_helper tells of element types, for programs that ask it.
+"""TypeHelper: what onnxruntime.transformers.io_binding_helper tells of element types; a door of tools, too.
 
-It answers where no onnxruntime is installed, whose own module has more. torch is imported for torch's types only.
+torch is imported for torch's types only.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ort_core.errors import InvalidValue
 from ort_core.ir.types import DataType
-from ort_core.session import InferenceSession
-from ort_core.session_api.node_arg import NodeArg
+
+if TYPE_CHECKING:
+    from ort_core.session import InferenceSession
+    from ort_core.session_api.node_arg import NodeArg
 
 _TYPES = {f"tensor({each.text})": each for each in DataType if each is not DataType.UNDEFINED}
 _TORCH_NAMES = {"float": "float32", "double": "float64"}  # others have ONNX's, but for 8-bit floats

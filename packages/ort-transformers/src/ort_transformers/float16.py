@@ -1,0 +1,16 @@
+"""Conversion to float16: the functions of ``ort_core.quantization.float16``, under onnxruntime's other name."""
+
+from ort_core.late_names import late_names
+
+__getattr__, __dir__ = late_names(
+    __name__,
+    {
+        "ort_core.quantization.float16": (
+            "DEFAULT_OP_BLOCK_LIST",
+            "convert_float_to_float16",
+            "convert_np_to_float16",
+            "convert_tensor_float_to_float16",
+            "float_to_float16_max_diff",
+        ),
+    },
+)

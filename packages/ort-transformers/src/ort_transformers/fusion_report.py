@@ -1,0 +1,139 @@
+"""FusionReport: how many attentions, norms and others were fused, and the first reason for each that was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from ort_core.model_optimization import OptimizedProto
+from ort_core.plugin.passes import NearMiss
+from ort_transformers.model_paths import Makers, Readers
+from ort_transformers.model_values import ModelValues
+
+ATTENTIONS = frozenset({"Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedAttention"})
+NORMS = frozenset(
+    {
+        "LayerNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
+        "SkipSimplifiedLayerNormalization", "EmbedLayerNormalization", "GroupNorm", "SkipGroupNorm",
+        "GroupNormalization",
+    }
+)  # fmt: skip
+_STEPS_TO_VALUES = frozenset({"Where", "IsNaN", "Cast", "Dropout", "Reshape", "Transpose", "Mul"})
+_STEPS_TO_ROOT = frozenset({"Add", "Cast"})
+_DEPTH = 6  # nodes between a softmax and the product with values, of the exports that were looked at, and some more
+
+
+@dataclass(frozen=True, slots=True)
+class Unfused:
+    """An attention or a norm that stays in pieces: the node at its heart, and the first reason."""
+
+    kind: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FusionReport:
+    """What fusions did to a model. ``fused`` counts operators in the result, ``counts`` changes by pass."""
+
+    fused: dict[str, int]
+    unfused: tuple[Unfused, ...]
+    counts: dict[str, int]
+    nodes_before: int
+    nodes_after: int
+
+    @property
+    def num_attentions(self) -> int:
+        """How many attentions are one operator."""
+        return sum(count for name, count in self.fused.items() if name in ATTENTIONS)
+
+    @property
+    def num_norms(self) -> int:
+        """How many norms are one operator."""
+        return sum(count for name, count in self.fused.items() if name in NORMS)
+
+    def unfused_of(self, kind: str) -> tuple[Unfused, ...]:
+        """Return what stays in pieces of a kind: ``"attention"`` or ``"norm"``."""
+        return tuple(each for each in self.unfused if each.kind == kind)
+
+    def __str__(self) -> str:
+        fused = ", ".join(f"{name} {count}" for name, count in self.fused.items()) or "nothing"
+        lines = [f"fused: {fused}", f"nodes: {self.nodes_before} -> {self.nodes_after}"]
+        lines += [f"not fused: {each.kind} at node {each.node!r}: {each.reason}" for each in self.unfused]
+        return "\n".join(lines)
+
+
+def report_of(done: OptimizedProto) -> FusionReport:
+    """Return the report of a model that was optimised with explanations."""
+    model = ModelValues(done.model)
+    statistics = model.get_operator_statistics()
+    fused = {name: count for name, count in statistics.items() if name in ATTENTIONS | NORMS | _OTHERS}
+    unfused = (*_attentions(model, done.misses), *_norms(model, done.misses))
+    return FusionReport(fused, unfused, dict(done.counts), done.nodes_before, done.nodes_after)
+
+
+_OTHERS = frozenset({"Gelu", "FastGelu", "BiasGelu", "QuickGelu", "RotaryEmbedding"})
+
+
+def _attentions(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
+    """Find softmaxes whose shares weigh values: those of attentions in pieces."""
+    readers, makers = model.input_name_to_nodes(), model.output_name_to_node()
+    for node in model.get_nodes_by_op_type("Softmax"):
+        if model.match_first_parent(node, "MatMul", makers)[0] is None and not _comes_from_product(node, makers):
+            continue
+        product = _product_behind(node, readers)
+        if product is not None:
+            nodes = (node.name, product.name)
+            yield Unfused("attention", node.name, _reason(misses, nodes, ("Attention",)))
+
+
+def _comes_from_product(node: onnx.NodeProto, makers: Makers) -> bool:
+    waiting = [(name, 0) for name in node.input[:1]]
+    while waiting:
+        name, depth = waiting.pop()
+        maker = makers.get(name)
+        if maker is None or depth > _DEPTH:
+            continue
+        if maker.op_type in ("MatMul", "Einsum", "FusedMatMul"):
+            return True
+        waiting += [(each, depth + 1) for each in maker.input]
+    return False
+
+
+def _product_behind(node: onnx.NodeProto, readers: Readers) -> onnx.NodeProto | None:
+    waiting = [(node, 0)]
+    while waiting:
+        current, depth = waiting.pop(0)
+        for child in (each for name in current.output for each in readers.get(name, [])):
+            if child.op_type in ("MatMul", "Einsum", "FusedMatMul"):
+                return child
+            if child.op_type in _STEPS_TO_VALUES and depth < _DEPTH:
+                waiting.append((child, depth + 1))
+    return None
+
+
+def _norms(model: ModelValues, misses: Sequence[NearMiss]) -> Iterable[Unfused]:
+    """Find roots of mean squares, with what is added to them: those of norms in pieces."""
+    makers = model.output_name_to_node()
+    for node in (each for each in model.nodes() if each.op_type in ("Sqrt", "Pow")):
+        current = node
+        while current.op_type in _STEPS_TO_ROOT or current is node:
+            parents = (makers[name] for name in current.input if name in makers)
+            found = next((each for each in parents if each.op_type in (*_STEPS_TO_ROOT, "ReduceMean")), None)
+            if found is None:
+                break
+            current = found
+        if current.op_type == "ReduceMean":
+            yield Unfused("norm", node.name, _reason(misses, (node.name, current.name), ("Norm",)))
+
+
+def _reason(misses: Sequence[NearMiss], nodes: Sequence[str], passes: Sequence[str]) -> str:
+    """Return why the passes left it: at one of its nodes if that is known, else the first that nearly fired at all."""
+    of_kind = [each for each in misses if any(word in each.pass_name for word in passes)]
+    here = [each for each in of_kind if any(repr(name) in each.node for name in nodes if name)]
+    whole = [each for each in here if each.fits]
+    for each in (*whole, *here):
+        return each.reason
+    return "no fusion knows this form"

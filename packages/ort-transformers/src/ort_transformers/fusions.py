@@ -1,0 +1,71 @@
+"""fuse_model(): the fusions of ort-core over a model as whatever exporter wrote it, and a report of them.
+
+The basic passes bring exports to one form: constants folded, shapes inferred, copies and empty moves gone. Fusions look
+at that form, so that neither the exporter nor the implementation of attention that it traced decides what they find.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from ort_core.model_optimization import optimize_proto
+from ort_core.plugin.passes import EXTENDED_PASSES, Level, Pass, pipeline_for
+from ort_transformers.fusion_options import FusionOptions
+from ort_transformers.fusion_report import FusionReport, report_of
+
+MICROSOFT = "com.microsoft"
+_SWITCHES = {  # the passes of each option; those without one always run
+    "enable_gelu": ("GeluFusionL2", "FastGeluFusion", "QuickGeluFusion"),
+    "enable_layer_norm": ("LayerNormFusionL2", "SimplifiedLayerNormFusion"),
+    "enable_rotary_embeddings": ("RotaryEmbeddingFusion",),
+    "enable_attention": ("AttentionFusion",),
+    "enable_embed_layer_norm": ("EmbedLayerNormFusion",),
+    "enable_bias_gelu": ("BiasGeluFusion",),
+    "enable_skip_layer_norm": ("SkipLayerNormFusion",),
+    "enable_bias_skip_layer_norm": ("BiasSkipLayerNormFusion",),
+    "enable_gelu_approximation": ("GeluApproximation",),
+}
+_BASIC_SWITCHES = {"enable_gelu": ("GeluFusionL1",), "enable_layer_norm": ("LayerNormFusionL1",)}
+
+
+def fuse_model(
+    source: str | os.PathLike | onnx.ModelProto,
+    options: FusionOptions | None = None,
+    *,
+    checks: bool = False,
+    feeds: Mapping[str, object] | None = None,
+) -> tuple[onnx.ModelProto, FusionReport]:
+    """Fuse attentions, norms, GELUs, embeddings and rotations.
+
+    Args:
+        source: a path, or a model, which is not changed.
+        options: which fusions run; by default those of BERT.
+        checks: evaluate the model by the reference kernels around each pass that changed it.
+        feeds: inputs for that; others are made up.
+
+    Returns:
+        The fused model, and what was fused and what was not, with the first reason.
+
+    Raises:
+        OrtError: the model cannot be loaded.
+        Fail: a fusion changed a result (with ``checks``).
+    """
+    options = options or FusionOptions("bert")
+    pipelines = [basic_passes(options), fusion_passes(options)]
+    done = optimize_proto(source, pipelines, explains=True, checks=checks, feeds=feeds)
+    return done.model, report_of(done)
+
+
+def basic_passes(options: FusionOptions) -> Sequence[Pass]:
+    """Return the passes that bring a model to the form in which fusions look for what they know."""
+    disabled = [name for switch, names in _BASIC_SWITCHES.items() if not getattr(options, switch) for name in names]
+    return pipeline_for(Level.BASIC, disabled=disabled)
+
+
+def fusion_passes(options: FusionOptions) -> Sequence[Pass]:
+    """Return the fusions that options ask for, in their order."""
+    wanted = {name for switch, names in _SWITCHES.items() if getattr(options, switch) for name in names}
+    return [each for each in EXTENDED_PASSES if each.name in wanted]

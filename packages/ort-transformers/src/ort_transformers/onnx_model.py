@@ -1,0 +1,243 @@
+"""OnnxModel: a model as onnxruntime's optimizer hands it on: asked, changed, cleaned, converted and written."""
+
+from __future__ import annotations
+
+import heapq
+import importlib
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+import ort_core
+from ort_transformers.model_nodes import inner_graphs
+from ort_transformers.model_values import ModelValues
+
+log = logging.getLogger(__name__)
+
+
+class OnnxModel(ModelValues):
+    """A model and everything that programs do with it behind the optimizer.
+
+    Args:
+        model: changed in place.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        super().__init__(model)
+        self.enable_shape_infer = True
+
+    def initialize(self, model: ModelProto) -> None:
+        """Take another model."""
+        self.model = model
+
+    def disable_shape_inference(self) -> None:
+        """Let ``infer_runtime_shape`` give nothing."""
+        self.enable_shape_infer = False
+
+    def infer_runtime_shape(self, dynamic_axis_mapping: Mapping[str, int] | None = None, update: bool = False) -> None:
+        """Return nothing: fusions infer shapes themselves, and ``get_shape`` gives those that the model states."""
+
+    # ------------------------------------------------------------------ cleaning
+    def remove_cascaded_cast_nodes(self) -> None:
+        """Let a Cast of floats that reads a Cast of floats read what that one reads, where the first one widens."""
+        makers = self.output_name_to_node()
+        for node in self.get_nodes_by_op_type("Cast"):
+            parent = makers.get(node.input[0])
+            if parent is not None and parent.op_type == "Cast" and self._widens(parent):
+                node.input[0] = parent.input[0]
+        self.prune_graph()
+
+    def _widens(self, cast: NodeProto) -> bool:
+        source = self.get_dtype(cast.input[0])
+        target = self.get_node_attribute(cast, "to")
+        wider: dict[int, tuple[int, ...]] = {
+            TensorProto.FLOAT16: (TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE),
+            TensorProto.BFLOAT16: (TensorProto.BFLOAT16, TensorProto.FLOAT, TensorProto.DOUBLE),
+            TensorProto.FLOAT: (TensorProto.FLOAT, TensorProto.DOUBLE),
+            TensorProto.BOOL: (TensorProto.INT32, TensorProto.INT64, TensorProto.FLOAT, TensorProto.FLOAT16),
+            TensorProto.INT32: (TensorProto.INT32, TensorProto.INT64, TensorProto.DOUBLE),
+        }
+        return source in wider and target in wider[source]
+
+    def remove_useless_cast_nodes(self) -> None:
+        """Remove each Cast to the type that its input is known to have."""
+        outputs = set(self.get_graphs_output_names())
+        for node in self.get_nodes_by_op_type("Cast"):
+            source = self.get_dtype(node.input[0])
+            if source is None or source != self.get_node_attribute(node, "to") or node.output[0] in outputs:
+                continue
+            self.replace_input_of_all_nodes(node.output[0], node.input[0])
+            self.remove_node(node)
+
+    def remove_unused_constant(self) -> None:
+        """Remove Constants and initializers that nothing reads."""
+        read = {name for node in self.nodes() for name in node.input} | set(self.get_graphs_output_names())
+        for graph in self.graphs():
+            _keep(graph.node, lambda node: node.op_type != "Constant" or bool(read & set(node.output)))
+            _keep(graph.initializer, lambda tensor: tensor.name in read)
+
+    def prune_graph(self, outputs: Sequence[str] | None = None, allow_remove_graph_inputs: bool = True) -> None:
+        """Remove nodes, tensors and, where that is allowed, inputs that no output of the graph needs.
+
+        Args:
+            outputs: the outputs to keep, by default all.
+            allow_remove_graph_inputs: remove inputs that nothing reads.
+        """
+        graph = self.model.graph
+        if outputs is not None:
+            _keep(graph.output, lambda each: each.name in outputs)
+        makers = self.output_name_to_node(exclude_subgraphs=True)
+        needed: set[str] = set()
+        waiting = [each.name for each in graph.output]
+        while waiting:
+            name = waiting.pop()
+            if name not in needed:
+                needed.add(name)
+                waiting += reads_of(makers[name]) if name in makers else ()
+        _keep(graph.node, lambda node: bool(needed & set(node.output)))
+        self.update_graph(allow_remove_graph_inputs=allow_remove_graph_inputs)
+
+    def update_graph(self, verbose: bool = False, allow_remove_graph_inputs: bool = False) -> None:
+        """Remove tensors that nothing reads and, where that is allowed, such inputs; and Constants without a reader."""
+        graph = self.model.graph
+        read = {name for node in graph.node for name in reads_of(node)} | {each.name for each in graph.output}
+        _keep(graph.node, lambda node: node.op_type != "Constant" or bool(read & set(node.output)))
+        if allow_remove_graph_inputs:
+            _keep(graph.input, lambda each: each.name in read)
+        _keep(graph.initializer, lambda tensor: tensor.name in read)
+
+    def clean_shape_infer(self) -> None:
+        """Forget the types of values inside the graph."""
+        del self.model.graph.value_info[:]
+
+    @staticmethod
+    def graph_topological_sort(graph: GraphProto, is_deterministic: bool = False) -> None:
+        """Put nodes behind those whose results they read; others keep their order.
+
+        Raises:
+            RuntimeError: nodes read their own results.
+        """
+        ordered = _sorted(graph)
+        del graph.node[:]
+        graph.node.extend(ordered)
+
+    def topological_sort(self, is_deterministic: bool = False, dump_model_on_failure: bool = False) -> None:
+        """Sort the nodes of all graphs. Raises as ``graph_topological_sort``."""
+        for graph in self.graphs():
+            self.graph_topological_sort(graph, is_deterministic)
+
+    # ------------------------------------------------------------------ converting
+    def convert_model_float32_to_float16(self, cast_input_output: bool = True) -> None:
+        """Convert to float16, with inputs and outputs as they were unless ``cast_input_output`` is false."""
+        self.convert_float_to_float16(use_symbolic_shape_infer=True, keep_io_types=cast_input_output)
+
+    def convert_float_to_float16(self, use_symbolic_shape_infer: bool = True, **kwargs: Any) -> None:
+        """Convert to float16; other arguments are those of ``float16.convert_float_to_float16``."""
+        float16 = importlib.import_module("ort_core.quantization.float16")
+        kwargs.setdefault("keep_io_types", True)
+        self.initialize(float16.convert_float_to_float16(self.model, **kwargs))
+
+    def use_float16(self) -> bool:
+        """Return whether a tensor of the model, or an input or an output, is float16."""
+        graph = self.model.graph
+        types = [tensor.data_type for tensor in graph.initializer]
+        types += [each.type.tensor_type.elem_type for each in (*graph.input, *graph.output)]
+        return TensorProto.FLOAT16 in types
+
+    # ------------------------------------------------------------------ writing
+    @staticmethod
+    def save(
+        model: ModelProto,
+        output_path: str,
+        save_as_external_data: bool = False,
+        all_tensors_to_one_file: bool = True,
+        size_threshold: int = 1024,
+        convert_attribute: bool = False,
+    ) -> None:
+        """Write a model; large tensors into files beside it where that is asked for.
+
+        Args:
+            model: not changed.
+            output_path: a file that exists is replaced, its external data, too.
+            save_as_external_data: keep tensors in a file ``NAME.data``, or one file each.
+            all_tensors_to_one_file: whether that is one file.
+            size_threshold: of tensors that go there, in bytes.
+            convert_attribute: move tensors of attributes, too.
+        """
+        Path(output_path).parent.mkdir(parents=True, exist_ok=True)
+        if not save_as_external_data:
+            onnx.save_model(model, output_path)
+            return
+        location = Path(output_path).name + ".data"
+        for old in (Path(output_path), Path(output_path).with_name(location)):
+            old.unlink(missing_ok=True)  # onnx appends to a file that is there
+        copy = ModelProto()
+        copy.CopyFrom(model)
+        onnx.save_model(
+            copy, output_path, save_as_external_data=True, all_tensors_to_one_file=all_tensors_to_one_file,
+            location=location if all_tensors_to_one_file else None, size_threshold=size_threshold,
+            convert_attribute=convert_attribute,
+        )  # fmt: skip
+
+    def save_model_to_file(
+        self,
+        output_path: str,
+        use_external_data_format: bool = False,
+        all_tensors_to_one_file: bool = True,
+        size_threshold: int = 1024,
+        convert_attribute: bool = False,
+    ) -> None:
+        """Sort the nodes, remember who wrote the model, and write it; arguments are those of ``save``."""
+        self.topological_sort()
+        self.model.producer_name, self.model.producer_version = "ort-core.transformers", ort_core.__version__
+        self.save(
+            self.model, str(output_path), use_external_data_format, all_tensors_to_one_file, size_threshold,
+            convert_attribute,
+        )  # fmt: skip
+        log.info("the model was written to %s", output_path)
+
+
+def reads_of(node: NodeProto) -> set[str]:
+    """Return the values that a node reads, those that its graphs take from outside among them."""
+    return {name for name in node.input if name} | {name for inner in inner_graphs(node) for name in _captured(inner)}
+
+
+def _captured(graph: GraphProto) -> set[str]:
+    read = {each.name for each in graph.output} | {name for node in graph.node for name in reads_of(node)}
+    given = {each.name for each in (*graph.input, *graph.initializer)}
+    return read - given - {name for node in graph.node for name in node.output}
+
+
+def _keep(values: Any, wanted: Any) -> None:  # Any: a repeated field of any message, and a predicate on one of them
+    for place in reversed(range(len(values))):
+        if not wanted(values[place]):
+            del values[place]
+
+
+def _sorted(graph: GraphProto) -> list[NodeProto]:
+    maker = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    needs = [{maker[name] for name in reads_of(node) if name in maker} for node in graph.node]
+    readers: list[list[int]] = [[] for _ in needs]
+    for place, needed in enumerate(needs):
+        for other in needed:
+            readers[other].append(place)
+    left = [len(needed) for needed in needs]
+    ready = [place for place, count in enumerate(left) if not count]
+    order: list[NodeProto] = []
+    while ready:
+        place = heapq.heappop(ready)
+        copy = NodeProto()
+        copy.CopyFrom(graph.node[place])
+        order.append(copy)
+        for reader in readers[place]:
+            left[reader] -= 1
+            if not left[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) != len(needs):
+        stuck = next(node for node, count in zip(graph.node, left, strict=True) if count)
+        raise RuntimeError(f"node {stuck.name!r} ({stuck.op_type}) reads, over others, its own result")
+    return order

@@ -1,0 +1,134 @@
+"""The package has three names, and onnxruntime's modules have their names, methods and parameters in it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+
+import pytest
+
+
+def run(program: str) -> str:
+    """Run a program in a process of its own and return what it prints."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_name_below_ort_core_gives_the_package_itself() -> None:
+    assert importlib.import_module("ort_core.transformers") is importlib.import_module("ort_transformers")
+
+
+def test_under_the_drop_in_onnxruntimes_name_gives_the_same_classes() -> None:
+    program = (
+        "from ort_core.dropin import install; install(); "
+        "from onnxruntime.transformers.optimizer import optimize_model; "
+        "from onnxruntime.transformers.onnx_model_bert import BertOnnxModel; import ort_transformers.optimizer as own; "
+        "print(optimize_model is own.optimize_model, own.MODEL_TYPES['bert'][0] is BertOnnxModel)"
+    )
+    assert run(program).split() == ["True", "True"]
+
+
+def test_without_the_package_the_import_says_what_to_install() -> None:
+    program = (
+        "import importlib.metadata as m; m.entry_points = lambda **_: ()\n"
+        "try:\n    import ort_core.transformers\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    assert "pip install ort-transformers" in run(program)
+
+
+def test_the_distribution_has_the_version_of_ort_core() -> None:
+    assert importlib.metadata.version("ort-transformers") == importlib.metadata.version("ort-core")
+
+
+def test_float16_is_that_of_the_quantization_package() -> None:
+    ours = importlib.import_module("ort_transformers.float16")
+    theirs = importlib.import_module("ort_core.quantization.float16")
+    assert ours.convert_float_to_float16 is theirs.convert_float_to_float16
+
+
+@pytest.fixture
+def with_a_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let onnxruntime's modules be imported, which ask for torch at their top."""
+    fake = types.ModuleType("torch")
+    fake.Tensor = type("Tensor", (), {})
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    (folder,) = importlib.import_module("onnxruntime.transformers").__path__
+    monkeypatch.setattr(sys, "path", [*sys.path, folder])  # where its modules look for each other
+    return
+
+
+CLASSES = {
+    "fusion_options": ("FusionOptions", "AttentionMaskFormat", "AttentionOpType"),
+    "onnx_model": ("OnnxModel",),
+    "onnx_model_bert": ("BertOnnxModel",),
+    "dynamo_onnx_helper": ("DynamoOnnxHelper",),
+}
+INSIDE = {  # what patterns of onnxruntime need among themselves, and conversions that need torch or a GPU
+    "_get_subgraph_inputs_of_node", "_get_subgraph_nodes_and_inputs", "adjust_reshape_and_expand",
+    "fuse_gemm_fast_gelu",    "fuse_qordered_mamtul", "fuse_reshape", "fuse_shape",
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("with_a_torch")
+@pytest.mark.parametrize("module", CLASSES)
+def test_classes_have_onnxruntimes_methods_and_parameters(module):
+    theirs = importlib.import_module(f"onnxruntime.transformers.{module}")
+    ours = importlib.import_module(f"ort_transformers.{module}")
+    for name in CLASSES[module]:
+        their_class, our_class = getattr(theirs, name), getattr(ours, name)
+        wanted = {key for key in vars(their_class) if not key.startswith("__")} - INSIDE
+        assert {key for key in wanted if not hasattr(our_class, key)} == set(), name
+        for key in wanted:
+            if inspect.isfunction(getattr(their_class, key)):
+                known = list(inspect.signature(getattr(their_class, key)).parameters)
+                assert list(inspect.signature(getattr(our_class, key)).parameters) == known, f"{name}.{key}"
+
+
+@pytest.mark.usefixtures("with_a_torch")
+def test_the_optimizer_has_onnxruntimes_functions_defaults_and_model_types():
+    theirs = importlib.import_module("onnxruntime.transformers.optimizer")
+    ours = importlib.import_module("ort_transformers.optimizer")
+    for name in ("optimize_model", "optimize_by_fusion", "optimize_by_onnxruntime", "get_fusion_statistics"):
+        wanted = inspect.signature(getattr(theirs, name)).parameters
+        found = inspect.signature(getattr(ours, name)).parameters
+        assert list(found) == list(wanted), name
+        for key, parameter in wanted.items():
+            if not isinstance(parameter.default, list):  # an empty list here, an empty tuple there
+                assert found[key].default == parameter.default, f"{name}: {key}"
+            assert found[key].kind == parameter.kind, f"{name}: {key}"
+    facts = {key: (made.__name__, *rest) for key, (made, *rest) in theirs.MODEL_TYPES.items()}
+    assert {key: (made.__name__, *rest) for key, (made, *rest) in ours.MODEL_TYPES.items()} == facts
+
+
+@pytest.mark.usefixtures("with_a_torch")
+def test_options_of_each_model_type_are_onnxruntimes():
+    theirs = importlib.import_module("onnxruntime.transformers.fusion_options")
+    ours = importlib.import_module("ort_transformers.fusion_options")
+    for model_type in importlib.import_module("ort_transformers.optimizer").MODEL_TYPES:
+        assert vars(ours.FusionOptions(model_type)) == vars(theirs.FusionOptions(model_type)), model_type
+
+
+@pytest.mark.usefixtures("with_a_torch")
+@pytest.mark.parametrize("model_type", ["bert", "unet"])
+def test_flags_of_the_command_line_switch_what_onnxruntimes_switch(model_type):
+    import argparse
+
+    theirs = importlib.import_module("onnxruntime.transformers.fusion_options")
+    ours = importlib.import_module("ort_transformers.fusion_options")
+    parsers = [argparse.ArgumentParser(), argparse.ArgumentParser()]
+    for parser, module in zip(parsers, (ours, theirs), strict=True):
+        module.FusionOptions.add_arguments(parser)
+    flags = [action.option_strings[0] for action in parsers[1]._actions if action.dest != "help"]
+    assert flags == [action.option_strings[0] for action in parsers[0]._actions if action.dest != "help"]
+    for flag in flags:
+        parsed = [parser.parse_args([flag]) for parser in parsers]
+        for each in parsed:
+            each.model_type = model_type
+        found, wanted = ours.FusionOptions.parse(parsed[0]), theirs.FusionOptions.parse(parsed[1])
+        assert vars(found) == vars(wanted), flag
