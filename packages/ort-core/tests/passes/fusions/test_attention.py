@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from fusion_check import fires, ops_of, stays
@@ -90,9 +92,65 @@ def test_replacement_of_nan_goes_away_where_the_mask_is_finite() -> None:
     assert ops_of(model) == ["Where", "MultiHeadAttention"]
 
 
-def test_replacement_of_nan_stays_where_the_mask_may_be_infinite() -> None:
-    text = _model(GUARD.replace("bias = Where(keep, zero, low) ", ""), f"{INPUTS}, float[B,1,3,3] bias")
-    stays("AttentionFusion", text, because="not known to be finite")
+INFINITE = ", float none = {-inf}"
+HIDING = {
+    "row of every head": ("bool[B,1,3,3] keep", GUARD.replace("zero, low", "zero, none")),
+    "keys alone": ("bool[B,1,1,3] keep", GUARD.replace("zero, low", "zero, none")),
+    "one matrix": ("bool[3,3] keep", GUARD.replace("zero, low", "zero, none")),
+    "two choices": (
+        "bool[B,1,1,3] keep, bool[3,3] sees",
+        GUARD.replace("zero, low", "zero, none").replace("a = Add(c, bias)", "w = Where(sees, zero, none) "
+        "both = Add(bias, w) a = Add(c, both)"),
+    ),
+}  # fmt: skip
+
+
+def _hiding(inputs: str) -> dict[str, np.ndarray]:
+    """Return masks that hide all keys of some rows, and some of others."""
+    shapes = {"bool[B,1,3,3] keep": (2, 1, 3, 3), "bool[B,1,1,3] keep": (2, 1, 1, 3), "bool[3,3] keep": (3, 3)}
+    feeds = {"keep": np.ones(shapes[inputs.split(", bool")[0]], bool)}
+    feeds["keep"][0] = False
+    feeds["keep"][-1, ..., 2] = False
+    return feeds | ({"sees": np.tril(np.ones((3, 3), bool))} if "sees" in inputs else {})
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18])
+@pytest.mark.parametrize("case", HIDING)
+def test_rows_that_a_mask_hides_whole_are_zero_as_behind_the_replacement_of_nan(case: str, opset: int) -> None:
+    inputs, body = HIDING[case]
+    text = _model(body, f"{INPUTS}, {inputs}", more=INFINITE)
+    model = fires("AttentionFusion", text, sizes={"B": 2}, feeds=_hiding(inputs), opset=opset)
+    assert ops_of(model).count("MultiHeadAttention") == 1
+    assert "IsNaN" not in ops_of(model)
+
+
+def test_layers_share_what_rows_their_mask_hides() -> None:
+    second = GUARD.replace("bias = Where(keep, zero, low) ", "")
+    for name in ("qs", "qh", "k1s", "k1h", "vs", "vh", "m", "c", "a", "s", "n", "p", "o", "t"):
+        second = re.sub(rf"\b{name}\b", f"{name}_2", second)
+    second = second.replace("y = ", "y_2 = ")
+    body = GUARD.replace("zero, low", "zero, none") + " " + second
+    text = _model(body, f"{INPUTS}, bool[B,1,3,3] keep", "float[B,3,8] y, float[B,3,8] y_2", INFINITE)
+    feeds = _hiding("bool[B,1,3,3] keep")
+    model = fires("AttentionFusion", text, sizes={"B": 2}, feeds=feeds, opset=18)
+    assert [ops_of(model).count(each) for each in ("MultiHeadAttention", "ReduceMax", "Less")] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("mask", "change"),
+    [
+        ("float[B,1,3,3] bias", ("bias = Where(keep, zero, low) ", "")),
+        ("bool[B,1,3,3] keep", ("Where(keep, zero, low)", "Where(keep, zero, high)")),
+        ("bool[B,1,3,3] keep", ("Where(keep, zero, low)", "Where(keep, zero, nothing)")),
+        ("bool[B,2,3,3] keep", ("Where(keep, zero, low)", "Where(keep, zero, none)")),
+        ("bool[B,1,3,3] keep", ("p = Where(n, zero, s)", "p = Where(n, k, s)")),
+    ],
+    ids=["unknown", "infinite above", "nan", "other keys for each head", "replaced by another number"],
+)
+def test_replacement_of_nan_stays_where_it_cannot_be_told_what_it_replaces(mask: str, change: tuple[str, str]) -> None:
+    more = f"{INFINITE}, float high = {{inf}}, float nothing = {{nan}}"
+    text = _model(GUARD.replace(*change), f"{INPUTS}, {mask}", more=more)
+    stays("AttentionFusion", text)
 
 
 def test_cache_of_keys_and_values_becomes_past_and_present() -> None:

@@ -5,15 +5,15 @@
 
 Covers the exports of BERT, ViT, GPT-2, Whisper, LLaMA and diffusion models: scale on the scores or on either operand;
 keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts, or a choice by a
-causal buffer; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, where the
-mask is finite so that no row of finite scores can be NaN. The projections stay matrix products. Sizes are proven by
+causal buffer; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, which
+matters only in rows that a mask of -inf hides whole. The projections stay matrix products. Sizes are proven by
 inferred types.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -40,12 +40,14 @@ from ort_core.passes.fusions.attention_mask import (
     broadcast_type,
     find_causal_choice,
 )
+from ort_core.passes.fusions.attention_rows import refuse_hidden_rows, replace_hidden_rows
 from ort_core.passes.fusions.falling_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     FUSED_FLOATS,
     ONNXRUNTIME,
     dim,
     dtype_of,
+    first_refusal,
     integers_of,
     number_of,
     only_reader,
@@ -70,6 +72,7 @@ class AttentionParts:
     masks: tuple[Mask, ...]
     scores: Value
     facts: AttentionFacts
+    hides_rows: bool = False
 
     @property
     def uses_past(self) -> bool:
@@ -115,15 +118,25 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         if found is None:
             return Rejection("the softmax is not of a product with keys", match.root)
         product, masks, factor = found
-        if match.has_node("guard") and (number_of(match["zero"]) != 0 or not all(mask.is_finite for mask in masks)):
-            return Rejection("NaN is replaced behind the softmax and the mask is not known to be finite", match.root)
-        return _find_parts(match, product, masks, factor)
+        if not match.has_node("guard") or (number_of(match["zero"]) == 0 and all(mask.is_finite for mask in masks)):
+            return _find_parts(match, product, masks, factor)
+        if number_of(match["zero"]) != 0 or not all(mask.is_bounded for mask in masks):
+            return Rejection(
+                "NaN is replaced behind the softmax and the mask is not known to be finite or -inf", match.root
+            )
+        found_parts = _find_parts(match, product, masks, factor)
+        refusals = (refuse_hidden_rows(each, match.root) for mask in masks for each in mask.read()[-1:])
+        refusal = first_refusal(*refusals)
+        if refusal is not None or isinstance(found_parts, Rejection):
+            return found_parts if refusal is None else refusal
+        return replace(found_parts, hides_rows=True)
 
     def rewrite(self, match: Match, bindings: AttentionParts) -> GraphPatch:
         """Put one MultiHeadAttention there, and its result in the place of the merged heads."""
         patch = GraphPatch(match.model, match.root)
         facts = bindings.facts
-        inputs = attention_inputs(patch, bindings)
+        bias = _sum_of(patch, bindings.masks)
+        inputs = attention_inputs(patch, bindings, bias)
         joined = (bindings.key.joined, bindings.value.joined) if bindings.uses_past else ()
         presents = [node.output for node in joined if node is not None]
         body = build_attention_body(inputs, facts, 1 + len(presents))
@@ -134,7 +147,10 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         for old, new in zip(presents, node.outputs[1:], strict=True):
             assert new is not None
             patch.replace(old, new)
-        replaced = replace_merged(patch, match.output, node.output, facts)
+        result = node.output
+        if bindings.hides_rows and bias is not None:
+            result = replace_hidden_rows(patch, result, bias, match.opset())
+        replaced = replace_merged(patch, match.output, result, facts)
         made = [value.producer for value in (replaced, *presents) if value.producer is not None]
         patch.remove(*nodes_only_for(made))
         return patch
@@ -222,7 +238,18 @@ def _without_cache(heads: Heads) -> Heads:
     return heads if heads.joined is None else Heads(heads.joined.output, None, None)
 
 
-def attention_inputs(patch: GraphPatch, parts: AttentionParts) -> list[Value | None]:
+def _sum_of(patch: GraphPatch, masks: tuple[Mask, ...]) -> Value | None:
+    """Return what is added to the scores, ``None`` where there is no mask."""
+    if not masks:
+        return None
+    total = masks[0].as_addend(patch)
+    for mask in masks[1:]:
+        addend = mask.as_addend(patch)
+        total = patch.op("Add", [total, addend], type=broadcast_type(total, addend))
+    return total
+
+
+def attention_inputs(patch: GraphPatch, parts: AttentionParts, bias: Value | None) -> list[Value | None]:
     """Return the inputs of a MultiHeadAttention, with the nodes that bring them into shape."""
     facts = parts.facts
     width, value_width = facts.num_heads * facts.head_size, facts.num_heads * facts.value_size
@@ -234,11 +261,7 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts) -> list[Value | N
         assert parts.value.four is not None
         key, value = parts.key.four, parts.value.four
     inputs: list[Value | None] = [query, key, value]
-    if parts.masks:
-        bias = parts.masks[0].as_addend(patch)
-        for mask in parts.masks[1:]:
-            addend = mask.as_addend(patch)
-            bias = patch.op("Add", [bias, addend], type=broadcast_type(bias, addend))
+    if bias is not None:
         inputs += [None, None, broadcast_mask(patch, bias, parts.scores, lambda: _lengths(patch, parts, query, key))]
     if parts.uses_past:
         inputs += [None] * (6 - len(inputs)) + [parts.key.past, parts.value.past]

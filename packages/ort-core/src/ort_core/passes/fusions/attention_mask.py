@@ -19,6 +19,9 @@ Size = int | SymbolicDim | None
 _MOVES = frozenset({"Expand", "Unsqueeze", "Squeeze", "Reshape", "Slice", "Transpose", "Identity", "Gather"})
 
 
+_BOUNDED = frozenset({"Where", "Add", "Min"})
+_LARGE = 1e4  # in float16, too, a few of these have a finite sum
+_DEPTH = 8  # of choices within choices; exports have two or three
 LOWEST_EFFECT = -1e4  # what GPT-2 puts in the place of a masked score: its share after the softmax is 0 in float32
 
 
@@ -38,6 +41,11 @@ class Mask:
     def is_finite(self) -> bool:
         """Whether it is known to be finite."""
         return is_finite(self.value)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it is known to have neither NaN nor large numbers above zero: it may be -inf."""
+        return is_bounded(self.value)
 
     def read(self) -> tuple[Value, ...]:
         """Return the values that it is made of."""
@@ -93,6 +101,29 @@ def is_finite(value: Value) -> bool:
     if node is None:
         return _is_finite_constant(value)
     return node.op_type == "Where" and all(_is_finite_constant(choice) for choice in node.inputs[1:3])
+
+
+def is_bounded(value: Value, depth: int = 0) -> bool:
+    """Return whether a mask is known to be -inf, or finite and not large, everywhere: choices and sums of such."""
+    node = value.producer
+    while node is not None and node.op_type in _MOVES and node.domain == "":
+        first = node.input(0)
+        if first is None:
+            return False
+        value, node = first, first.producer
+    if node is None:
+        return _is_bounded_constant(value)
+    if node.domain != "" or node.op_type not in _BOUNDED or depth > _DEPTH:
+        return False
+    parts = node.inputs[1:3] if node.op_type == "Where" else node.inputs
+    return all(part is not None and is_bounded(part, depth + 1) for part in parts)
+
+
+def _is_bounded_constant(value: Value) -> bool:
+    found = constant_of(value)
+    if found is None or not found.dtype.is_float:
+        return False
+    return bool((found.array().astype(np.float64) <= _LARGE).all())  # not so for NaN
 
 
 def _is_finite_constant(value: Value | None) -> bool:
