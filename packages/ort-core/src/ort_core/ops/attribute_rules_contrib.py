@@ -25,6 +25,12 @@ def bifurcation(node: Node, since_version: int) -> str | None:
     return f"attributes must hold 1 <= min_ngram_size <= max_ngram_size, found {least} and {most}"
 
 
+def three_widths(node: Node, since_version: int) -> str | None:
+    """Require a width of each of queries, keys and values, where they are stated."""
+    found = length(node, "qkv_hidden_sizes")
+    return None if found in (0, 3) else f"attribute qkv_hidden_sizes should have 3 elements, found {found}"
+
+
 def group_query(node: Node, since_version: int) -> str | None:
     """Require widths of the cache that there are, and an output for what is asked for."""
     bits = node.int_attribute("kv_cache_bit_width", 0)
@@ -92,6 +98,7 @@ def attention_lstm(node: Node, since_version: int) -> str | None:
 
 
 CONTRIB_RULES: dict[str, AttributeRule] = {
+    "Attention": three_widths,
     "AttnLSTM": attention_lstm,
     "BifurcationDetector": bifurcation,
     "CausalConvWithState": in_range("dilation", 1),
@@ -99,6 +106,7 @@ CONTRIB_RULES: dict[str, AttributeRule] = {
     "FusedConv": fused_activation,
     "GatherBlockQuantized": gathered_blocks,
     "GroupQueryAttention": group_query,
+    "PackedAttention": three_widths,
     "QEmbedLayerNormalization": not_negative("epsilon"),
     "QMoE": quantized_experts,
     "RotaryEmbedding": rotary,

@@ -14,6 +14,19 @@ if TYPE_CHECKING:
     from ort_core.custom_ops.library import OpLibrary
     from ort_core.custom_ops.reference_op import reference_definition
     from ort_core.custom_ops.shape_rule import TensorShape, broadcast_shapes
+    from ort_core.ops.attention import (
+        AttentionFeature,
+        AttentionRecord,
+        Cache,
+        Growth,
+        HeadSource,
+        Layout,
+        Lengths,
+        Projection,
+        Rotary,
+        ScoreStage,
+    )
+    from ort_core.ops.attention_forms import node_attention
     from ort_core.ops.constant_node import constant_of_node
     from ort_core.ops.known_contents import known_contents
     from ort_core.ops.schema import AttributeSchema, OpSchema, Parameter, ParameterOption
@@ -23,14 +36,24 @@ if TYPE_CHECKING:
     from ort_core.ops.windows import SAME, TransposedAxis, WindowAxis, known_sizes, node_transposed, node_windows
 
 __all__ = [
+    "AttentionFeature",
+    "AttentionRecord",
     "AttributeSchema",
+    "Cache",
     "CustomOp",
+    "Growth",
+    "HeadSource",
+    "Layout",
+    "Lengths",
     "OpDefinition",
     "OpLibrary",
     "OpSchema",
     "Parameter",
     "SAME",
     "ParameterOption",
+    "Projection",
+    "Rotary",
+    "ScoreStage",
     "TensorShape",
     "TransposedAxis",
     "ValueRanges",
@@ -42,6 +65,7 @@ __all__ = [
     "elementwise_op",
     "function_definition",
     "known_contents",
+    "node_attention",
     "node_transposed",
     "node_windows",
     "known_sizes",
@@ -66,6 +90,20 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "TensorShape",
             "broadcast_shapes",
         ),
+        "ort_core.ops.attention": (
+            "AttentionFeature",
+            "AttentionRecord",
+            "Cache",
+            "Growth",
+            "HeadSource",
+            "Layout",
+            "Lengths",
+            "Lengths",
+            "Projection",
+            "Rotary",
+            "ScoreStage",
+        ),
+        "ort_core.ops.attention_forms": ("node_attention",),
         "ort_core.ops.constant_node": ("constant_of_node",),
         "ort_core.ops.known_contents": ("known_contents",),
         "ort_core.ops.schema": (

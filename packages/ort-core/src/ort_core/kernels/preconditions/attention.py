@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ort_core.ir.dims import KnownDim
-from ort_core.kernels.preconditions.conditions import Conditions, Sizes
+from ort_core.kernels.preconditions.conditions import Conditions
+from ort_core.ops.attention_forms import node_attention
 
 
 def attention(c: Conditions) -> None:
@@ -48,6 +49,12 @@ def attention_of_com_microsoft(c: Conditions) -> None:
 def multi_head(c: Conditions) -> None:
     """Query of 3 or 5 dimensions; key and value of 3 or 4 both, or absent."""
     q, k, v = c.rank(0, "query", 3, 5), c.rank(1, "key", 3, 4, 5), c.rank(2, "value", 3, 4)
+    heads = c.node.int_attribute("num_heads", 0)
+    for shape, name in ((q, "query"), (k, "key")):
+        if shape is not None and len(shape) == 5:
+            c.equal(
+                shape[2], heads, f"packed {name} must have num_heads ({heads}) heads in dimension 2, got {shape[2]}"
+            )
     if q is not None and k is not None and len(k) != 5:
         c.equal(q[0], k[0], f"query and key shall have same dim 0 (batch_size), got {q[0]} and {k[0]}")
         if v is not None:
@@ -74,25 +81,17 @@ def group_query(c: Conditions) -> None:
     past_key, past_value = c.shape(3), c.shape(4)
     if past_key is not None and past_value is not None and len(past_key) == len(past_value) == 4:
         c.equal(past_key[2], past_value[2], "past_key and past_value should have same dimension 2 (sequence length)")
-    if (
-        past_key is not None
-        and len(past_key) == 4
-        and q is not None
-        and c.node.int_attribute("kv_cache_bit_width", 0) != 4
-    ):
-        _cache_heads(c, past_key, q)
+    record = node_attention(c.node, c.shape_of_rank)
+    if past_key is not None and len(past_key) == 4 and (record.quantized is None or record.quantized.bits != 4):
+        own, width = record.key.heads, record.key.size
+        if own is not None:
+            c.equal(past_key[1], own, f"past_key must have kv_num_heads ({own}) heads, got {past_key[1]}")
+        if isinstance(width, int):
+            c.equal(
+                past_key[3], width, f"past_key must have heads of {width} elements, as the query has, got {past_key[3]}"
+            )
     c.at_least(5, "seqlens_k", 1)
     c.scalar(6, "total_sequence_length")
-
-
-def _cache_heads(c: Conditions, past: Sizes, q: Sizes) -> None:
-    """The cache has the heads of keys, as wide as those of the query (packed: of query, keys and values)."""
-    heads, own = c.node.int_attribute("num_heads", 0), c.node.int_attribute("kv_num_heads", 0)
-    parts = heads if c.has(1) else heads + 2 * own
-    c.equal(past[1], own, f"past_key must have kv_num_heads ({own}) heads, got {past[1]}")
-    if isinstance(q[2], int) and parts > 0 and q[2] % parts == 0:
-        width = q[2] // parts
-        c.equal(past[3], width, f"past_key must have heads of {width} elements, as the query has, got {past[3]}")
 
 
 def rotary(c: Conditions) -> None:

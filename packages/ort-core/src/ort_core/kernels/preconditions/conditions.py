@@ -74,6 +74,11 @@ class Conditions:
             self.refuse(f"input '{name}' is expected to have {wanted} dimensions, got {len(shape)}: {_text(shape)}")
         return shape
 
+    def shape_of_rank(self, index: int, *ranks: int) -> Sizes | None:
+        """Return the shape of an input if it is there and has one of some ranks."""
+        shape = self.shape(index)
+        return shape if shape is not None and len(shape) in ranks else None
+
     def at_least(self, index: int, name: str, rank: int) -> Sizes | None:
         """Require an input, if it is there, to have a rank or more; return its shape."""
         shape = self.shape(index)

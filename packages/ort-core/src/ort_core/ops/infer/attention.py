@@ -2,47 +2,69 @@
 
 from __future__ import annotations
 
-from ort_core.ir.dims import Dim
+from ort_core.ir.dims import Dim, maximum
 from ort_core.ir.graph import Graph
 from ort_core.ir.types import DataType, Shape, TensorType
+from ort_core.ops.attention import AttentionRecord, Cache, Growth, HeadSource, Layout
+from ort_core.ops.attention_forms import node_attention
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
 from ort_core.ops.shape_arithmetic import add_dims, divide_dim, scale_dim
 
 
 @infer_rule("Attention")
+@infer_rule(
+    "Attention", "DecoderMaskedMultiHeadAttention", "DecoderMaskedSelfAttention", "DynamicSparseAttention",
+    "GroupQueryAttention", "MultiHeadAttention", "PackedAttention", "PackedMultiHeadAttention", "QAttention",
+    "SparseAttention", domain="com.microsoft",
+)  # fmt: skip
 def infer_attention(ctx: InferenceContext) -> None:
-    """Queries keep their layout with the values' head size; present keys and values follow the past ones."""
-    query, key, value = (_heads(ctx, i, "q_num_heads" if i == 0 else "kv_num_heads") for i in range(3))
-    if query is None or value is None:
+    """Results lie as queries do, as wide as the values; keys and values follow those of before."""
+    record = node_attention(ctx.node, ctx.shape_of_rank, ctx.attribute)
+    query, key, value = record.query, record.key, record.value
+    for source, name in ((query, "q_num_heads"), (key, "kv_num_heads"), (value, "kv_num_heads")):
+        if not ctx.node.domain and source.layout is Layout.ROWS and source.heads is None:
+            ctx.refuse(f"attribute '{name}' is needed for inputs of rank 3")
+    if query.layout is None:
         return
-    batch, heads, length, _ = query
-    size = value[3]
-    if len(ctx.shape(0) or ()) == 4:
-        ctx.set_shape(0, (batch, heads, length, size))
+    if not record.is_merged:
+        ctx.set_shape(0, (query.batch, query.heads, query.length, value.size))
     else:
-        ctx.set_shape(0, (batch, length, scale_dim(size, heads)))
-    total = None if key is None else key[2]
-    past = ctx.shape_of_rank(4, 4)
-    if ctx.has_input(4):
-        total = None if past is None else add_dims(total, past[2])
-    if key is not None:
-        ctx.set_shape(1, (key[0], key[1], total, key[3]))
-    ctx.set_shape(2, (value[0], value[1], total, size))
-    ctx.set_shape(3, (batch, heads, length, total))
+        leading = (query.length,) if record.tokens is not None else (query.batch, query.length)
+        ctx.set_shape(0, (*leading, record.width))
+    if record.cache is not None:
+        for index, source, past in ((1, key, record.cache.key), (2, value, record.cache.value)):
+            _say_present(ctx, record, record.cache, index, source, past)
+    ctx.set_output(3, ctx.dtype(0), (query.batch, query.heads, query.length, record.total))
 
 
-def _heads(ctx: InferenceContext, index: int, attribute: str) -> tuple[Dim, Dim, Dim, Dim] | None:
-    """Return [batch, heads, length, head size] of an input of rank 4, or of rank 3 with packed heads."""
-    shape = ctx.shape_of_rank(index, 3, 4)
-    if shape is None:
-        return None
-    if len(shape) == 4:
-        return shape[0], shape[1], shape[2], shape[3]
-    heads = ctx.int_of(attribute)
-    if heads <= 0:
-        ctx.refuse(f"attribute '{attribute}' is needed for inputs of rank 3")
-    return shape[0], heads, shape[1], divide_dim(shape[2], heads)
+def _say_present(
+    ctx: InferenceContext, record: AttentionRecord, cache: Cache, index: int, new: HeadSource, past: int | None
+) -> None:
+    """Say the shape of what becomes of a cache, which lies as the cache of before does."""
+    leading: Shape = (2,) if cache.is_one_tensor else ()
+    before = None if past is None else ctx.shape_of_rank(past, 4 + len(leading))
+    rows = record.total
+    if cache.growth is Growth.BUFFER and past is not None:
+        rows = None if before is None else before[-2]
+    elif cache.growth is Growth.FILLED:
+        rows = _filled(ctx, record, past, before)
+    shape = (*leading, new.batch, new.heads, rows, new.size)
+    if before is not None:
+        shape = (*before[:-2], rows, before[-1])
+    if cache.growth is Growth.FILLED:  # a cache may have a type of its own
+        ctx.set_output(index, (None if past is None else ctx.dtype(past)) or ctx.dtype(0), shape)
+    elif not cache.is_one_tensor or index == 1:
+        ctx.set_shape(index, shape)
+
+
+def _filled(ctx: InferenceContext, record: AttentionRecord, past: int | None, before: Shape | None) -> Dim:
+    """Return the rows of a cache that grows to the total where it has fewer."""
+    stated = None if record.lengths is None or record.lengths.total is None else ctx.scalar(record.lengths.total)
+    total = None if isinstance(stated, float) else stated
+    if past is None:
+        return total
+    return None if before is None or before[-2] is None or total is None else maximum(before[-2], total)
 
 
 @infer_rule("RotaryEmbedding")

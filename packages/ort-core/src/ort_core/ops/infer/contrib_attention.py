@@ -1,9 +1,9 @@
-"""com.microsoft attention: outputs in the layout of the queries, caches that grow by the new keys and values."""
+"""com.microsoft: what attends without a record of its own, states of linear attention, padding, indexers."""
 
 from __future__ import annotations
 
-from ort_core.ir.dims import Dim, maximum
-from ort_core.ir.types import DataType, Shape
+from ort_core.ir.dims import Dim
+from ort_core.ir.types import DataType
 from ort_core.ops.infer.attention import linear_attention_shapes
 from ort_core.ops.infer_rule import infer_rule
 from ort_core.ops.inference_context import InferenceContext
@@ -12,163 +12,12 @@ from ort_core.ops.shape_arithmetic import add_dims, divide_dim, scale_dim
 MS = "com.microsoft"
 
 
-def _value_size(ctx: InferenceContext, weights: int, bias: int | None) -> Dim:
-    """Return the width of the values from ``qkv_hidden_sizes``, or a third of the projection's width."""
-    sizes = ctx.ints_of("qkv_hidden_sizes")
-    if sizes:
-        if len(sizes) != 3:
-            ctx.refuse(f"qkv_hidden_sizes should have 3 elements, not {len(sizes)}")
-        return sizes[2]
-    projection = ctx.shape_of_rank(weights, 2)
-    if projection is not None:
-        return divide_dim(projection[1], 3)
-    widths = None if bias is None else ctx.shape_of_rank(bias, 1)
-    return None if widths is None else divide_dim(widths[0], 3)
-
-
-def _set_merged_present(ctx: InferenceContext, shape: Shape, past_index: int, width: Dim) -> None:
-    """Say the shape [2, batch, heads, total, head size] of keys and values in one tensor."""
-    heads = ctx.int_of("num_heads")
-    past = ctx.shape_of_rank(past_index, 5)
-    if past is None:
-        total = None if ctx.has_input(past_index) else shape[1]
-        present: Shape = (2, shape[0], heads or None, total, divide_dim(width, heads))
-    elif ctx.int_of("past_present_share_buffer"):
-        present = past
-    else:
-        present = (*past[:3], add_dims(past[3], shape[1]), past[4])
-    ctx.set_shape(1, present)
-
-
-@infer_rule("Attention", domain=MS)
-def infer_attention(ctx: InferenceContext) -> None:
-    """[batch, length, value width]."""
-    shape = ctx.shape_of_rank(0, 3)
-    if shape is not None:
-        width = _value_size(ctx, 1, 2)
-        ctx.set_shape(0, (*shape[:2], width))
-        _set_merged_present(ctx, shape, 4, width)
-
-
-@infer_rule("DecoderMaskedSelfAttention", domain=MS)
-def infer_decoder_masked_self_attention(ctx: InferenceContext) -> None:
-    """As Attention for one new token; the cache is shared."""
-    shape = ctx.shape_of_rank(0, 3)
-    if shape is not None:
-        ctx.set_shape(0, (*shape[:2], _value_size(ctx, 1, 2)))
-    ctx.set_shape(1, ctx.shape(4))
-
-
-@infer_rule("QAttention", domain=MS)
-def infer_quantized_attention(ctx: InferenceContext) -> None:
-    """As Attention, in the type of the scales."""
-    shape = ctx.shape_of_rank(0, 3)
-    if shape is not None:
-        width = _value_size(ctx, 1, 2)
-        ctx.set_shape(0, (*shape[:2], width))
-        _set_merged_present(ctx, shape, 8, width)
-
-
 @infer_rule("QOrderedAttention", domain=MS)
 def infer_ordered_attention(ctx: InferenceContext) -> None:
     """[batch, length, value width] with separate weights."""
     shape, weights = ctx.shape_of_rank(0, 3), ctx.shape_of_rank(7, 2)
     if shape is not None:
         ctx.set_shape(0, (*shape[:2], None if weights is None else weights[1]))
-
-
-@infer_rule("PackedAttention", domain=MS)
-def infer_packed_attention(ctx: InferenceContext) -> None:
-    """[tokens, value width]."""
-    shape = ctx.shape_of_rank(0, 2)
-    ctx.set_shape(0, (None if shape is None else shape[0], _value_size(ctx, 1, 2)))
-
-
-@infer_rule("PackedMultiHeadAttention", domain=MS)
-def infer_packed_multi_head_attention(ctx: InferenceContext) -> None:
-    """[tokens, value width]; packed queries are [tokens, heads, 3, head size]."""
-    query, value = ctx.shape_of_rank(0, 2, 4), ctx.shape_of_rank(2, 2)
-    if query is None:
-        return
-    width = scale_dim(query[1], query[3]) if len(query) == 4 else None if value is None else value[1]
-    ctx.set_shape(0, (query[0], width))
-
-
-@infer_rule("MultiHeadAttention", "DecoderMaskedMultiHeadAttention", domain=MS)
-def infer_multi_head_attention(ctx: InferenceContext) -> None:
-    """[batch, length, heads * value head size], and the caches [batch, heads, total, head size]."""
-    masked = ctx.node.op_type == "DecoderMaskedMultiHeadAttention"
-    query = ctx.shape_of_rank(0, 3, 5)
-    if query is None:
-        return
-    batch, length, heads = query[0], query[1], ctx.int_of("num_heads")
-    key_size, value_size, new = _key_value_sizes(ctx, query, heads)
-    ctx.set_shape(0, (batch, length, scale_dim(value_size, heads)))
-    past_key, past_value = (5, 6) if masked else (6, 7)
-    shared = ctx.int_of("past_present_share_buffer") != 0 if masked else ctx.has_input(8)
-    total = new
-    for index, past_index, size in ((1, past_key, key_size), (2, past_value, value_size)):
-        past = ctx.shape_of_rank(past_index, 4)
-        if past is not None:
-            known = past if shared else (*past[:2], add_dims(past[2], new), past[3])
-            total = known[2]
-            ctx.set_shape(index, known)
-        elif ctx.has_input(past_index):
-            total = None
-        else:
-            ctx.set_shape(index, (batch, heads or None, new, size))
-    ctx.set_output(3, ctx.dtype(0), (batch, heads or None, length, total))
-
-
-def _key_value_sizes(ctx: InferenceContext, query: Shape, heads: int) -> tuple[Dim, Dim, Dim]:
-    """Return the head size of the keys, of the values, and the number of new keys."""
-    if len(query) == 5:  # queries, keys and values packed as [batch, length, heads, 3, head size]
-        return query[4], query[4], query[1]
-    size = divide_dim(query[2], heads)
-    key, value = ctx.shape_of_rank(1, 3, 4, 5), ctx.shape_of_rank(2, 3, 4)
-    if key is None:
-        return size, (size if not ctx.has_input(1) else None), (query[1] if not ctx.has_input(1) else None)
-    if len(key) == 5:  # keys and values packed as [batch, length, heads, 2, head size]
-        return key[4], key[4], key[1]
-    new = key[2] if len(key) == 4 else key[1]
-    if value is None:
-        return size, size if not ctx.has_input(2) else None, new
-    return size, value[3] if len(value) == 4 else divide_dim(value[2], heads), new
-
-
-@infer_rule("GroupQueryAttention", "DynamicSparseAttention", "SparseAttention", domain=MS)
-def infer_group_query_attention(ctx: InferenceContext) -> None:
-    """[batch, length, heads * head size], and the caches [batch, groups, capacity, head size]."""
-    query = ctx.shape_of_rank(0, 3)
-    if query is None:
-        return
-    heads, groups = ctx.int_of("num_heads"), ctx.int_of("kv_num_heads")
-    packed = not ctx.has_input(1)
-    size = divide_dim(query[2], heads + 2 * groups if packed else heads)
-    ctx.set_shape(0, (query[0], query[1], scale_dim(size, heads) if packed else query[2]))
-    total = _total_length(ctx)
-    for index, past_index in ((1, 3), (2, 4)):
-        past = ctx.shape_of_rank(past_index, 4)
-        dtype = ctx.dtype(past_index) or ctx.dtype(0)
-        if past is None:
-            capacity = None if ctx.has_input(past_index) else total
-            ctx.set_output(index, dtype, (query[0], groups or None, capacity, size))
-        elif ctx.node.op_type == "SparseAttention":
-            ctx.set_output(index, dtype, past)
-        else:
-            ctx.set_output(index, dtype, (*past[:2], _capacity(past[2], total), past[3]))
-    ctx.set_output(3, ctx.dtype(0), (query[0], heads or None, query[1], None))
-
-
-def _total_length(ctx: InferenceContext) -> Dim:
-    index = {"GroupQueryAttention": 6, "DynamicSparseAttention": 10}.get(ctx.node.op_type, 7)
-    found = ctx.scalar(index)
-    return None if isinstance(found, float) else found
-
-
-def _capacity(past: Dim, total: Dim) -> Dim:
-    """A cache with room keeps its size, else it grows to the total."""
-    return None if past is None or total is None else maximum(past, total)
 
 
 @infer_rule("PagedAttention", "SparsePagedAttention", domain=MS)
