@@ -11,6 +11,7 @@ from test_groups import agrees, model_of, run, session
 
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.partition import partition as cpu_partition
+from ort_core.errors import NodeFailed
 
 FLOAT, INT64, INT32, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL
 Feeds = dict[str, np.ndarray]
@@ -166,6 +167,19 @@ def test_standard_attention_over_padded_caches_is_the_references(partitions: lis
         feeds.append({**one, "lengths": np.array(lengths)})
     agrees(model, *feeds, {**feeds[0], "lengths": np.array([3, 10])})
     assert is_native(partitions)
+
+
+def test_fewer_lengths_than_entries_are_refused_and_what_lies_behind_them_is_not_read() -> None:
+    inputs = {name: (FLOAT, ["B", 2, length, 8]) for name, length in (("q", "S"), ("k", "T"), ("v", "T"))}
+    model = model_of(
+        [node("Attention", ["q", "k", "v", "", "", "", "lengths"], ["y"])],
+        {**inputs, "lengths": (INT64, ["N"])}, {"y": FLOAT}, opset=24,
+    )  # fmt: skip
+    fine = np.array([2, 2])  # the second one is not given
+    with pytest.raises(NodeFailed, match="nonpad_kv_seqlen"):
+        session(model, "CPUExecutionProvider").run(
+            None, {**random(0, q=(2, 2, 2, 8), k=(2, 2, 3, 8), v=(2, 2, 3, 8)), "lengths": fine[:1]}
+        )
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

@@ -80,9 +80,10 @@ OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the
     "features.label_encoder": "ai.onnx.ml:LabelEncoder",
     "features.feature_vectorizer": "ai.onnx.ml:FeatureVectorizer",
     "features.array_feature_extractor": "ai.onnx.ml:ArrayFeatureExtractor",
-    "standard_attention.standard_attention": "Attention",
-    "attention.multi_head_attention": "com.microsoft:MultiHeadAttention",
-    "grouped_attention.group_query_attention": "com.microsoft:GroupQueryAttention",
+    "attention.attention": (
+        "Attention com.microsoft:Attention com.microsoft:GroupQueryAttention com.microsoft:MultiHeadAttention "
+        "com.microsoft:QAttention"
+    ),
     "rotary.rotary_embedding": "RotaryEmbedding com.microsoft:RotaryEmbedding",
     "integer_products.matmul_integer": "MatMulInteger",
     "integer_products.matmul_integer_to_float": "com.microsoft:MatMulIntegerToFloat",
@@ -96,8 +97,6 @@ OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the
     "dynamic_quantization.dynamic_quantize_linear": "DynamicQuantizeLinear",
     "integer_products.dynamic_quantize_matmul": "com.microsoft:DynamicQuantizeMatMul",
     "quantized_pooling.quantized_pooling": "com.microsoft:QLinearAveragePool com.microsoft:QLinearGlobalAveragePool",
-    "projected_attention.attention": "com.microsoft:Attention",
-    "projected_attention.quantized_attention": "com.microsoft:QAttention",
     "embeddings.embed_layer_normalization": "com.microsoft:EmbedLayerNormalization",
     "embeddings.gather_block_quantized": "com.microsoft:GatherBlockQuantized",
     "integer_convolutions.qlinear_convolution": "QLinearConv",

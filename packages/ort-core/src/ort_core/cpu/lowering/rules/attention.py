@@ -1,191 +1,87 @@
-"""Attention of com.microsoft: MultiHeadAttention as the fusions write it and as models bring it."""
+"""Attention, whatever operator it is: operands as heads, a cache before them, what masks add, then one step.
+
+What each operator means is read from its record (``ops.attention``).
+"""
 
 from __future__ import annotations
 
-import math
-
 from ort_core.cpu.codegen.attention.attention import AttentionFacts
-from ort_core.cpu.lowering.attention_steps import Heads, append, copy_into, emit_attention, split_heads
+from ort_core.cpu.lowering.attention_steps import Heads, emit_attention, split_heads
 from ort_core.cpu.lowering.lowering import Lowering
-from ort_core.cpu.lowering.pending import PendingElementwise, PendingReshape
-from ort_core.cpu.lowering.reducing import combined
+from ort_core.cpu.lowering.rules.attention_caches import filled, presents
+from ort_core.cpu.lowering.rules.attention_masks import score_mask
+from ort_core.cpu.lowering.rules.attention_operands import operands
 from ort_core.cpu.lowering.steps import NotLowered
-from ort_core.cpu.lowering.value_types import tensor_type
-from ort_core.cpu.lowering.views import View
-from ort_core.plugin.ir import DataType, KnownDim, Node, Value
-from ort_core.plugin.loops import binary, select
+from ort_core.cpu.lowering.views import View, count_of
+from ort_core.plugin.ir import DataType, KnownDim, Node
+from ort_core.plugin.ops import AttentionFeature, AttentionRecord, Growth, node_attention
 
-_KEY, _VALUE, _BIAS, _PADDING, _ADDEND, _PAST_KEY, _PAST_VALUE = 1, 2, 3, 4, 5, 6, 7
-DEFAULT_FILTER = -10000.0  # onnxruntime's; finite, so that a row that is masked as a whole stays defined
+_GENERATED = frozenset(AttentionFeature) - {
+    AttentionFeature.BUFFER, AttentionFeature.TOKENS, AttentionFeature.SINK, AttentionFeature.SMOOTH,
+    AttentionFeature.NORMALIZED, AttentionFeature.QUANTIZED, AttentionFeature.SLIDING, AttentionFeature.BEAMS,
+    AttentionFeature.SCORES, AttentionFeature.DOUBLE,
+}  # fmt: skip
 
 
-def multi_head_attention(lowering: Lowering, node: Node) -> None:
-    """MultiHeadAttention with queries, keys and values separate or packed, a bias, a padding mask, a past."""
-    for index, name in ((8, "a buffer length"), (9, "beams")):
-        if node.input(index) is not None:
-            raise NotLowered(f"MultiHeadAttention with {name}")
-    if len(node.outputs) > 3 and node.outputs[3] is not None:
-        raise NotLowered("the scores are asked for")
-    num_heads = node.int_attribute("num_heads", 0)
-    query, key, value = _query_key_value(lowering, node, num_heads)
-    offset: KnownDim = 0
-    if node.input(_PAST_KEY) is not None:
-        key, value, offset = _with_past(lowering, node, key, value)
-    elif any(present is not None for present in node.outputs[1:3]):
-        for present, new in zip(node.outputs[1:3], (key, value)):
-            if present is not None:
-                target = lowering.result_view(present)
-                copy_into(lowering, new, target, (node,))
-                lowering.set(present, target)
-    addend = None if node.input(_ADDEND) is None else lowering.view(node.input(_ADDEND))
-    padding = None if node.input(_PADDING) is None else lowering.view(node.input(_PADDING))
-    mask = score_addend(lowering, node, addend, padding, key.shape[2])
-    facts = AttentionFacts(score_scale(node, query), is_causal=bool(node.int_attribute("unidirectional", 0)))
-    if facts.is_causal:
-        lowering.require_equal(key.shape[2], offset + query.shape[2])  # of surplus keys the last query sees all
+def attention(lowering: Lowering, node: Node) -> None:
+    """Attention, MultiHeadAttention, GroupQueryAttention, QAttention in float32."""
+    record = node_attention(node)
+    _refuse(node, record)
+    query, key, value = operands(lowering, node, record)
+    lengths = _lengths(lowering, node, record, query)
+    if record.cache is not None and record.cache.growth is Growth.FILLED:
+        if lengths is None:
+            raise NotLowered("a cache without lengths")
+        query, key, value = filled(lowering, node, record, (query, key, value), lengths)
+        before: KnownDim = 0
+    else:
+        key, value, before = presents(lowering, node, record, key, value)
+    mask = score_mask(lowering, node, record, key)
+    facts = _facts(record, query, lengths)
+    if facts.is_causal and record.last_sees_all:
+        lowering.require_equal(key.shape[2], before + query.shape[2])  # of surplus keys the last query sees all
     target = lowering.result_view(node.output)
-    out = split_heads(target, num_heads)
-    emit_attention(lowering, Heads(query, key, value, out, mask, None, offset), facts, (node,))
+    heads = record.query.heads
+    out = split_heads(target, heads) if record.is_merged and isinstance(heads, int) else target
+    emit_attention(lowering, Heads(query, key, value, out, mask, lengths, before), facts, (node,))
     lowering.set(node.output, target)
 
 
-def _query_key_value(lowering: Lowering, node: Node, num_heads: int) -> tuple[View, View, View]:
-    """Return the operands as (batch, heads, length, size), with their bias."""
-    first, second = node.input(0), node.input(_KEY)
-    assert first is not None
-    if len(tensor_type(first)[1]) == 5:
-        packed = lowering.view(first)
-        parts = [_unpacked(packed, part) for part in range(3)]
-    else:
-        parts = [split_heads(_rank(lowering, first, 3), num_heads)]
-        if second is not None and len(tensor_type(second)[1]) == 5:
-            packed = lowering.view(second)
-            parts += [_unpacked(packed, part) for part in range(2)]
-        elif second is None or node.input(_VALUE) is None:
-            raise NotLowered("keys or values are missing")
-        else:
-            parts += [_heads(lowering, node.input(index), num_heads) for index in (_KEY, _VALUE)]
-    if node.input(_BIAS) is not None:
-        is_cached = second is not None and len(tensor_type(second)[1]) == 4  # keys of four axes are past their bias
-        parts = _biased(lowering, node, parts, parts[:1] if is_cached else parts)
-    return parts[0], parts[1], parts[2]
+def _refuse(node: Node, record: AttentionRecord) -> None:
+    """Raise where the record asks for what is not generated."""
+    what = record.beyond(*_GENERATED)
+    if what is not None:
+        raise NotLowered(f"{node.op_type} with {what}")
+    if record.left is not None and (record.left < 0 or record.ahead != 0):
+        raise NotLowered("a window of no keys, or one that is not causal")
+    if record.ahead not in (None, 0):
+        raise NotLowered("a window that is not causal")
+    is_filled = record.cache is not None and record.cache.growth is Growth.FILLED
+    if is_filled and not record.is_causal:
+        raise NotLowered(f"{node.op_type} that is not causal")
 
 
-def _unpacked(packed: View, part: int) -> View:
-    """Return one part of (batch, length, heads, parts, size) as (batch, heads, length, size)."""
-    batch, length, heads, _, size = packed.shape
-    steps = packed.strides
-    offset = packed.offset + part * steps[3]
-    return View(packed.buffer, (batch, heads, length, size), (steps[0], steps[2], steps[1], steps[4]), offset)
-
-
-def _biased(lowering: Lowering, node: Node, parts: list[View], of: list[View]) -> list[View]:
-    """Return the operands, to the first of which (``of``) their parts of the bias are added."""
-    bias = lowering.contiguous(node.input(_BIAS))
-    start: KnownDim = 0
-    for number, heads in enumerate(of):
-        batch, count, length, size = heads.shape
-        added = View(bias.buffer, (count, 1, size), (size, size, 1), bias.offset + start)
-        target = lowering.new_view(heads.dtype, (batch, length, count, size)).transposed((0, 2, 1, 3))
-        total = combined(heads.shape, lambda x, b: x + b, heads, added)
-        pending = PendingElementwise(total.expression, total.inputs, heads.shape, (node,))
-        parts = [*parts[:number], lowering.stores.store_elementwise(pending, target), *parts[number + 1 :]]
-        start = start + count * size
-    if len(of) == len(parts):
-        lowering.require_equal(bias.shape[0], start)
-    return parts
-
-
-def score_addend(
-    lowering: Lowering, node: Node, addend: View | None, padding: View | None, keys: KnownDim
-) -> View | None:
-    """Return what is added to the scores: what the model gives, and a filter where the padding mask is not positive."""
-    if addend is not None and len(addend.shape) != 4:
-        raise NotLowered("the addend of the scores has not four axes")
-    if padding is None:
-        return addend
-    if len(padding.shape) not in (2, 3):
-        raise NotLowered(f"a padding mask of {len(padding.shape)} axes")
-    lowering.require_equal(padding.shape[-1], keys)
-    middle = padding.shape[1:-1] or (1,)
-    steps = padding.strides[1:-1] or (0,)
-    shape = (padding.shape[0], 1, *middle, padding.shape[-1])
-    mask = View(padding.buffer, shape, (padding.strides[0], 0, *steps, padding.strides[-1]), padding.offset)
-    filtered = node.float_attribute("mask_filter_value", DEFAULT_FILTER)
-    if addend is None:
-        total = combined(shape, lambda m: select(binary("gt", m, 0), 0.0, filtered), mask)
-    else:
-        lowering.require_equal(addend.shape[3], keys)
-        lowering.require_equal(shape[0] if addend.shape[0] == 1 else addend.shape[0], shape[0])
-        rows = shape[2] if addend.shape[2] == 1 else addend.shape[2]
-        shape = (shape[0], addend.shape[1], rows, keys)
-        total = combined(shape, lambda m, a: a + select(binary("gt", m, 0), 0.0, filtered), mask, addend)
-    pending = PendingElementwise(total.expression, total.inputs, shape, (node,))
-    return lowering.stores.store_elementwise(pending, lowering.new_view(DataType.FLOAT, shape))
-
-
-def _with_past(lowering: Lowering, node: Node, key: View, value: View) -> tuple[View, View, KnownDim]:
-    """Return keys and values behind their caches, and the length of the caches; the presents are set to them."""
-    joined = []
-    length: KnownDim = 0
-    for index, new in ((_PAST_KEY, key), (_PAST_VALUE, value)):
-        past = _rank(lowering, node.input(index), 4)
-        present = node.outputs[index - 5] if len(node.outputs) > index - 5 else None
-        shape = (new.shape[0], new.shape[1], past.shape[2] + new.shape[2], new.shape[3])
-        if present is None:
-            target = lowering.new_view(new.dtype, shape)
-        else:
-            target = lowering.result_view(present)
-            lowering.set(present, target)
-        append(lowering, past, new, target, (node,))
-        joined.append(target)
-        length = past.shape[2]
-    return joined[0], joined[1], length
-
-
-def score_scale(node: Node, query: View) -> float:
-    """Return the factor of the scores."""
-    scale = node.float_attribute("scale", 0.0)
-    if scale:
-        return scale
+def _facts(record: AttentionRecord, query: View, lengths: View | None) -> AttentionFacts:
     size = query.shape[3]
-    if not isinstance(size, int):
+    if record.scale is None and not isinstance(size, int):
         raise NotLowered("the size of the heads is not known")
-    return 1.0 / math.sqrt(size)
+    stated = record.lengths
+    return AttentionFacts(
+        record.factor(size if isinstance(size, int) else 0), is_causal=record.ahead == 0,
+        window=0 if record.left is None else record.left + 1, softcap=record.softcap,
+        lengths_bits=0 if lengths is None else lengths.dtype.bits, lengths_rest=stated.rest if stated else 0,
+        lengths_cover_queries=record.cache is not None and record.cache.growth is Growth.FILLED,
+    )  # fmt: skip
 
 
-def _heads(lowering: Lowering, value: Value | None, num_heads: int) -> View:
-    """Return keys or values of three or four axes as (batch, heads, length, size).
-
-    Heads that are repeated for groups of queries are returned as they were before that.
-    """
-    known = None if value is None else lowering.pending(value)
-    if isinstance(known, PendingReshape):
-        grouped = _before_repetition(known)
-        if grouped is not None:
-            return grouped
-    view = lowering.view(value)
-    if len(view.shape) == 3:
-        return split_heads(view, num_heads)
-    if len(view.shape) != 4:
-        raise NotLowered(f"keys or values of {len(view.shape)} axes")
-    return view
-
-
-def _before_repetition(pending: PendingReshape) -> View | None:
-    """Return the heads (batch, key heads, length, size) of which a reshape merges a repetition on axis 2."""
-    source, shape = pending.source, pending.shape
-    if len(source.shape) != 5 or len(shape) != 4 or source.strides[2] != 0:
+def _lengths(lowering: Lowering, node: Node, record: AttentionRecord, query: View) -> View | None:
+    """Return how many keys count, one number for each entry of the batch."""
+    if record.lengths is None:
         return None
-    batch, heads, group, length, size = source.shape
-    if shape != (batch, heads * group, length, size):
-        return None
-    strides = source.strides
-    return View(source.buffer, (batch, heads, length, size), (*strides[:2], *strides[3:]), source.offset)
-
-
-def _rank(lowering: Lowering, value: Value | None, rank: int) -> View:
-    assert value is not None
-    if len(tensor_type(value)[1]) != rank:
-        raise NotLowered(f"{value.name!r} has not {rank} axes")
-    return lowering.view(value)
+    lengths = lowering.contiguous(node.input(record.lengths.input))
+    if lengths.dtype not in (DataType.INT32, DataType.INT64):
+        raise NotLowered(f"lengths of type {lengths.dtype.text}")
+    if len(lengths.shape) > 2 or (len(lengths.shape) == 2 and 1 not in lengths.shape):
+        raise NotLowered(f"lengths of shape {lengths.shape}")
+    lowering.require_equal(count_of(lengths.shape), query.shape[0])
+    return lengths.reshaped((query.shape[0],))
