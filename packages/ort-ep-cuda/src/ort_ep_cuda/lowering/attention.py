@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ort_core.plugin import InvalidArgument
-from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ir import DataType, Dim, Node
+from ort_core.plugin.ir import Shape as ValueShape
 from ort_core.plugin.loops import Scalar, binary, cast, lift, row_value, select, tanh, unary
+from ort_core.plugin.ops import AttentionFeature, HeadSource, Layout, node_attention
 from ort_ep_cuda.lowering.anchors import NOWHERE
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.double_math import exponential
@@ -38,37 +40,38 @@ class Room:
 
 ROOM = {DataType.FLOAT16: Room(-2.0e3, 6.0e4)}  # float16 reaches -65504, and has all integers down to -2048
 WIDE_ROOM = Room(-1.0e37, 9.0e37)  # of the other types; beside the least top every score is nothing, as in the model
-_KNOWN = frozenset(
-    {"is_causal", "kv_num_heads", "q_num_heads", "qk_matmul_output_mode", "scale", "softcap", "softmax_precision"}
-)
+_GENERATED = {
+    "": (
+        AttentionFeature.MASK, AttentionFeature.CAUSAL, AttentionFeature.SOFTCAP, AttentionFeature.PRESENT,
+        AttentionFeature.DOUBLE,
+    ),
+    "com.microsoft": (AttentionFeature.MASK, AttentionFeature.PAST, AttentionFeature.PRESENT),
+}  # fmt: skip
 
 
 def refuse_attention(node: Node) -> str | None:
-    """Return why an attention is not generated: caches, windows, scores as output, or a mask of fewer keys."""
-    value = node.input(0)
+    """Return why an attention is not generated: what its record asks for, types, or a mask of fewer keys."""
+    value, record = node.input(0), node_attention(node)
     assert value is not None
     if element_type(value) not in PRODUCT_TYPES:
-        return f"Attention of {element_type(value).text} is not generated"
-    unknown = sorted(set(node.attributes) - _KNOWN)
-    if unknown:
-        return f"Attention with the attribute {unknown[0]!r} is not generated"
-    if any(node.input(index) is not None for index in range(4, len(node.inputs))):
-        return "Attention with a cache or with lengths of sequences is not generated"
-    if len(node.outputs) > 3 and node.outputs[3] is not None:
-        return "Attention with its scores as output is not generated"
-    mask = node.input(3)
+        return f"{node.op_type} of {element_type(value).text} is not generated"
+    what = record.beyond(*_GENERATED[node.domain])
+    if what is not None:
+        return f"{node.op_type} with {what} is not generated"
+    if any(source.layout is None for source in (record.query, record.key, record.value)):
+        return f"{node.op_type} without keys or values, or of unknown rank, is not generated"
+    if node.domain and record.presents != (record.has_past,) * 2:
+        return f"{node.op_type} with one of past and present is not generated"
+    mask = None if record.mask is None else node.input(record.mask)
     if mask is not None and element_type(mask) not in (*PRODUCT_TYPES, DataType.BOOL):
-        return f"Attention with a mask of {element_type(mask).text} is not generated"
-    return _refuse_mask_of_fewer_keys(node)
-
-
-def _refuse_mask_of_fewer_keys(node: Node) -> str | None:
-    mask, keys = (getattr(value.type, "shape", None) if (value := node.input(k)) else None for k in (3, 1))
-    if node.input(3) is None:
-        return None
-    if not mask or not keys or mask[-1] is None or mask[-1] != keys[-2]:
-        return "Attention whose mask is not known to be as long as the keys is not generated"
+        return f"{node.op_type} with a mask of {element_type(mask).text} is not generated"
+    if mask is not None and record.is_mask_padded and not _has_all_keys(mask.shape, record.total):
+        return f"{node.op_type} whose mask is not known to be as long as the keys is not generated"
     return None
+
+
+def _has_all_keys(mask: ValueShape | None, keys: Dim) -> bool:
+    return mask is not None and mask != () and mask[-1] is not None and mask[-1] == keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +96,32 @@ class AttentionForm:
 
 
 def lower_attention(facts: LoweredNode) -> None:
-    """Store softmax(scale * q k' + mask) v; keys and values are outputs, too, where they are asked for."""
+    """Store softmax(scale * q k' + mask) v; keys and values, behind their cache, are outputs if they are asked for."""
     node = facts.node
-    query_heads = node.int_attribute("q_num_heads", 0)
-    shared_heads = node.int_attribute("kv_num_heads", 0)
-    q, k, v = (split_heads(facts, 0, query_heads), *(split_heads(facts, n, shared_heads) for n in (1, 2)))
-    scale = node.float_attribute("scale", 1 / math.sqrt(max(q.shape[3], 1)))
-    attention = AttentionForm(
-        q, k, v, scale, facts.tensor(3) if facts.has(3) else None, node.int_attribute("is_causal", 0) == 1,
-        node.float_attribute("softcap", 0.0),
-    )  # fmt: skip
-    attend(facts, attention, is_merged=len(facts.tensor(0).shape) == 3)
+    record = node_attention(node)
+    q, k, v = (_heads(facts, source) for source in (record.query, record.key, record.value))
+    if record.has_past and record.cache is not None:
+        pasts = (record.cache.key, record.cache.value)
+        k, v = (_behind_cache(facts, 1 + n, past, new) for n, (past, new) in enumerate(zip(pasts, (k, v), strict=True)))
+    mask = None if record.mask is None else facts.tensor(record.mask)
+    form = AttentionForm(q, k, v, record.factor(q.shape[3]), mask, record.is_causal, record.softcap)
+    attend(facts, form, is_merged=record.is_merged)
     for value, view in zip(node.outputs[1:3], (k, v), strict=False):
-        if value is not None:
+        if value is not None and not record.has_past:
             facts.builder.stored(LazyTensor.of(view), facts.builder.result(value, view.shape))
+
+
+def _behind_cache(facts: LoweredNode, output: int, index: int | None, new: TensorView) -> TensorView:
+    """Return keys or values with the cached ones in front; both are stored in the node's output."""
+    builder, value = facts.builder, facts.node.outputs[output]
+    assert index is not None, "refuse_attention was asked"
+    assert value is not None, "refuse_attention was asked"
+    past = facts.tensor(index)
+    before, added = past.shape[2], new.shape[2]
+    joined = builder.result(value, (*new.shape[:2], before + added, new.shape[3]))
+    builder.stored(past, joined.sliced(2, 0, 1, before))
+    builder.stored(LazyTensor.of(new), joined.sliced(2, before, 1, added))
+    return joined
 
 
 def attend(facts: LoweredNode, form: AttentionForm, *, is_merged: bool) -> None:
@@ -207,15 +222,16 @@ def _clear_masked_rows(facts: LoweredNode, form: AttentionForm, out: TensorView)
     facts.builder.stored(combine([LazyTensor.of(out), flags], meaning, out.dtype), out)
 
 
-def split_heads(facts: LoweredNode, index: int, heads: int) -> TensorView:
+def _heads(facts: LoweredNode, source: HeadSource) -> TensorView:
     """Return an operand with an axis of heads; ``[batch, rows, heads * size]`` is split."""
-    view = facts.builder.view(facts.value(index))
-    if len(view.shape) == 4:
-        return view
-    if not heads or view.shape[2] % heads:
-        raise InvalidArgument(f"{facts.node.describe()}: {view.shape[2]} channels cannot be split into {heads} heads")
-    dense = facts.builder.dense(facts.value(index))
+    assert source.input is not None, "refuse_attention was asked"
+    value = facts.value(source.input)
+    if source.layout is Layout.HEADS:
+        return facts.builder.view(value)
+    heads, dense = source.heads, facts.builder.dense(value)
     batch, rows, channels = dense.shape
+    if not isinstance(heads, int) or channels % heads:
+        raise InvalidArgument(f"{facts.node.describe()}: {channels} channels cannot be split into {heads} heads")
     return dense.regrouped((batch, rows, heads, channels // heads)).permuted((0, 2, 1, 3))
 
 

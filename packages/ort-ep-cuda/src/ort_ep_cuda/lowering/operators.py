@@ -16,7 +16,6 @@ from ort_ep_cuda.lowering import (
     integer_products,
     integers,
     movement,
-    multi_head_attention,
     ordering,
     products,
     random_numbers,
@@ -123,8 +122,6 @@ _ELEMENTWISE = Operator(elementwise.lower_elementwise, elementwise.refuse_elemen
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     **dict.fromkeys(elementwise.ELEMENTWISE, _ELEMENTWISE),
     **{("", name): operator for name, operator in _PLAIN.items()},
-    ("com.microsoft", "MultiHeadAttention"): Operator(
-        multi_head_attention.lower_multi_head_attention, multi_head_attention.refuse_multi_head_attention
-    ),
+    ("com.microsoft", "MultiHeadAttention"): Operator(attention.lower_attention, attention.refuse_attention),
 }
 """By domain and name; hand-written lowerings replace the elementwise form of the same operator."""
