@@ -165,7 +165,7 @@ def test_rotary_embeddings_are_onnxruntimes(name, sdk):
     [
         ({"capacity": "past"}, "has an open size"),
         ({"rows": 4}, "positions have rows"),
-        ({"attribute": ("smooth_softmax", 1)}, "smooth_softmax"),
+        ({"attribute": ("smooth_softmax", 1)}, "a smooth softmax"),
         ({"attribute": ("qk_output", 1)}, "the first 3 of the outputs"),
     ],
 )

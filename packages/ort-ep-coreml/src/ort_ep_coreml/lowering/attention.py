@@ -7,28 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ir import Node
+from ort_core.plugin.ops import AttentionFeature, HeadSource, Layout, ScoreStage, node_attention
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.attention_masks import MASKED, attention_bias, forbids_as_lowered, may_forbid_all
-from ort_ep_coreml.lowering.conditions import known_attributes, only_attributes, only_outputs
+from ort_ep_coreml.lowering.conditions import known_attributes, only_outputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.indexing import from_the_front, indices_in_bounds
 from ort_ep_coreml.lowering.normalisation import narrowed, widened
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, joined, term
 from ort_ep_coreml.mil import Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """How many heads queries, and keys and values, have."""
-
-    queries: int
-    keys: int
 
 
 def merged(x: Term, heads: int, size: int) -> Term:
@@ -88,47 +80,49 @@ def weighted(
     return scores, capped, biased, narrowed(weights, scores)
 
 
-def _heads(node: Node) -> Heads:
-    q, k = sizes_of(node.inputs[0]), sizes_of(node.inputs[1])  # type: ignore[arg-type]  # required
-    if len(q) == 4:
-        return Heads(int(q[1]), int(k[1]))
-    return Heads(node.int_attribute("q_num_heads", 0), node.int_attribute("kv_num_heads", 0))
+def _heads(to: EmissionState, node: Node, source: HeadSource) -> Term:
+    """Return an operand as [batch, heads, length, size]."""
+    assert source.input is not None, "_attends_as_lowered was asked"
+    x = term(to, node.input(source.input))
+    if source.layout is Layout.HEADS:
+        return x
+    return split_rows(x, *counts(source))
+
+
+def counts(source: HeadSource) -> tuple[int, int]:
+    """Return how many heads there are, and their size."""
+    assert isinstance(source.heads, int), "_attends_as_lowered was asked"
+    assert isinstance(source.size, int), "_attends_as_lowered was asked"
+    return source.heads, source.size
 
 
 def _attention(to: EmissionState, node: Node) -> list[Operand]:
-    """Lower ai.onnx.Attention: inputs Q, K, V, mask, past key, past value; outputs Y, present key, present value."""
-    heads, is_flat = _heads(node), rank_of(node.input(0)) == 3
-    q, k, v = (term(to, node.input(place)) for place in range(3))
-    size, value_size = _head_size(node, 0, heads.queries), _head_size(node, 2, heads.keys)
-    if is_flat:
-        q = split_rows(q, heads.queries, size)
-        k, v = split_rows(k, heads.keys, size), split_rows(v, heads.keys, value_size)
-    if node.input(4) is not None:
-        k, v = (joined([term(to, node.input(place)), new], 2) for place, new in ((4, k), (5, v)))
-    scale, softcap = node.float_attribute("scale", 1 / math.sqrt(size)), node.float_attribute("softcap", 0.0)
-    bias, times = attention_bias(to, node, q), heads.queries // heads.keys
-    shown = weighted(q, repeated(k, heads.keys, times), scale, bias, softcap, may_forbid_all=may_forbid_all(node))
-    found = shown[-1] @ repeated(v, heads.keys, times)
-    y = merged(found, heads.queries, value_size) if is_flat else found
-    return [y.operand, k.operand, v.operand, shown[node.int_attribute("qk_matmul_output_mode", 0)].operand]
-
-
-def _head_size(node: Node, place: int, heads: int) -> int:
-    sizes = sizes_of(node.inputs[place])  # type: ignore[arg-type]  # required
-    assert isinstance(sizes[-1], int), "_heads_are_known was asked"
-    return sizes[-1] if len(sizes) == 4 else sizes[-1] // heads
+    """Lower Attention of ai.onnx; outputs are Y, present key, present value, scores."""
+    record = node_attention(node)
+    q, k, v = (_heads(to, node, source) for source in (record.query, record.key, record.value))
+    (heads, size), (groups, value_size) = counts(record.query), counts(record.value)
+    if record.has_past and record.cache is not None:
+        pasts = ((record.cache.key, k), (record.cache.value, v))
+        k, v = (joined([term(to, node.input(place)), new], 2) for place, new in pasts if place is not None)
+    bias, times = attention_bias(to, node, record, q), heads // groups
+    forbids = may_forbid_all(record)
+    shown = weighted(q, repeated(k, groups, times), record.factor(size), bias, record.softcap, may_forbid_all=forbids)
+    found = shown[-1] @ repeated(v, groups, times)
+    y = merged(found, heads, value_size) if record.is_merged else found
+    return [y.operand, k.operand, v.operand, shown[(record.scores or ScoreStage.RAW).value].operand]
 
 
 def _attends_as_lowered(asked: Asked, node: Node) -> str | None:
-    q, k, v = (sizes_of(node.inputs[place]) for place in range(3))  # type: ignore[arg-type]  # required
-    heads = _heads(node) if all(isinstance(each[1], int) for each in (q, k)) or len(q) == 3 else None
-    if heads is None or not heads.queries or not heads.keys or heads.queries % heads.keys:
-        return "how many heads Attention has is not known beforehand"
-    if any(not isinstance(each[-1], int) for each in (q, k, v)):
-        return "the size of Attention's heads is not known beforehand"
-    if node.attribute("softmax_precision") == DataType.DOUBLE:
+    record = node_attention(node)
+    sources = (record.query, record.key, record.value)
+    heads, groups = record.query.heads, record.key.heads
+    if not isinstance(heads, int) or not isinstance(groups, int) or not heads or not groups or heads % groups:
+        return f"how many heads {node.op_type} has is not known beforehand"
+    if any(not isinstance(source.size, int) for source in sources):
+        return f"the size of {node.op_type}'s heads is not known beforehand"
+    if record.is_double:
         return "Attention with a softmax in float64 is not lowered: Core ML has none"
-    return forbids_as_lowered(asked, node)
+    return forbids_as_lowered(asked, node, record)
 
 
 def _rotary(to: EmissionState, node: Node) -> Operand:
@@ -187,26 +181,29 @@ _positions_in_bounds = indices_in_bounds(lambda node: sizes_of(node.inputs[1])[:
 
 def _multi_head(to: EmissionState, node: Node) -> list[Operand]:
     """Lower MultiHeadAttention of separate queries, keys and values with a bias that is added to the scores."""
-    heads = node.int_attribute("num_heads", 1)
+    record = node_attention(node)
+    sources = (record.query, record.key, record.value)
     parts = [term(to, node.input(place)) for place in range(3)]
-    sizes = [sizes_of(node.inputs[place])[-1] for place in range(3)]  # type: ignore[arg-type]  # required
-    widths = [int(size) for size in sizes]
-    if node.input(3) is not None:
+    if record.bias is not None:
+        widths = [heads * size for heads, size in map(counts, sources)]
         ends = np.cumsum([0, *widths])
-        bias = term(to, node.input(3))
+        bias = term(to, node.input(record.bias))
         parts = [x + bias.cut(0, int(a), int(b), 1) for x, a, b in zip(parts, ends[:-1], ends[1:], strict=True)]
-    q, k, v = (split_rows(x, heads, width // heads) for x, width in zip(parts, widths, strict=True))
-    scale = node.float_attribute("scale", 0.0) or 1 / math.sqrt(widths[0] // heads)
-    added = None if node.input(5) is None else term(to, node.input(5))
-    return [merged(attended(q, k, v, scale, added), heads, widths[2] // heads).operand]
+    q, k, v = (split_rows(x, *counts(source)) for x, source in zip(parts, sources, strict=True))
+    added = None if record.mask is None else term(to, node.input(record.mask))
+    heads, size = counts(record.value)
+    return [merged(attended(q, k, v, record.factor(counts(record.query)[1]), added), heads, size).operand]
 
 
 def _multi_head_as_lowered(asked: Asked, node: Node) -> str | None:
-    if any(node.input(place) is None or rank_of(node.input(place)) != 3 for place in (0, 1, 2)):
+    record = node_attention(node)
+    sources = (record.query, record.key, record.value)
+    if any(source.layout is not Layout.ROWS or source.is_part for source in sources):
         return "MultiHeadAttention is lowered of queries, keys and values of three dimensions each"
-    if any(node.input(place) is not None for place in (4, 6, 7, 8, 9)):
-        return "MultiHeadAttention with a padding mask or a past is not lowered"
-    if any(not isinstance(sizes_of(node.inputs[place])[-1], int) for place in range(3)):  # type: ignore[arg-type]  # checked
+    what = record.beyond(AttentionFeature.BIAS, AttentionFeature.MASK)
+    if what is not None:
+        return f"MultiHeadAttention with {what} is not lowered"
+    if any(not isinstance(source.size, int) or not isinstance(source.heads, int) for source in sources):
         return "the size of the heads of MultiHeadAttention is not known beforehand"
     return None
 
@@ -234,7 +231,7 @@ CONTRIBUTED_ATTENTION: Mapping[str, Rule] = {
     "MultiHeadAttention": Rule(
         _multi_head,
         FLOATS,
-        conditions=(only_attributes(unidirectional=0), only_outputs(0), _multi_head_as_lowered),
+        conditions=(only_outputs(0), _multi_head_as_lowered),
         required=3,
     ),
 }

@@ -8,7 +8,6 @@ at before each run.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from ort_core.plugin.ir import Node, Value
+from ort_core.plugin.ops import AttentionFeature, AttentionRecord, Layout, Rotary, node_attention
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.attention import merged, repeated, rotated, split_rows, weighted
 from ort_ep_coreml.lowering.attention_masks import MASKED
@@ -26,8 +26,11 @@ from ort_ep_coreml.lowering.rule import FLOATS, INTS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, joined, term
 from ort_ep_coreml.mil import Operand, Size
 
-_QUERY, _KEY, _VALUE, _PAST, _PAST_VALUE, _LENGTHS, _TOTAL, _COS, _SIN = range(9)
-_UNREAD = tuple(range(9, 16))  # positions, biases, sinks, scales of narrow caches, norms of heads
+_LENGTHS, _TOTAL = 5, 6  # inputs whose types are asked for
+_LOWERED = (
+    AttentionFeature.PACKED, AttentionFeature.PAST, AttentionFeature.PRESENT, AttentionFeature.LENGTHS,
+    AttentionFeature.CAUSAL, AttentionFeature.WINDOW, AttentionFeature.SOFTCAP, AttentionFeature.ROTARY,
+)  # fmt: skip
 _INT32 = np.dtype(np.int32)
 
 
@@ -58,17 +61,17 @@ class _Grouped:
         return (self.columns if self.appends else 1), self.columns
 
 
-def _grouped(node: Node) -> _Grouped | str:
+def _grouped(node: Node, record: AttentionRecord) -> _Grouped | str:
     """Return the sizes of a node, or why it is not lowered."""
-    queries, keys = node.int_attribute("num_heads", 0), node.int_attribute("kv_num_heads", 0)
-    _, fresh, width = sizes_of(node.inputs[_QUERY])  # type: ignore[arg-type]  # ranks were asked
-    if not isinstance(fresh, int) or not isinstance(width, int):
+    queries, keys, fresh, size = record.query.heads, record.key.heads, record.query.length, record.query.size
+    if not isinstance(fresh, int) or not isinstance(size, int):
         return "how many tokens GroupQueryAttention gets, and how wide they are, is not known beforehand"
-    size = width // (queries if node.input(_KEY) is not None else queries + 2 * keys)
-    past = node.input(_PAST)
-    if past is None:
+    assert isinstance(queries, int), "the schema requires it"
+    assert isinstance(keys, int), "the schema requires it"
+    past = None if record.cache is None or record.cache.key is None else node.input(record.cache.key)
+    if past is None or record.cache is None:
         return _Grouped(queries, keys, size, fresh, 0, appends=True)
-    capacity, given = sizes_of(past)[2], node.outputs[1] if len(node.outputs) > 1 else None
+    capacity, given = record.cache.rows, node.outputs[1] if len(node.outputs) > 1 else None
     if not isinstance(capacity, int):
         return f"the cache {past.name!r} has an open size: Core ML writes into caches of a fixed capacity"
     columns = None if given is None or given.shape is None else given.shape[2]
@@ -81,37 +84,40 @@ def _grouped(node: Node) -> _Grouped | str:
 
 def _group_query_attention(to: EmissionState, node: Node) -> list[Operand]:
     """Lower GroupQueryAttention: queries, keys and values, or all in one; the past; lengths; cosines and sines."""
-    sizes = _grouped(node)
+    record = node_attention(node)
+    sizes = _grouped(node, record)
     assert isinstance(sizes, _Grouped), "_groups_as_lowered was asked"
-    q, k, v = _heads(to, node, sizes)
-    resident = _resident(to, node, sizes)
-    if node.int_attribute("do_rotary", 0):
-        q, k = (_turned(to, node, each, resident, sizes) for each in (q, k))
-    if node.input(_PAST) is not None:
-        pasts = (term(to, node.input(place)) for place in (_PAST, _PAST_VALUE))
+    q, k, v = _heads(to, node, record, sizes)
+    resident = _resident(to, node, record, sizes)
+    if record.rotary is not None:
+        turned = record.rotary
+        q, k = (_turned(to, node, turned, each, resident, sizes) for each in (q, k))
+    if record.has_past and record.cache is not None:
+        pasts = [term(to, node.input(place)) for place in (record.cache.key, record.cache.value) if place is not None]
         k, v = (_cached(past, new, resident, sizes) for past, new in zip(pasts, (k, v), strict=True))
-    scale = node.float_attribute("scale", 0.0) or 1 / math.sqrt(sizes.size)
-    bias = _visible(node, resident, sizes, q)
+    bias = _visible(record, resident, sizes, q)
     times = sizes.queries // sizes.keys
-    shown = weighted(q, repeated(k, sizes.keys, times), scale, bias, node.float_attribute("softcap", 0.0))
+    shown = weighted(q, repeated(k, sizes.keys, times), record.factor(sizes.size), bias, record.softcap)
     y = merged(shown[-1] @ repeated(v, sizes.keys, times), sizes.queries, sizes.size)
     return [y.operand, k.operand, v.operand]
 
 
-def _heads(to: EmissionState, node: Node, sizes: _Grouped) -> tuple[Term, Term, Term]:
-    counts = (sizes.queries, sizes.keys, sizes.keys)
-    if node.input(_KEY) is not None:
-        q, k, v = (split_rows(term(to, node.input(place)), count, sizes.size) for place, count in enumerate(counts))
+def _heads(to: EmissionState, node: Node, record: AttentionRecord, sizes: _Grouped) -> tuple[Term, Term, Term]:
+    heads = (sizes.queries, sizes.keys, sizes.keys)
+    if not record.key.is_part:
+        places = (record.query.input, record.key.input, record.value.input)
+        parts = (term(to, node.input(place)) for place in places if place is not None)
+        q, k, v = (split_rows(part, count, sizes.size) for part, count in zip(parts, heads, strict=True))
         return q, k, v
-    packed = split_rows(first(to, node), sum(counts), sizes.size)
-    ends = np.cumsum([0, *counts])
+    packed = split_rows(first(to, node), sum(heads), sizes.size)
+    ends = np.cumsum([0, *heads])
     q, k, v = (packed.cut(1, int(start), int(end), 4) for start, end in pairwise(ends))
     return q, k, v
 
 
-def _resident(to: EmissionState, node: Node, sizes: _Grouped) -> Term | int:
+def _resident(to: EmissionState, node: Node, record: AttentionRecord, sizes: _Grouped) -> Term | int:
     """Return how many rows of the past are valid: a number where all are, else [batch, 1, 1, 1]."""
-    lengths, total = node.input(_LENGTHS), node.input(_TOTAL)
+    lengths, total = _counts(node, record)
     assert lengths is not None, "required"
     assert total is not None, "required"
     to.count_on(lengths, *sizes.limits_of_lengths)
@@ -121,22 +127,26 @@ def _resident(to: EmissionState, node: Node, sizes: _Grouped) -> Term | int:
     return (term(to, lengths).reshaped(-1, 1, 1, 1) + (1 - sizes.fresh)).with_("maximum", 0)
 
 
-def _turned(to: EmissionState, node: Node, x: Term, resident: Term | int, sizes: _Grouped) -> Term:
-    tables = (term(to, node.input(place)) for place in (_COS, _SIN))
+def _counts(node: Node, record: AttentionRecord) -> tuple[Value | None, Value | None]:
+    """Return the lengths of each entry of the batch, and the longest."""
+    if record.lengths is None:
+        return None, None
+    total = record.lengths.total
+    return node.input(record.lengths.input), None if total is None else node.input(total)
+
+
+def _turned(to: EmissionState, node: Node, rotary: Rotary, x: Term, resident: Term | int, sizes: _Grouped) -> Term:
+    tables = [term(to, node.input(place)) for place in (rotary.cos, rotary.sin) if place is not None]
     if isinstance(resident, int):
         rows = np.arange(resident, resident + sizes.fresh).astype(np.int32)
         angles = [each.do("gather", indices=rows, axis=0, validate_indices=False) for each in tables]
     else:
         at = (resident + np.arange(sizes.fresh).reshape(1, 1, -1, 1)).reshaped(-1, 1, sizes.fresh)
         angles = [each.do("gather", indices=at.operand, axis=0, validate_indices=False) for each in tables]
-    turned = 2 * _pairs(node)
-    return rotated(x, angles[0], angles[1], sizes.size, turned, bool(node.int_attribute("rotary_interleaved", 0)))
-
-
-def _pairs(node: Node) -> int:
-    pairs = sizes_of(node.inputs[_COS])[1]  # type: ignore[arg-type]  # _rotates was asked
+    assert rotary.cos is not None, "_rotates was asked"
+    pairs = sizes_of(node.inputs[rotary.cos])[1]  # type: ignore[arg-type]  # _rotates was asked
     assert isinstance(pairs, int), "_rotates was asked"
-    return pairs
+    return rotated(x, angles[0], angles[1], sizes.size, 2 * pairs, rotary.is_interleaved)
 
 
 def _cached(past: Term, new: Term, resident: Term | int, sizes: _Grouped) -> Term:
@@ -152,45 +162,47 @@ def _cached(past: Term, new: Term, resident: Term | int, sizes: _Grouped) -> Ter
     return chosen(away.with_("less", 0), past, behind, past)
 
 
-def _visible(node: Node, resident: Term | int, sizes: _Grouped, like: Term) -> Term | None:
+def _visible(record: AttentionRecord, resident: Term | int, sizes: _Grouped, like: Term) -> Term | None:
     """Return what forbids each new token rows behind its own, and those before its window."""
-    window = node.int_attribute("local_window_size", -1)
     ahead = np.arange(sizes.columns) - np.arange(sizes.fresh)[:, None]
     if isinstance(resident, int):
-        seen = (ahead <= resident) & ((ahead > resident - window) | (window <= 0))
+        seen = ahead <= resident
+        if record.left is not None:
+            seen = seen & (ahead >= resident - record.left)
         return Term(like.to, np.where(seen, 0, MASKED).astype(like.dtype), like.dtype)
     moved = Term(like.to, ahead.astype(np.int32), _INT32) - resident
     flags = moved.with_("less_equal", 0)
-    if window > 0:
-        flags = flags.with_("logical_and", moved.with_("greater", -window))
+    if record.left is not None:
+        flags = flags.with_("logical_and", moved.with_("greater", -record.left - 1))
     return chosen(flags, 0, MASKED, like)
 
 
 def _groups_as_lowered(asked: Asked, node: Node) -> str | None:
-    if rank_of(node.input(_QUERY)) != 3 or (node.input(_KEY) is None) != (node.input(_VALUE) is None):
+    record = node_attention(node)
+    if any(source.layout is not Layout.ROWS for source in (record.query, record.key, record.value)):
         return "GroupQueryAttention is lowered of queries, keys and values of three dimensions each, or all in one"
-    if (node.input(_PAST) is None) != (node.input(_PAST_VALUE) is None):
+    if record.cache is not None and (record.cache.key is None) != (record.cache.value is None):
         return "GroupQueryAttention with a past of one of keys and values"
-    if node.int_attribute("smooth_softmax", -1) > 0:
-        return "GroupQueryAttention with smooth_softmax=1 is not lowered"
-    read = [place for place in _UNREAD if node.input(place) is not None]
-    if read:
-        return f"GroupQueryAttention with input {read[0]} ({node.inputs[read[0]].name!r}) is not lowered"  # type: ignore[union-attr]  # present
-    sizes = _grouped(node)
+    what = record.beyond(*_LOWERED)
+    if what is not None or not record.is_causal:
+        return f"GroupQueryAttention with {what or 'causal=0'} is not lowered"
+    if record.left is not None and record.left < 0:
+        return "GroupQueryAttention with a window of no keys is not lowered"
+    sizes = _grouped(node, record)
     if isinstance(sizes, str):
         return sizes
-    for value, limits in ((node.input(_LENGTHS), sizes.limits_of_lengths), (node.input(_TOTAL), sizes.limits_of_total)):
+    for value, limits in zip(_counts(node, record), (sizes.limits_of_lengths, sizes.limits_of_total), strict=True):
         if value is None:
             return "GroupQueryAttention without seqlens_k or total_sequence_length is not lowered"
         if not lies_within(asked, value, *limits):
             return f"nothing proves that {value.name!r} lies within {list(limits)}"
-    return _rotates(node, sizes)
+    return _rotates(node, record.rotary, sizes)
 
 
-def _rotates(node: Node, sizes: _Grouped) -> str | None:
-    if not node.int_attribute("do_rotary", 0):
+def _rotates(node: Node, rotary: Rotary | None, sizes: _Grouped) -> str | None:
+    if rotary is None:
         return None
-    cos, sin = node.input(_COS), node.input(_SIN)
+    cos, sin = (None if place is None else node.input(place) for place in (rotary.cos, rotary.sin))
     if cos is None or sin is None or sizes_of(cos) != sizes_of(sin):
         return "GroupQueryAttention with do_rotary=1 needs cos_cache and sin_cache of one shape"
     rows, pairs = sizes_of(cos)
@@ -261,16 +273,13 @@ _GROUPED = known_attributes(
     "smooth_softmax", "k_quant_type", "v_quant_type", "kv_cache_bit_width", "qk_output", "sliding_window_cache",
     "qk_norm_epsilon",
 )  # fmt: skip
-_PLAIN = only_attributes(
-    causal=1, k_quant_type="NONE", v_quant_type="NONE", qk_output=0, sliding_window_cache=0, kv_cache_bit_width=0
-)
 
 CONTRIBUTED_GROUPED_ATTENTION: Mapping[str, Rule] = {
     "GroupQueryAttention": Rule(
         _group_query_attention,
         FLOATS,
         ports={_LENGTHS: INTS, _TOTAL: INTS},
-        conditions=(_GROUPED, _PLAIN, only_outputs(0, 1, 2), _groups_as_lowered),
+        conditions=(_GROUPED, only_outputs(0, 1, 2), _groups_as_lowered),
         outputs=3,
     ),
     "RotaryEmbedding": Rule(

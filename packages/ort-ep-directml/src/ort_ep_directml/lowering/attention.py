@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
+from ort_core.plugin.ops import AttentionRecord, HeadSource, Layout, ScoreStage, node_attention
 from ort_ep_directml.lowering.activations import scaled, times
 from ort_ep_directml.lowering.elementwise import BYTE, binary, unary
 from ort_ep_directml.lowering.emission import EmissionState
@@ -25,13 +25,19 @@ from ort_ep_directml.schema.enumerators import InfinityMode, PaddingMode, Reduce
 _WIDE = ElementType.FLOAT32
 
 
-def _heads(to: EmissionState, x: Operand, count: int) -> Operand:
-    """Return [batch, heads, sequence, size] from that or from [batch, sequence, heads * size]."""
-    if x.rank == 4:
-        return x
+def _split(to: EmissionState, x: Operand, count: int) -> Operand:
+    """Return [batch, sequence, heads * size] as [batch, heads, sequence, size]."""
     if not count:
         raise Refused("the number of heads is not given")
     return transposed(to.reshape(x, (*x.sizes[:2], count, x.sizes[2] // count)), (0, 2, 1, 3))
+
+
+def _heads(to: EmissionState, node: Node, source: HeadSource) -> Operand:
+    """Return [batch, heads, sequence, size] from that or from [batch, sequence, heads * size]."""
+    x = to.operand(None if source.input is None else node.input(source.input))
+    if source.layout is Layout.HEADS:
+        return x
+    return _split(to, x, source.heads if isinstance(source.heads, int) else 0)
 
 
 def _joined(to: EmissionState, y: Operand, rank: int) -> Operand:
@@ -49,9 +55,7 @@ def _grouped(to: EmissionState, left: Operand, right: Operand, alpha: float = 1.
     return to.reshape(product(to, stacked, right, alpha=alpha), (batch, heads, length, right.sizes[3]))
 
 
-def _behind(to: EmissionState, past: Operand | None, new: Operand) -> Operand:
-    if past is None:
-        return new
+def _behind(to: EmissionState, past: Operand, new: Operand) -> Operand:
     sizes = (*new.sizes[:2], past.sizes[2] + new.sizes[2], new.sizes[3])
     return to.emit("JOIN", (new.dtype, sizes), Inputs=[past, new], Axis=2)
 
@@ -63,29 +67,25 @@ def _forbidden(to: EmissionState, allowed: Operand) -> Operand:
     return to.emit("ELEMENT_WISE_IF", (_WIDE, allowed.sizes), Condition=allowed, A=free, B=barred)
 
 
-def _window(node: Node) -> tuple[int, int]:
-    """Return how far back and ahead a query sees; negative: without limit."""
-    left, right = node.int_attribute("left_window_size", -1), node.int_attribute("right_window_size", -1)
-    return left, 0 if node.int_attribute("is_causal", 0) else right
-
-
-def _frontier(to: EmissionState, node: Node, length: int, total: int, past: int) -> Operand | None:
+def _frontier(
+    to: EmissionState, node: Node, record: AttentionRecord, length: int, total: int, past: int
+) -> Operand | None:
     """Return what forbids keys outside of the query's window: a constant, or from the lengths of a padded cache."""
-    left, right = _window(node)
-    lengths = None if node.input(6) is None else to.operand(node.input(6))
+    left, right = record.left, record.ahead
     ahead = np.arange(total, dtype=np.int64) - np.arange(length, dtype=np.int64)[:, None]
-    if lengths is None:
-        if left < 0 and right < 0:
+    if record.lengths is None:
+        if left is None and right is None:
             return None
         ahead -= past
-        allowed = (ahead >= -left if left >= 0 else True) & (ahead <= right if right >= 0 else True)
+        allowed = (ahead >= -left if left is not None else True) & (ahead <= right if right is not None else True)
         return to.constant(np.where(allowed, np.float32(0), np.float32(-np.inf)))
+    lengths = to.operand(node.input(record.lengths.input))
     lengths = to.reshape(to.cast(lengths, ElementType.INT64), (lengths.sizes[0], 1, 1, 1))
     bounds = [("LESS_THAN", to.constant(np.arange(total, dtype=np.int64).reshape(1, 1, 1, total)), lengths)]
     moved = binary(to, "ELEMENT_WISE_SUBTRACT", to.constant(ahead.reshape(1, 1, length, total) + length), lengths)
-    if left >= 0:
+    if left is not None:
         bounds.append(("GREATER_THAN_OR_EQUAL", moved, to.scalar(ElementType.INT64, -left)))
-    if right >= 0:
+    if right is not None:
         bounds.append(("LESS_THAN_OR_EQUAL", moved, to.scalar(ElementType.INT64, right)))
     made = [binary(to, f"ELEMENT_WISE_LOGICAL_{kind}", a, b, BYTE) for kind, a, b in bounds]
     found = made[0]
@@ -94,11 +94,11 @@ def _frontier(to: EmissionState, node: Node, length: int, total: int, past: int)
     return _forbidden(to, found)
 
 
-def _mask(to: EmissionState, node: Node, total: int) -> Operand | None:
-    if node.input(3) is None:
+def _mask(to: EmissionState, node: Node, record: AttentionRecord, total: int) -> Operand | None:
+    if record.mask is None:
         return None
-    mask = to.operand(node.input(3))
-    is_flags = dtype_of(node.input(3)) is DataType.BOOL
+    mask = to.operand(node.input(record.mask))
+    is_flags = dtype_of(node.input(record.mask)) is DataType.BOOL
     bias = _forbidden(to, mask) if is_flags else to.cast(mask, _WIDE)
     missing = total - bias.sizes[-1]
     ends = [0] * (bias.rank - 1)
@@ -119,32 +119,35 @@ def _softmax(to: EmissionState, scores: Operand, bias: Operand | None) -> Operan
 
 
 def _attention(to: EmissionState, node: Node) -> list[Operand]:
-    if node.int_attribute("softmax_precision", DataType.FLOAT) == DataType.DOUBLE:
+    record = node_attention(node)
+    if record.is_double:
         raise Refused("a softmax in float64 is left to others")
-    q, k, v = (to.operand(node.input(place)) for place in range(3))
-    queries = _heads(to, q, node.int_attribute("q_num_heads", 0))
-    keys, values = (_heads(to, each, node.int_attribute("kv_num_heads", 0)) for each in (k, v))
-    pasts = [None if node.input(place) is None else to.operand(node.input(place)) for place in (4, 5)]
-    past = 0 if pasts[0] is None else pasts[0].sizes[2]
-    keys, values = (_behind(to, old, new) for old, new in zip(pasts, (keys, values), strict=True))
-    scale = node.float_attribute("scale", 1 / math.sqrt(queries.sizes[3]))
+    queries, keys, values = (_heads(to, node, source) for source in (record.query, record.key, record.value))
+    dtype, past = queries.dtype, 0
+    if record.cache is not None and record.cache.key is not None and record.cache.value is not None:
+        pasts = [to.operand(node.input(place)) for place in (record.cache.key, record.cache.value)]
+        past = pasts[0].sizes[2]
+        keys, values = (_behind(to, old, new) for old, new in zip(pasts, (keys, values), strict=True))
     turned = transposed(to.cast(keys, _WIDE), (0, 1, 3, 2))
-    raw = _grouped(to, to.cast(queries, _WIDE), turned, scale)
-    cap = node.float_attribute("softcap", 0.0)
-    capped = scaled(to, unary(to, "ACTIVATION_TANH", scaled(to, raw, 1 / cap)), cap) if cap > 0 else raw
-    parts = [_frontier(to, node, queries.sizes[2], keys.sizes[2], past), _mask(to, node, keys.sizes[2])]
+    raw = _grouped(to, to.cast(queries, _WIDE), turned, record.factor(queries.sizes[3]))
+    cap = record.softcap
+    capped = scaled(to, unary(to, "ACTIVATION_TANH", scaled(to, raw, 1 / cap)), cap) if cap else raw
+    parts = [
+        _frontier(to, node, record, queries.sizes[2], keys.sizes[2], past), _mask(to, node, record, keys.sizes[2])
+    ]  # fmt: skip
     given = [part for part in parts if part is not None]
     bias = binary(to, "ELEMENT_WISE_ADD", given[0], given[1]) if len(given) == 2 else given[0] if given else None
     biased = capped if bias is None else binary(to, "ELEMENT_WISE_ADD", capped, bias)
     weights = _softmax(to, biased, bias)
-    y = _joined(to, _grouped(to, weights, to.cast(values, _WIDE)), q.rank)
-    shown = (raw, capped, biased, weights)[node.int_attribute("qk_matmul_output_mode", 0)]
-    return [to.cast(y, q.dtype), keys, values, to.cast(shown, q.dtype)]
+    y = _joined(to, _grouped(to, weights, to.cast(values, _WIDE)), 3 if record.is_merged else 4)
+    shown = {ScoreStage.CAPPED: capped, ScoreStage.MASKED: biased, ScoreStage.WEIGHTS: weights}
+    return [to.cast(y, dtype), keys, values, to.cast(shown.get(record.scores or ScoreStage.RAW, raw), dtype)]
 
 
 def _rotary(to: EmissionState, node: Node) -> Operand:
     x = to.operand(node.input(0))
-    heads = transposed(_heads(to, x, node.int_attribute("num_heads", 0)), (0, 2, 1, 3))  # batch, sequence, heads, size
+    heads = x if x.rank == 4 else _split(to, x, node.int_attribute("num_heads", 0))
+    heads = transposed(heads, (0, 2, 1, 3))  # batch, sequence, heads, size
     size = node.int_attribute("rotary_embedding_dim", 0) or heads.sizes[3]
     cosines, sines = (_angles(to, node, place, heads) for place in (1, 2))
     half = size // 2

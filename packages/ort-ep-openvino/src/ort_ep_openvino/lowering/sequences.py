@@ -7,45 +7,39 @@ from collections.abc import Mapping
 from ort_core.plugin import GraphView
 from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Node
+from ort_core.plugin.ops import AttentionRecord, node_attention
 from ort_ep_openvino.lowering.conditions import without_attributes, without_inputs
 from ort_ep_openvino.lowering.rule import BOOL, FLOATS, INDICES, Rule
 
-PRODUCTS = 3  # the output of Attention that holds products of queries and keys
 LENGTHS = 4  # the input of a recurrent operator that says how many steps each sequence has
-MASK = 3  # the input that says which keys count
-PAST = 4  # the input that holds keys of before
 
 
 def _plain_attention(view: GraphView, node: Node) -> str | None:
-    for name in ("left_window_size", "right_window_size", "window_size", "sliding_window"):
-        if node.attribute(name, -1) not in (-1, None):
-            return f"OpenVINO ignores {name}"
-    if node.int_attribute("is_causal", 0) and node.input(PAST) is not None and not _has_as_many_queries_as_keys(node):
+    record = node_attention(node)
+    if record.left is not None or record.right is not None:
+        return "OpenVINO ignores windows"
+    if record.is_causal and record.has_past and not _has_as_many_queries_as_keys(record):
         return "OpenVINO lets queries behind a past see other keys where they are not as many as the new keys"
-    if not _mask_has_all_keys(node):
+    if not _mask_has_all_keys(node, record):
         return "OpenVINO repeats a mask that is shorter than the keys, and nothing says that this one is not"
-    if len(node.outputs) > PRODUCTS and node.outputs[PRODUCTS] is not None and node.int_attribute("is_causal", 0):
+    if record.scores is not None and record.is_causal:
         return "OpenVINO leaves the causal mask out of the products that it gives beside the result"
     return None
 
 
-def _mask_has_all_keys(node: Node) -> bool:
+def _mask_has_all_keys(node: Node, record: AttentionRecord) -> bool:
     """Return whether a mask is known not to be one of one key that stands for several."""
-    mask, keys, past = (None if value is None else value.shape for value in map(node.input, (MASK, 1, PAST)))
-    if node.input(MASK) is None:
+    if record.mask is None:
         return True
-    if not mask or not keys or (node.input(PAST) is not None and not past):
-        return False
-    sizes = [keys[-2], *([past[-2]] if past else [])]
-    numbers = [size for size in sizes if isinstance(size, int)]
-    if isinstance(mask[-1], int) and mask[-1] > 1:
-        return True  # a shorter one is padded, and none but one of one key is repeated
-    return mask[-1] == sum(numbers) if len(numbers) == len(sizes) else not past and mask[-1] == sizes[0]
+    value = node.input(record.mask)
+    last = value.shape[-1] if value is not None and value.shape else None
+    if isinstance(last, int) and last > 1:
+        return record.key.length is not None  # a shorter one is padded, and none but one of one key is repeated
+    return last is not None and last == record.total
 
 
-def _has_as_many_queries_as_keys(node: Node) -> bool:
-    queries, keys = (None if value is None else value.shape for value in map(node.input, (0, 1)))
-    return bool(queries and keys) and queries[-2] is not None and queries[-2] == keys[-2]  # type: ignore[index]  # bool
+def _has_as_many_queries_as_keys(record: AttentionRecord) -> bool:
+    return record.query.length is not None and record.query.length == record.key.length
 
 
 def _lengths_of_known_steps(view: GraphView, node: Node) -> str | None:
