@@ -14,6 +14,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
+from ort_core.annotated_names import own_annotations
+
 if TYPE_CHECKING:
     import inspect
 
@@ -40,7 +42,7 @@ def frozen(cls: type[T]) -> type[T]:
         ValueError: a default is mutable.
     """
     own = dict(vars(cls))
-    kinds = {name: str(kind) for name, kind in own.get("__annotations__", {}).items()}
+    kinds = {name: str(kind) for name, kind in own_annotations(cls).items()}
     names = [name for name, kind in kinds.items() if "ClassVar" not in kind]
     if special := [name for name in names if "KW_ONLY" in kinds[name] or "InitVar" in kinds[name]]:
         raise TypeError(
@@ -125,7 +127,7 @@ class _Twin:
     def __get__(self, instance: object, owner: type) -> object:
         kinds: dict[str, Any] = {}  # Any: annotations as they are written
         for base in reversed(owner.__mro__):
-            kinds.update(vars(base).get("__annotations__", {}))
+            kinds.update(own_annotations(base))
         fields = [
             (name, kinds[name], _field(owner._frozen_defaults[name])) if name in owner._frozen_defaults  # type: ignore[attr-defined]  # frozen gave it
             else (name, kinds[name])

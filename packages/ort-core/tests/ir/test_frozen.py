@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -212,3 +213,21 @@ def test_a_mutable_default_is_refused() -> None:
         @frozen
         class Shared:
             values: list[int] = []  # noqa: RUF012 - what is refused
+
+
+@pytest.mark.parametrize("first", ["from __future__ import annotations\n", ""])
+def test_fields_are_found_whether_annotations_are_texts_or_not(first: str) -> None:
+    written = "class Size:\n    unit: ClassVar[str] = 'm'\n    width: int\n    height: int = 1\n"
+    scope: dict[str, Any] = {"ClassVar": ClassVar}
+    exec(compile(first + written, "sizes", "exec", dont_inherit=True), scope)  # annotations as this Python keeps them
+    made = frozen(scope["Size"])
+    assert made.__match_args__ == ("width", "height")
+    assert made(3) == made(3, 1)
+    assert [each.name for each in dataclasses.fields(made)] == ["width", "height"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="older Pythons evaluate annotations where they are written")
+def test_a_field_may_name_a_type_that_only_type_checkers_import() -> None:
+    scope: dict[str, Any] = {}
+    exec(compile("class Size:\n    width: Width\n    height: int = 1\n", "sizes", "exec", dont_inherit=True), scope)
+    assert frozen(scope["Size"])(3).height == 1

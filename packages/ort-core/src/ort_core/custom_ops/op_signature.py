@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ort_core.annotated_names import own_annotations
 from ort_core.custom_ops.type_annotations import AnnotatedType, read_type, without_none
 from ort_core.errors import InvalidArgument
 from ort_core.ir.attributes import Attribute, AttributeKind
@@ -151,7 +152,7 @@ class _Reader:
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:  # Any: annotations are any objects
     """Return the annotations, read where they are texts; those of ``ctx`` and ``state`` say nothing here."""
-    annotations = getattr(function, "__annotations__", {})
+    annotations = own_annotations(function)
     read = types.SimpleNamespace(__annotations__={n: a for n, a in annotations.items() if n not in HANDED_IN})
     return typing.get_type_hints(read, getattr(function, "__globals__", {}), include_extras=True)
 
