@@ -78,6 +78,23 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs)
 
 
+@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
+def pythons(session: nox.Session) -> None:
+    """Run the tests on each Python that is installed; one that is missing is skipped, and named."""
+    prepare(session, "test", providers=True)
+    session.run("pytest", "-n", "2", "--dist", "worksteal", *session.posargs)
+
+
+@nox.session(python="3.11", venv_backend="uv")
+def oldest(session: nox.Session) -> None:
+    """Run the core's tests with the lowest versions that its pyproject.toml allows of what it needs."""
+    prepare(session, "test")
+    session.install("--upgrade", "--resolution", "lowest-direct", "-r", f"{CORE}/pyproject.toml")
+    # typer imports names of click that click deprecates
+    given = ("-W", "ignore::DeprecationWarning:typer", f"{CORE}/tests", *session.posargs)
+    session.run("pytest", "-n", "2", "--dist", "worksteal", *given)
+
+
 @nox.session
 def conformance(session: nox.Session) -> None:
     """Hold every provider of this machine to every promise, and write docs/support_matrix.md and its page.
