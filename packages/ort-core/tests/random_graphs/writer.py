@@ -134,7 +134,9 @@ class GraphWriter:
         return 0 if self.random.random() < self.zero_share else self.random.choice(SIZES)
 
     def numbers_of(self, dtype: ElementType, shape: Sequence[int], low: float = -2, high: float = 2) -> np.ndarray:
-        """Return random numbers of a type: floats within bounds, small integers, both truths."""
+        """Return random numbers of a type: floats within bounds, small integers, both truths; texts where it is one."""
+        if dtype is et.TEXT:
+            return self.numbers.choice(np.array(["", "a", "ab c", "é", "B"], object), shape)
         if dtype is et.BOOL:
             return np.asarray(self.numbers.random(shape) < 0.5)
         if dtype.numpy.kind in "iu":
