@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from ort_core.cpu.codegen.llvm_ir import late_text
+from ort_core.cpu.codegen.llvm_ir import deferred_kernel as deferred_kernel
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -48,7 +48,7 @@ def recorded_programs() -> Iterator[list[str]]:
 
     with (
         patch.object(program_building, "_compile", record),
-        patch.object(late_text, "generators_digest", lambda: ""),
+        patch.object(deferred_kernel, "generators_digest", lambda: ""),
     ):
         yield lines
         for number, array in weights.items():
@@ -57,7 +57,7 @@ def recorded_programs() -> Iterator[list[str]]:
 
 def _text(kernel: KernelText) -> str:
     code = kernel.code
-    if isinstance(code, LateText):
+    if isinstance(code, DeferredKernel):
         return module_text(code.generate(code.name))
     return module_text([code]) if isinstance(code, Emitter) else code
 

@@ -22,9 +22,9 @@ from ort_core.session_api.loaded_model import LoadedModel
 from ort_core.session_api.model_source import Loadable, ModelSource, distinguish_sizes
 from ort_core.session_api.node_arg import ModelMetadata
 from ort_core.session_api.provider_request import Providers, Request, normalised, provider_request
-from ort_core.session_api.recollection import Recollection, files_of, find_recollection
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
+from ort_core.session_api.session_cache import SessionCacheEntry, files_of, find_cache_entry
 from ort_core.settings import environment_value
 from ort_core.stages.settings import takes_short_cuts
 
@@ -88,7 +88,7 @@ class InferenceSession(SessionRuns):
     def _load_whole(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
         start = time.perf_counter_ns()
         request = find_request({}) if self._may_be_recalled() else None
-        place = self._recollection(request) if self._may_be_recalled() else None
+        place = self._cache_entry(request) if self._may_be_recalled() else None
         if place is not None and self._recall(place, request):
             return
         from ort_core.session_api.shown_values import DeclaredValues  # a session out of the cache holds what it shows
@@ -141,17 +141,17 @@ class InferenceSession(SessionRuns):
         is_plain = takes_short_cuts(options) and not options.holds_objects
         return not (self._source.path is None or reads_config or writes) and is_plain
 
-    def _recollection(self, request: Request | None) -> Recollection | None:
+    def _cache_entry(self, request: Request | None) -> SessionCacheEntry | None:
         assert self._source.path is not None
         if request is None:  # as when providers are selected
             request = [(name, {}) for name in self._environment.default_providers()]
-        place = find_recollection(self._source.path, self._options, self._environment, request, self._disabled_passes())
+        place = find_cache_entry(self._source.path, self._options, self._environment, request, self._disabled_passes())
         if isinstance(place, Rejection):
             log.debug("the session is not looked for in the cache: %s", place)
             return None
         return place
 
-    def _recall(self, place: Recollection, request: Request | None) -> bool:
+    def _recall(self, place: SessionCacheEntry, request: Request | None) -> bool:
         """Take the session out of the cache; False where it is not there as it has to be."""
         prepare = self._preparation(request)
         source, options = self._source, self._options

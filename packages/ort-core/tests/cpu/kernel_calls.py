@@ -7,13 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target, restricted_target
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.nests.elementwise_nests import (
+    BROADCAST,
+    DENSE,
+    STRIDED,
+    ElementwiseNest,
+    NestInput,
+    elementwise_kernel,
+)
 from ort_core.cpu.codegen.nests.row_nests import RowNest, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
@@ -62,7 +69,7 @@ def rows(
     call(kernel, words, pool, target)
 
 
-def call(kernel: LateText, words: Sequence[int], pool: ThreadPool, target: Target) -> None:
+def call(kernel: DeferredKernel, words: Sequence[int], pool: ThreadPool, target: Target) -> None:
     """Compile and call a kernel with an argument table."""
     module = compiled(module_text(kernel.generate(kernel.name)), target)
     table = np.array(words, np.int64)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import ort_core
-from ort_core.cpu.codegen.llvm_ir.late_text import SOURCES, digest_of_sources
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import SOURCES, digest_of_sources
 
 PACKAGE = Path(ort_core.__file__).parent
-SAY_NOTHING_OF_TEXTS = ("errors", "ir", "plugin", "late_names", "lifetimes", "frozen", "settings", "forks", "cache")
+SAY_NOTHING_OF_TEXTS = ("errors", "ir", "plugin", "lazy_names", "lifetimes", "frozen", "settings", "forks", "cache")
 """Parts of the package that generators may import: types, doors, and what finds and keeps compiled code."""
 
 

@@ -11,8 +11,15 @@ from kernel_calls import TARGETS, elementwise, rows
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import assembly
 from ort_core.cpu.codegen.machine_code.llvm_targets import target_of
-from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
-from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.cpu.codegen.nests.elementwise_nests import (
+    BROADCAST,
+    DENSE,
+    STRIDED,
+    ElementwiseNest,
+    NestInput,
+    elementwise_kernel,
+)
+from ort_core.cpu.codegen.nests.row_nests import Reduction, RowNest, RowNestPass, row_kernel
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import (
@@ -133,9 +140,9 @@ def softmax_nest(rank: int) -> RowNest:
     x, out = element(0, F32), element(1, F32)
     e = exp(x - row_value(1))
     passes = (
-        Pass(reductions=(Reduction("max", x, 1),)),
-        Pass(((0, e),), (Reduction("sum", e, 2),), ((3, 1.0 / row_value(2)),)),
-        Pass(((0, out * row_value(3)),)),
+        RowNestPass(reductions=(Reduction("max", x, 1),)),
+        RowNestPass(((0, e),), (Reduction("sum", e, 2),), ((3, 1.0 / row_value(2)),)),
+        RowNestPass(((0, out * row_value(3)),)),
     )
     return RowNest(rank, (NestInput(F32, DENSE),), (F32,), passes)
 
@@ -161,7 +168,7 @@ def test_reduction_of_rows_agrees_with_float64(kind: str, length: int, target: s
     x, scale = random(4, 5, length), random(5, 5, 1)
     nest = RowNest(
         2, (NestInput(F32, DENSE), NestInput(F32, BROADCAST)), (),
-        (Pass((), (Reduction(kind, element(0, F32) * element(1, F32), 1),)),), (1,),
+        (RowNestPass((), (Reduction(kind, element(0, F32) * element(1, F32), 1),)),), (1,),
     )  # fmt: skip
     out = np.empty(5, np.float32)
     rows(nest, [out], [x, scale], (5, length), pool, TARGETS[target]())
@@ -177,7 +184,7 @@ def test_reduction_of_a_row_with_nan_is_nan(kind: str, place: int, pool: ThreadP
     x = random(6, 2, 67)
     x[1, place] = np.nan
     out = np.empty(2, np.float32)
-    nest = RowNest(2, (NestInput(F32, DENSE),), (), (Pass((), (Reduction(kind, element(0, F32), 1),)),), (1,))
+    nest = RowNest(2, (NestInput(F32, DENSE),), (), (RowNestPass((), (Reduction(kind, element(0, F32), 1),)),), (1,))
     rows(nest, [out], [x], x.shape, pool, TARGETS["host"]())
     assert out[0] == getattr(x[0], kind)()
     assert np.isnan(out[1])
@@ -192,6 +199,6 @@ def test_nests_compile_for_neon(triple: str) -> None:
         elementwise_kernel(ElementwiseNest(3, inputs, ((expression, F32),)), target),
         row_kernel(softmax_nest(2), target),
     ]
-    text = assembly(module_text([f for late in kernels for f in late.generate(late.name)]), target)
+    text = assembly(module_text([f for deferred in kernels for f in deferred.generate(deferred.name)]), target)
     assert "fmla" in text or "fmadd" in text
     assert ".4s" in text, "no vectors of four"

@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from test_groups import agrees, model_of
 
-from ort_core.cpu.partition import partition, partition_steps
+from ort_core.cpu.partition import partition, segments
 
 N = helper.make_node
 FLOAT, DOUBLE, INT32, INT64, BOOL = (
@@ -33,15 +33,15 @@ def every_node_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     What is empty whatever is fed has nothing to compile, and is the kernels'.
     """
     monkeypatch.setattr(partition, "_pays", lambda group, context: True)
-    by_kernels = partition_steps.LazyKernels.run
+    by_kernels = segments.LazyKernels.run
 
-    def refuse(self: partition_steps.LazyKernels, *arguments: Any) -> object:
+    def refuse(self: segments.LazyKernels, *arguments: Any) -> object:
         made = [value for node in self.graph.nodes for value in node.present_outputs()]
         if all(0 in (getattr(value.type, "shape", None) or ()) for value in made):
             return by_kernels(self, *arguments)
         raise AssertionError(f"{[node.op_type for node in self.graph.nodes]} ran by reference kernels")
 
-    monkeypatch.setattr(partition_steps.LazyKernels, "run", refuse)
+    monkeypatch.setattr(segments.LazyKernels, "run", refuse)
 
 
 def random(seed: int, shape: Sequence[int], dtype: type = np.float32) -> np.ndarray:

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from ort_core.plugin import Claim, ElsewhereState
-from ort_core.providers.elsewhere import MAX_REASONS
+from ort_core.providers.kernel_fallback import MAX_REASONS
 from ort_core.testing.claims import new_run_state, request_for, typed_model, view_of
 from ort_core.testing.models import model_of
 

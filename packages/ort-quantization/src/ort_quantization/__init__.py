@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -56,7 +56,7 @@ __all__ = [
     "write_calibration_table",
 ]
 
-__getattr__, __dir__ = late_names(  # a program that needs one name does not import every quantizer
+__getattr__, __dir__ = lazy_names(  # a program that needs one name does not import every quantizer
     __name__,
     {
         "ort_quantization.calibrate": (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ort_core.cli.console import bytes_text, count_text
 
 if TYPE_CHECKING:
-    from ort_core.providers.ceilings import Ceilings
+    from ort_core.providers.roofline import Ceilings
 
 _SUFFIX = "_kernel_time"
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})

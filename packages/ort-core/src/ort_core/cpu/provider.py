@@ -107,7 +107,7 @@ class CpuExecutionProvider(KernelProvider):
         """Measure this processor with that many threads; ``None`` without llvmlite."""
         try:
             from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
-            from ort_core.cpu.inspection.ceilings import measure_ceilings
+            from ort_core.cpu.inspection.roofline import measure_ceilings
             from ort_core.cpu.threads.pool import shared_pool
         except ImportError as error:
             log.warning("the CPU compiler is not available (%s); nothing to measure ceilings with", error)

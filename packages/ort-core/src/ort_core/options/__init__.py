@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 from ort_core.options.choices import ExecutionMode as ExecutionMode
 from ort_core.options.choices import ExecutionOrder as ExecutionOrder
 from ort_core.options.choices import GraphOptimizationLevel as GraphOptimizationLevel
@@ -25,7 +25,7 @@ __all__ = [
     "RunOptions", "SessionOptions",
 ]  # fmt: skip
 
-__getattr__, __dir__ = late_names(  # no session needs these to load a model
+__getattr__, __dir__ = lazy_names(  # no session needs these to load a model
     __name__,
     {
         "ort_core.options.rare_choices": (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ort_core.errors import AllocationLimitExceeded, EPFail, InvalidArgument, NotImplemented, OrtError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ort_core.lifetimes import keep_for_ever
     from ort_core.passes.base import Pass
     from ort_core.providers.capability import Capability, Claim, GraphView
-    from ort_core.providers.ceilings import Bandwidth, Ceilings
     from ort_core.providers.compiled import (
         CompiledPartition,
         CompileRequest,
@@ -30,13 +29,14 @@ if TYPE_CHECKING:
         RunState,
     )
     from ort_core.providers.eager_partition import EagerPartition, filled, hand_out, output_buffer
-    from ort_core.providers.elsewhere import ElsewhereState
     from ort_core.providers.execution import NodeExecution, body_path, output_names
     from ort_core.providers.grouping import convex_groups
     from ort_core.providers.hookspecs import PLUGIN_API, hookimpl
+    from ort_core.providers.kernel_fallback import ElsewhereState
     from ort_core.providers.kernel_provider import KernelPartition, KernelProvider
     from ort_core.providers.option_facts import OptionFacts, describe_options
     from ort_core.providers.provider import Available, ExecutionProvider, Unavailable
+    from ort_core.providers.roofline import Bandwidth, Ceilings
     from ort_core.providers.step_facts import MemoryFacts, StepFacts
     from ort_core.providers.thread_options import ThreadOptions
     from ort_core.settings import environment_value
@@ -87,7 +87,7 @@ __all__ = [
     "output_names",
 ]
 
-__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.errors": (
@@ -106,7 +106,7 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "Claim",
             "GraphView",
         ),
-        "ort_core.providers.ceilings": (
+        "ort_core.providers.roofline": (
             "Bandwidth",
             "Ceilings",
         ),
@@ -125,7 +125,7 @@ __getattr__, __dir__ = late_names(  # no plugin pays for names that it does not 
             "hand_out",
             "output_buffer",
         ),
-        "ort_core.providers.elsewhere": ("ElsewhereState",),
+        "ort_core.providers.kernel_fallback": ("ElsewhereState",),
         "ort_core.providers.execution": (
             "NodeExecution",
             "body_path",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ort_core.cache.about import say_that_it_compiles
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArtefactCache", "CacheKey", "digest_of", "package_digest", "package_facts", "say_that_it_compiles"]
 
-__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.cache.about": ("say_that_it_compiles",),

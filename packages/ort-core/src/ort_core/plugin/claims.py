@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ort_core.providers.claiming import claims_of, form_groups
-    from ort_core.providers.foreknown import (
+    from ort_core.providers.static_values import (
         SHAPE_READERS,
         SIZE_ARITHMETIC,
         SMALL_NBYTES,
@@ -32,14 +32,14 @@ __all__ = [
     "small_bounds",
 ]
 
-__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.providers.claiming": (
             "claims_of",
             "form_groups",
         ),
-        "ort_core.providers.foreknown": (
+        "ort_core.providers.static_values": (
             "SHAPE_READERS",
             "SIZE_ARITHMETIC",
             "SMALL_NBYTES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ort_core.ir.attributes import Attribute, AttributeKind
@@ -65,7 +65,7 @@ __all__ = [
     "walk",
 ]
 
-__getattr__, __dir__ = late_names(  # no plugin pays for names that it does not use
+__getattr__, __dir__ = lazy_names(  # no plugin pays for names that it does not use
     __name__,
     {
         "ort_core.ir.attributes": (

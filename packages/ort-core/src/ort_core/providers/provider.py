@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from ort_core.kernels.registry import KernelRegistry
     from ort_core.passes.base import Pass
     from ort_core.providers.capability import Capability, Claim, GraphView
-    from ort_core.providers.ceilings import Ceilings
     from ort_core.providers.compiled import CompiledPartition, CompileRequest
+    from ort_core.providers.roofline import Ceilings
     from ort_core.providers.thread_options import ThreadOptions
 
 

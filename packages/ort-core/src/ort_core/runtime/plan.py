@@ -39,7 +39,7 @@ Signature = tuple[object, ...]
 MAX_PLANS = 64  # signatures kept per partition; a decode loop whose shapes change each step must not grow without end
 
 
-class Step(Protocol):
+class PlanStep(Protocol):
     """One thing that the plan does, in order."""
 
     @property
@@ -129,7 +129,7 @@ class PartitionStep:
 class PlannedStep:
     """A step with the slots that it reads, writes and frees."""
 
-    step: Step
+    step: PlanStep
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     frees: tuple[int, ...]

@@ -20,7 +20,7 @@ from ort_core.providers.compiled import CompiledPartition, CompileRequest
 from ort_core.providers.result_border import ResultBorder
 from ort_core.providers.thread_options import ThreadOptions
 from ort_core.runtime.control_flow import ControlFlowStep
-from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, Step
+from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, PlanStep
 
 Fuse = Callable[[Partition, Graph], None]  # applies a provider's fusions to the partition's own graph
 
@@ -54,7 +54,7 @@ def build_plan(partitioned: PartitionedGraph, settings: BuildSettings) -> Execut
     graph = partitioned.graph
     slots = _Slots(graph)
     uses: list[StepUse[Value]] = []
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     for part in partitioned.steps:
         if isinstance(part, Partition):
             reads, writes = part.reads, part.writes

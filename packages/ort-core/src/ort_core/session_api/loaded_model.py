@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ort_core.ir.types import ValueType
     from ort_core.ir.values import Value
     from ort_core.session_api.provider_request import Request
-    from ort_core.session_api.recollection import RecalledSession
+    from ort_core.session_api.session_cache import RecalledSession
     from ort_core.stages import PreparedModel
 
 

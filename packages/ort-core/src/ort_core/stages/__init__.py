@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ort_core.stages.evaluating import evaluate_by_reference
@@ -53,7 +53,7 @@ __all__ = [
     "thread_options",
 ]
 
-__getattr__, __dir__ = late_names(  # a session out of the cache needs few of them
+__getattr__, __dir__ = lazy_names(  # a session out of the cache needs few of them
     __name__,
     {
         "ort_core.stages.evaluating": ("evaluate_by_reference",),

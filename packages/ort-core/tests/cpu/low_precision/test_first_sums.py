@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ort_core.cpu.codegen.quantized.first_sums import first_operand
+from ort_core.cpu.codegen.quantized.initial_sums import first_operand
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import IntegerOperand
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, cast, element, structure

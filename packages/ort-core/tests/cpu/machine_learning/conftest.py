@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto
 
 import ort_core as ort
-from ort_core.cpu.partition import partition_steps
+from ort_core.cpu.partition import segments
 from ort_core.cpu.partition.partition import CpuPartition
 from ort_core.tolerances import ToleranceName, compare
 
@@ -40,7 +40,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelProto], ort.Infe
         with monkeypatch.context() as patch:
             patch.setattr(CpuPartition, "__init__", spy)
             session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        monkeypatch.setattr(partition_steps.LazyKernels, "run", give_way)
+        monkeypatch.setattr(segments.LazyKernels, "run", give_way)
         return session
 
     return build

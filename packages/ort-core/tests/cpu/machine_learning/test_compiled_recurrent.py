@@ -14,7 +14,7 @@ import ort_core as ort
 from ort_core.cpu.codegen.llvm_ir.emitter import module_text
 from ort_core.cpu.codegen.machine_code.jit import compile_module
 from ort_core.cpu.codegen.machine_code.llvm_targets import host_target
-from ort_core.cpu.codegen.nests.nests import DENSE, ElementwiseNest, NestInput, elementwise_kernel
+from ort_core.cpu.codegen.nests.elementwise_nests import DENSE, ElementwiseNest, NestInput, elementwise_kernel
 from ort_core.cpu.lowering import gate_functions
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin.ir import DataType

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ort_core.cpu.direct.finished_calls import Made, build_finished_calls, finished_outputs
-from ort_core.cpu.partition.choice import find_choice
+from ort_core.cpu.direct.postprocessed_calls import Made, build_postprocessed_calls, postprocessed_outputs
+from ort_core.cpu.partition.conditional import find_conditional
 from ort_core.cpu.texts.text_calls import TextCalls, is_text
 from ort_core.cpu.texts.text_counts import TextCounts
 from ort_core.plugin import DirectCalls, Rejection
@@ -20,7 +20,7 @@ from ort_core.plugin.ir import TensorType
 
 if TYPE_CHECKING:
     from ort_core.cpu.partition.bodies import Compiled, CompiledBody
-    from ort_core.cpu.partition.partition_steps import PartitionStep
+    from ort_core.cpu.partition.segments import PartitionSegment
     from ort_core.cpu.program.program import NativeProgram
     from ort_core.plugin.ir import Graph
     from ort_core.plugin.kernels import RuntimeValue
@@ -36,7 +36,7 @@ class DirectOffer:
     """
 
     graph: Graph
-    steps: Sequence[PartitionStep]
+    steps: Sequence[PartitionSegment]
     template: Sequence[RuntimeValue]
     imports: Mapping[str, int]
 
@@ -52,7 +52,7 @@ class DirectOffer:
             sources: for each input of the graph the name of its feed, or the constant that it always is.
             order: which of the graph's outputs each output of the call is.
         """
-        found = find_choice(self.steps[-1].kernels.graph, deciding, bodies)
+        found = find_conditional(self.steps[-1].kernels.graph, deciding, bodies)
         if isinstance(found, Rejection):
             return found
         given = {value.name: source for value, source in zip(self.graph.inputs, sources, strict=True)}
@@ -78,15 +78,15 @@ class DirectOffer:
         if texts:
             return self._text_calls(texts[0], rest[0], found, sources)
         given = [self._source(slot, sources) for slot in rest[0].native_reads]
-        return build_finished_calls(rest[0].program, given, found)
+        return build_postprocessed_calls(rest[0].program, given, found)
 
-    def _made(self, steps: Sequence[PartitionStep]) -> dict[int, Made] | Rejection:
+    def _made(self, steps: Sequence[PartitionSegment]) -> dict[int, Made] | Rejection:
         """Return how the values in slots are made of the first step's results."""
         made: dict[int, Made] = {slot: (number, None) for number, slot in enumerate(steps[0].writes)}
         for step in steps[1:]:
             if step.program is not None or step.call is not None:
                 return Rejection(_IN_PARTS)
-            finished = finished_outputs(step.kernels.graph, (step.reads, step.writes), made, self.imports)
+            finished = postprocessed_outputs(step.kernels.graph, (step.reads, step.writes), made, self.imports)
             if isinstance(finished, Rejection):
                 return finished
             made.update(finished)
@@ -98,7 +98,11 @@ class DirectOffer:
         return source
 
     def _text_calls(
-        self, first: PartitionStep, second: PartitionStep, outputs: Sequence[Made], sources: Sequence[str | np.ndarray]
+        self,
+        first: PartitionSegment,
+        second: PartitionSegment,
+        outputs: Sequence[Made],
+        sources: Sequence[str | np.ndarray],
     ) -> DirectCalls | Rejection:
         (slot,) = first.native_reads
         name = sources[slot] if 0 <= slot < len(sources) else None

@@ -82,7 +82,7 @@ class GuardedProgram(NativeProgram):
     def constants(self) -> GuardedRegion:
         """The constants, each guarded."""
         if self._constants is None:
-            arrays = self.record.placement.arrays
+            arrays = self.record.relocations.arrays
             region = GuardedRegion([Part(array.nbytes) for array in arrays], self.mode)
             for number, array in enumerate(arrays):
                 region.fill(number, PATTERNS[0])
@@ -161,18 +161,18 @@ class _GuardedRun:
 
     def _table_of(self, thread: int) -> np.ndarray:
         """Return the argument table, in which scratch memory is where this thread finds its own."""
-        placement, table = self._program.record.placement, self._table.copy()
+        relocations, table = self._program.record.relocations, self._table.copy()
         addresses = self._region.addresses
         constants = np.array(self._program.constants.addresses, np.int64)
-        table[placement.constants] += constants[placement.constant_numbers]
-        for number, positions in enumerate(placement.inputs):
+        table[relocations.constants] += constants[relocations.constant_numbers]
+        for number, positions in enumerate(relocations.inputs):
             table[positions] += addresses[number]
-        for number, groups in enumerate(placement.outputs):
+        for number, groups in enumerate(relocations.outputs):
             for positions in groups:
                 table[positions] += addresses[self._inputs + number]
-        table[placement.errors] = addresses[self._error]
+        table[relocations.errors] = addresses[self._error]
         bases = np.array(self._slots.bases(addresses[self._first_slot :], thread), np.int64)
-        table[placement.arena] += bases[placement.arena_slots]
+        table[relocations.arena] += bases[relocations.arena_slots]
         return table
 
     def _written(self, step: int, thread: int) -> int:

@@ -15,7 +15,7 @@ from ort_core.plugin import NodeExecution, body_path, output_names
 from ort_core.plugin.ir import Graph, Node, walk
 
 if TYPE_CHECKING:
-    from ort_core.cpu.partition.partition_steps import PartitionStep
+    from ort_core.cpu.partition.segments import PartitionSegment
     from ort_core.cpu.program.program import NativeProgram
 
 Bodies = Mapping[tuple[str, ...], Sequence[NodeExecution]]
@@ -31,7 +31,7 @@ TOO_DEEP = "bodies are nested too deeply to be compiled"
 
 def executions_of(
     graph: Graph,
-    steps: Sequence[PartitionStep],
+    steps: Sequence[PartitionSegment],
     refusals: Mapping[Node, str],
     is_known: Callable[[Node], bool],
     compiled: Bodies,

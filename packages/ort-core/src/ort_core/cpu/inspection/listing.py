@@ -14,11 +14,11 @@ from ort_core.cpu.program.program_text import facts_of_program, result_text
 from ort_core.plugin import NodeExecution, StepFacts, output_names
 
 if TYPE_CHECKING:
-    from ort_core.cpu.partition.partition_steps import PartitionStep
+    from ort_core.cpu.partition.segments import PartitionSegment
 
 
 def facts_of_parts(
-    parts: Sequence[PartitionStep], told: Mapping[str, NodeExecution], sizes: Mapping[str, int]
+    parts: Sequence[PartitionSegment], told: Mapping[str, NodeExecution], sizes: Mapping[str, int]
 ) -> Iterator[StepFacts]:
     """Yield the steps of a partition in running order.
 

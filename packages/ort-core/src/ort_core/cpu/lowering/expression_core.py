@@ -1,7 +1,7 @@
 """Expressions that grow node by node without being walked again from their roots for each.
 
 A chain of elementwise nodes becomes one expression of up to some hundred operations. What a node adds stands on the
-expression of its operand, the core, whose inputs are settled; only what is new is walked.
+expression of its operand, the core, whose inputs are fixed; only what is new is walked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ExpressionCore:
     count: int
 
 
-def settled(expression: Scalar, core: ExpressionCore | None) -> ExpressionCore:
+def core_of(expression: Scalar, core: ExpressionCore | None) -> ExpressionCore:
     """Return an expression with one object for each input; what lies below the core's root is taken as it is."""
     leaves = {} if core is None else dict(core.leaves)
     done: dict[int, Scalar] = {} if core is None else {id(core.root): core.root}

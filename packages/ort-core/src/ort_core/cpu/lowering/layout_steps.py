@@ -12,8 +12,8 @@ from ort_core.cpu.codegen.images.layout import (
     pad_kernel,
     padded_channels_last_kernel,
 )
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import deferred_kernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
-from ort_core.cpu.codegen.llvm_ir.late_text import late_text
 from ort_core.cpu.lowering.steps import Argument, KernelText, pointer
 from ort_core.cpu.lowering.views import View, channels_last, count_of, moved_nbytes, ordered_strides
 from ort_core.plugin.ir import KnownDim
@@ -143,8 +143,8 @@ def kernel_text(
     prefix: str, facts: str, generate: Callable[[str], Sequence[Emitter]], *, is_vectorised: bool = False
 ) -> KernelText:
     """Return a kernel that is written when it is needed; ``facts`` say all that its text depends on."""
-    late = late_text(prefix, facts, generate, is_vectorised=is_vectorised)
-    return KernelText(late.name, late)
+    deferred = deferred_kernel(prefix, facts, generate, is_vectorised=is_vectorised)
+    return KernelText(deferred.name, deferred)
 
 
 def text_kernel(prefix: str, generate: Callable[[str], str]) -> KernelText:

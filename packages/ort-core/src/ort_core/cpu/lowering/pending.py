@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ort_core.cpu.lowering.expression_core import ExpressionCore, settled
+from ort_core.cpu.lowering.expression_core import ExpressionCore, core_of
 from ort_core.cpu.lowering.steps import NotLowered, Operators
 from ort_core.cpu.lowering.views import View
 from ort_core.plugin.ir import DataType, KnownDim
@@ -29,7 +29,7 @@ class PendingElementwise:
     inputs: tuple[View, ...]
     shape: tuple[KnownDim, ...]
     operators: Operators = ()
-    core: ExpressionCore | None = field(default=None, compare=False)  # the expression, if it is settled
+    core: ExpressionCore | None = field(default=None, compare=False)  # the expression, if it has one
 
     @property
     def dtype(self) -> DataType:
@@ -152,7 +152,7 @@ class FusionState:
         """As ``inlined``, for an expression that nobody else reads: as the first operand it is not walked again."""
         if self.inputs or self.anchor is not None:
             return self.inlined(pending, spread)
-        core = pending.core or settled(pending.expression, None)
+        core = pending.core or core_of(pending.expression, None)
         reads = {i: self.add(spread(view)) for i, view in enumerate(pending.inputs)}
         if any(reads[i].index != i or reads[i].dtype is not leaf.dtype for i, leaf in core.leaves.items()):
             return substitute(pending.expression, reads)

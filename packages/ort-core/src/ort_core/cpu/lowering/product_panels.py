@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText, late_text
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
 from ort_core.cpu.codegen.machine_code.code_cache import compiled, noted
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
@@ -61,15 +61,15 @@ def weight_panels(lowering: Lowering, constant: np.ndarray) -> Panels:
     return Panels(words, is_bfloat16=True)
 
 
-def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEpilogue | None) -> LateText:
+def product_kernel(target: Target, panels: Panels | None, epilogue: ExpressionEpilogue | None) -> DeferredKernel:
     """Return the kernel of a product with packed panels, or with a matrix known only at run time (``None``)."""
     structure = epilogue.structure if epilogue else ""
     if panels is not None and panels.is_bfloat16:
-        return late_text(
+        return deferred_kernel(
             "product_bfloat16", structure, lambda name: bfloat16_functions(name, target, epilogue=epilogue)
         )
     packed = panels is not None
-    return late_text(
+    return deferred_kernel(
         "product", f"{packed} {structure}",
         lambda name: product_functions(name, target, packed=packed, epilogue=epilogue),
     )  # fmt: skip

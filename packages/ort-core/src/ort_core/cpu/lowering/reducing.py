@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import integer_range
-from ort_core.cpu.codegen.nests.folds import COUNT, INDEX, STATES, FoldNest, fold_kernel
-from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, NestInput
-from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, STRIDED, NestInput
+from ort_core.cpu.codegen.nests.reduction_nests import COUNT, INDEX, STATES, ReductionNest, reduction_kernel
+from ort_core.cpu.codegen.nests.row_nests import Reduction, RowNest, RowNestPass, row_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, Operators, pointer
@@ -24,7 +24,7 @@ After = Callable[[Scalar, Scalar], Scalar]  # (result, number of elements) -> wh
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class ReductionOperand:
     """An expression over views, each of which broadcasts to ``shape``."""
 
     expression: Scalar
@@ -37,16 +37,16 @@ class Operand:
         return self.expression.dtype
 
 
-def operand_of(view: View) -> Operand:
+def operand_of(view: View) -> ReductionOperand:
     """Return a view's own elements as an operand."""
-    return Operand(element(0, view.dtype), (view,), view.shape)
+    return ReductionOperand(element(0, view.dtype), (view,), view.shape)
 
 
-def combined(shape: Sequence[KnownDim], expression: Callable[..., Scalar], *views: View) -> Operand:
+def combined(shape: Sequence[KnownDim], expression: Callable[..., Scalar], *views: View) -> ReductionOperand:
     """Return an expression over the elements of views that broadcast to ``shape``."""
     state = FusionState()
     scalars = [state.add(view) for view in views]
-    return Operand(expression(*scalars), tuple(state.inputs), tuple(shape))
+    return ReductionOperand(expression(*scalars), tuple(state.inputs), tuple(shape))
 
 
 def kept_shape(shape: Sequence[KnownDim], axes: Sequence[int]) -> tuple[KnownDim, ...]:
@@ -62,7 +62,7 @@ _JOIN: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
 
 def reduce_operand(
     lowering: Lowering,
-    operand: Operand,
+    operand: ReductionOperand,
     axes: Sequence[int],
     kind: str,
     after: After | None = None,
@@ -82,8 +82,8 @@ def reduce_operand(
 
 
 def _reduced(
-    lowering: Lowering, operand: Operand, axes: Sequence[int], kind: str, after: After | None, target: View | None,
-    operators: Operators,
+    lowering: Lowering, operand: ReductionOperand, axes: Sequence[int], kind: str, after: After | None,
+    target: View | None, operators: Operators,
 ) -> View:  # fmt: skip
     final = kept_shape(operand.shape, axes)
     rank = len(operand.shape)
@@ -102,7 +102,7 @@ def _reduced(
     return _fold(lowering, operand, chosen, kind, after, target, operators, final)
 
 
-def _in_memory_order(operand: Operand, axes: Sequence[int]) -> tuple[Operand, Sequence[int]]:
+def _in_memory_order(operand: ReductionOperand, axes: Sequence[int]) -> tuple[ReductionOperand, Sequence[int]]:
     """Return the operand and the reduced axes with the axes as they lie in memory, where the result lies as before."""
     rank = len(operand.shape)
     orders = [view.order for view in operand.inputs if len(view.order) == rank]
@@ -112,7 +112,7 @@ def _in_memory_order(operand: Operand, axes: Sequence[int]) -> tuple[Operand, Se
     order = orders[0]
     views = tuple(_with_rank(view, rank).transposed(order) for view in operand.inputs)
     shape = tuple(operand.shape[axis] for axis in order)
-    return Operand(operand.expression, views, shape), sorted(order.index(axis) for axis in axes)
+    return ReductionOperand(operand.expression, views, shape), sorted(order.index(axis) for axis in axes)
 
 
 def _with_rank(view: View, rank: int) -> View:
@@ -122,7 +122,7 @@ def _with_rank(view: View, rank: int) -> View:
 
 def reduced_by_states(
     lowering: Lowering,
-    operand: Operand,
+    operand: ReductionOperand,
     axes: Sequence[int],
     initial: tuple[tuple[DataType, float | int], ...],
     updates: tuple[Scalar, ...],
@@ -130,7 +130,7 @@ def reduced_by_states(
     targets: Sequence[View],
     operators: Operators,
 ) -> None:
-    """Fold an expression's elements into states; see ``FoldNest``. ``updates`` read the element as input 0."""
+    """Fold an expression's elements into states; see ``ReductionNest``. ``updates`` read the element as input 0."""
     from ort_core.plugin.loops import substitute
 
     shape, rank = operand.shape, len(operand.shape)
@@ -147,8 +147,8 @@ def reduced_by_states(
         for view, step in zip(operand.inputs, inner)
     )
     bound = tuple(substitute(update, {0: operand.expression}) for update in updates)
-    nest = FoldNest(len(kept_sizes), len(folded_sizes), inputs, initial, bound, results)
-    kernel = fold_kernel(nest, lowering.target)
+    nest = ReductionNest(len(kept_sizes), len(folded_sizes), inputs, initial, bound, results)
+    kernel = reduction_kernel(nest, lowering.target)
     arguments: list[Argument] = [*(pointer(t) for t in targets), *(pointer(v) for v in operand.inputs)]
     arguments.extend((*kept_sizes, *folded_sizes))
     for _ in targets:
@@ -162,7 +162,14 @@ def reduced_by_states(
 
 
 def extreme_index(
-    lowering: Lowering, operand: Operand, axis: int, *, largest: bool, last: bool, target: View, operators: Operators
+    lowering: Lowering,
+    operand: ReductionOperand,
+    axis: int,
+    *,
+    largest: bool,
+    last: bool,
+    target: View,
+    operators: Operators,
 ) -> None:
     """Store the index of the largest (or smallest) element along an axis; a NaN counts as the most extreme."""
     x, best, index = element(0, operand.dtype), row_value(STATES, operand.dtype), row_value(STATES + 1, I64)
@@ -177,8 +184,8 @@ def extreme_index(
 
 
 def _fold(
-    lowering: Lowering, operand: Operand, axes: Sequence[int], kind: str, after: After | None, target: View | None,
-    operators: Operators, final: Sequence[KnownDim],
+    lowering: Lowering, operand: ReductionOperand, axes: Sequence[int], kind: str, after: After | None,
+    target: View | None, operators: Operators, final: Sequence[KnownDim],
 ) -> View:  # fmt: skip
     dtype = operand.dtype
     state = row_value(STATES, dtype)
@@ -204,12 +211,14 @@ def _after(
 
 
 def _rows(
-    lowering: Lowering, operand: Operand, axes: Sequence[int], kind: str, after: After | None, target: View | None,
-    operators: Operators, final: Sequence[KnownDim],
+    lowering: Lowering, operand: ReductionOperand, axes: Sequence[int], kind: str, after: After | None,
+    target: View | None, operators: Operators, final: Sequence[KnownDim],
 ) -> View:  # fmt: skip
     first = axes[0]
     result = row_value(1)
-    body = Pass((), (Reduction(kind, operand.expression, 1),), ((2, after(result, row_value(0)) if after else result),))
+    body = RowNestPass(
+        (), (Reduction(kind, operand.expression, 1),), ((2, after(result, row_value(0)) if after else result),)
+    )
     place = target or lowering.new_view(F32, final)
     strides = [_strides(view, operand.shape) for view in operand.inputs]
     outer, outer_strides = collapse(operand.shape[:first], [s[:first] for s in strides])
@@ -229,7 +238,7 @@ def _rows(
     return place
 
 
-def _runs_along(operand: Operand, axes: Sequence[int]) -> bool:
+def _runs_along(operand: ReductionOperand, axes: Sequence[int]) -> bool:
     """Return whether all inputs step through the trailing axes as through one, densely or not at all."""
     first = axes[0]
     strides = [_strides(view, operand.shape)[first:] for view in operand.inputs]

@@ -11,7 +11,7 @@ from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.loops import MEANINGS, OpMeaning, RowMeaning
 
-Rule = Callable[[Lowering, Node], None]
+LoweringRule = Callable[[Lowering, Node], None]
 
 OPERATORS: Mapping[str, str] = {  # a rule, as module.function of ``rules``: the operators it lowers
     "views.identity": "Identity",
@@ -115,14 +115,14 @@ RULES: Mapping[tuple[str, str], str] = {
 
 
 @functools.cache
-def rule(name: str) -> Rule:
+def rule(name: str) -> LoweringRule:
     """Return a rule by its name; imports its module, with the code generators that it needs and no others."""
     module, _, function = name.partition(".")
-    found: Rule = getattr(importlib.import_module(f"ort_core.cpu.lowering.rules.{module}"), function)
+    found: LoweringRule = getattr(importlib.import_module(f"ort_core.cpu.lowering.rules.{module}"), function)
     return found
 
 
-def find_rule(node: Node, context: EvaluationContext) -> Rule | None:
+def find_rule(node: Node, context: EvaluationContext) -> LoweringRule | None:
     """Return the rule that lowers a node; operators of users lower by their meaning, if they have one."""
     found = RULES.get((node.domain, node.op_type))
     if found is None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.convolutions.convolution_bands import Stage
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText
 from ort_core.cpu.lowering.views import Buffer, View
 from ort_core.cpu.program.sizes import evaluate
 from ort_core.plugin.ir import DataType, KnownDim, Node
@@ -89,7 +89,7 @@ class KernelText:
     """A generated kernel: one function, or the text of a whole module that defines it, now or when it is needed."""
 
     name: str
-    code: Emitter | str | LateText
+    code: Emitter | str | DeferredKernel
 
 
 def operators_text(operators: Iterable[Node | str]) -> str:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, STRIDED, ElementwiseNest, NestInput, elementwise_kernel
-from ort_core.cpu.codegen.nests.store_words import store_words_kernel
+from ort_core.cpu.codegen.nests.elementwise_nests import (
+    BROADCAST,
+    DENSE,
+    STRIDED,
+    ElementwiseNest,
+    NestInput,
+    elementwise_kernel,
+)
+from ort_core.cpu.codegen.nests.size_stores import size_store_kernel
 from ort_core.cpu.lowering.pending import (
     Pending,
     PendingAnchor,
@@ -107,7 +114,7 @@ class Stores:
         return target
 
     def _emit_sizes(self, sizes: Sequence[KnownDim], target: View) -> None:
-        name, function = store_words_kernel(len(sizes), target.dtype.bits)
+        name, function = size_store_kernel(len(sizes), target.dtype.bits)
         self._lowering.emit(KernelText(name, function), (pointer(target), *sizes), (), (target.buffer,), 1, ("Sizes",))
 
     def store_elementwise(self, pending: PendingElementwise, target: View) -> View:

@@ -29,11 +29,11 @@ from ort_core.cpu.lowering.value_types import computed_type, stored_type, tensor
 from ort_core.cpu.lowering.weight_packing import WeightPacking
 from ort_core.cpu.partition.bodies import CompiledBody
 from ort_core.cpu.partition.bounds import check_bound
-from ort_core.cpu.partition.choice import is_choice
+from ort_core.cpu.partition.conditional import is_conditional
 from ort_core.cpu.partition.group_lowering import lower_group
 from ort_core.cpu.partition.native_calls import native_calls
-from ort_core.cpu.partition.partition_steps import LazyKernels, PartitionStep, direct_step_of, run_directly
-from ort_core.cpu.partition.units import joined, ordered
+from ort_core.cpu.partition.segment_order import joined, ordered
+from ort_core.cpu.partition.segments import LazyKernels, PartitionSegment, direct_step_of, run_directly
 from ort_core.cpu.program.program import DataError, NativeProgram, SizesDiffer, StepObserver
 from ort_core.cpu.program.program_building import build_program
 from ort_core.cpu.program.sizes import evaluate
@@ -176,7 +176,7 @@ class CpuPartition(EagerPartition):
     def direct_calls(self, sources: Sequence[str | np.ndarray], order: Sequence[int]) -> DirectCalls | Rejection:
         """Offer direct calls where everything between feeds and outputs is native, but for maps and strings."""
         offer = DirectOffer(self._request.graph, self._steps, self._template, self._request.context.opset_imports)
-        if is_choice(self._request.graph.nodes):
+        if is_conditional(self._request.graph.nodes):
             return offer.of_choice(self._deciding, self.bodies, sources, order)
         return offer.of_steps([self._outputs[number] for number in order], sources)
 
@@ -203,8 +203,8 @@ class CpuPartition(EagerPartition):
 
     def code(self, form: str, kernel: str | None = None) -> Mapping[str, str] | Rejection:
         """Return the text of the kernels of all programs, those of bodies included; the graph is lowered again."""
-        from ort_core.cpu.inspection.emission import code_of  # for people, by no load
-        from ort_core.cpu.inspection.kernel_notes import noted_kernels
+        from ort_core.cpu.inspection.generated_code import code_of  # for people, by no load
+        from ort_core.cpu.inspection.kernel_recording import noted_kernels
 
         with noted_kernels() as kernels:
             CpuPartition(self._request, self._target, self._pool, uses_bfloat16=self._uses_bfloat16)
@@ -246,7 +246,7 @@ class CpuPartition(EagerPartition):
         return [values[slot] for slot in self._outputs]
 
     def _run_step(
-        self, step: PartitionStep, values: list[RuntimeValue], run_state: RunState, observed: bool
+        self, step: PartitionSegment, values: list[RuntimeValue], run_state: RunState, observed: bool
     ) -> Sequence[RuntimeValue]:
         if step.program is not None:
             arrays = [values[slot] for slot in step.native_reads]
@@ -371,7 +371,7 @@ class CpuPartition(EagerPartition):
     def _deciding_program(self, groups: Sequence[tuple[tuple[Node, ...], NativeProgram]]) -> NativeProgram | None:
         """Return the program of a condition that decides the whole graph: too small to pay, but for direct calls."""
         deciding = self._request.graph.nodes[:-1]
-        if not deciding or not is_choice(self._request.graph.nodes):
+        if not deciding or not is_conditional(self._request.graph.nodes):
             return None
         if groups:
             return groups[0][1] if len(groups) == 1 and set(groups[0][0]) == set(deciding) else None
@@ -437,7 +437,7 @@ class CpuPartition(EagerPartition):
             if used not in kept:
                 freed.setdefault(number, []).append(used)
         self._steps = [
-            PartitionStep(
+            PartitionSegment(
                 kernels,
                 program,
                 direct_step_of(program) if self._request.short_cuts else None,

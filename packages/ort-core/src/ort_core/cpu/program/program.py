@@ -209,13 +209,13 @@ class ProgramPlan:
     def __init__(self, program: NativeProgram, sizes: Mapping[str, int]) -> None:
         record = program.record
         table = record.sizes.table(sizes)
-        values, placement = table.tolist(), record.placement
+        values, relocations = table.tolist(), record.relocations
         if min(values[record.argument_count :], default=0) < 0:
             raise SizesDiffer("a size is negative")
         self._program = program
         self.sizes = sizes
         self._template = table[: record.argument_count]
-        self._template[placement.constants] += placement.constant_addresses
+        self._template[relocations.constants] += relocations.constant_addresses
         slot_sizes = values[record.argument_count : record.outputs_at]
         self._offsets, self._arena_nbytes = arena_offsets(slot_sizes, record.per_thread, program._pool.num_threads)
         self._shapes = _split_shapes(values[record.outputs_at : record.work_at], record.output_types)
@@ -227,8 +227,8 @@ class ProgramPlan:
         self._wanted = ALL if environment_value("ORT_STEP_PIECES") else _wanted_threads(sum(work))
         self._flags = record.order.flags(work, program._pool.num_threads)
         program.memory.keep(zip(self._shapes, self._dtypes, strict=True))
-        self._inputs, self._outputs, self._errors = placement.inputs, placement.outputs, placement.errors
-        self._arena = (placement.arena, np.array(self._offsets, np.int64)[placement.arena_slots])
+        self._inputs, self._outputs, self._errors = relocations.inputs, relocations.outputs, relocations.errors
+        self._arena = (relocations.arena, np.array(self._offsets, np.int64)[relocations.arena_slots])
         self._states: deque[_ProgramRunState] = deque()
 
     def run(

@@ -6,23 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText
-from ort_core.cpu.codegen.machine_code.code_cache import compiled, compiled_joined, compiled_late
+from ort_core.cpu.codegen.machine_code.code_cache import compiled, compiled_deferred, compiled_joined
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.guarded.choose import new_program
 from ort_core.cpu.guarded.mode import GuardedMode, guarded_mode
-from ort_core.cpu.inspection.kernel_notes import note_kernels
+from ort_core.cpu.inspection.kernel_recording import note_kernels
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import Pointer, Step
 from ort_core.cpu.lowering.value_types import stored_type
 from ort_core.cpu.lowering.views import Buffer
 from ort_core.cpu.program.in_place import in_place_outputs
 from ort_core.cpu.program.order import StepOrder
-from ort_core.cpu.program.placement import Placement
 from ort_core.cpu.program.program import NativeProgram
 from ort_core.cpu.program.program_record import ProgramRecord
+from ort_core.cpu.program.relocations import Relocations
 from ort_core.cpu.program.sizes import SizeProgram, Types, bindings
 from ort_core.cpu.program.slots import Slots
 from ort_core.cpu.threads.pool import ThreadPool
@@ -63,7 +63,7 @@ def record_of(lowering: Lowering) -> ProgramRecord:
         layout.work_at,
         tuple(slots.per_thread),
         slots.fixed(),
-        Placement.of(layout.buffers, slots.of, len(inputs), len(outputs)),
+        Relocations.of(layout.buffers, slots.of, len(inputs), len(outputs)),
         StepOrder.of(steps, slots.find),
         in_place_outputs(steps),
     )
@@ -98,15 +98,15 @@ def _compile(lowering: Lowering, target: Target) -> tuple[list[CompiledModule], 
     functions = [k.code for k in lowering.kernels.values() if isinstance(k.code, Emitter)]
     modules = [compiled(module_text(functions), target)] if functions else []
     where = {function.name: 0 for function in functions}
-    joined = [k.code for k in lowering.kernels.values() if isinstance(k.code, LateText) and k.code.is_joined]
+    joined = [k.code for k in lowering.kernels.values() if isinstance(k.code, DeferredKernel) and k.code.is_joined]
     if joined:
-        where.update({late.name: len(modules) for late in joined})
+        where.update({deferred.name: len(modules) for deferred in joined})
         modules.append(compiled_joined(joined, target))
     for kernel in lowering.kernels.values():
         if kernel.name in where:
             continue
         assert not isinstance(kernel.code, Emitter)
         where[kernel.name] = len(modules)
-        late = isinstance(kernel.code, LateText)
-        modules.append(compiled_late(kernel.code, target) if late else compiled(kernel.code, target))  # type: ignore[arg-type]  # late says which
+        deferred = isinstance(kernel.code, DeferredKernel)
+        modules.append(compiled_deferred(kernel.code, target) if deferred else compiled(kernel.code, target))  # type: ignore[arg-type]  # late says which
     return modules, [(where[step.kernel], step.kernel) for step in lowering.steps]

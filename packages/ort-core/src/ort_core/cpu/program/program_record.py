@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ort_core.cpu.program.order import StepOrder
-    from ort_core.cpu.program.placement import Placement
+    from ort_core.cpu.program.relocations import Relocations
     from ort_core.cpu.program.sizes import Binding, SizeProgram, Types
     from ort_core.plugin.ir import KnownDim
 
@@ -36,7 +36,7 @@ class ProgramRecord:
         work_at: where the steps' work begins.
         per_thread: for each slot whether every thread has one of its own.
         fixed: for each slot whether it is scratch of a size that no run changes, which limits of runs do not count.
-        placement: which words are addresses, and of what.
+        relocations: which words are addresses, and of what.
         order: which steps must wait for others.
         in_place: outputs that may be the memory of an input, and of which.
     """
@@ -55,6 +55,6 @@ class ProgramRecord:
     work_at: int
     per_thread: tuple[bool, ...]
     fixed: tuple[bool, ...]
-    placement: Placement
+    relocations: Relocations
     order: StepOrder
     in_place: Mapping[int, int]

@@ -20,8 +20,8 @@ from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.host_key import host_key
 from ort_core.cpu.guarded.choose import new_program
 from ort_core.cpu.program.order import StepOrder
-from ort_core.cpu.program.placement import Placement
 from ort_core.cpu.program.program_record import ProgramRecord
+from ort_core.cpu.program.relocations import Relocations
 from ort_core.cpu.program.sizes import Binding, SizeProgram, Types
 from ort_core.plugin.ir import DataType, KnownDim, dim_from_data, dim_to_data
 from ort_core.plugin.memory import map_few_pages, map_place, place_of
@@ -42,8 +42,8 @@ PlainData = Any  # Any: nested lists and dicts, as JSON has them
 def encode_program(program: NativeProgram) -> tuple[bytes | memoryview, ...]:
     """Return a program as bytes, in parts to be joined; constants are not copied."""
     record, blob = program.record, _Blob()
-    placement = record.placement
-    tables = [each for each in placement.arrays if isinstance(each, CodeTable)]
+    relocations = record.relocations
+    tables = [each for each in relocations.arrays if isinstance(each, CodeTable)]
     named = names_of([*program.modules, *(table.module for table in tables)])
     numbers = {id(module): number for number, module in enumerate(named.values())}
     head = {
@@ -62,18 +62,18 @@ def encode_program(program: NativeProgram) -> tuple[bytes | memoryview, ...]:
         "in_place": list(record.in_place.items()),
         "kernels": [[numbers[id(program.modules[module])], name] for module, name in program.kernels],
         "starts": blob.add(record.starts),
-        "input_places": [blob.add(each) for each in placement.inputs],
-        "output_places": [[blob.add(each) for each in groups] for groups in placement.outputs],
+        "input_places": [blob.add(each) for each in relocations.inputs],
+        "output_places": [[blob.add(each) for each in groups] for groups in relocations.outputs],
         "places": [
             blob.add(each)
             for each in (
-                placement.errors, placement.arena, placement.arena_slots, placement.constants,
-                placement.constant_numbers,
+                relocations.errors, relocations.arena, relocations.arena_slots, relocations.constants,
+                relocations.constant_numbers,
             )
         ],
         "constants": [
             [numbers[id(each.module)], each.names] if isinstance(each, CodeTable) else _constant_to_data(each, blob)
-            for each in placement.arrays
+            for each in relocations.arrays
         ],
         "modules": [[name.hex(), blob.add(np.frombuffer(m.object_code, np.uint8))] for name, m in named.items()],
     }  # fmt: skip
@@ -106,7 +106,7 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
 
     errors, arena, arena_slots, constants, constant_numbers = map(words, head["places"])
     arrays = tuple(_constant(each, blob, modules) for each in head["constants"])
-    placement = Placement.with_arrays(
+    relocations = Relocations.with_arrays(
         tuple(words(each) for each in head["input_places"]),
         tuple(tuple(words(each) for each in groups) for groups in head["output_places"]),
         errors, arena, arena_slots, constants, constant_numbers,
@@ -130,7 +130,7 @@ def _record(head: dict[str, PlainData], blob: memoryview, modules: Sequence[Comp
         work_at,
         tuple(head["per_thread"]),
         tuple(head["fixed"]),
-        placement,
+        relocations,
         StepOrder(reads, writes, head["whole"]),
         dict(head["in_place"]),
     )

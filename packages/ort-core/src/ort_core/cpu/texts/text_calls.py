@@ -19,7 +19,7 @@ from ort_core.plugin.ir import DataType, TensorType, Value
 
 if TYPE_CHECKING:
     from ort_core.cpu.direct.direct_calls import DirectStep
-    from ort_core.cpu.direct.finished_calls import Made
+    from ort_core.cpu.direct.postprocessed_calls import Made
     from ort_core.plugin import DirectFunction
     from ort_core.plugin.kernels import RunGuard, RuntimeValue
 

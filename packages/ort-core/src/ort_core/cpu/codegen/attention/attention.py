@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from ort_core.cpu.codegen.attention.attention_rows import RowFacts, RowsEmitter, ScoreMask
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 from ort_core.cpu.codegen.products.microkernel import TileShape, tile_shape
 from ort_core.plugin.ir import KnownDim
 
@@ -175,12 +175,12 @@ class _Driver:
         self.peaks = e.element(self.sums, e.mul(rows, self.columns))
         self.totals = e.element(self.peaks, rows)
 
-    def _lines(self, count: Operand) -> Operand:
+    def _lines(self, count: IRValue) -> IRValue:
         """Round a number of floats up to whole cache lines."""
         e = self.emitter
         return e.mul(e.udiv(e.add(count, _LINE - 1), _LINE), _LINE)
 
-    def _entry(self, entry: Operand, low: Operand, high: Operand) -> None:
+    def _entry(self, entry: IRValue, low: IRValue, high: IRValue) -> None:
         """Emit the tiles ``low`` to ``high`` of one batch entry and key head."""
         e, given = self.emitter, self.given
         self.batch = e.udiv(entry, given["key_heads"])
@@ -208,20 +208,20 @@ class _Driver:
         length = found if bits == 64 else e.assign("i64", f"sext {found.typed} to i64")
         length = e.add(length, self.facts.lengths_rest)
         inside = e.compare("ule", length, given["keys"])  # unsigned: a negative length is huge
-        with e.when(e.binary("xor", inside, Operand("i1", "true"))):
+        with e.when(e.binary("xor", inside, IRValue("i1", "true"))):
             e.store(integer(1), given["error"], 8)
         self.length = covered = e.select(inside, length, integer(0))
         if self.facts.lengths_cover_queries:
             covered = e.minimum(e.maximum(self.length, given["queries"]), given["keys"])
         self.offset = e.sub(covered, given["queries"])
 
-    def _place(self, name: str, head: Operand, type_: str = "float") -> Operand:
+    def _place(self, name: str, head: IRValue, type_: str = "float") -> IRValue:
         """Return where the rows of a head of this batch entry start, of an array of ``type_``."""
         e, given = self.emitter, self.given
         offset = e.add(e.mul(self.batch, given[f"{name}_batch"]), e.mul(head, given[f"{name}_head"]))
         return e.element(given[name], offset, type_)
 
-    def _pack(self, to: Operand, source: Operand, count: Operand) -> None:
+    def _pack(self, to: IRValue, source: IRValue, count: IRValue) -> None:
         """Copy a block of keys into panels, each a column a key: ``panel[d, key]``."""
         e, given, columns = self.emitter, self.given, self.shape.columns
         with e.loop(0, count, columns, unroll=False, hint="panel") as first:
@@ -231,7 +231,7 @@ class _Driver:
             stride = integer(columns)
             self._call(0, [panel, stride, here, integer(1), given["key_row"], given["depth"], width, stride])
 
-    def _pack_values(self, source: Operand, count: Operand) -> None:
+    def _pack_values(self, source: IRValue, count: IRValue) -> None:
         """Copy a block of values into panels of columns."""
         e, given, columns = self.emitter, self.given, self.shape.columns
         with e.loop(0, self.panels, unroll=False, hint="panel") as number:
@@ -241,7 +241,7 @@ class _Driver:
             stride, row = integer(columns), given["value_row"]
             self._call(0, [panel, stride, e.element(source, first), row, integer(1), count, width, stride])
 
-    def _tile(self, tile: Operand, block: Operand, count: Operand) -> None:
+    def _tile(self, tile: IRValue, block: IRValue, count: IRValue) -> None:
         """Emit one tile of queries over one block of keys."""
         e = self.emitter
         head, row, height = self._rows_of(tile)
@@ -254,7 +254,7 @@ class _Driver:
             RowsEmitter(e, self.shape.lanes, rows).emit()
             self._weighted_values(height, seen, local, is_first)
 
-    def _scores(self, head: Operand, row: Operand, height: Operand, seen: Operand) -> None:
+    def _scores(self, head: IRValue, row: IRValue, height: IRValue, seen: IRValue) -> None:
         """Emit the products of a tile of queries, scaled, with the keys of the block."""
         e, given, columns = self.emitter, self.given, self.shape.columns
         self._copy_queries(head, row, height)
@@ -265,7 +265,7 @@ class _Driver:
             none = [integer(1), panel, integer(0)]
             self._call(height, [depth, self.strip, depth, panel, integer(columns), to, integer(self.block), *none])
 
-    def _copy_queries(self, head: Operand, row: Operand, height: Operand) -> None:
+    def _copy_queries(self, head: IRValue, row: IRValue, height: IRValue) -> None:
         e, depth = self.emitter, self.given["depth"]
         start = e.element(self._place("query", self._query_head(head)), e.mul(row, self.rows["query"]))
         RowsEmitter.copy_scaled(
@@ -273,7 +273,7 @@ class _Driver:
             in_log2=self.facts.is_in_log2 and not self.facts.softcap,
         )  # fmt: skip
 
-    def _weighted_values(self, height: Operand, seen: Operand, local: Operand, is_first: Operand) -> None:
+    def _weighted_values(self, height: IRValue, seen: IRValue, local: IRValue, is_first: IRValue) -> None:
         """Emit the products of the weights with the values of the block, added to the sums."""
         e, columns = self.emitter, self.shape.columns
         fresh = e.assign("i64", f"zext {is_first.typed} to i64")
@@ -286,8 +286,8 @@ class _Driver:
             self._call(height, [seen, *a, panel, integer(columns), to, self.columns, fresh, panel, integer(0)])
 
     def _row_facts(
-        self, head: Operand, row: Operand, height: Operand, block: Operand, count: Operand, seen: Operand,
-        local: Operand, is_first: Operand,
+        self, head: IRValue, row: IRValue, height: IRValue, block: IRValue, count: IRValue, seen: IRValue,
+        local: IRValue, is_first: IRValue,
     ) -> RowFacts:  # fmt: skip
         e, given, facts = self.emitter, self.given, self.facts
         mask = given["mask"]
@@ -296,10 +296,10 @@ class _Driver:
             at = e.add(e.mul(row, self.rows["mask"]), e.mul(block, given["mask_key"]))
             mask = e.element(mask, at, facts.mask.stored)
 
-        def limit(index: Operand) -> Operand:
+        def limit(index: IRValue) -> IRValue:
             return self._seen_by(e.add(row, index), block, count)
 
-        def lowest(index: Operand) -> Operand | None:
+        def lowest(index: IRValue) -> IRValue | None:
             if not facts.window:
                 return None
             own = e.add(self.offset, e.mul(e.add(row, index), self.advance))
@@ -312,7 +312,7 @@ class _Driver:
             facts.mask, facts.mask_is_dense, mask, self.rows["mask"], facts.softcap, facts.is_in_log2, limit, lowest,
         )  # fmt: skip
 
-    def _seen_by(self, row: Operand, block: Operand, count: Operand) -> Operand:
+    def _seen_by(self, row: IRValue, block: IRValue, count: IRValue) -> IRValue:
         """Return how many keys of a block a query may see; 0 or less for none."""
         if not self.facts.is_causal:
             return count
@@ -320,7 +320,7 @@ class _Driver:
         own = e.add(self.offset, e.mul(row, self.advance))
         return e.maximum(e.minimum(e.sub(e.add(own, 1), block), count), 0)
 
-    def _finish(self, tile: Operand) -> None:
+    def _finish(self, tile: IRValue) -> None:
         """Emit the division by the sum of weights, into the result."""
         e, given = self.emitter, self.given
         head, row, height = self._rows_of(tile)
@@ -332,7 +332,7 @@ class _Driver:
             e, self.shape.lanes, sums, self.columns, totals, out, self.rows["out"], given["width"], height
         )
 
-    def _rows_of(self, tile: Operand) -> tuple[Operand, Operand, Operand]:
+    def _rows_of(self, tile: IRValue) -> tuple[IRValue, IRValue, IRValue]:
         """Return the query head of a tile within its group, its first row and its height."""
         e = self.emitter
         head, number = e.udiv(tile, self.heights), e.urem(tile, self.heights)
@@ -340,16 +340,16 @@ class _Driver:
         more = e.compare("slt", number, self.extra)
         return head, row, e.add(self.base, e.assign("i64", f"zext {more.typed} to i64"))
 
-    def _local(self, tile: Operand) -> Operand:
+    def _local(self, tile: IRValue) -> IRValue:
         """Return the number, within the group, of a tile's first row."""
         e = self.emitter
         head, row, _ = self._rows_of(tile)
         return e.add(e.mul(head, self.queries), row)
 
-    def _query_head(self, head: Operand) -> Operand:
+    def _query_head(self, head: IRValue) -> IRValue:
         return self.emitter.add(self.emitter.mul(self.key_head, self.given["group"]), head)
 
-    def _call(self, index: Operand | int, arguments: Sequence[Operand]) -> None:
+    def _call(self, index: IRValue | int, arguments: Sequence[IRValue]) -> None:
         """Call a function of the tile table."""
         e = self.emitter
         function = e.load("ptr", e.element(self.given["tiles"], index, "i64"))

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_masked
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.llvm_ir.vectors import each_vector, lane_mask, load_vector, store_vector, zero
@@ -41,24 +41,24 @@ class RowFacts:
     keys that row ``i`` may see, ``lowest`` the first of them, where there is a window.
     """
 
-    height: Operand
-    seen: Operand
-    scores: Operand
+    height: IRValue
+    seen: IRValue
+    scores: IRValue
     stride: int
-    peaks: Operand
-    totals: Operand
-    sums: Operand
-    columns: Operand
-    local: Operand
-    is_first: Operand
+    peaks: IRValue
+    totals: IRValue
+    sums: IRValue
+    columns: IRValue
+    local: IRValue
+    is_first: IRValue
     kind: ScoreMask
     mask_is_dense: bool
-    mask: Operand
-    mask_row: Operand
+    mask: IRValue
+    mask_row: IRValue
     softcap: float
     is_in_log2: bool  # the scores: else in their natural unit
-    limit: Callable[[Operand], Operand]
-    lowest: Callable[[Operand], Operand | None]
+    limit: Callable[[IRValue], IRValue]
+    lowest: Callable[[IRValue], IRValue | None]
 
 
 class RowsEmitter:
@@ -84,11 +84,11 @@ class RowsEmitter:
             with e.loop(padded, self._padded(rows.seen), self._lanes, unroll=False, hint="j") as j:
                 store_vector(e, zero(self._type), e.element(scores, j))
 
-    def _padded(self, count: Operand) -> Operand:
+    def _padded(self, count: IRValue) -> IRValue:
         e = self._emitter
         return e.mul(e.udiv(e.add(count, self._lanes - 1), self._lanes), self._lanes)
 
-    def _prepare(self, row: Operand, scores: Operand, limit: Operand) -> None:
+    def _prepare(self, row: IRValue, scores: IRValue, limit: IRValue) -> None:
         """Apply cap, mask and window, and put minus infinity behind the last score, up to a whole vector."""
         e, rows, lanes = self._emitter, self._rows, self._lanes
         whole = e.sub(limit, e.urem(limit, lanes))
@@ -105,8 +105,8 @@ class RowsEmitter:
             store_vector(e, e.select(inside, value, self._lowest()), e.element(scores, whole))
 
     def _changed(
-        self, scores: Operand, mask: Operand, j: Operand, lowest: Operand | None, inside: Operand | None
-    ) -> Operand:
+        self, scores: IRValue, mask: IRValue, j: IRValue, lowest: IRValue | None, inside: IRValue | None
+    ) -> IRValue:
         """Return the vector of scores from ``j`` on, capped and masked."""
         e, rows, lanes = self._emitter, self._rows, self._lanes
         value = load_vector(e, e.element(scores, j), lanes)
@@ -124,7 +124,7 @@ class RowsEmitter:
             value = e.select(before, self._lowest(), value)
         return value
 
-    def _mask_vector(self, mask: Operand, j: Operand, type_: str, inside: Operand | None) -> Operand:
+    def _mask_vector(self, mask: IRValue, j: IRValue, type_: str, inside: IRValue | None) -> IRValue:
         """Return the mask's elements from ``j`` on; those outside are not read."""
         e, lanes = self._emitter, self._lanes
         vector = vector_type(lanes, type_)
@@ -135,13 +135,13 @@ class RowsEmitter:
             return e.load(vector, place, 4 if type_ == "float" else 1)
         return load_masked(e, vector, place, 4 if type_ == "float" else 1, inside)
 
-    def _lowest(self) -> Operand:
+    def _lowest(self) -> IRValue:
         return self._emitter.splat(float32(_LOWEST), self._lanes)
 
-    def _print(self, expression: Scalar, *inputs: Operand) -> Operand:
+    def _print(self, expression: Scalar, *inputs: IRValue) -> IRValue:
         return ScalarPrinter(self._emitter, self._lanes, lambda index: inputs[index]).print(expression)
 
-    def _over(self, padded: Operand, start: Operand, combine: str, body: Callable[[Operand], Operand]) -> Operand:
+    def _over(self, padded: IRValue, start: IRValue, combine: str, body: Callable[[IRValue], IRValue]) -> IRValue:
         """Return the reduction of ``body`` over a padded row, in independent accumulators."""
         e, lanes = self._emitter, self._lanes
         slots = [e.variable(self._type, start, "acc") for _ in range(_UNROLL)]
@@ -157,14 +157,14 @@ class RowsEmitter:
             total = self._joined(combine, total, e.load(self._type, slot))
         return total
 
-    def _joined(self, combine: str, left: Operand, right: Operand) -> Operand:
+    def _joined(self, combine: str, left: IRValue, right: IRValue) -> IRValue:
         e = self._emitter
         if combine == "add":
             return e.binary("fadd", left, right)
         greater = e.assign(vector_type(self._lanes, "i1"), f"fcmp ogt {left.typed}, {right.text}")
         return e.select(greater, left, right)
 
-    def _peak(self, scores: Operand, padded: Operand, place: Operand) -> tuple[Operand, Operand]:
+    def _peak(self, scores: IRValue, padded: IRValue, place: IRValue) -> tuple[IRValue, IRValue]:
         """Return what to subtract from the scores, and the factor of what was summed before; stores the new maximum.
 
         A NaN among the scores may be lost here; it comes back with its weight.
@@ -174,7 +174,7 @@ class RowsEmitter:
         suffix = f"v{lanes}f32"
         here = e.call("float", f"llvm.vector.reduce.fmax.{suffix}", vector)
         old = e.variable("float", float32(_LOWEST))
-        with e.when(e.compare("eq", self._rows.is_first, Operand("i1", "false"))):
+        with e.when(e.compare("eq", self._rows.is_first, IRValue("i1", "false"))):
             e.store(e.load("float", place), old)
         before = e.load("float", old)
         greater = e.assign("i1", f"fcmp ogt {before.typed}, {here.text}")
@@ -190,22 +190,22 @@ class RowsEmitter:
         """Return what a score weighs, as it lies below the greatest."""
         return exp2_of_negative(score if self._rows.is_in_log2 else score * _LOG2_E)
 
-    def _weights(self, scores: Operand, padded: Operand, peak: Operand) -> Operand:
+    def _weights(self, scores: IRValue, padded: IRValue, peak: IRValue) -> IRValue:
         """Store ``2**(score - peak)`` in place of every score, and return the sum."""
         e, lanes = self._emitter, self._lanes
         shift = e.splat(peak, lanes)
         weight = self._weight(element(0, DataType.FLOAT) - element(1, DataType.FLOAT))
 
-        def body(j: Operand) -> Operand:
+        def body(j: IRValue) -> IRValue:
             place = e.element(scores, j)
             value = self._print(weight, load_vector(e, place, lanes), shift)
             store_vector(e, value, place)
             return value
 
         vector = self._over(padded, zero(self._type), "add", body)
-        return e.call("float", f"llvm.vector.reduce.fadd.v{lanes}f32", Operand("float", "0.0"), vector, flags="reassoc")
+        return e.call("float", f"llvm.vector.reduce.fadd.v{lanes}f32", IRValue("float", "0.0"), vector, flags="reassoc")
 
-    def _rescale(self, at: Operand, place: Operand, total: Operand, factor: Operand) -> None:
+    def _rescale(self, at: IRValue, place: IRValue, total: IRValue, factor: IRValue) -> None:
         """Bring the sums of earlier blocks to the new maximum, and add this block's total."""
         e, rows, lanes = self._emitter, self._rows, self._lanes
         with e.either(rows.is_first) as branch:
@@ -221,8 +221,8 @@ class RowsEmitter:
 
     @staticmethod
     def copy_scaled(
-        emitter: Emitter, lanes: int, start: Operand, row_stride: Operand, to: Operand, depth: Operand,
-        height: Operand, scale: float, *, in_log2: bool,
+        emitter: Emitter, lanes: int, start: IRValue, row_stride: IRValue, to: IRValue, depth: IRValue,
+        height: IRValue, scale: float, *, in_log2: bool,
     ) -> None:  # fmt: skip
         """Copy ``height`` rows of queries, times the scale, to rows of ``depth`` floats."""
         e = emitter
@@ -233,8 +233,8 @@ class RowsEmitter:
 
     @staticmethod
     def divide(
-        emitter: Emitter, lanes: int, sums: Operand, sums_row: Operand, totals: Operand, out: Operand,
-        out_row: Operand, width: Operand, height: Operand,
+        emitter: Emitter, lanes: int, sums: IRValue, sums_row: IRValue, totals: IRValue, out: IRValue,
+        out_row: IRValue, width: IRValue, height: IRValue,
     ) -> None:  # fmt: skip
         """Store the sums divided by the rows' totals; a row without weights gives zeros."""
         e = emitter
@@ -247,8 +247,8 @@ class RowsEmitter:
             _multiply(e, lanes, source, target, width, factor)
 
 
-def _multiply(e: Emitter, lanes: int, source: Operand, target: Operand, count: Operand, factor: Operand) -> None:
-    def multiply(j: Operand, mask: Operand | None) -> None:
+def _multiply(e: Emitter, lanes: int, source: IRValue, target: IRValue, count: IRValue, factor: IRValue) -> None:
+    def multiply(j: IRValue, mask: IRValue | None) -> None:
         value = load_vector(e, e.element(source, j), lanes, mask)
         store_vector(e, e.binary("fmul", value, factor), e.element(target, j), mask)
 

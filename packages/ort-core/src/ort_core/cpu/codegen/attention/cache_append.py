@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
 from ort_core.cpu.codegen.llvm_ir.vectors import copy_row, each_vector, store_vector, zero
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share, unravel
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ def cache_append_text(name: str, target: Target) -> str:
     return module_text([e])
 
 
-def _row(e: Emitter, lanes: int, given: dict[str, Operand], index: tuple[Operand, Operand, Operand]) -> None:
+def _row(e: Emitter, lanes: int, given: dict[str, IRValue], index: tuple[IRValue, IRValue, IRValue]) -> None:
     batch, head, row = index
 
-    def place(name: str, at: Operand) -> Operand:
+    def place(name: str, at: IRValue) -> IRValue:
         offset = e.add(e.mul(batch, given[f"{name}_batch"]), e.mul(head, given[f"{name}_head"]))
         return e.element(given[name], e.add(offset, e.mul(at, given[f"{name}_row"])))
 
@@ -91,14 +91,14 @@ def _row(e: Emitter, lanes: int, given: dict[str, Operand], index: tuple[Operand
         is_new = e.binary("and", e.compare("sge", fresh, 0), e.compare("slt", fresh, given["fresh"]))
         with e.either(is_new) as source:
             copy_row(e, lanes, place("new", fresh), out, given["size"])
-            with source.otherwise(), e.when(e.binary("xor", is_shared, Operand("i1", "true"))):
+            with source.otherwise(), e.when(e.binary("xor", is_shared, IRValue("i1", "true"))):
                 _old_row(e, lanes, given, (old, out), e.compare("slt", fresh, 0))
         with branch.otherwise():
             e.store(integer(1), given["error"], 8)
 
 
 def _old_row(
-    e: Emitter, lanes: int, given: dict[str, Operand], places: tuple[Operand, Operand], is_past: Operand
+    e: Emitter, lanes: int, given: dict[str, IRValue], places: tuple[IRValue, IRValue], is_past: IRValue
 ) -> None:
     """Emit a row of the past, or zeros behind all rows."""
     old, out = places

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, fields
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text
 from ort_core.cpu.codegen.llvm_ir.vectors import copy_row, each_vector, load_vector, store_vector
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share, unravel
 
 
 class Positions(enum.Enum):
@@ -89,7 +89,7 @@ class _Rotation:
                 self._turn_checked(batch, head, row)
         return e
 
-    def _turn_checked(self, batch: Operand, head: Operand, row: Operand) -> None:
+    def _turn_checked(self, batch: IRValue, head: IRValue, row: IRValue) -> None:
         """Emit the rotation by the row of the tables that the token's position names, if there is one."""
         e, given = self.emitter, self.given
         position = self._position(batch, row)
@@ -99,7 +99,7 @@ class _Rotation:
             with branch.otherwise():
                 e.store(integer(1), given["error"], 8)
 
-    def _position(self, batch: Operand, row: Operand) -> Operand:
+    def _position(self, batch: IRValue, row: IRValue) -> IRValue:
         e, given = self.emitter, self.given
         at = e.add(e.mul(batch, given["position_batch"]), e.mul(row, given["position_row"]))
         found = e.load(f"i{self.bits}", e.element(given["positions"], at, f"i{self.bits}"))
@@ -110,7 +110,7 @@ class _Rotation:
             value = e.maximum(e.sub(e.add(value, 1), given["length"]), 0)
         return e.assign("i64", f"add i64 {value.text}, {row.text}")  # may wrap: the value is data
 
-    def _turn(self, batch: Operand, head: Operand, row: Operand, table: Operand) -> None:
+    def _turn(self, batch: IRValue, head: IRValue, row: IRValue, table: IRValue) -> None:
         """Emit the rotation of one head by the row of the tables at ``table``."""
         e, given = self.emitter, self.given
         x, out = (self._row(name, batch, head, row) for name in ("x", "out"))
@@ -128,14 +128,14 @@ class _Rotation:
         turned = e.mul(pairs, 2)
         copy_row(e, self.lanes, e.element(x, turned), e.element(out, turned), e.sub(given["size"], turned))
 
-    def _row(self, name: str, batch: Operand, head: Operand, row: Operand) -> Operand:
+    def _row(self, name: str, batch: IRValue, head: IRValue, row: IRValue) -> IRValue:
         e, given = self.emitter, self.given
         offset = e.add(e.mul(batch, given[f"{name}_batch"]), e.mul(head, given[f"{name}_head"]))
         return e.element(given[name], e.add(offset, e.mul(row, given[f"{name}_row"])))
 
     def _pair(
-        self, x: Operand, out: Operand, tables: tuple[Operand, Operand], places: tuple[Operand, Operand, Operand],
-        width: int, mask: Operand | None,
+        self, x: IRValue, out: IRValue, tables: tuple[IRValue, IRValue], places: tuple[IRValue, IRValue, IRValue],
+        width: int, mask: IRValue | None,
     ) -> None:  # fmt: skip
         """Emit ``a cos - b sin`` and ``a sin + b cos`` of neighbouring pairs."""
         e = self.emitter

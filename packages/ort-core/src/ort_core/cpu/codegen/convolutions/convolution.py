@@ -26,7 +26,7 @@ from ort_core.cpu.codegen.images.channels_last import (
     share_of,
     zeros,
 )
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.partial_sums import PartialSums
 from ort_core.plugin.loops import operations
@@ -83,7 +83,7 @@ class _Generator:
             self._unit(emitter, image, first_row, column, height, (first, end), (inner, block))
         return emitter
 
-    def _segment_pixels(self, emitter: Emitter, lines: Operand, width: Operand) -> Operand:
+    def _segment_pixels(self, emitter: Emitter, lines: IRValue, width: IRValue) -> IRValue:
         """Return how many pixels of a row are one piece of work: some tiles, or one where pieces would be few."""
         tile = self.tiling.widths[0]
         units = emitter.mul(lines, ceil_divide(emitter, width, tile * SEGMENT_TILES))
@@ -91,8 +91,8 @@ class _Generator:
         return emitter.select(few, integer(tile), integer(tile * SEGMENT_TILES))
 
     def _place_and_column(
-        self, emitter: Emitter, unit: Operand, places: Operand, columns: int, segment_pixels: Operand
-    ) -> tuple[Operand, Operand, Operand, Operand]:
+        self, emitter: Emitter, unit: IRValue, places: IRValue, columns: int, segment_pixels: IRValue
+    ) -> tuple[IRValue, IRValue, IRValue, IRValue]:
         """Order units so that what is used again is still in the cache: places of a block, panels, blocks.
 
         Returns the place, the panel, the place's number in its block, and how many places the block has.
@@ -106,7 +106,7 @@ class _Generator:
         column, inner = divide(emitter, within, size)
         return emitter.add(first, inner), column, inner, size
 
-    def _places_per_block(self, emitter: Emitter, places: Operand, segment_pixels: Operand) -> Operand:
+    def _places_per_block(self, emitter: Emitter, places: IRValue, segment_pixels: IRValue) -> IRValue:
         """Return 1 where every thread had better read all weights, else how many places share one reading of them."""
         spec = self.spec
         pixel_nbytes = spec.strides[1] * self.tiling.rows * spec.strides[0] * spec.in_channels * 4
@@ -120,8 +120,8 @@ class _Generator:
         return emitter.select(is_smaller, integer(1), several)
 
     def _unit(
-        self, emitter: Emitter, image: Operand, row: Operand, column: Operand, height: Operand,
-        pixels: tuple[Operand, Operand], order: tuple[Operand, Operand],
+        self, emitter: Emitter, image: IRValue, row: IRValue, column: IRValue, height: IRValue,
+        pixels: tuple[IRValue, IRValue], order: tuple[IRValue, IRValue],
     ) -> None:  # fmt: skip
         first, end = pixels
         inner, block = order
@@ -152,15 +152,15 @@ class _Generator:
                 rows(False)
 
     def _row_of_tiles(
-        self, emitter: Emitter, rows: int, is_last: bool, where: tuple[Operand, Operand, Operand, Operand],
-        first: Operand, end: Operand, ahead: tuple[Operand, Operand],
+        self, emitter: Emitter, rows: int, is_last: bool, where: tuple[IRValue, IRValue, IRValue, IRValue],
+        first: IRValue, end: IRValue, ahead: tuple[IRValue, IRValue],
     ) -> None:  # fmt: skip
         spec, args = self.spec, emitter.parameter("args")
         image, row, group, panel = where
         channel = emitter.add(emitter.mul(group, spec.group_outputs), emitter.mul(panel, self.cut.channels))
         x_row = emitter.argument(args, ARGUMENTS.x_row)
         place: Terms = [(image, emitter.argument(args, ARGUMENTS.x_image))]
-        taps: list[Operand] = []
+        taps: list[IRValue] = []
         if spec.planes:
             place, taps = self._plane(emitter, spec.planes, image)
         x = position(
@@ -196,7 +196,7 @@ class _Generator:
                 emitter.call_void(self._tile(rows, width, is_last).name, *operands)
                 emitter.store(emitter.add(pixel, width), at)
 
-    def _plane(self, emitter: Emitter, planes: Planes, image: Operand) -> tuple[Terms, list[Operand]]:
+    def _plane(self, emitter: Emitter, planes: Planes, image: IRValue) -> tuple[Terms, list[IRValue]]:
         """Return where the window's first plane lies, and what a tile is told: plane stride, first tap, end of taps."""
         args = emitter.parameter("args")
         stride = emitter.argument(args, ARGUMENTS.x_plane)
@@ -205,8 +205,8 @@ class _Generator:
         return place, [stride, found.first, found.end]
 
     def _targets(
-        self, emitter: Emitter, image: Operand, row: Operand, channel: Operand
-    ) -> list[tuple[Operand, Operand | None, int]]:
+        self, emitter: Emitter, image: IRValue, row: IRValue, channel: IRValue
+    ) -> list[tuple[IRValue, IRValue | None, int]]:
         """Return (address, row stride, pixel pitch) of the output and of the epilogue's operands, at this row."""
         args = emitter.parameter("args")
         entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
@@ -214,7 +214,7 @@ class _Generator:
             (entry, entry + 1 if kind is OperandKind.TENSOR else 0, self._operand_pitch(i))
             for i, (kind, entry) in enumerate(zip(self.operands, self.entries, strict=True))
         ]
-        found: list[tuple[Operand, Operand | None, int]] = []
+        found: list[tuple[IRValue, IRValue | None, int]] = []
         for entry, stride_entry, pitch in entries:
             base = emitter.element(emitter.argument(args, entry, "ptr"), channel)
             if not stride_entry:
@@ -254,7 +254,7 @@ class _Generator:
         return emitter
 
     def _accumulate(
-        self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]]
+        self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[IRValue]]
     ) -> None:
         spec, x = self.spec, emitter.parameter("x")
         partial = None
@@ -273,8 +273,8 @@ class _Generator:
             partial.take_back()
 
     def _accumulate_plane(
-        self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]],
-        partial: PartialSums | None, place: tuple[Operand, Operand],
+        self, emitter: Emitter, rows: int, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[IRValue]],
+        partial: PartialSums | None, place: tuple[IRValue, IRValue],
     ) -> None:  # fmt: skip
         """Append the products of one plane of the window: its address, and the number of its first row of taps."""
         spec = self.spec
@@ -312,7 +312,7 @@ class _Generator:
             return 1
         return turn(run)
 
-    def _prefetch(self, emitter: Emitter, tile: int, base: Operand, at: Operand, depth: Operand, line: Operand) -> None:
+    def _prefetch(self, emitter: Emitter, tile: int, base: IRValue, at: IRValue, depth: IRValue, line: IRValue) -> None:
         """Ask for what comes next: with one turn of the inner loop goes one piece of the work to come.
 
         Hardware does not foresee the step to another page, tile or panel; these three do. Measured on 7x7 images,
@@ -332,8 +332,8 @@ class _Generator:
             prefetch(emitter, emitter.element(emitter.element(base, emitter.mul(at, 16)), tile * pitch), 3)
 
     def _multiply(
-        self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]],
-        bases: list[Operand], at: Operand, line: Operand,
+        self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[IRValue]],
+        bases: list[IRValue], at: IRValue, line: IRValue,
     ) -> None:  # fmt: skip
         """Append the products of one input number per pixel with a row of the panel."""
         factors = []
@@ -351,7 +351,7 @@ class _Generator:
             for factor, slot in zip(factors, pixel_sums, strict=True):
                 emitter.store(emitter.fma(number, factor, emitter.load(factor.type, slot)), slot)
 
-    def _finish(self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[Operand]]) -> None:
+    def _finish(self, emitter: Emitter, pixels: int, vectors: tuple[Lanes, ...], sums: list[list[IRValue]]) -> None:
         epilogue = self.spec.epilogue
         bases = [
             emitter.parameter("y"),
@@ -379,7 +379,7 @@ class _Generator:
             ]
             self._store_pixel(emitter, vectors, values, per_channel, sum_row, sum_pixel)
 
-    def _kept_sums(self, emitter: Emitter, vectors: tuple[Lanes, ...], sums: list[list[Operand]]) -> Operand:
+    def _kept_sums(self, emitter: Emitter, vectors: tuple[Lanes, ...], sums: list[list[IRValue]]) -> IRValue:
         """Append the copy of all sums to the stack: a long expression is then one loop, not one copy per sum."""
         type_ = vectors[0].type
         kept = emitter.variable(f"[{len(sums) * len(vectors)} x {type_}]")
@@ -388,13 +388,13 @@ class _Generator:
         return kept
 
     def _store_pixel(
-        self, emitter: Emitter, vectors: tuple[Lanes, ...], values: list[Operand],
-        per_channel: dict[tuple[int, int], Operand], row: Operand, pixel: Operand,
+        self, emitter: Emitter, vectors: tuple[Lanes, ...], values: list[IRValue],
+        per_channel: dict[tuple[int, int], IRValue], row: IRValue, pixel: IRValue,
     ) -> None:  # fmt: skip
         epilogue = self.spec.epilogue
         for i, (lanes, value) in enumerate(zip(vectors, values, strict=True)):
 
-            def read(operand: int, lanes: Lanes = lanes, i: int = i) -> Operand:
+            def read(operand: int, lanes: Lanes = lanes, i: int = i) -> IRValue:
                 if (operand, i) in per_channel:
                     return per_channel[operand, i]
                 base, stride = emitter.parameter(f"operand{operand}"), emitter.parameter(f"operand{operand}_row")
@@ -408,7 +408,7 @@ class _Generator:
 
 
 @contextmanager
-def _window_rows(emitter: Emitter, spec: Convolution, partial: PartialSums | None) -> Iterator[Operand]:
+def _window_rows(emitter: Emitter, spec: Convolution, partial: PartialSums | None) -> Iterator[IRValue]:
     """Loop over the window's rows in one plane; where chains end behind a row, sums are put aside."""
     rows, each = spec.kernel[0], spec.chain[0]
     if partial is None or each == 0:
@@ -423,7 +423,7 @@ def _window_rows(emitter: Emitter, spec: Convolution, partial: PartialSums | Non
 
 
 @contextmanager
-def _run_parts(emitter: Emitter, spec: Convolution, partial: PartialSums | None) -> Iterator[tuple[Operand, Operand]]:
+def _run_parts(emitter: Emitter, spec: Convolution, partial: PartialSums | None) -> Iterator[tuple[IRValue, IRValue]]:
     """Loop over the parts of a run, from where to where; where chains end behind a part, sums are put aside."""
     run, (rows, each) = integer(spec.run[1]), spec.chain
     if partial is None or rows:
@@ -434,7 +434,7 @@ def _run_parts(emitter: Emitter, spec: Convolution, partial: PartialSums | None)
         partial.put_aside()
 
 
-def prefetch(emitter: Emitter, address: Operand, level: int) -> None:
+def prefetch(emitter: Emitter, address: IRValue, level: int) -> None:
     """Ask for a cache line; ``level`` 3 is the nearest cache. The address need not exist."""
-    hints = (Operand("i32", "0"), Operand("i32", str(level)), Operand("i32", "1"))
+    hints = (IRValue("i32", "0"), IRValue("i32", str(level)), IRValue("i32", "1"))
     call_void(emitter, "llvm.prefetch.p0", address, *hints)

@@ -19,10 +19,10 @@ from ort_core.cpu.codegen.convolutions.convolution import convolution_kernel
 from ort_core.cpu.codegen.convolutions.convolution_plan import ARGUMENTS, Convolution
 from ort_core.cpu.codegen.convolutions.depthwise import narrow_kernel
 from ort_core.cpu.codegen.images.channels_last import OperandKind, kernel_emitter
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.vectors import copy_row
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import share
+from ort_core.cpu.codegen.nests.elementwise_nests import share
 
 BATCH, SCRATCH, SCRATCH_STRIDE, FIRST_STAGE = range(4)  # positions in the argument table; stages follow each other
 
@@ -137,9 +137,9 @@ def _stage_name(name: str, number: int) -> str:
 class _Memory:
     """Rows of a stage's result near the core: ``first`` is the row at the start of it, ``stop`` the next to compute."""
 
-    start: Operand
-    first: Operand
-    stop: Operand
+    start: IRValue
+    first: IRValue
+    stop: IRValue
 
 
 class _Driver:
@@ -148,8 +148,8 @@ class _Driver:
     def __init__(self, name: str, bands: Bands, target: Target) -> None:
         self.name, self.bands, self.lanes = name, bands, target.lanes
         self.emitter = kernel_emitter(name)
-        self.tables: list[Operand] = []
-        self.givens: list[Operand] = []
+        self.tables: list[IRValue] = []
+        self.givens: list[IRValue] = []
         self.memories: list[_Memory] = []
 
     def emit(self) -> Emitter:
@@ -178,7 +178,7 @@ class _Driver:
                     self._band(image, row, e.minimum(e.add(row, self.bands.rows), high))
         return e
 
-    def _copy_tables(self, args: Operand) -> None:
+    def _copy_tables(self, args: IRValue) -> None:
         """Append this thread's own tables: bands change addresses and sizes in them."""
         e, at = self.emitter, FIRST_STAGE
         for stage in self.bands.stages:
@@ -191,7 +191,7 @@ class _Driver:
             self.tables.append(table)
             at += stage.words
 
-    def _band(self, image: Operand, low: Operand, high: Operand) -> None:
+    def _band(self, image: IRValue, low: IRValue, high: IRValue) -> None:
         """Append all stages for rows ``low`` to ``high`` of the last result."""
         needs = self._needs(low, high)
         for number, (first, stop) in enumerate(needs[:-1]):
@@ -201,7 +201,7 @@ class _Driver:
                 self.emitter.store(stop, self.memories[number].stop)
         self._stage(len(needs) - 1, image, low, high)
 
-    def _needs(self, low: Operand, high: Operand) -> list[tuple[Operand, Operand]]:
+    def _needs(self, low: IRValue, high: IRValue) -> list[tuple[IRValue, IRValue]]:
         """Return the rows of each stage's result that the band reads."""
         e = self.emitter
         needs = [(low, high)]
@@ -213,7 +213,7 @@ class _Driver:
             needs.append((low, high))
         return needs[::-1]
 
-    def _make_room(self, number: int, first: Operand) -> Operand:
+    def _make_room(self, number: int, first: IRValue) -> IRValue:
         """Append the move of the rows from ``first`` on to the front; returns the first row not computed yet."""
         e, memory = self.emitter, self.memories[number]
         stop, row_count = e.load("i64", memory.stop), self.bands.stages[number].row_count
@@ -226,7 +226,7 @@ class _Driver:
         e.store(first, memory.first)
         return e.maximum(stop, first)
 
-    def _stage(self, number: int, image: Operand, low: Operand, high: Operand) -> None:
+    def _stage(self, number: int, image: IRValue, low: IRValue, high: IRValue) -> None:
         """Append the call that computes rows ``low`` to ``high`` of a stage's result."""
         e, stage = self.emitter, self.bands.stages[number]
         first = integer(0) if stage.is_narrow else low  # a narrow kernel counts from the image's first row itself
@@ -244,11 +244,11 @@ class _Driver:
             self._write_size(number, rows, width)
         self._call(number, integer(0), integer(1))
 
-    def _write_size(self, number: int, height: Operand, width: Operand) -> None:
+    def _write_size(self, number: int, height: IRValue, width: IRValue) -> None:
         self._write(self.tables[number], ARGUMENTS.height, height)
         self._write(self.tables[number], ARGUMENTS.width, width)
 
-    def _move_sources(self, number: int, image: Operand, row: Operand) -> None:
+    def _move_sources(self, number: int, image: IRValue, row: IRValue) -> None:
         """Append the addresses of what the stage reads for its output row ``row``."""
         e, stage = self.emitter, self.bands.stages[number]
         given, table = self.givens[number], self.tables[number]
@@ -275,7 +275,7 @@ class _Driver:
                 offset = e.mul(e.mul(row, e.argument(given, entry + 1)), 4)
                 self._write(table, entry, e.add(image_start, offset))
 
-    def _target(self, number: int, image: Operand, row: Operand) -> Operand:
+    def _target(self, number: int, image: IRValue, row: IRValue) -> IRValue:
         """Return the address of a stage's output row ``row``."""
         e, given, stage = self.emitter, self.givens[number], self.bands.stages[number]
         if number < len(self.memories):
@@ -285,15 +285,15 @@ class _Driver:
         image_start = self._moved(given, ARGUMENTS.y, image, e.argument(given, ARGUMENTS.y_image))
         return e.add(image_start, e.mul(e.mul(row, e.argument(given, ARGUMENTS.y_row)), 4))
 
-    def _moved(self, table: Operand, entry: int, index: Operand, stride: Operand) -> Operand:
+    def _moved(self, table: IRValue, entry: int, index: IRValue, stride: IRValue) -> IRValue:
         """Return the address at ``entry`` moved by ``index`` times ``stride`` floats."""
         e = self.emitter
         return e.add(e.argument(table, entry), e.mul(e.mul(index, stride), 4))
 
-    def _write(self, table: Operand, entry: int, value: Operand) -> None:
+    def _write(self, table: IRValue, entry: int, value: IRValue) -> None:
         self.emitter.store(value, self.emitter.element(table, entry, "i64"))
 
-    def _call(self, number: int, piece: Operand, pieces: Operand) -> None:
+    def _call(self, number: int, piece: IRValue, pieces: IRValue) -> None:
         thread = self.emitter.parameter("thread")
         self.emitter.call_void(_stage_name(self.name, number), self.tables[number], piece, pieces, thread)
 

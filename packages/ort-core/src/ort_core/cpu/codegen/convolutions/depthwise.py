@@ -30,7 +30,7 @@ from ort_core.cpu.codegen.images.channels_last import (
     zeros,
 )
 from ort_core.cpu.codegen.images.layout import joined_vectors, shuffle
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 
 VECTORS_PER_UNIT = 16  # vectors of channels that are one piece of work with one output row
@@ -73,8 +73,8 @@ def narrow_kernel(name: str, spec: Convolution, target: Target) -> list[Emitter]
 class _Outside:
     """What tells a pixel beside the image, and where zeros stand to be read for it."""
 
-    width: Operand
-    zeros: Operand
+    width: IRValue
+    zeros: IRValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class _Window:
     would lie.
     """
 
-    x: Operand
-    x_row: Operand
-    row: Operand
-    column: Operand
-    first_tap: Operand
-    stop_tap: Operand
+    x: IRValue
+    x_row: IRValue
+    row: IRValue
+    column: IRValue
+    first_tap: IRValue
+    stop_tap: IRValue
     outside: _Outside | None
 
 
@@ -127,8 +127,8 @@ class _Generator:
         return [*tiles.values(), emitter]
 
     def _vectors_of_tile(
-        self, emitter: Emitter, tiles: dict[tuple[Lanes, int], Emitter], pixels: int, first: Operand,
-        where: tuple[Operand, Operand, Operand, Operand],
+        self, emitter: Emitter, tiles: dict[tuple[Lanes, int], Emitter], pixels: int, first: IRValue,
+        where: tuple[IRValue, IRValue, IRValue, IRValue],
     ) -> None:  # fmt: skip
         """Append the walk along the channels: memory is read in its own order, which hardware foresees."""
         whole = sum(not lanes.is_part for lanes in self.vectors)
@@ -167,7 +167,7 @@ class _Generator:
         self._store(emitter, lanes, sums, self._targets(emitter, image, row, channel), pixel)
         return emitter
 
-    def _window(self, emitter: Emitter, x: Operand, row: Operand, pixel: Operand) -> _Window:
+    def _window(self, emitter: Emitter, x: IRValue, row: IRValue, pixel: IRValue) -> _Window:
         spec, args = self.spec, emitter.parameter("args")
         top, left = spec.border[:2] if spec.border else (0, 0)
         first_row = emitter.sub(emitter.mul(row, spec.strides[0]), top)
@@ -178,7 +178,7 @@ class _Generator:
             return _Window(start, x_row, integer(0), integer(0), integer(0), integer(spec.kernel[0]), None)
         height, width = emitter.argument(args, ARGUMENTS.x_height), emitter.argument(args, ARGUMENTS.x_width)
 
-        def rows_above(limit: Operand) -> Operand:
+        def rows_above(limit: IRValue) -> IRValue:
             reach = emitter.maximum(emitter.sub(limit, first_row), 0)
             return emitter.minimum(ceil_divide(emitter, reach, spec.dilations[0]), spec.kernel[0])
 
@@ -190,7 +190,7 @@ class _Generator:
         return _Window(x, x_row, first_row, first_column, rows_above(integer(0)), rows_above(height), outside)
 
     def _add_planes(
-        self, emitter: Emitter, slots: list[Operand], lanes: Lanes, window: _Window, weights: Operand,
+        self, emitter: Emitter, slots: list[IRValue], lanes: Lanes, window: _Window, weights: IRValue,
         planes: WindowPlanes,
     ) -> None:  # fmt: skip
         """Append the products of a window over volumes, plane by plane."""
@@ -203,7 +203,7 @@ class _Generator:
             self._add_plane(emitter, slots, lanes, replace(window, x=plane), packed)
 
     def _add_plane(
-        self, emitter: Emitter, slots: list[Operand], lanes: Lanes, window: _Window, weights: Operand
+        self, emitter: Emitter, slots: list[IRValue], lanes: Lanes, window: _Window, weights: IRValue
     ) -> None:
         """Append the products of the window's rows in one plane, or in an image."""
         spec = self.spec
@@ -216,7 +216,7 @@ class _Generator:
                 self._window_row(emitter, row, slots, lanes, window, weights)
 
     def _window_row(
-        self, emitter: Emitter, ky: Operand, slots: list[Operand], lanes: Lanes, window: _Window, weights: Operand
+        self, emitter: Emitter, ky: IRValue, slots: list[IRValue], lanes: Lanes, window: _Window, weights: IRValue
     ) -> None:
         """Append the products of one window row: input pixels from left to right, each with all outputs that use it."""
         spec = self.spec
@@ -224,10 +224,10 @@ class _Generator:
         row = emitter.add(window.row, emitter.mul(ky, spec.dilations[0]))
         line = position(emitter, window.x, [(row, window.x_row)])
         last = (len(slots) - 1) * spec.strides[1] + (columns - 1) * spec.dilations[1]
-        numbers: dict[tuple[int, int], Operand] = {}
+        numbers: dict[tuple[int, int], IRValue] = {}
         packed = position(emitter, weights, [(ky, columns * inputs * self.lanes)])
         full = Lanes(self.lanes, self.lanes)
-        factors: dict[tuple[int, int], Operand] = {}
+        factors: dict[tuple[int, int], IRValue] = {}
         for pixel, slot in enumerate(slots):
             for kx in range(columns):
                 place = pixel * spec.strides[1] + kx * spec.dilations[1]
@@ -241,7 +241,7 @@ class _Generator:
                     total = emitter.load(lanes.type, slot)
                     emitter.store(emitter.fma(numbers[place, i], factors[kx, i], total), slot)
 
-    def _pixel(self, emitter: Emitter, line: Operand, window: _Window, place: int, last: int) -> Operand:
+    def _pixel(self, emitter: Emitter, line: IRValue, window: _Window, place: int, last: int) -> IRValue:
         """Return the address of a pixel of the window's row, or of zeros if it lies beside the image.
 
         Only the first and the last of a tile's pixels, as many as the border is wide, can lie there.
@@ -257,7 +257,7 @@ class _Generator:
         inside = emitter.compare("ult", column, window.outside.width)
         return emitter.select(inside, address, window.outside.zeros)
 
-    def _inputs(self, emitter: Emitter, address: Operand, lanes: Lanes) -> list[Operand]:
+    def _inputs(self, emitter: Emitter, address: IRValue, lanes: Lanes) -> list[IRValue]:
         """Append the loads of an input pixel; vector ``i`` has in each lane input ``i`` of the lane's group."""
         inputs, outputs = self.spec.group_inputs, self.spec.group_outputs
         if inputs == outputs == 1:
@@ -272,7 +272,7 @@ class _Generator:
             for i in range(inputs)
         ]
 
-    def _targets(self, emitter: Emitter, image: Operand, row: Operand, channel: Operand) -> list[tuple[Operand, int]]:
+    def _targets(self, emitter: Emitter, image: IRValue, row: IRValue, channel: IRValue) -> list[tuple[IRValue, int]]:
         """Return (address of the row, pixel pitch) of the output and of the epilogue's operands; 0: no pixels."""
         args = emitter.parameter("args")
         entries = [(ARGUMENTS.y, ARGUMENTS.y_row, self.spec.output_pitch)]
@@ -291,7 +291,7 @@ class _Generator:
         return found
 
     def _store(
-        self, emitter: Emitter, lanes: Lanes, sums: list[Operand], targets: list[tuple[Operand, int]], first: Operand
+        self, emitter: Emitter, lanes: Lanes, sums: list[IRValue], targets: list[tuple[IRValue, int]], first: IRValue
     ) -> None:
         per_channel = {
             i: lanes.read(emitter, targets[i + 1][0])
@@ -300,11 +300,11 @@ class _Generator:
         }
         for pixel, value in enumerate(sums):
 
-            def address(target: int, pixel: int = pixel) -> Operand:
+            def address(target: int, pixel: int = pixel) -> IRValue:
                 base, pitch = targets[target]
                 return position(emitter, base, [(first, pitch), (pixel, pitch)])
 
-            def read(operand: int, pixel: int = pixel) -> Operand:
+            def read(operand: int, pixel: int = pixel) -> IRValue:
                 known = per_channel.get(operand)
                 return known if known is not None else lanes.read(emitter, address(operand + 1, pixel))
 

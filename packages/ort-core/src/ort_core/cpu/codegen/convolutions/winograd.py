@@ -22,7 +22,7 @@ from ort_core.cpu.codegen.images.channels_last import (
     position,
     share_of,
 )
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.machine_code.target import Target
 
 PLACES = 16  # of a transformed tile
@@ -161,7 +161,7 @@ class _tiles:  # noqa: N801 - a context manager that reads as a statement
         self._emitter = emitter
         self._sizes = [emitter.argument(args, i) for i in (batch, down, across)]
 
-    def __enter__(self) -> tuple[Operand, Operand, Operand, Operand]:
+    def __enter__(self) -> tuple[IRValue, IRValue, IRValue, IRValue]:
         emitter, (batch, down, across) = self._emitter, self._sizes
         self._share = share_of(emitter, emitter.mul(batch, emitter.mul(down, across)))
         tile = self._share.__enter__()
@@ -173,14 +173,14 @@ class _tiles:  # noqa: N801 - a context manager that reads as a statement
         self._share.__exit__(*details)  # type: ignore[arg-type]  # contextmanager's own signature
 
 
-def _transformed(emitter: Emitter, values: Sequence[Operand], line: object) -> list[Operand]:
+def _transformed(emitter: Emitter, values: Sequence[IRValue], line: object) -> list[IRValue]:
     """Apply a transform of lines to the rows of a square of four, then to the columns of what comes out."""
     rows = [line(emitter, values[4 * i : 4 * i + 4]) for i in range(4)]  # type: ignore[operator]  # one of the two below
     columns = [line(emitter, [row[j] for row in rows]) for j in range(len(rows[0]))]  # type: ignore[operator]  # as above
     return [column[i] for i in range(len(columns[0])) for column in columns]
 
 
-def _input_line(emitter: Emitter, d: Sequence[Operand]) -> list[Operand]:
+def _input_line(emitter: Emitter, d: Sequence[IRValue]) -> list[IRValue]:
     """Append B' d."""
     return [
         emitter.binary("fsub", d[0], d[2]),
@@ -190,7 +190,7 @@ def _input_line(emitter: Emitter, d: Sequence[Operand]) -> list[Operand]:
     ]
 
 
-def _output_line(emitter: Emitter, m: Sequence[Operand]) -> list[Operand]:
+def _output_line(emitter: Emitter, m: Sequence[IRValue]) -> list[IRValue]:
     """Append A' m."""
     return [
         emitter.binary("fadd", emitter.binary("fadd", m[0], m[1]), m[2]),
@@ -199,8 +199,8 @@ def _output_line(emitter: Emitter, m: Sequence[Operand]) -> list[Operand]:
 
 
 def _finish(
-    emitter: Emitter, pitches: tuple[int, int], epilogue: Epilogue | None, lanes: Lanes, value: Operand,
-    where: tuple[Operand, Operand, Operand, Operand],
+    emitter: Emitter, pitches: tuple[int, int], epilogue: Epilogue | None, lanes: Lanes, value: IRValue,
+    where: tuple[IRValue, IRValue, IRValue, IRValue],
 ) -> None:  # fmt: skip
     """Append the epilogue and the store of one pixel's vector of channels.
 
@@ -209,7 +209,7 @@ def _finish(
     at, args = OUTPUT_ARGUMENTS, emitter.parameter("args")
     image, row, pixel, channel = where
 
-    def address(entry: int, strides: int | None, pitch: int) -> Operand:
+    def address(entry: int, strides: int | None, pitch: int) -> IRValue:
         base = emitter.element(emitter.argument(args, entry, "ptr"), channel)
         if strides is None:
             return base
@@ -218,7 +218,7 @@ def _finish(
 
     entries = epilogue.entries(at.epilogue) if epilogue else ()
 
-    def read(operand: int) -> Operand:
+    def read(operand: int) -> IRValue:
         assert epilogue is not None
         strides = entries[operand] + 1 if epilogue.operands[operand] is OperandKind.TENSOR else None
         return lanes.read(emitter, address(entries[operand], strides, epilogue.pitch(operand, pitches[0])))

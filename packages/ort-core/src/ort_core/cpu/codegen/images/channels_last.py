@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 from ort_core.plugin.loops import Scalar, structure
 
 
@@ -48,10 +48,10 @@ class Epilogue:
         own = self.pitches[operand] if self.pitches else None
         return own or channels
 
-    def apply(self, emitter: Emitter, value: Operand, width: int, read_operand: Callable[[int], Operand]) -> Operand:
+    def apply(self, emitter: Emitter, value: IRValue, width: int, read_operand: Callable[[int], IRValue]) -> IRValue:
         """Append the expression for ``width`` channels of one pixel and return its value."""
 
-        def read(index: int) -> Operand:
+        def read(index: int) -> IRValue:
             return value if index == 0 else read_operand(index - 1)
 
         return ScalarPrinter(emitter, width, read).print(self.expression)
@@ -87,13 +87,13 @@ class Lanes:
         """Whether memory behind the last channel must not be touched."""
         return self.count < self.width
 
-    def read(self, emitter: Emitter, address: Operand) -> Operand:
+    def read(self, emitter: Emitter, address: IRValue) -> IRValue:
         """Load the channels; lanes that do not exist are 0."""
         if not self.is_part:
             return emitter.load(self.type, address, align=4)
         return load_first(emitter, self.type, self.count, address, align=4)
 
-    def write(self, emitter: Emitter, value: Operand, address: Operand) -> None:
+    def write(self, emitter: Emitter, value: IRValue, address: IRValue) -> None:
         """Store the channels that exist."""
         if not self.is_part:
             emitter.store(value, address, align=4)
@@ -106,19 +106,19 @@ def channel_vectors(channels: int, width: int) -> tuple[Lanes, ...]:
     return tuple(Lanes(width, min(width, channels - first)) for first in range(0, channels, width))
 
 
-def call_void(emitter: Emitter, function: str, *arguments: Operand) -> None:
+def call_void(emitter: Emitter, function: str, *arguments: IRValue) -> None:
     """Call an intrinsic without a result, declaring it."""
     emitter.declarations[f"declare void @{function}({', '.join(a.type for a in arguments)})"] = None
     emitter.call_void(function, *arguments)
 
 
-def zeros(lanes: Lanes) -> Operand:
+def zeros(lanes: Lanes) -> IRValue:
     """Return a vector of 0."""
-    return float32(0.0) if lanes.width == 1 else Operand(lanes.type, "zeroinitializer")
+    return float32(0.0) if lanes.width == 1 else IRValue(lanes.type, "zeroinitializer")
 
 
 @contextmanager
-def share_of(emitter: Emitter, units: Operand) -> Iterator[Operand]:
+def share_of(emitter: Emitter, units: IRValue) -> Iterator[IRValue]:
     """Loop over a piece's share of ``units`` of work, as ``share`` cuts it; the body gets the unit."""
     begin, end = share(emitter, units)
     with emitter.loop(begin, end, unroll=False, hint="unit") as unit:
@@ -130,21 +130,21 @@ def kernel_emitter(name: str) -> Emitter:
     return Emitter(name, [("ptr noalias", "args"), *KERNEL_PARAMETERS[1:]])
 
 
-def ceil_divide(emitter: Emitter, value: Operand, divisor: int) -> Operand:
+def ceil_divide(emitter: Emitter, value: IRValue, divisor: int) -> IRValue:
     """Return how many pieces of ``divisor`` cover ``value``."""
     return emitter.udiv(emitter.add(value, divisor - 1), divisor)
 
 
-def divide(emitter: Emitter, value: Operand, divisor: Operand | int) -> tuple[Operand, Operand]:
+def divide(emitter: Emitter, value: IRValue, divisor: IRValue | int) -> tuple[IRValue, IRValue]:
     """Return quotient and remainder."""
     quotient = emitter.udiv(value, divisor)
     return quotient, emitter.sub(value, emitter.binary("mul nsw", quotient, _as_operand(divisor)))
 
 
-Terms = Sequence[tuple[Operand | int, Operand | int]]
+Terms = Sequence[tuple[IRValue | int, IRValue | int]]
 
 
-def position(emitter: Emitter, base: Operand, terms: Terms) -> Operand:
+def position(emitter: Emitter, base: IRValue, terms: Terms) -> IRValue:
     """Return the address ``base`` plus the sum of the products, in float32 elements."""
     total = _as_operand(0)
     for left, right in terms:
@@ -152,5 +152,5 @@ def position(emitter: Emitter, base: Operand, terms: Terms) -> Operand:
     return emitter.element(base, total)
 
 
-def _as_operand(value: Operand | int) -> Operand:
-    return Operand("i64", str(value)) if isinstance(value, int) else value
+def _as_operand(value: IRValue | int) -> IRValue:
+    return IRValue("i64", str(value)) if isinstance(value, int) else value

@@ -10,7 +10,7 @@ long as ``padded_channels`` says. A part is a run of pixels.
 from __future__ import annotations
 
 from ort_core.cpu.codegen.images.channels_last import Lanes, channel_vectors, divide, kernel_emitter, position, share_of
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin.ir import KnownDim, ceil_div, maximum
 
@@ -65,7 +65,7 @@ class _MomentsPrinter:
         self._lanes = target.lanes
         self._squares = padded_channels(channels, target)
 
-    def block(self, images: Operand, row: Operand, start: Operand, stop: Operand, is_first: Operand) -> None:
+    def block(self, images: IRValue, row: IRValue, start: IRValue, stop: IRValue, is_first: IRValue) -> None:
         """Add the pixels from ``start`` to ``stop`` to the moments at ``row``, which begin there if ``is_first``."""
         emitter, step = self._emitter, VECTORS * self._lanes
         whole = self._channels // step * step
@@ -78,12 +78,12 @@ class _MomentsPrinter:
             self._columns(rest, integer(whole), images, row, (start, stop), is_first)
 
     def _columns(
-        self, vectors: tuple[Lanes, ...], channel: Operand, images: Operand, row: Operand,
-        pixels: tuple[Operand, Operand], is_first: Operand,
+        self, vectors: tuple[Lanes, ...], channel: IRValue, images: IRValue, row: IRValue,
+        pixels: tuple[IRValue, IRValue], is_first: IRValue,
     ) -> None:  # fmt: skip
         emitter = self._emitter
         type_ = vector_type(self._lanes, "double")
-        zero = Operand(type_, "zeroinitializer")
+        zero = IRValue(type_, "zeroinitializer")
         places, slots = [], []
         for number in range(len(vectors)):
             for moment in range(2):
@@ -101,7 +101,7 @@ class _MomentsPrinter:
         for place, slot in zip(places, slots, strict=True):
             emitter.store(emitter.load(type_, slot), place, align=8)
 
-    def _load(self, type_: str, address: Operand) -> Operand:
+    def _load(self, type_: str, address: IRValue) -> IRValue:
         return self._emitter.load(type_, address, align=8)
 
 
@@ -140,12 +140,12 @@ def scales_kernel(
 
 
 def _group_sums(
-    emitter: Emitter, start: Operand, parts: Operand, row: int, members: int, target: Target
-) -> tuple[Operand, Operand]:
+    emitter: Emitter, start: IRValue, parts: IRValue, row: int, members: int, target: Target
+) -> tuple[IRValue, IRValue]:
     """Return the sum and the sum of squares over a group's channels and all parts."""
     width = min(target.lanes, 1 << (members.bit_length() - 1))
     whole = members // width * width
-    zero = Operand("double", "0.0")
+    zero = IRValue("double", "0.0")
     wide = [emitter.variable(vector_type(width, "double"), emitter.splat(zero, width)) for _ in range(2)]
     single = [emitter.variable("double", zero) for _ in range(2)]
     with emitter.loop(0, parts, unroll=False, hint="part") as part:
@@ -164,17 +164,17 @@ def _group_sums(
     return total, squares
 
 
-def _lanes_sum(emitter: Emitter, vector: Operand, width: int) -> Operand:
+def _lanes_sum(emitter: Emitter, vector: IRValue, width: int) -> IRValue:
     if width == 1:
         return vector
-    return emitter.call("double", f"llvm.vector.reduce.fadd.v{width}f64", Operand("double", "-0.0"), vector)
+    return emitter.call("double", f"llvm.vector.reduce.fadd.v{width}f64", IRValue("double", "-0.0"), vector)
 
 
-def _inverse_deviation(emitter: Emitter, variance: Operand, epsilon: float) -> Operand:
+def _inverse_deviation(emitter: Emitter, variance: IRValue, epsilon: float) -> IRValue:
     """Return ``1 / sqrt(variance + epsilon)`` as float32; what rounding left below 0 is 0, and NaN stays."""
     below = emitter.assign("i1", f"fcmp olt {variance.typed}, 0.0", "c")
-    positive = emitter.select(below, Operand("double", "0.0"), variance)
-    padding = Operand("double", float32(epsilon).text)
+    positive = emitter.select(below, IRValue("double", "0.0"), variance)
+    padding = IRValue("double", float32(epsilon).text)
     root = emitter.call("double", "llvm.sqrt.f64", emitter.binary("fadd", positive, padding))
-    inverse = emitter.binary("fdiv", Operand("double", "1.0"), root)
+    inverse = emitter.binary("fdiv", IRValue("double", "1.0"), root)
     return emitter.assign("float", f"fptrunc {inverse.typed} to float")

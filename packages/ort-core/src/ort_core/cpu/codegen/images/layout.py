@@ -18,7 +18,7 @@ from ort_core.cpu.codegen.images.channels_last import (
     share_of,
     zeros,
 )
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
 from ort_core.cpu.codegen.machine_code.target import Target
 
 UNIT_ELEMENTS = 1 << 14  # numbers that are one piece of work: one or two microseconds
@@ -125,7 +125,7 @@ def _transpose(name: str, channels: int, pitch: int, target: Target, *, is_to_la
 
 
 def _squares(
-    emitter: Emitter, channels: int, pitch: int, lanes: int, first: Operand, last: Operand, plane: Operand,
+    emitter: Emitter, channels: int, pitch: int, lanes: int, first: IRValue, last: IRValue, plane: IRValue,
     is_to_last: bool,
 ) -> None:  # fmt: skip
     """Append the copy of ``lanes`` pixels of all channels."""
@@ -134,7 +134,7 @@ def _squares(
         return
     whole, rest = divmod(channels, lanes)
 
-    def square(channel: Operand, existing: Lanes) -> None:
+    def square(channel: IRValue, existing: Lanes) -> None:
         near = position(emitter, first, [(channel, plane)])
         far = emitter.element(last, channel)
         if is_to_last:
@@ -157,7 +157,7 @@ def _squares(
         square(integer(whole * lanes), Lanes(lanes, rest))
 
 
-def transposed(emitter: Emitter, rows: Sequence[Operand]) -> list[Operand]:
+def transposed(emitter: Emitter, rows: Sequence[IRValue]) -> list[IRValue]:
     """Append the exchange of a square's rows and columns; the number of rows is that of the lanes, a power of two."""
     lanes = len(rows)
     square = list(rows)
@@ -173,7 +173,7 @@ def transposed(emitter: Emitter, rows: Sequence[Operand]) -> list[Operand]:
     return square
 
 
-def shuffle(emitter: Emitter, left: Operand, right: Operand, places: Sequence[int]) -> Operand:
+def shuffle(emitter: Emitter, left: IRValue, right: IRValue, places: Sequence[int]) -> IRValue:
     """Append the choice of lanes of two vectors of one type; places count through both."""
     element = left.type[1:-1].partition(" x ")[2]
     mask = ", ".join(f"i32 {place}" for place in places)
@@ -182,7 +182,7 @@ def shuffle(emitter: Emitter, left: Operand, right: Operand, places: Sequence[in
 
 
 def _interleave(
-    emitter: Emitter, channels: int, lanes: int, first: Operand, last: Operand, plane: Operand, is_to_last: bool
+    emitter: Emitter, channels: int, lanes: int, first: IRValue, last: IRValue, plane: IRValue, is_to_last: bool
 ) -> None:
     """Append the copy of ``lanes`` pixels of very few channels: the pixels are contiguous vectors in both layouts."""
     one = Lanes(lanes, lanes)
@@ -199,7 +199,7 @@ def _interleave(
         one.write(emitter, shuffle(emitter, joined, joined, places), goal)
 
 
-def joined_vectors(emitter: Emitter, vectors: Sequence[Operand]) -> Operand:
+def joined_vectors(emitter: Emitter, vectors: Sequence[IRValue]) -> IRValue:
     """Append the concatenation of vectors of one type, filled up to a power of two of them."""
     parts = list(vectors)
     while len(parts) > 1:
@@ -306,6 +306,6 @@ def _copy_function(name: str, channels: int, pitch: int) -> Emitter:
     return emitter
 
 
-def _append_copy(emitter: Emitter, x: Operand, y: Operand, count: Operand) -> None:
+def _append_copy(emitter: Emitter, x: IRValue, y: IRValue, count: IRValue) -> None:
     with emitter.loop(0, count) as i:
         emitter.store(emitter.load("float", emitter.element(x, i)), emitter.element(y, i))

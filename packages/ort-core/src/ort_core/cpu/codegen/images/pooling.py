@@ -20,7 +20,7 @@ from ort_core.cpu.codegen.images.channels_last import (
     position,
     share_of,
 )
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin.ir import DataType
@@ -88,10 +88,10 @@ class Pooling:
 class _Span:
     """A window along one axis: taps ``first`` to ``stop``, the place of tap 0, and how many an average counts."""
 
-    first: Operand
-    stop: Operand
-    origin: Operand
-    counted: Operand
+    first: IRValue
+    stop: IRValue
+    origin: IRValue
+    counted: IRValue
 
 
 def pooling_kernel(name: str, spec: Pooling, target: Target) -> list[Emitter]:
@@ -135,7 +135,7 @@ def _vectors_at_once(spec: Pooling, count: int) -> int:
 
 
 def _one_of(
-    emitter: Emitter, window: tuple[Emitter | None, Emitter | None], is_full: Operand, image: Operand, channel: Operand
+    emitter: Emitter, window: tuple[Emitter | None, Emitter | None], is_full: IRValue, image: IRValue, channel: IRValue
 ) -> None:
     args, zero = emitter.parameter("args"), integer(0)
     full, rest = window
@@ -171,14 +171,14 @@ def _window_function(name: str, spec: Pooling, vectors: Sequence[Lanes]) -> Emit
     return emitter
 
 
-def _span(emitter: Emitter, spec: Pooling, axis: int, place: Operand, size: Operand) -> _Span:
+def _span(emitter: Emitter, spec: Pooling, axis: int, place: IRValue, size: IRValue) -> _Span:
     if spec.kernel is None:
         return _Span(integer(0), size, integer(0), size)
     kernel, stride, dilation = spec.kernel[axis], spec.strides[axis], spec.dilations[axis]
     before, behind = spec.pads[axis], spec.pads[axis + 2]
     origin = emitter.sub(emitter.mul(place, stride), before)
 
-    def taps_below(limit: Operand) -> Operand:
+    def taps_below(limit: IRValue) -> IRValue:
         reach = emitter.maximum(emitter.sub(limit, origin), 0)
         return emitter.minimum(emitter.udiv(emitter.add(reach, dilation - 1), dilation), kernel)
 
@@ -188,8 +188,8 @@ def _span(emitter: Emitter, spec: Pooling, axis: int, place: Operand, size: Oper
 
 
 def _reduce(
-    emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], x: Operand, x_row: Operand, rows: _Span, columns: _Span
-) -> list[Operand]:
+    emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], x: IRValue, x_row: IRValue, rows: _Span, columns: _Span
+) -> list[IRValue]:
     """Append the window's loops; sums of a row are added up before rows are, which keeps long sums accurate."""
     # The lowest number, not -inf, is what onnxruntime gives a window wholly in padding.
     start = [float32(LOWEST if spec.is_maximum else 0.0)]
@@ -212,20 +212,20 @@ def _reduce(
     return [emitter.load(lanes.type, total) for lanes, total in zip(vectors, totals, strict=True)]
 
 
-def _combined(emitter: Emitter, spec: Pooling, lanes: Lanes, left: Operand, right: Operand) -> Operand:
+def _combined(emitter: Emitter, spec: Pooling, lanes: Lanes, left: IRValue, right: IRValue) -> IRValue:
     if not spec.is_maximum:
         return emitter.binary("fadd", left, right)
     larger = maximum(element(0, DataType.FLOAT), element(1, DataType.FLOAT))
     return ScalarPrinter(emitter, lanes.width, (left, right).__getitem__).print(larger)
 
 
-def _store(emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], totals: Sequence[Operand]) -> None:
+def _store(emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], totals: Sequence[IRValue]) -> None:
     args = emitter.parameter("args")
     image, row, pixel, channel = (emitter.parameter(n) for n in ("image", "row", "pixel", "channel"))
     operands = spec.epilogue.operands if spec.epilogue else ()
     entries = spec.epilogue.entries(ARGUMENTS.epilogue) if spec.epilogue else ()
 
-    def address(entry: int, strides: int | None, pitch: int, first: int) -> Operand:
+    def address(entry: int, strides: int | None, pitch: int, first: int) -> IRValue:
         base = emitter.element(emitter.argument(args, entry, "ptr"), emitter.add(channel, first))
         if strides is None:
             return base
@@ -235,7 +235,7 @@ def _store(emitter: Emitter, spec: Pooling, vectors: Sequence[Lanes], totals: Se
     for i, (lanes, total) in enumerate(zip(vectors, totals, strict=True)):
         first = i * lanes.width
 
-        def read(operand: int, lanes: Lanes = lanes, first: int = first) -> Operand:
+        def read(operand: int, lanes: Lanes = lanes, first: int = first) -> IRValue:
             strides = entries[operand] + 1 if operands[operand] is OperandKind.TENSOR else None
             return lanes.read(emitter, address(entries[operand], strides, spec.channels, first))
 

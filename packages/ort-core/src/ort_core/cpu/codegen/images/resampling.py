@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.images.channels_last import divide, kernel_emitter, position, share_of
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 
 MAX_TAPS = 8
 
@@ -45,7 +45,7 @@ def _inner_function(name: str, taps: int) -> Emitter:
     return emitter
 
 
-def _sum(emitter: Emitter, numbers: list[Operand]) -> Operand:
+def _sum(emitter: Emitter, numbers: list[IRValue]) -> IRValue:
     if len(numbers) == 1:
         return numbers[0]
     total = emitter.binary("fmul", numbers[0], emitter.parameter("w0"))

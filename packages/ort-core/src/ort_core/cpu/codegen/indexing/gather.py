@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 
 
-@written_once
+@memoized
 def gather_kernel(index_bits: int, *, wraps: bool = True) -> tuple[str, Emitter]:
     """Return the kernel ``out[o, i, :] = table[o, index[i], :]``.
 
@@ -38,11 +38,11 @@ def gather_kernel(index_bits: int, *, wraps: bool = True) -> tuple[str, Emitter]
     return name, emitter
 
 
-def _index(emitter: Emitter, indices: Operand, which: Operand, bits: int) -> Operand:
+def _index(emitter: Emitter, indices: IRValue, which: IRValue, bits: int) -> IRValue:
     value = emitter.load(f"i{bits}", emitter.element(indices, which, f"i{bits}"))
     return value if bits == 64 else emitter.assign("i64", f"sext {value.typed} to i64")
 
 
-def _copy(emitter: Emitter, to: Operand, source: Operand, nbytes: Operand) -> None:
+def _copy(emitter: Emitter, to: IRValue, source: IRValue, nbytes: IRValue) -> None:
     emitter.declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
     emitter.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.text}, ptr {source.text}, i64 {nbytes.text}, i1 false)")

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import binary, element
 
 
-@written_once
+@memoized
 def gather_nd_kernel(depth: int, index_bits: int) -> tuple[str, Emitter]:
     """Return the kernel ``out[b, i, :] = data[b, index[b, i, 0], ..., :]``.
 
@@ -41,7 +41,7 @@ def gather_nd_kernel(depth: int, index_bits: int) -> tuple[str, Emitter]:
     return name, emitter
 
 
-@written_once
+@memoized
 def gather_elements_kernel(rank: int, axis: int, itemsize: int, index_bits: int) -> tuple[str, Emitter]:
     """Return the kernel ``out[c] = data[c with c[axis] replaced by index[c]]``; out and indices are row-major.
 
@@ -68,7 +68,7 @@ def gather_elements_kernel(rank: int, axis: int, itemsize: int, index_bits: int)
     return name, emitter
 
 
-@written_once
+@memoized
 def scatter_elements_kernel(
     rank: int, axis: int, dtype: DataType, index_bits: int, reduction: str
 ) -> tuple[str, Emitter]:
@@ -103,7 +103,7 @@ def scatter_elements_kernel(
     return name, emitter
 
 
-@written_once
+@memoized
 def scatter_nd_kernel(depth: int, dtype: DataType, index_bits: int, reduction: str) -> tuple[str, Emitter]:
     """Return the kernel ``out[index[i, 0], ..., :] = update[i, :]``, or combined with what stands there.
 
@@ -130,7 +130,7 @@ def scatter_nd_kernel(depth: int, dtype: DataType, index_bits: int, reduction: s
 
 
 def _update(
-    emitter: Emitter, out: Operand, goal: Operand, updates: Operand, at: Operand, dtype: DataType, reduction: str
+    emitter: Emitter, out: IRValue, goal: IRValue, updates: IRValue, at: IRValue, dtype: DataType, reduction: str
 ) -> None:
     value = load_element(emitter, updates, at, dtype, 1)
     if reduction != "none":
@@ -141,10 +141,10 @@ def _update(
 
 
 def _tuple_offset(
-    emitter: Emitter, indices: Operand, at: Operand, sizes: Sequence[Operand], strides: Sequence[Operand], bits: int
-) -> tuple[Operand, Operand]:
+    emitter: Emitter, indices: IRValue, at: IRValue, sizes: Sequence[IRValue], strides: Sequence[IRValue], bits: int
+) -> tuple[IRValue, IRValue]:
     """Return where an index tuple points to and whether all of it is inside."""
-    offset, inside = integer(0), Operand("i1", "true")
+    offset, inside = integer(0), IRValue("i1", "true")
     for number, (size, stride) in enumerate(zip(sizes, strides)):
         index, is_inside = _checked(emitter, indices, emitter.add(at, number), size, bits)
         offset = emitter.add(offset, emitter.mul(index, stride))
@@ -152,7 +152,7 @@ def _tuple_offset(
     return offset, inside
 
 
-def _checked(emitter: Emitter, indices: Operand, at: Operand, size: Operand, bits: int) -> tuple[Operand, Operand]:
+def _checked(emitter: Emitter, indices: IRValue, at: IRValue, size: IRValue, bits: int) -> tuple[IRValue, IRValue]:
     """Return an index counted from the front and whether it is inside."""
     index = emitter.load(f"i{bits}", emitter.element(indices, at, f"i{bits}"))
     if bits != 64:
@@ -161,29 +161,29 @@ def _checked(emitter: Emitter, indices: Operand, at: Operand, size: Operand, bit
     return index, emitter.compare("ult", index, size)  # unsigned: a negative index is huge
 
 
-def _product(emitter: Emitter, sizes: Sequence[Operand]) -> Operand:
-    total: Operand = integer(1)
+def _product(emitter: Emitter, sizes: Sequence[IRValue]) -> IRValue:
+    total: IRValue = integer(1)
     for size in sizes:
         total = emitter.mul(total, size)
     return total
 
 
-def _row_major(emitter: Emitter, sizes: Sequence[Operand]) -> list[Operand]:
-    strides: list[Operand] = []
-    step: Operand = integer(1)
+def _row_major(emitter: Emitter, sizes: Sequence[IRValue]) -> list[IRValue]:
+    strides: list[IRValue] = []
+    step: IRValue = integer(1)
     for size in reversed(sizes):
         strides.append(step)
         step = emitter.mul(step, size)
     return strides[::-1]
 
 
-def _dot(emitter: Emitter, indices: Sequence[Operand], strides: Sequence[Operand]) -> Operand:
-    offset: Operand = integer(0)
+def _dot(emitter: Emitter, indices: Sequence[IRValue], strides: Sequence[IRValue]) -> IRValue:
+    offset: IRValue = integer(0)
     for index, stride in zip(indices, strides):
         offset = emitter.add(offset, emitter.mul(index, stride))
     return offset
 
 
-def _copy_bytes(emitter: Emitter, to: Operand, source: Operand, nbytes: Operand) -> None:
+def _copy_bytes(emitter: Emitter, to: IRValue, source: IRValue, nbytes: IRValue) -> None:
     emitter.declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
     emitter.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.text}, ptr {source.text}, i64 {nbytes.text}, i1 false)")

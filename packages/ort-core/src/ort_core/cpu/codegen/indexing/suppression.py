@@ -6,8 +6,8 @@ reference's: no fused operations.
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, integer
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 
 COORDINATES = 5  # of a kept box: lower and upper y, lower and upper x, area
 
@@ -49,13 +49,13 @@ def suppression_kernels(*, center_point_box: bool) -> tuple[str, list[Emitter]]:
 
 
 def _candidates(
-    emitter: Emitter, scores: Operand, count: Operand, heap: Operand, threshold: Operand, has_threshold: Operand
-) -> Operand:
+    emitter: Emitter, scores: IRValue, count: IRValue, heap: IRValue, threshold: IRValue, has_threshold: IRValue
+) -> IRValue:
     size = emitter.variable("i64", integer(0), "size")
     with emitter.loop(0, count, unroll=False, hint="box") as i:
         score = emitter.load("float", emitter.element(scores, i))
         above = emitter.assign("i1", f"fcmp ogt float {score.text}, {threshold.text}")
-        is_in = emitter.select(has_threshold, above, Operand("i1", "true"))
+        is_in = emitter.select(has_threshold, above, IRValue("i1", "true"))
         with emitter.when(is_in):
             at = emitter.load("i64", size)
             emitter.store(i, emitter.element(heap, at, "i64"))
@@ -63,7 +63,7 @@ def _candidates(
     return size
 
 
-def _heapify(emitter: Emitter, sift: str, heap: Operand, scores: Operand, size: Operand) -> None:
+def _heapify(emitter: Emitter, sift: str, heap: IRValue, scores: IRValue, size: IRValue) -> None:
     total = emitter.load("i64", size)
     half = emitter.udiv(total, 2)
     with emitter.loop(0, half, unroll=False, hint="node") as i:
@@ -71,9 +71,9 @@ def _heapify(emitter: Emitter, sift: str, heap: Operand, scores: Operand, size: 
 
 
 def _select(
-    emitter: Emitter, sift: str, heap: Operand, scores: Operand, size: Operand, boxes: Operand, kept: Operand,
-    out: Operand, limit: Operand, overlap: Operand, center_point_box: bool,
-) -> Operand:  # fmt: skip
+    emitter: Emitter, sift: str, heap: IRValue, scores: IRValue, size: IRValue, boxes: IRValue, kept: IRValue,
+    out: IRValue, limit: IRValue, overlap: IRValue, center_point_box: bool,
+) -> IRValue:  # fmt: skip
     """Take candidates off the heap until it is empty or enough are kept; returns the variable that counts those."""
     number = emitter.variable("i64", integer(0), "kept")
     going = emitter.variable("i1", emitter.compare("sgt", emitter.load("i64", size), 0), "going")
@@ -97,7 +97,7 @@ def _select(
     return number
 
 
-def _corners(emitter: Emitter, box: Operand, center_point_box: bool) -> list[Operand]:
+def _corners(emitter: Emitter, box: IRValue, center_point_box: bool) -> list[IRValue]:
     """Return lower and upper y, lower and upper x, and the area, whichever corners the box names."""
     a, b, c, d = (emitter.load("float", emitter.element(box, i)) for i in range(4))
     if center_point_box:
@@ -109,12 +109,12 @@ def _corners(emitter: Emitter, box: Operand, center_point_box: bool) -> list[Ope
     return [*corners, _area(emitter, corners)]
 
 
-def _area(emitter: Emitter, corners: list[Operand]) -> Operand:
+def _area(emitter: Emitter, corners: list[IRValue]) -> IRValue:
     height = _float(emitter, "fsub", corners[1], corners[0])
     return _float(emitter, "fmul", height, _float(emitter, "fsub", corners[3], corners[2]))
 
 
-def _is_free(emitter: Emitter, box: list[Operand], rows: list[Operand], count: Operand, overlap: Operand) -> Operand:
+def _is_free(emitter: Emitter, box: list[IRValue], rows: list[IRValue], count: IRValue, overlap: IRValue) -> IRValue:
     """Return whether a box overlaps none of the kept ones by more than the limit.
 
     Counts without leaving early, which is what makes the loop one for vectors.
@@ -126,7 +126,7 @@ def _is_free(emitter: Emitter, box: list[Operand], rows: list[Operand], count: O
         width = _float(emitter, "fsub", _least(emitter, other[3], box[3]), _most(emitter, other[2], box[2]))
         common = _float(emitter, "fmul", _most(emitter, height, float32(0)), _most(emitter, width, float32(0)))
         whole = _float(emitter, "fsub", _float(emitter, "fadd", other[4], box[4]), common)
-        valid = Operand("i1", "true")
+        valid = IRValue("i1", "true")
         for value in (common, other[4], box[4], whole):
             positive = emitter.assign("i1", f"fcmp ogt float {value.text}, 0.0")
             valid = emitter.assign("i1", f"and i1 {valid.text}, {positive.text}")
@@ -145,10 +145,10 @@ def _sift(name: str) -> Emitter:
     )
     heap, scores, count = (emitter.parameter(each) for each in ("heap", "scores", "count"))
     slot = emitter.variable("i64", emitter.parameter("start"), "at")
-    going = emitter.variable("i1", Operand("i1", "true"), "going")
+    going = emitter.variable("i1", IRValue("i1", "true"), "going")
     with emitter.repeat(going):
         at = emitter.load("i64", slot)
-        emitter.store(Operand("i1", "false"), going)
+        emitter.store(IRValue("i1", "false"), going)
         left = emitter.add(emitter.mul(at, 2), 1)
         with emitter.when(emitter.compare("slt", left, count)):
             right = emitter.minimum(emitter.add(left, 1), emitter.sub(count, 1))
@@ -161,11 +161,11 @@ def _sift(name: str) -> Emitter:
                 emitter.store(winner, emitter.element(heap, at, "i64"))
                 emitter.store(own, emitter.element(heap, child, "i64"))
                 emitter.store(child, slot)
-                emitter.store(Operand("i1", "true"), going)
+                emitter.store(IRValue("i1", "true"), going)
     return emitter
 
 
-def _precedes(emitter: Emitter, scores: Operand, a: Operand, b: Operand) -> Operand:
+def _precedes(emitter: Emitter, scores: IRValue, a: IRValue, b: IRValue) -> IRValue:
     """Return whether box ``a`` comes before ``b``: by score, NaN last, then by index."""
     x, y = (emitter.load("float", emitter.element(scores, each)) for each in (a, b))
     above = emitter.assign("i1", f"fcmp ogt float {x.text}, {y.text}")
@@ -179,17 +179,17 @@ def _precedes(emitter: Emitter, scores: Operand, a: Operand, b: Operand) -> Oper
     return emitter.assign("i1", f"or i1 {before.text}, {tie.text}")
 
 
-def _not(emitter: Emitter, flag: Operand) -> Operand:
+def _not(emitter: Emitter, flag: IRValue) -> IRValue:
     return emitter.assign("i1", f"xor i1 {flag.text}, true")
 
 
-def _float(emitter: Emitter, opcode: str, left: Operand, right: Operand) -> Operand:
+def _float(emitter: Emitter, opcode: str, left: IRValue, right: IRValue) -> IRValue:
     return emitter.assign("float", f"{opcode} float {left.text}, {right.text}")
 
 
-def _least(emitter: Emitter, left: Operand, right: Operand) -> Operand:
+def _least(emitter: Emitter, left: IRValue, right: IRValue) -> IRValue:
     return emitter.select(emitter.assign("i1", f"fcmp ult float {left.text}, {right.text}"), left, right)
 
 
-def _most(emitter: Emitter, left: Operand, right: Operand) -> Operand:
+def _most(emitter: Emitter, left: IRValue, right: IRValue) -> IRValue:
     return emitter.select(emitter.assign("i1", f"fcmp ugt float {left.text}, {right.text}"), left, right)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, load_element, share, store_element
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share, store_element
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, element, unary
 
 
-@written_once
+@memoized
 def top_k_kernel(dtype: DataType, *, largest: bool) -> tuple[str, Emitter]:
     """Return the kernel that stores the ``k`` best elements of each row and their indices, best first.
 
@@ -44,12 +44,12 @@ def top_k_kernel(dtype: DataType, *, largest: bool) -> tuple[str, Emitter]:
 
 
 def _insert(
-    emitter: Emitter, value: Operand, index: Operand, start: Operand, place: Operand, values: Operand,
-    indices: Operand, dtype: DataType, largest: bool,
+    emitter: Emitter, value: IRValue, index: IRValue, start: IRValue, place: IRValue, values: IRValue,
+    indices: IRValue, dtype: DataType, largest: bool,
 ) -> None:  # fmt: skip
     """Move elements that the value precedes one place back, from ``place`` on, and store it in front of them."""
     slot = emitter.variable("i64", place, "place")
-    going = emitter.variable("i1", Operand("i1", "true"), "going")
+    going = emitter.variable("i1", IRValue("i1", "true"), "going")
     with emitter.loop(0, place, unroll=False, hint="moved"), emitter.when(emitter.load("i1", going)):
         at = emitter.load("i64", slot)
         before = emitter.add(start, emitter.sub(at, 1))
@@ -66,7 +66,7 @@ def _insert(
     emitter.store(index, emitter.element(indices, final, "i64"))
 
 
-def _precedes(emitter: Emitter, value: Operand, other: Operand, dtype: DataType, largest: bool) -> Operand:
+def _precedes(emitter: Emitter, value: IRValue, other: IRValue, dtype: DataType, largest: bool) -> IRValue:
     a, b = element(0, dtype), element(1, dtype)
     before: Scalar = binary("gt" if largest else "lt", a, b)
     if dtype.is_float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import constant, integer_range
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin.ir import DataType
@@ -35,7 +35,7 @@ def unrounded(expression: Scalar) -> tuple[Scalar, bool]:
     return (value.arguments[0], True) if value.operation == "rint" else (value, False)
 
 
-def packed_bytes(emitter: Emitter, values: Sequence[Operand], dtype: DataType, is_rounded: bool) -> Operand:
+def packed_bytes(emitter: Emitter, values: Sequence[IRValue], dtype: DataType, is_rounded: bool) -> IRValue:
     """Return one vector of bytes of one or two of eight floats each.
 
     Args:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class IRValue:
     """A typed LLVM value: a register (``%name``), a constant, or a global."""
 
     type: str
@@ -26,15 +26,15 @@ class Operand:
         return f"{self.type} {self.text}"
 
 
-def integer(value: int, type_: str = "i64") -> Operand:
+def integer(value: int, type_: str = "i64") -> IRValue:
     """Return an integer constant."""
-    return Operand(type_, str(int(value)))
+    return IRValue(type_, str(int(value)))
 
 
-def float32(value: float) -> Operand:
+def float32(value: float) -> IRValue:
     """Return a float constant, exact: LLVM writes floats as the bits of the double."""
     rounded = struct.unpack("<f", struct.pack("<f", value))[0]
-    return Operand("float", f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}")
+    return IRValue("float", f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}")
 
 
 def vector_type(width: int, element: str) -> str:
@@ -59,7 +59,7 @@ class Emitter:
         self._count = 0
         self._metadata: list[str] = []
         self.declarations: dict[str, None] = {}
-        self._parameters = {n: Operand(t.split()[0], f"%{n}") for t, n in parameters}
+        self._parameters = {n: IRValue(t.split()[0], f"%{n}") for t, n in parameters}
 
     def rename(self, name: str) -> None:
         """Give the function another symbol; the present one must be text that occurs for nothing else."""
@@ -68,7 +68,7 @@ class Emitter:
         self._body = [line.replace(old, name) for line in self._body]
         self._metadata = [line.replace(old, name) for line in self._metadata]
 
-    def parameter(self, name: str) -> Operand:
+    def parameter(self, name: str) -> IRValue:
         """Return a parameter's value."""
         return self._parameters[name]
 
@@ -81,106 +81,106 @@ class Emitter:
         """Append one instruction as it is."""
         self._body.append(f"  {text}")
 
-    def assign(self, type_: str, instruction: str, hint: str = "v") -> Operand:
+    def assign(self, type_: str, instruction: str, hint: str = "v") -> IRValue:
         """Append an instruction with a result and return the result."""
         name = self.fresh(hint)
         self.line(f"{name} = {instruction}")
-        return Operand(type_, name)
+        return IRValue(type_, name)
 
     # arithmetic -----------------------------------------------------------------------------------------------------
 
-    def binary(self, opcode: str, left: Operand, right: Operand) -> Operand:
+    def binary(self, opcode: str, left: IRValue, right: IRValue) -> IRValue:
         """Append ``opcode left, right`` for operands of one type; integer constants are folded."""
         folded = _fold(opcode, left, right)
         if folded is not None:
             return folded
         return self.assign(left.type, f"{opcode} {left.type} {left.text}, {right.text}")
 
-    def add(self, left: Operand, right: Operand | int) -> Operand:
+    def add(self, left: IRValue, right: IRValue | int) -> IRValue:
         """Integer sum (index arithmetic: no signed wrap)."""
         return self.binary("add nsw", left, _operand(right, left.type))
 
-    def sub(self, left: Operand, right: Operand | int) -> Operand:
+    def sub(self, left: IRValue, right: IRValue | int) -> IRValue:
         """Integer difference."""
         return self.binary("sub nsw", left, _operand(right, left.type))
 
-    def mul(self, left: Operand, right: Operand | int) -> Operand:
+    def mul(self, left: IRValue, right: IRValue | int) -> IRValue:
         """Integer product."""
         return self.binary("mul nsw", left, _operand(right, left.type))
 
-    def udiv(self, left: Operand, right: Operand | int) -> Operand:
+    def udiv(self, left: IRValue, right: IRValue | int) -> IRValue:
         """Quotient of integers that are not negative."""
         return self.binary("udiv", left, _operand(right, left.type))
 
-    def urem(self, left: Operand, right: Operand | int) -> Operand:
+    def urem(self, left: IRValue, right: IRValue | int) -> IRValue:
         """Remainder of integers that are not negative."""
         return self.binary("urem", left, _operand(right, left.type))
 
-    def minimum(self, left: Operand, right: Operand | int) -> Operand:
+    def minimum(self, left: IRValue, right: IRValue | int) -> IRValue:
         """The smaller of two signed integers."""
         right = _operand(right, left.type)
         return self.call(left.type, f"llvm.smin.{left.type}", left, right)
 
-    def maximum(self, left: Operand, right: Operand | int) -> Operand:
+    def maximum(self, left: IRValue, right: IRValue | int) -> IRValue:
         """The larger of two signed integers."""
         right = _operand(right, left.type)
         return self.call(left.type, f"llvm.smax.{left.type}", left, right)
 
-    def compare(self, predicate: str, left: Operand, right: Operand | int) -> Operand:
+    def compare(self, predicate: str, left: IRValue, right: IRValue | int) -> IRValue:
         """Compare integers: ``eq``, ``ne``, ``slt``, ``sle``, ``sgt``, ``sge``, ``ult``, ..."""
         right = _operand(right, left.type)
         return self.assign("i1", f"icmp {predicate} {left.type} {left.text}, {right.text}", "c")
 
-    def select(self, condition: Operand, left: Operand, right: Operand) -> Operand:
+    def select(self, condition: IRValue, left: IRValue, right: IRValue) -> IRValue:
         """Return ``left`` where the condition holds, else ``right``."""
         return self.assign(left.type, f"select {condition.typed}, {left.typed}, {right.typed}")
 
-    def call(self, type_: str, function: str, *arguments: Operand, flags: str = "") -> Operand:
+    def call(self, type_: str, function: str, *arguments: IRValue, flags: str = "") -> IRValue:
         """Call a function or intrinsic with a result; it is declared if needed."""
         self.declarations[f"declare {type_} @{function}({', '.join(a.type for a in arguments)})"] = None
         flags = f"{flags} " if flags else ""
         return self.assign(type_, f"call {flags}{type_} @{function}({', '.join(a.typed for a in arguments)})")
 
-    def call_void(self, function: str, *arguments: Operand) -> None:
+    def call_void(self, function: str, *arguments: IRValue) -> None:
         """Call a function of the same module."""
         self.line(f"call void @{function}({', '.join(a.typed for a in arguments)})")
 
     # memory ---------------------------------------------------------------------------------------------------------
 
-    def element(self, base: Operand, index: Operand | int, type_: str = "float") -> Operand:
+    def element(self, base: IRValue, index: IRValue | int, type_: str = "float") -> IRValue:
         """Return the address of element ``index`` of an array of ``type_``."""
         index = _operand(index, "i64")
         if index.text == "0":
             return base
         return self.assign("ptr", f"getelementptr inbounds {type_}, ptr {base.text}, i64 {index.text}", "p")
 
-    def load(self, type_: str, address: Operand, align: int | None = None) -> Operand:
+    def load(self, type_: str, address: IRValue, align: int | None = None) -> IRValue:
         """Load a value."""
         suffix = f", align {align}" if align else ""
         return self.assign(type_, f"load {type_}, ptr {address.text}{suffix}")
 
-    def store(self, value: Operand, address: Operand, align: int | None = None) -> None:
+    def store(self, value: IRValue, address: IRValue, align: int | None = None) -> None:
         """Store a value."""
         suffix = f", align {align}" if align else ""
         self.line(f"store {value.typed}, ptr {address.text}{suffix}")
 
-    def variable(self, type_: str, initial: Operand | None = None, hint: str = "s", align: int = 0) -> Operand:
+    def variable(self, type_: str, initial: IRValue | None = None, hint: str = "s", align: int = 0) -> IRValue:
         """Return the address of a new variable; its ``initial`` value is stored here."""
         name = self.fresh(hint)
         self._slots.append(f"  {name} = alloca {type_}" + (f", align {align}" if align else ""))
-        slot = Operand("ptr", name)
+        slot = IRValue("ptr", name)
         if initial is not None:
             self.store(initial, slot)
         return slot
 
-    def argument(self, arguments: Operand, index: int, type_: str = "i64") -> Operand:
+    def argument(self, arguments: IRValue, index: int, type_: str = "i64") -> IRValue:
         """Load entry ``index`` of a step's argument table, as an integer or a pointer."""
         value = self.load("i64", self.element(arguments, index, "i64"))
         return value if type_ == "i64" else self.assign("ptr", f"inttoptr i64 {value.text} to ptr", "p")
 
     # vectors --------------------------------------------------------------------------------------------------------
 
-    def splat(self, value: Operand, width: int) -> Operand:
+    def splat(self, value: IRValue, width: int) -> IRValue:
         """Return a vector with the value in every lane."""
         if width == 1:
             return value
@@ -190,7 +190,7 @@ class Emitter:
             type_, f"shufflevector {type_} {first.text}, {type_} poison, <{width} x i32> zeroinitializer"
         )
 
-    def fma(self, a: Operand, b: Operand, c: Operand) -> Operand:
+    def fma(self, a: IRValue, b: IRValue, c: IRValue) -> IRValue:
         """Return ``a * b + c``, rounded once."""
         return self.call(a.type, f"llvm.fma.{suffix(a.type)}", a, b, c)
 
@@ -198,8 +198,8 @@ class Emitter:
 
     @contextmanager
     def loop(
-        self, start: Operand | int, stop: Operand, step: Operand | int = 1, *, unroll: bool = True, hint: str = "i"
-    ) -> Iterator[Operand]:
+        self, start: IRValue | int, stop: IRValue, step: IRValue | int = 1, *, unroll: bool = True, hint: str = "i"
+    ) -> Iterator[IRValue]:
         """Loop while ``index < stop``; the body gets the index. ``unroll=False`` forbids LLVM to unroll it."""
         slot = self.variable("i64", _operand(start, "i64"), hint)
         head, body, done = self._labels(3)
@@ -216,7 +216,7 @@ class Emitter:
         self._label(done)
 
     @contextmanager
-    def repeat(self, going: Operand) -> Iterator[None]:
+    def repeat(self, going: IRValue) -> Iterator[None]:
         """Run the body again and again as long as the i1 variable at ``going`` holds."""
         head, body, done = self._labels(3)
         self._branch(head)
@@ -229,7 +229,7 @@ class Emitter:
         self._label(done)
 
     @contextmanager
-    def when(self, condition: Operand) -> Iterator[None]:
+    def when(self, condition: IRValue) -> Iterator[None]:
         """Run the body if the condition holds."""
         body, done = self._labels(2)
         self.line(f"br i1 {condition.text}, label %{body}, label %{done}")
@@ -239,7 +239,7 @@ class Emitter:
         self._label(done)
 
     @contextmanager
-    def either(self, condition: Operand) -> Iterator[_Otherwise]:
+    def either(self, condition: IRValue) -> Iterator[_Otherwise]:
         """Run the body if the condition holds, and what follows ``with branch.otherwise():`` if not."""
         first, second, done = self._labels(3)
         self.line(f"br i1 {condition.text}, label %{first}, label %{second}")
@@ -322,11 +322,11 @@ def module_text(functions: Sequence[Emitter]) -> str:
     return "\n".join([text, attributes, '!0 = !{!"llvm.loop.unroll.disable"}', *nodes, ""])
 
 
-def _operand(value: Operand | int, type_: str) -> Operand:
+def _operand(value: IRValue | int, type_: str) -> IRValue:
     return integer(value, type_) if isinstance(value, int) else value
 
 
-def _fold(opcode: str, left: Operand, right: Operand) -> Operand | None:
+def _fold(opcode: str, left: IRValue, right: IRValue) -> IRValue | None:
     """Fold integer constants and neutral elements: generated index arithmetic is full of them."""
     if not left.type.startswith("i") or not opcode.startswith(("add", "sub", "mul", "udiv", "urem")):
         return None

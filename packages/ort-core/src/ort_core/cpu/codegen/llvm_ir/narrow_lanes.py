@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_first, store_first
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED
-from ort_core.cpu.codegen.nests.nests import natural_alignment
+from ort_core.cpu.codegen.nests.elementwise_nests import natural_alignment
 from ort_core.plugin.ir import DataType
 
 
@@ -18,7 +18,7 @@ class NarrowLanes:
     width: int
     count: int
 
-    def read(self, emitter: Emitter, address: Operand, dtype: DataType) -> Operand:
+    def read(self, emitter: Emitter, address: IRValue, dtype: DataType) -> IRValue:
         """Load elements from any address; those that do not exist are 0."""
         type_ = vector_type(self.width, STORED[dtype])
         align = natural_alignment(dtype)
@@ -26,7 +26,7 @@ class NarrowLanes:
             return emitter.load(type_, address, align)
         return load_first(emitter, type_, self.count, address, align)
 
-    def write(self, emitter: Emitter, value: Operand, address: Operand, dtype: DataType) -> None:
+    def write(self, emitter: Emitter, value: IRValue, address: IRValue, dtype: DataType) -> None:
         """Store the elements that exist."""
         align = natural_alignment(dtype)
         if self.count >= self.width:

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, suffix, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, suffix, vector_type
 
 _BITS = {"i8": 8, "i16": 16, "half": 16, "bfloat": 16, "i32": 32, "float": 32, "i64": 64, "double": 64}
 _WORD_BITS = 64
 _MASKED = "float"
 
 
-def load_first(emitter: Emitter, type_: str, count: int, address: Operand, align: int) -> Operand:
+def load_first(emitter: Emitter, type_: str, count: int, address: IRValue, align: int) -> IRValue:
     """Load the first ``count`` elements of a vector type, at least one and fewer than it has; the others are 0."""
     element, width = _parts(type_)
     if element == _MASKED:
         return load_masked(emitter, type_, address, align, _constant_mask(width, count))
-    value = Operand(type_, "zeroinitializer")
+    value = IRValue(type_, "zeroinitializer")
     for first, size in _pieces(count):
         piece = _load_piece(emitter, element, size, emitter.element(address, first, element), align)
         wide = _shuffled(emitter, piece, [*range(size), *[-1] * (width - size)])
@@ -31,7 +31,7 @@ def load_first(emitter: Emitter, type_: str, count: int, address: Operand, align
     return value
 
 
-def store_first(emitter: Emitter, value: Operand, count: int, address: Operand, align: int) -> None:
+def store_first(emitter: Emitter, value: IRValue, count: int, address: IRValue, align: int) -> None:
     """Store the first ``count`` elements of a vector: at least one and fewer than it has."""
     element, width = _parts(value.type)
     if element == _MASKED:
@@ -45,13 +45,13 @@ def store_first(emitter: Emitter, value: Operand, count: int, address: Operand, 
         emitter.store(piece, emitter.element(address, first, element), align)
 
 
-def load_masked(emitter: Emitter, type_: str, address: Operand, align: int, mask: Operand) -> Operand:
+def load_masked(emitter: Emitter, type_: str, address: IRValue, align: int, mask: IRValue) -> IRValue:
     """Load the elements whose lane of the mask is on; the others are 0."""
-    zeros = Operand(type_, "zeroinitializer")
-    return emitter.call(type_, f"llvm.masked.load.{suffix(type_)}.p0", address, Operand("i32", str(align)), mask, zeros)
+    zeros = IRValue(type_, "zeroinitializer")
+    return emitter.call(type_, f"llvm.masked.load.{suffix(type_)}.p0", address, IRValue("i32", str(align)), mask, zeros)
 
 
-def store_masked(emitter: Emitter, value: Operand, address: Operand, align: int, mask: Operand) -> None:
+def store_masked(emitter: Emitter, value: IRValue, address: IRValue, align: int, mask: IRValue) -> None:
     """Store the float32 elements whose lane of the mask is on.
 
     Raises:
@@ -62,10 +62,10 @@ def store_masked(emitter: Emitter, value: Operand, address: Operand, align: int,
         raise ValueError(f"A masked store takes float32, not {value.type}; store the first elements in pieces.")
     function = f"llvm.masked.store.{suffix(value.type)}.p0"
     emitter.declarations[f"declare void @{function}({value.type}, ptr, i32, {mask.type})"] = None
-    emitter.call_void(function, value, address, Operand("i32", str(align)), mask)
+    emitter.call_void(function, value, address, IRValue("i32", str(align)), mask)
 
 
-def _load_piece(emitter: Emitter, element: str, size: int, address: Operand, align: int) -> Operand:
+def _load_piece(emitter: Emitter, element: str, size: int, address: IRValue, align: int) -> IRValue:
     bits, type_ = size * _BITS[element], f"<{size} x {element}>"
     if bits > _WORD_BITS:
         return emitter.load(type_, address, align)
@@ -88,12 +88,12 @@ def _parts(type_: str) -> tuple[str, int]:
     return element, int(width)
 
 
-def _constant_mask(width: int, count: int) -> Operand:
+def _constant_mask(width: int, count: int) -> IRValue:
     bits = ", ".join(f"i1 {'true' if lane < count else 'false'}" for lane in range(width))
-    return Operand(vector_type(width, "i1"), f"<{bits}>")
+    return IRValue(vector_type(width, "i1"), f"<{bits}>")
 
 
-def _shuffled(emitter: Emitter, left: Operand, lanes: Sequence[int], right: Operand | None = None) -> Operand:
+def _shuffled(emitter: Emitter, left: IRValue, lanes: Sequence[int], right: IRValue | None = None) -> IRValue:
     """Return the chosen lanes of two vectors as a vector, also of one lane; lane -1 may be anything."""
     element, _ = _parts(left.type)
     chosen = ", ".join("i32 poison" if lane < 0 else f"i32 {lane}" for lane in lanes)

@@ -6,7 +6,7 @@ import math
 import struct
 from collections.abc import Callable
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, suffix, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, suffix, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import COMPARISONS, SMALL_TYPES, Scalar
@@ -34,7 +34,7 @@ _UNSIGNED_FORMS = {
 }  # fmt: skip
 _UNSIGNED = frozenset({DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64})
 
-ReadInput = Callable[[int], Operand]
+ReadInput = Callable[[int], IRValue]
 
 
 class ScalarPrinter:
@@ -52,10 +52,10 @@ class ScalarPrinter:
         self._width = width
         self._read_input = read_input
         self._read_row = read_row
-        self._done: dict[int, Operand] = {}
+        self._done: dict[int, IRValue] = {}
         self._kept: list[Scalar] = []
 
-    def print(self, root: Scalar) -> Operand:
+    def print(self, root: Scalar) -> IRValue:
         """Append the instructions of an expression and return its value."""
         found = self._done.get(id(root))
         if found is None:
@@ -64,7 +64,7 @@ class ScalarPrinter:
             self._kept.append(root)  # an id is only unique while the object lives
         return found
 
-    def _instruction(self, node: Scalar, arguments: list[Operand]) -> Operand:
+    def _instruction(self, node: Scalar, arguments: list[IRValue]) -> IRValue:
         emitter = self._emitter
         type_ = vector_type(self._width, TYPES[node.dtype])
         operation = node.operation
@@ -94,7 +94,7 @@ class ScalarPrinter:
             return self._binary(node, type_, arguments, is_float)
         return self._unary(operation, type_, arguments[0], node.arguments[0].dtype)
 
-    def _binary(self, node: Scalar, type_: str, arguments: list[Operand], is_float: bool) -> Operand:
+    def _binary(self, node: Scalar, type_: str, arguments: list[IRValue], is_float: bool) -> IRValue:
         left, right = arguments
         operation, is_unsigned = node.operation, node.dtype in _UNSIGNED
         if operation in ("min", "max"):
@@ -110,13 +110,13 @@ class ScalarPrinter:
         opcode = _UNSIGNED_FORMS.get(operation, opcode) if is_unsigned else opcode
         return self._emitter.assign(type_, f"{opcode} {left.typed}, {right.text}")
 
-    def _bounded(self, operation: str, value: Operand, bound: Operand) -> Operand:
+    def _bounded(self, operation: str, value: IRValue, bound: IRValue) -> IRValue:
         # No comparison with NaN holds, so NaN stays; in this order it is one instruction of x86.
         predicate = "olt" if operation == "min" else "ogt"
         emitter, bits = self._emitter, vector_type(self._width, "i1")
         return emitter.select(emitter.assign(bits, f"fcmp {predicate} {bound.typed}, {value.text}"), bound, value)
 
-    def _minimum(self, operation: str, left: Operand, right: Operand) -> Operand:
+    def _minimum(self, operation: str, left: IRValue, right: IRValue) -> IRValue:
         # NaN of either side wins: an unordered comparison takes the left, an ordered one with the right NaN the right.
         predicate = "ult" if operation == "min" else "ugt"
         emitter, bits = self._emitter, vector_type(self._width, "i1")
@@ -125,7 +125,7 @@ class ScalarPrinter:
         is_nan = emitter.assign(bits, f"fcmp uno {right.typed}, {right.text}")
         return emitter.select(is_nan, right, chosen)
 
-    def _unary(self, operation: str, type_: str, value: Operand, dtype: DataType) -> Operand:
+    def _unary(self, operation: str, type_: str, value: IRValue, dtype: DataType) -> IRValue:
         emitter, is_float = self._emitter, dtype.is_float
         if operation == "is_nan":
             return emitter.assign(vector_type(self._width, "i1"), f"fcmp uno {value.typed}, {value.text}")
@@ -139,9 +139,9 @@ class ScalarPrinter:
         if is_float:
             return emitter.call(type_, f"llvm.{_FLOAT_CALLS[operation]}.{suffix(type_)}", value)
         assert operation == "abs", operation
-        return emitter.call(type_, f"llvm.abs.{suffix(type_)}", value, Operand("i1", "false"))
+        return emitter.call(type_, f"llvm.abs.{suffix(type_)}", value, IRValue("i1", "false"))
 
-    def _cast(self, node: Scalar, value: Operand, type_: str) -> Operand:
+    def _cast(self, node: Scalar, value: IRValue, type_: str) -> IRValue:
         source, target = node.arguments[0].dtype, node.dtype
         if DataType.BFLOAT16 in (source, target):
             return self._cast_bfloat16(value, source, target)
@@ -161,7 +161,7 @@ class ScalarPrinter:
             opcode = "sext" if target.bits > source.bits else "trunc"
         return self._emitter.assign(type_, f"{opcode} {value.typed} to {type_}")
 
-    def _cast_bfloat16(self, value: Operand, source: DataType, target: DataType) -> Operand:
+    def _cast_bfloat16(self, value: IRValue, source: DataType, target: DataType) -> IRValue:
         """Widen bfloat16 to float32, or round float32 to the nearest, ties to even; without any instruction for it."""
         emitter, width = self._emitter, self._width
         words, halves = vector_type(width, "i32"), vector_type(width, "i16")
@@ -182,7 +182,7 @@ class ScalarPrinter:
         chosen = emitter.select(is_nan, quiet, rounded)
         return emitter.assign(halves, f"trunc {chosen.typed} to {halves}")
 
-    def _saturated_narrow(self, value: Operand, type_: str, target: DataType) -> Operand:
+    def _saturated_narrow(self, value: IRValue, type_: str, target: DataType) -> IRValue:
         """Convert to integers below 32 bits: limited in floats, where the limits are exact; NaN gives the least.
 
         A minimum and a maximum, one instruction each.
@@ -197,7 +197,7 @@ class ScalarPrinter:
         whole = emitter.assign(wide, f"fptosi {value.typed} to {wide}")
         return emitter.assign(type_, f"trunc {whole.typed} to {type_}")
 
-    def _saturated(self, value: Operand, type_: str, bits: int) -> Operand:
+    def _saturated(self, value: IRValue, type_: str, bits: int) -> IRValue:
         """Convert to integers; out of range gives the nearest integer, NaN 0, as a plain conversion leaves undefined.
 
         LLVM takes its own saturating conversion of x86 vectors apart into single elements: exp became 6 x slower.
@@ -214,10 +214,10 @@ class ScalarPrinter:
         whole = emitter.select(is_high, self._integers(type_, 2 ** (bits - 1) - 1), whole)
         return emitter.select(is_low, self._integers(type_, -(2 ** (bits - 1))), whole)
 
-    def _integers(self, type_: str, value: int) -> Operand:
+    def _integers(self, type_: str, value: int) -> IRValue:
         element = type_ if self._width == 1 else type_[1:-1].partition(" x ")[2]
         lanes = ", ".join([f"{element} {value}"] * self._width)
-        return Operand(type_, str(value) if self._width == 1 else f"<{lanes}>")
+        return IRValue(type_, str(value) if self._width == 1 else f"<{lanes}>")
 
 
 def converts_halves(target: Target) -> bool:
@@ -236,7 +236,7 @@ def _is_number(node: Scalar) -> bool:
     return node.operation == "constant" and not math.isnan(node.value)
 
 
-def constant(value: float | int | bool, dtype: DataType, width: int) -> Operand:
+def constant(value: float | int | bool, dtype: DataType, width: int) -> IRValue:
     """Return a constant of a type in every lane."""
     element = TYPES[dtype]
     if dtype.is_float:
@@ -244,8 +244,8 @@ def constant(value: float | int | bool, dtype: DataType, width: int) -> Operand:
     else:
         text = ("true" if value else "false") if dtype is DataType.BOOL else str(int(value))
     if width == 1:
-        return Operand(element, text)
-    return Operand(vector_type(width, element), f"<{', '.join([f'{element} {text}'] * width)}>")
+        return IRValue(element, text)
+    return IRValue(vector_type(width, element), f"<{', '.join([f'{element} {text}'] * width)}>")
 
 
 def zero(type_: str) -> str:

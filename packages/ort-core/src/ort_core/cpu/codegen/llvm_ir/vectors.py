@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
 from ort_core.cpu.codegen.llvm_ir.part_access import load_masked, store_masked
 
 
-def zero(type_: str) -> Operand:
+def zero(type_: str) -> IRValue:
     """Return the zero of a vector type or of a float type."""
-    return Operand(type_, "zeroinitializer" if type_.startswith("<") else "0.0")
+    return IRValue(type_, "zeroinitializer" if type_.startswith("<") else "0.0")
 
 
-def lane_mask(emitter: Emitter, count: Operand, width: int) -> Operand:
+def lane_mask(emitter: Emitter, count: IRValue, width: int) -> IRValue:
     """Return the mask whose first ``count`` lanes are on; ``count`` (i64) may exceed the width or be negative."""
     type_ = vector_type(width, "i64")
-    lanes = Operand(type_, "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">")
+    lanes = IRValue(type_, "<" + ", ".join(f"i64 {i}" for i in range(width)) + ">")
     limit = emitter.splat(count, width)
     return emitter.assign(vector_type(width, "i1"), f"icmp slt {type_} {lanes.text}, {limit.text}", "m")
 
 
-def load_vector(emitter: Emitter, address: Operand, width: int, mask: Operand | None = None) -> Operand:
+def load_vector(emitter: Emitter, address: IRValue, width: int, mask: IRValue | None = None) -> IRValue:
     """Load ``width`` floats from any address; lanes that the mask leaves out are not read and are 0."""
     type_ = vector_type(width, "float")
     if mask is None:
@@ -32,7 +32,7 @@ def load_vector(emitter: Emitter, address: Operand, width: int, mask: Operand | 
     return load_masked(emitter, type_, address, 4, mask)
 
 
-def store_vector(emitter: Emitter, value: Operand, address: Operand, mask: Operand | None = None) -> None:
+def store_vector(emitter: Emitter, value: IRValue, address: IRValue, mask: IRValue | None = None) -> None:
     """Store a vector of floats at any address; lanes that the mask leaves out are not written."""
     if mask is None:
         emitter.store(value, address, 4)
@@ -40,7 +40,7 @@ def store_vector(emitter: Emitter, value: Operand, address: Operand, mask: Opera
     store_masked(emitter, value, address, 4, mask)
 
 
-def each_vector(emitter: Emitter, count: Operand, width: int, body: Callable[[Operand, Operand | None], None]) -> None:
+def each_vector(emitter: Emitter, count: IRValue, width: int, body: Callable[[IRValue, IRValue | None], None]) -> None:
     """Emit the body for every whole vector of ``count`` elements, then with a mask for the rest of them."""
     whole = emitter.sub(count, emitter.urem(count, width))
     with emitter.loop(0, whole, width, unroll=False, hint="j") as j:
@@ -49,23 +49,23 @@ def each_vector(emitter: Emitter, count: Operand, width: int, body: Callable[[Op
         body(whole, lane_mask(emitter, emitter.sub(count, whole), width))
 
 
-def copy_row(emitter: Emitter, width: int, source: Operand, target: Operand, count: Operand) -> None:
+def copy_row(emitter: Emitter, width: int, source: IRValue, target: IRValue, count: IRValue) -> None:
     """Copy ``count`` floats."""
 
-    def copy(j: Operand, mask: Operand | None) -> None:
+    def copy(j: IRValue, mask: IRValue | None) -> None:
         value = load_vector(emitter, emitter.element(source, j), width, mask)
         store_vector(emitter, value, emitter.element(target, j), mask)
 
     each_vector(emitter, count, width, copy)
 
 
-def shuffle(emitter: Emitter, left: Operand, right: Operand, lanes: Sequence[int]) -> Operand:
+def shuffle(emitter: Emitter, left: IRValue, right: IRValue, lanes: Sequence[int]) -> IRValue:
     """Return the chosen lanes of two vectors; lane ``width + i`` is lane ``i`` of the right one."""
     chosen = ", ".join(f"i32 {lane}" for lane in lanes)
     return emitter.assign(left.type, f"shufflevector {left.typed}, {right.typed}, <{len(lanes)} x i32> <{chosen}>")
 
 
-def transpose(emitter: Emitter, rows: Sequence[Operand]) -> list[Operand]:
+def transpose(emitter: Emitter, rows: Sequence[IRValue]) -> list[IRValue]:
     """Transpose a square of vectors: as many as each has lanes, a power of two.
 
     Each stage swaps the off-diagonal squares of size ``step`` of every square of size ``2 * step``.
@@ -84,8 +84,8 @@ def transpose(emitter: Emitter, rows: Sequence[Operand]) -> list[Operand]:
     return out
 
 
-def prefetch(emitter: Emitter, address: Operand, *, write: bool, level: int) -> None:
+def prefetch(emitter: Emitter, address: IRValue, *, write: bool, level: int) -> None:
     """Ask for a cache line: ``level`` 3 into L1, 2 into L2. Any address is allowed."""
     emitter.declarations["declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"] = None
-    hints = (Operand("i32", str(value)) for value in (int(write), level, 1))
+    hints = (IRValue("i32", str(value)) for value in (int(write), level, 1))
     emitter.call_void("llvm.prefetch.p0", address, *hints)

@@ -17,8 +17,8 @@ from ort_core.cpu.codegen.machine_code.object_loading import BadObject, load_obj
 from ort_core.plugin.cache import ArtefactCache, CacheKey, digest_of, package_facts, say_that_it_compiles
 
 if TYPE_CHECKING:
+    from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
     from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
-    from ort_core.cpu.codegen.llvm_ir.late_text import LateText
     from ort_core.cpu.codegen.machine_code.target import Target
 
 log = logging.getLogger(__name__)
@@ -80,13 +80,13 @@ def noted(module: CompiledModule) -> CompiledModule:
     return module
 
 
-def compiled_late(late: LateText, target: Target) -> CompiledModule:
+def compiled_deferred(deferred: DeferredKernel, target: Target) -> CompiledModule:
     """Return the machine code of a module that is written only if neither this process nor the cache has it."""
 
     def write() -> CompiledModule:
-        return _compiled(_text(late.generate(late.name)), target, is_vectorised=late.is_vectorised)
+        return _compiled(_text(deferred.generate(deferred.name)), target, is_vectorised=deferred.is_vectorised)
 
-    return _found_or_made(_digest(late.name, target.key), target, write)
+    return _found_or_made(_digest(deferred.name, target.key), target, write)
 
 
 def names_of(modules: Iterable[CompiledModule]) -> dict[bytes, CompiledModule]:
@@ -105,13 +105,13 @@ def adopt(name: bytes, object_code: bytes) -> CompiledModule:
         return found
 
 
-def compiled_joined(kernels: Sequence[LateText], target: Target) -> CompiledModule:
+def compiled_joined(kernels: Sequence[DeferredKernel], target: Target) -> CompiledModule:
     """Return the machine code of several kernels in one module, written only if it is nowhere to be found."""
 
     def write() -> CompiledModule:
-        return _compiled(_text([f for late in kernels for f in late.generate(late.name)]), target)
+        return _compiled(_text([f for deferred in kernels for f in deferred.generate(deferred.name)]), target)
 
-    names = "\n".join(late.name for late in kernels)
+    names = "\n".join(deferred.name for deferred in kernels)
     return _found_or_made(_digest(f"joined\n{names}", target.key), target, write)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter, constant
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, gather_elements, share
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, gather_elements, share
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, element, exp, maximum, select, sigmoid, unary
 
@@ -40,7 +40,7 @@ class ClassScores:
     pair: str = ""
 
 
-@written_once
+@memoized
 def class_scores_kernel(spec: ClassScores, target: Target) -> tuple[str, Emitter]:
     """Return the kernel's name and its function."""
     emitter = _Printer(spec, "$name").function(target)
@@ -66,7 +66,7 @@ class _Printer:
                 self._rows(row, width)
         return e
 
-    def _rows(self, row: Operand, width: int) -> None:
+    def _rows(self, row: IRValue, width: int) -> None:
         self._row, self._width = row, width
         self._type = vector_type(width, "float")
         if self._spec.label:
@@ -82,12 +82,12 @@ class _Printer:
     # columns ----------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _each_column(self) -> Iterator[Operand]:
+    def _each_column(self) -> Iterator[IRValue]:
         columns = integer(2) if self._spec.pair else self._columns
         with self._emitter.loop(0, columns, unroll=False, hint="column") as column:
             yield column
 
-    def _score(self, column: Operand) -> Operand:
+    def _score(self, column: IRValue) -> IRValue:
         """Return a column of the (possibly paired) scores of the rows."""
         if not self._spec.pair:
             return self._load(self._scores, column, self._columns)
@@ -98,24 +98,24 @@ class _Printer:
         is_first = e.splat(e.compare("eq", column, 0), self._width)
         return e.select(is_first, other, value)
 
-    def _load(self, base: Operand, column: Operand, columns: Operand) -> Operand:
+    def _load(self, base: IRValue, column: IRValue, columns: IRValue) -> IRValue:
         start = self._emitter.add(self._emitter.mul(self._row, columns), column)
         return gather_elements(self._emitter, self._emitter.element(base, start), integer(0), columns, F32, self._width)
 
-    def _store(self, column: Operand, value: Operand) -> None:
+    def _store(self, column: IRValue, value: IRValue) -> None:
         e = self._emitter
         columns = integer(2) if self._spec.pair else self._columns
         for lane in range(self._width):
             place = e.add(e.mul(e.add(self._row, lane), columns), column)
             e.store(self._lane(value, lane), e.element(self._results, place), 4)
 
-    def _lane(self, value: Operand, lane: int) -> Operand:
+    def _lane(self, value: IRValue, lane: int) -> IRValue:
         if self._width == 1:
             return value
         kind = value.type[1:-1].partition(" x ")[2]
         return self._emitter.assign(kind, f"extractelement {value.typed}, i32 {lane}")
 
-    def _print(self, expression: Scalar, *inputs: Operand) -> Operand:
+    def _print(self, expression: Scalar, *inputs: IRValue) -> IRValue:
         return ScalarPrinter(self._emitter, self._width, lambda index: inputs[index]).print(expression)
 
     # softmax ----------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class _Printer:
             power = self._load(self._results, column, columns)
             self._store(column, self._print(self._share(), power, self._top(total)))
 
-    def _top(self, variable: Operand) -> Operand:
+    def _top(self, variable: IRValue) -> IRValue:
         return self._emitter.load(self._type, variable)
 
     def _power(self) -> Scalar:
@@ -162,14 +162,14 @@ class _Printer:
             label = e.load("i64", e.element(self._table, self._lane(places, lane), "i64"), 8)
             e.store(label, e.element(self._labels, e.add(self._row, lane), "i64"), 8)
 
-    def _above(self) -> Operand:
+    def _above(self) -> IRValue:
         e = self._emitter
         score = self._load(self._scores, self._column, self._columns)
         exceeds = self._print(binary("gt", element(0, F32), self._spec.threshold), score)
         type_ = vector_type(self._width, "i64")
         return e.assign(type_, f"zext {exceeds.typed} to {type_}")
 
-    def _largest(self) -> Operand:
+    def _largest(self) -> IRValue:
         """Return the column of each row's first largest score, of its first NaN if there is one."""
         e = self._emitter
         start = self._load(self._scores, integer(0), self._columns)

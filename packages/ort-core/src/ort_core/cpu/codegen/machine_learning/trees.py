@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import TYPES, constant
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
 from ort_core.cpu.codegen.machine_code.target import SCALAR_CHAINS
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 from ort_core.plugin.ir import DataType
 
 GROUP = 8
@@ -62,7 +62,7 @@ def scores_nbytes(targets: int) -> int:
     return block_rows(targets) * padded_targets(targets) * 8
 
 
-@written_once
+@memoized
 def tree_kernel(spec: TreeKernel) -> tuple[str, str]:
     """Return the kernel's name and its module."""
     emitter = _TreePrinter(spec, "$name").function()
@@ -105,7 +105,7 @@ class _TreePrinter:
                 e.store(integer(1), e.argument(args, 15, "ptr"), 8)
         return e
 
-    def _blocks(self, rows: Operand) -> None:
+    def _blocks(self, rows: IRValue) -> None:
         """Emit the loop over this thread's blocks; few rows are spread over all threads."""
         e = self._emitter
         each = e.udiv(e.add(rows, e.sub(e.parameter("pieces"), 1)), e.parameter("pieces"))
@@ -122,13 +122,13 @@ class _TreePrinter:
             self._trees_by_row(start, whole, count)
             self._finish(start, count)
 
-    def _clear(self, count: Operand) -> None:
+    def _clear(self, count: IRValue) -> None:
         e = self._emitter
         neutral = constant(_NEUTRAL[self._spec.aggregate], DataType.DOUBLE, 1)
         with e.loop(0, e.mul(count, self._padded)) as i:
             e.store(neutral, e.element(self._scores, i, "double"), 8)
 
-    def _rows_by_tree(self, start: Operand, whole: Operand) -> None:
+    def _rows_by_tree(self, start: IRValue, whole: IRValue) -> None:
         e = self._emitter
         trees = e.select(e.compare("sgt", whole, 0), self._real, integer(0))
         with e.loop(0, trees, unroll=False, hint="tree") as tree:
@@ -141,7 +141,7 @@ class _TreePrinter:
                 for lane, leaf in enumerate(leaves):
                     self._score(e.add(row, lane), leaf)
 
-    def _trees_by_row(self, start: Operand, first: Operand, last: Operand) -> None:
+    def _trees_by_row(self, start: IRValue, first: IRValue, last: IRValue) -> None:
         e = self._emitter
         with e.loop(first, last, unroll=False, hint="row") as row:
             features = e.element(self._x, e.mul(e.add(start, row), self._row), self._type)
@@ -156,8 +156,8 @@ class _TreePrinter:
                     self._score(row, leaf)
 
     def _walk(
-        self, features: Sequence[Operand], roots: Sequence[Operand], sure: Operand, deepest: Operand
-    ) -> list[Operand]:
+        self, features: Sequence[IRValue], roots: Sequence[IRValue], sure: IRValue, deepest: IRValue
+    ) -> list[IRValue]:
         """Emit the walks and return their leaves: some levels without looking, then until nobody moves any more."""
         e = self._emitter
         places = [e.variable("i64", root, "at") for root in roots]
@@ -180,7 +180,7 @@ class _TreePrinter:
             found.append(e.assign("i64", f"zext {leaf.typed} to i64"))
         return found
 
-    def _level(self, features: Sequence[Operand], places: Sequence[Operand]) -> None:
+    def _level(self, features: Sequence[IRValue], places: Sequence[IRValue]) -> None:
         e = self._emitter
         for row, place in zip(features, places, strict=True):
             record = e.element(self._records, e.load("i64", place), "i8")
@@ -189,7 +189,7 @@ class _TreePrinter:
             child = e.load("i32", e.element(record, self._child_at, "i8"), 4)
             index = feature
             if self._spec.has_nan_bits:
-                index = e.binary("and", feature, Operand("i32", str(2**31 - 1)))
+                index = e.binary("and", feature, IRValue("i32", str(2**31 - 1)))
             value = e.load(self._type, e.element(row, self._wide(index), self._type), 4)
             goes = e.assign("i1", f"fcmp ole {value.typed}, {threshold.text}")
             if self._spec.has_nan_bits:
@@ -199,12 +199,12 @@ class _TreePrinter:
             step = e.mul(e.assign("i64", f"zext {goes.typed} to i64"), self._nbytes)
             e.store(e.add(self._wide(child), step), place)
 
-    def _wide(self, value: Operand) -> Operand:
+    def _wide(self, value: IRValue) -> IRValue:
         return self._emitter.assign("i64", f"zext {value.typed} to i64")
 
     # leaves -----------------------------------------------------------------------------------------------------------
 
-    def _score(self, row: Operand, leaf: Operand) -> None:
+    def _score(self, row: IRValue, leaf: IRValue) -> None:
         """Emit how a leaf's weights join the scores of a row of the block."""
         e = self._emitter
         scores = e.element(self._scores, e.mul(row, self._padded), "double")
@@ -219,7 +219,7 @@ class _TreePrinter:
             target = self._wide(e.load("i32", e.element(self._targets, entry, "i32"), 4))
             self._join(e.element(scores, target, "double"), e.element(self._weights, entry, self._weight), 1)
 
-    def _join(self, score: Operand, weight: Operand, lanes: int) -> None:
+    def _join(self, score: IRValue, weight: IRValue, lanes: int) -> None:
         e = self._emitter
         type_ = vector_type(lanes, "double")
         added = e.load(vector_type(lanes, self._weight), weight, 4)
@@ -227,14 +227,14 @@ class _TreePrinter:
             added = e.assign(type_, f"fpext {added.typed} to {type_}")
         e.store(self._combined(e.load(type_, score, 8), added, lanes), score, 8)
 
-    def _combined(self, left: Operand, right: Operand, lanes: int) -> Operand:
+    def _combined(self, left: IRValue, right: IRValue, lanes: int) -> IRValue:
         e = self._emitter
         if self._spec.aggregate in ("SUM", "AVERAGE"):
             return e.binary("fadd", left, right)
         predicate = "olt" if self._spec.aggregate == "MIN" else "ogt"
         return e.select(e.assign(vector_type(lanes, "i1"), f"fcmp {predicate} {right.typed}, {left.text}"), right, left)
 
-    def _finish(self, start: Operand, count: Operand) -> None:
+    def _finish(self, start: IRValue, count: IRValue) -> None:
         """Emit scores to results: the mean, 0 where no leaf scored, the base values, the result's type."""
         e, spec = self._emitter, self._spec
         with e.loop(0, count, unroll=False, hint="row") as row:

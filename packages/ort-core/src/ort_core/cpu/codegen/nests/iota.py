@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 
 
-@written_once
+@memoized
 def iota_kernel() -> tuple[str, Emitter]:
     """Return the kernel ``out[i] = i`` of int64. The argument table: out, count."""
     emitter = Emitter("iota", KERNEL_PARAMETERS)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, vector_type
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText, late_text
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import (
+from ort_core.cpu.codegen.nests.elementwise_nests import (
     BROADCAST,
     KERNEL_PARAMETERS,
     NestInput,
@@ -39,7 +39,7 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class RowNestPass:
     """One walk over the row: ``stores`` are (output number, expression); ``derived`` (row value, expression) follow."""
 
     stores: tuple[tuple[int, Scalar], ...] = ()
@@ -67,7 +67,7 @@ class RowNest:
     rank: int
     inputs: tuple[NestInput, ...]
     outputs: tuple[DataType, ...]
-    passes: tuple[Pass, ...]
+    passes: tuple[RowNestPass, ...]
     scalars: tuple[int, ...] = ()
 
     @property
@@ -82,9 +82,11 @@ class RowNest:
         return f"{self.rank} {self.inputs} {types} {passes} {self.scalars} {structure(*roots)}"
 
 
-def row_kernel(nest: RowNest, target: Target) -> LateText:
+def row_kernel(nest: RowNest, target: Target) -> DeferredKernel:
     """Return the kernel, one function."""
-    return late_text("rows", nest.structure, lambda name: [_RowPrinter(nest, target, name).function()], is_joined=True)
+    return deferred_kernel(
+        "rows", nest.structure, lambda name: [_RowPrinter(nest, target, name).function()], is_joined=True
+    )
 
 
 class _RowPrinter:
@@ -92,10 +94,10 @@ class _RowPrinter:
         self._nest = nest
         self._lanes = target.lanes
         self._emitter = Emitter(name, KERNEL_PARAMETERS)
-        self._rows: list[Operand] = []  # base of each input's row, then of each output's
+        self._rows: list[IRValue] = []  # base of each input's row, then of each output's
         self._dtypes = [*(i.dtype for i in nest.inputs), *nest.outputs]
-        self._values: dict[int, Operand] = {}
-        self._fixed: dict[int, Operand] = {}
+        self._values: dict[int, IRValue] = {}
+        self._fixed: dict[int, IRValue] = {}
 
     def function(self) -> Emitter:
         nest, emitter = self._nest, self._emitter
@@ -107,7 +109,7 @@ class _RowPrinter:
         sizes = [emitter.argument(args, next(places)) for _ in range(nest.rank)]
         out_strides = [[emitter.argument(args, next(places)) for _ in range(outer)] for _ in nest.outputs]
         in_strides = [[emitter.argument(args, next(places)) for _ in range(outer)] for _ in nest.inputs]
-        count: Operand = integer(1)
+        count: IRValue = integer(1)
         for size in sizes[:-1]:
             count = emitter.mul(count, size)
         length = sizes[-1]
@@ -131,7 +133,7 @@ class _RowPrinter:
                 store_element(emitter, self._values[index], pointer, row, DataType.FLOAT, 1)
         return emitter
 
-    def _pass(self, each: Pass, length: Operand) -> None:
+    def _pass(self, each: RowNestPass, length: IRValue) -> None:
         emitter, lanes = self._emitter, self._lanes
         if each.stores or each.reductions:
             unroll = _ACCUMULATORS if each.reductions else 1
@@ -153,11 +155,11 @@ class _RowPrinter:
         for index, expression in each.derived:
             self._values[index] = self._printer(1, {}).print(expression)
 
-    def _accumulators(self, reduction: Reduction, width: int, count: int) -> list[Operand]:
+    def _accumulators(self, reduction: Reduction, width: int, count: int) -> list[IRValue]:
         neutral = constant(_NEUTRAL[reduction.kind], DataType.FLOAT, width)
         return [self._emitter.variable(neutral.type, neutral, "acc") for _ in range(count)]
 
-    def _body(self, each: Pass, j: Operand, width: int, slots: dict[int, Operand]) -> None:
+    def _body(self, each: RowNestPass, j: IRValue, width: int, slots: dict[int, IRValue]) -> None:
         emitter = self._emitter
         printer = self._printer(width, {}, j)
         for output, expression in each.stores:
@@ -169,8 +171,8 @@ class _RowPrinter:
             emitter.store(_joined(emitter, reduction.kind, old, value, width), slot)
 
     def _combine(
-        self, reduction: Reduction, slots: dict[int, list[Operand]], rest: dict[int, list[Operand]]
-    ) -> Operand:
+        self, reduction: Reduction, slots: dict[int, list[IRValue]], rest: dict[int, list[IRValue]]
+    ) -> IRValue:
         emitter, lanes, kind = self._emitter, self._lanes, reduction.kind
         type_ = vector_type(lanes, "float")
         vectors = [emitter.load(type_, slot) for slot in slots[reduction.index]]
@@ -185,10 +187,10 @@ class _RowPrinter:
             total, width = _joined(emitter, kind, low, high, half), half
         return _joined(emitter, kind, total, emitter.load("float", rest[reduction.index][0]), 1)
 
-    def _printer(self, width: int, loaded: dict[int, Operand], j: Operand | None = None) -> ScalarPrinter:
+    def _printer(self, width: int, loaded: dict[int, IRValue], j: IRValue | None = None) -> ScalarPrinter:
         emitter = self._emitter
 
-        def read(index: int) -> Operand:
+        def read(index: int) -> IRValue:
             if index not in loaded:
                 if index in self._fixed:
                     loaded[index] = emitter.splat(self._fixed[index], width)
@@ -200,13 +202,13 @@ class _RowPrinter:
         return ScalarPrinter(emitter, width, read, lambda index: emitter.splat(self._values[index], width))
 
 
-def _joined(emitter: Emitter, kind: str, left: Operand, right: Operand, width: int) -> Operand:
+def _joined(emitter: Emitter, kind: str, left: IRValue, right: IRValue, width: int) -> IRValue:
     a, b = element(0, DataType.FLOAT), element(1, DataType.FLOAT)
     joined = {"sum": a + b, "max": maximum(a, b), "min": minimum(a, b)}[kind]
     return ScalarPrinter(emitter, width, lambda index: (left, right)[index]).print(joined)
 
 
-def _part(emitter: Emitter, vector: Operand, width: int, start: int, count: int) -> Operand:
+def _part(emitter: Emitter, vector: IRValue, width: int, start: int, count: int) -> IRValue:
     if count == 1:
         return emitter.assign("float", f"extractelement {vector.typed}, i32 {start}")
     lanes = ", ".join(f"i32 {i}" for i in range(start, start + count))
@@ -214,8 +216,8 @@ def _part(emitter: Emitter, vector: Operand, width: int, start: int, count: int)
     return emitter.assign(vector_type(count, "float"), text)
 
 
-def _offset(emitter: Emitter, indices: Sequence[Operand], strides: Sequence[Operand]) -> Operand:
-    offset: Operand = integer(0)
+def _offset(emitter: Emitter, indices: Sequence[IRValue], strides: Sequence[IRValue]) -> IRValue:
+    offset: IRValue = integer(0)
     for index, stride in zip(indices, strides):
         offset = emitter.add(offset, emitter.mul(index, stride))
     return offset

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share, store_element, unravel
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, binary, cast, element
 
@@ -29,7 +29,7 @@ class Scan:
     is_dense: bool
 
 
-@written_once
+@memoized
 def scan_kernel(scan: Scan, target: Target) -> tuple[str, Emitter]:
     """Return the kernel's name and its function."""
     emitter = Emitter("$name", KERNEL_PARAMETERS)
@@ -58,8 +58,8 @@ def scan_kernel(scan: Scan, target: Target) -> tuple[str, Emitter]:
 
 
 def _column(
-    emitter: Emitter, scan: Scan, bases: list[Operand], column: Operand, length: Operand, out_strides: list[Operand],
-    in_strides: list[Operand], width: int,
+    emitter: Emitter, scan: Scan, bases: list[IRValue], column: IRValue, length: IRValue, out_strides: list[IRValue],
+    in_strides: list[IRValue], width: int,
 ) -> None:  # fmt: skip
     first = constant(0 if scan.operation == "add" else 1, scan.state, width)
     slot = emitter.variable(first.type, first, "state")

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, prefetch
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
@@ -114,7 +114,7 @@ def pair_table(module: CompiledModule, target: Target) -> CodeTable:
     return code_table(module, names)
 
 
-def dot_pairs(emitter: Emitter, a: Operand, b: Operand, total: Operand) -> Operand:
+def dot_pairs(emitter: Emitter, a: IRValue, b: IRValue, total: IRValue) -> IRValue:
     """Return float32 sums increased by the products of two vectors of pairs."""
     pairs = [emitter.assign("<32 x bfloat>", f"bitcast {each.typed} to <32 x bfloat>") for each in (a, b)]
     return emitter.call(total.type, _DOT, total, *pairs)
@@ -144,7 +144,7 @@ def _round_block(lanes: int) -> Emitter:
     return emitter
 
 
-def _rounded(emitter: Emitter, halves: Sequence[Operand]) -> Operand:
+def _rounded(emitter: Emitter, halves: Sequence[IRValue]) -> IRValue:
     low, high = halves
     return emitter.call("<32 x bfloat>", "llvm.x86.avx512bf16.cvtne2ps2bf16.512", high, low)
 
@@ -157,10 +157,10 @@ class PairDriver(ProductDriver):
         self.floats = self.given["k"]
         self.given["k"] = e.udiv(e.add(self.floats, PAIR - 1), PAIR)
 
-    def _must_copy(self) -> Operand:
-        return Operand("i1", "true")
+    def _must_copy(self) -> IRValue:
+        return IRValue("i1", "true")
 
-    def _strips(self, start: Operand, stop: Operand, depth: Operand, count: Operand) -> tuple[Operand, Operand]:
+    def _strips(self, start: IRValue, stop: IRValue, depth: IRValue, count: IRValue) -> tuple[IRValue, IRValue]:
         e, given = self.emitter, self.given
         first = e.mul(depth, PAIR)
         place = e.element(e.element(self.a, e.mul(start, given["a_row"])), first)
@@ -178,7 +178,7 @@ class PairDriver(ProductDriver):
 class _WideningDriver(UnpackedDriver):
     """A product that widens a panel of pairs before its tiles run."""
 
-    def _unpack(self, panel: Operand, depth: Operand, count: Operand, to: Operand) -> None:
+    def _unpack(self, panel: IRValue, depth: IRValue, count: IRValue, to: IRValue) -> None:
         e, columns = self.emitter, self.shape.columns
         pairs = e.udiv(e.add(self.given["k"], PAIR - 1), PAIR)
         first = e.add(e.mul(panel, pairs), e.udiv(depth, PAIR))  # depth is even

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 from ort_core.cpu.codegen.llvm_ir.vectors import load_vector, zero
 
 
@@ -20,12 +20,12 @@ class Epilogue(Protocol):
     What it reads must not overlap C: sums that are not complete yet lie there.
     """
 
-    def prepare(self, emitter: Emitter, args: Operand, batch: Sequence[Operand]) -> None:
+    def prepare(self, emitter: Emitter, args: IRValue, batch: Sequence[IRValue]) -> None:
         """Emit what holds for a whole tile: load pointers and sizes. ``batch`` holds the four batch indices."""
 
     def apply(
-        self, emitter: Emitter, value: Operand, row: Operand, column: Operand, width: int, mask: Operand | None
-    ) -> Operand:
+        self, emitter: Emitter, value: IRValue, row: IRValue, column: IRValue, width: int, mask: IRValue | None
+    ) -> IRValue:
         """Return the changed value of elements ``(row, column .. column + width - 1)``.
 
         Lanes outside ``mask`` are outside the matrix: they must not be read from memory.
@@ -37,15 +37,15 @@ class Scale:
     """``value * alpha``; the argument holds the bits of a float32 in its low half."""
 
     argument: int
-    _alpha: Operand | None = field(default=None, init=False)
+    _alpha: IRValue | None = field(default=None, init=False)
 
-    def prepare(self, emitter: Emitter, args: Operand, batch: Sequence[Operand]) -> None:
+    def prepare(self, emitter: Emitter, args: IRValue, batch: Sequence[IRValue]) -> None:
         """Load alpha."""
         self._alpha = emitter.load("float", emitter.element(args, 2 * self.argument))
 
     def apply(
-        self, emitter: Emitter, value: Operand, row: Operand, column: Operand, width: int, mask: Operand | None
-    ) -> Operand:
+        self, emitter: Emitter, value: IRValue, row: IRValue, column: IRValue, width: int, mask: IRValue | None
+    ) -> IRValue:
         """Return the product with alpha."""
         assert self._alpha is not None
         return emitter.binary("fmul", value, emitter.splat(self._alpha, width))
@@ -56,15 +56,15 @@ class Bias:
     """``value + bias[column]``; the argument is the pointer to a contiguous vector."""
 
     argument: int
-    _bias: Operand | None = field(default=None, init=False)
+    _bias: IRValue | None = field(default=None, init=False)
 
-    def prepare(self, emitter: Emitter, args: Operand, batch: Sequence[Operand]) -> None:
+    def prepare(self, emitter: Emitter, args: IRValue, batch: Sequence[IRValue]) -> None:
         """Load the pointer."""
         self._bias = emitter.argument(args, self.argument, "ptr")
 
     def apply(
-        self, emitter: Emitter, value: Operand, row: Operand, column: Operand, width: int, mask: Operand | None
-    ) -> Operand:
+        self, emitter: Emitter, value: IRValue, row: IRValue, column: IRValue, width: int, mask: IRValue | None
+    ) -> IRValue:
         """Return the sum with the bias of the columns."""
         assert self._bias is not None
         bias = load_vector(emitter, emitter.element(self._bias, column), width, mask)
@@ -80,10 +80,10 @@ class Residual:
     """
 
     argument: int
-    _start: Operand | None = field(default=None, init=False)
-    _row: Operand | None = field(default=None, init=False)
+    _start: IRValue | None = field(default=None, init=False)
+    _row: IRValue | None = field(default=None, init=False)
 
-    def prepare(self, emitter: Emitter, args: Operand, batch: Sequence[Operand]) -> None:
+    def prepare(self, emitter: Emitter, args: IRValue, batch: Sequence[IRValue]) -> None:
         """Load the pointer to the batch entry's matrix and the row stride."""
         start = emitter.argument(args, self.argument, "ptr")
         for i, index in enumerate(batch):
@@ -92,8 +92,8 @@ class Residual:
         self._start, self._row = start, emitter.argument(args, self.argument + 1)
 
     def apply(
-        self, emitter: Emitter, value: Operand, row: Operand, column: Operand, width: int, mask: Operand | None
-    ) -> Operand:
+        self, emitter: Emitter, value: IRValue, row: IRValue, column: IRValue, width: int, mask: IRValue | None
+    ) -> IRValue:
         """Return the sum with the residual's elements."""
         assert self._start is not None
         assert self._row is not None
@@ -105,12 +105,12 @@ class Residual:
 class Rectifier:
     """``max(value, 0)``; NaN stays NaN."""
 
-    def prepare(self, emitter: Emitter, args: Operand, batch: Sequence[Operand]) -> None:
+    def prepare(self, emitter: Emitter, args: IRValue, batch: Sequence[IRValue]) -> None:
         """Nothing to load."""
 
     def apply(
-        self, emitter: Emitter, value: Operand, row: Operand, column: Operand, width: int, mask: Operand | None
-    ) -> Operand:
+        self, emitter: Emitter, value: IRValue, row: IRValue, column: IRValue, width: int, mask: IRValue | None
+    ) -> IRValue:
         """Return the value where it is not negative."""
         condition = emitter.assign(f"<{width} x i1>", f"fcmp olt {value.typed}, zeroinitializer")
         return emitter.select(condition, zero(value.type), value)
@@ -122,14 +122,14 @@ class Chain:
 
     parts: tuple[Epilogue, ...]
 
-    def prepare(self, emitter: Emitter, args: Operand, batch: Sequence[Operand]) -> None:
+    def prepare(self, emitter: Emitter, args: IRValue, batch: Sequence[IRValue]) -> None:
         """Prepare each."""
         for part in self.parts:
             part.prepare(emitter, args, batch)
 
     def apply(
-        self, emitter: Emitter, value: Operand, row: Operand, column: Operand, width: int, mask: Operand | None
-    ) -> Operand:
+        self, emitter: Emitter, value: IRValue, row: IRValue, column: IRValue, width: int, mask: IRValue | None
+    ) -> IRValue:
         """Apply each to what the one before it gives."""
         for part in self.parts:
             value = part.apply(emitter, value, row, column, width, mask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.llvm_ir.vectors import load_vector
 from ort_core.plugin.loops import Scalar, structure
@@ -24,15 +24,15 @@ class ExpressionEpilogue:
     expression: Scalar
     dense: tuple[bool, ...]
     argument: int
-    _starts: list[Operand] = field(default_factory=list, init=False)
-    _rows: list[Operand] = field(default_factory=list, init=False)
+    _starts: list[IRValue] = field(default_factory=list, init=False)
+    _rows: list[IRValue] = field(default_factory=list, init=False)
 
     @property
     def structure(self) -> str:
         """What the epilogue computes and where it finds its operands, as text: equal for equal epilogues."""
         return f"{self.dense} {self.argument} {structure(self.expression)}"
 
-    def prepare(self, emitter: Emitter, args: Operand, batch: Sequence[Operand]) -> None:
+    def prepare(self, emitter: Emitter, args: IRValue, batch: Sequence[IRValue]) -> None:
         """Load each operand's pointer, moved to the batch entry, and its row stride."""
         self._starts, self._rows = [], []
         for number in range(len(self.dense)):
@@ -44,12 +44,12 @@ class ExpressionEpilogue:
             self._rows.append(emitter.argument(args, at + 1))
 
     def apply(
-        self, emitter: Emitter, value: Operand, row: Operand, column: Operand, width: int, mask: Operand | None
-    ) -> Operand:
+        self, emitter: Emitter, value: IRValue, row: IRValue, column: IRValue, width: int, mask: IRValue | None
+    ) -> IRValue:
         """Return the expression's value for ``width`` columns of a row."""
-        loaded: dict[int, Operand] = {0: value}
+        loaded: dict[int, IRValue] = {0: value}
 
-        def read(index: int) -> Operand:
+        def read(index: int) -> IRValue:
             if index not in loaded:
                 start, step = self._starts[index - 1], self._rows[index - 1]
                 place = emitter.element(start, emitter.mul(row, step))

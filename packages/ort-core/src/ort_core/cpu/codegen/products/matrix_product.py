@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
 from ort_core.cpu.codegen.products.epilogue import Epilogue
 from ort_core.cpu.codegen.products.microkernel import TileShape, tile_shape
 from ort_core.cpu.codegen.products.packing import ALIGNMENT
@@ -157,7 +157,7 @@ def finish_function(name: str, shape: TileShape, epilogue: Epilogue | None) -> E
 
 
 def _finish_vector(
-    emitter: Emitter, shape: TileShape, epilogue: Epilogue | None, row: Operand, start: Operand, mask: Operand | None
+    emitter: Emitter, shape: TileShape, epilogue: Epilogue | None, row: IRValue, start: IRValue, mask: IRValue | None
 ) -> None:
     source = emitter.add(emitter.mul(row, emitter.parameter("sums_row")), start)
     value = load_vector(emitter, emitter.element(emitter.parameter("sums"), source), shape.lanes)
@@ -174,27 +174,27 @@ def _finish_vector(
 class _Part:
     """The tiles ``low`` to ``high`` over one panel and one block of K, while the kernel is emitted."""
 
-    panel: Operand
-    left: Operand  # columns of C from the panel's first on
-    low: Operand
-    high: Operand
-    start: Operand  # the first row of the block of tiles
-    strips: Operand  # A at that row and at the block of K
-    strip_row: Operand
-    b: Operand
-    b_row: Operand
-    count: Operand  # how much of K
-    is_first: Operand
-    is_last: Operand
+    panel: IRValue
+    left: IRValue  # columns of C from the panel's first on
+    low: IRValue
+    high: IRValue
+    start: IRValue  # the first row of the block of tiles
+    strips: IRValue  # A at that row and at the block of K
+    strip_row: IRValue
+    b: IRValue
+    b_row: IRValue
+    count: IRValue  # how much of K
+    is_first: IRValue
+    is_last: IRValue
 
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
     """What tiles prefetch: bytes from ``start`` for the first, ``each`` further for the next, ``step`` for each k."""
 
-    start: Operand
-    step: Operand
-    each: Operand
+    start: IRValue
+    step: IRValue
+    each: IRValue
 
 
 class ProductDriver:
@@ -267,10 +267,10 @@ class ProductDriver:
         self.depth = e.maximum(e.mul(e.udiv(e.add(even, 7), 8), 8), 8)
         if self.packed:
             single = e.compare("sle", self.heights, 1)
-            whole = e.binary("and", single, e.binary("xor", self.copies_a, Operand("i1", "true")))
+            whole = e.binary("and", single, e.binary("xor", self.copies_a, IRValue("i1", "true")))
             self.depth = e.select(whole, e.maximum(given["k"], 1), self.depth)
 
-    def _must_copy(self) -> Operand:
+    def _must_copy(self) -> IRValue:
         """Return whether blocks of A are copied: its rows are strided, or fall on the same few sets of the cache."""
         e, given = self.emitter, self.given
         strided = e.compare("ne", given["a_k"], 1)
@@ -278,7 +278,7 @@ class ProductDriver:
         reused = e.binary("and", e.compare("sge", self.panels, 8), e.compare("sge", given["m"], 8))
         return e.binary("or", strided, e.binary("and", colliding, reused))
 
-    def _entry(self, entry: Operand, low: Operand, high: Operand) -> None:
+    def _entry(self, entry: IRValue, low: IRValue, high: IRValue) -> None:
         """Emit the tiles ``low`` to ``high`` of one batch entry."""
         e = self.emitter
         self.index = self._batch_indices(entry)
@@ -294,7 +294,7 @@ class ProductDriver:
             with e.loop(0, depth_stop, self.depth, unroll=False, hint="depth") as depth:
                 self._block(block, block_high, depth)
 
-    def _block(self, block: Operand, block_high: Operand, depth: Operand) -> None:
+    def _block(self, block: IRValue, block_high: IRValue, depth: IRValue) -> None:
         """Emit one block of tiles over one block of K."""
         e, given = self.emitter, self.given
         count = e.minimum(self.depth, e.sub(given["k"], depth))
@@ -335,7 +335,7 @@ class ProductDriver:
                 arguments = (e.parameter("args"), sums, sums_row, out, given["c_row"], *position, *self.index)
                 e.call_void(f"{self.name}_finish", *arguments)
 
-    def _strips(self, start: Operand, stop: Operand, depth: Operand, count: Operand) -> tuple[Operand, Operand]:
+    def _strips(self, start: IRValue, stop: IRValue, depth: IRValue, count: IRValue) -> tuple[IRValue, IRValue]:
         """Return the block of A and its row stride: in place, or copied where it has strides that are slow to read."""
         e, given = self.emitter, self.given
         row = e.element(self.a, e.mul(start, given["a_row"]))
@@ -351,8 +351,8 @@ class ProductDriver:
         )
 
     def _panel(
-        self, panel: Operand, left: Operand, depth: Operand, count: Operand, tiles: Operand
-    ) -> tuple[Operand, Operand]:
+        self, panel: IRValue, left: IRValue, depth: IRValue, count: IRValue, tiles: IRValue
+    ) -> tuple[IRValue, IRValue]:
         """Return the part of a panel of B and its row stride: packed, in place, or packed now."""
         e, given, columns = self.emitter, self.given, self.shape.columns
         if self.packed:
@@ -364,13 +364,13 @@ class ProductDriver:
         copied = e.element(self.mine, self.scratch.panel)
         readable = e.binary("and", e.compare("eq", given["b_n"], 1), e.compare("sge", left, columns))
         in_place = e.binary("and", readable, e.compare("sle", tiles, 1))
-        with e.when(e.compare("eq", in_place, Operand("i1", "false"))):
+        with e.when(e.compare("eq", in_place, IRValue("i1", "false"))):
             width = e.minimum(left, columns)
             stride = integer(columns)
             self._call(0, [copied, stride, place, given["b_k"], given["b_n"], count, width, stride])
         return e.select(in_place, place, copied), e.select(in_place, given["b_k"], integer(columns))
 
-    def _ahead(self, part: _Part, at_first: Operand) -> _Ahead:
+    def _ahead(self, part: _Part, at_first: IRValue) -> _Ahead:
         """Return what to prefetch while the tiles of a panel run.
 
         Over the first panel, where A is cold, each tile fetches the strip of A below it, if its rows lie one behind the
@@ -393,27 +393,27 @@ class ProductDriver:
         start = e.select(cold, e.element(part.strips, e.mul(below, part.strip_row)), start)
         return _Ahead(start, step, e.mul(part.count, step))
 
-    def _call(self, index: Operand | int, arguments: Sequence[Operand]) -> None:
+    def _call(self, index: IRValue | int, arguments: Sequence[IRValue]) -> None:
         """Call a function of the tile table."""
         e = self.emitter
         function = e.load("ptr", e.element(self.given["tiles"], index, "i64"))
         e.line(f"call void {function.text}({', '.join(a.typed for a in arguments)})")
 
-    def _row_of(self, tile: Operand) -> Operand:
+    def _row_of(self, tile: IRValue) -> IRValue:
         """Return the first row of a tile: the first ``extra`` tiles have a row more than the others."""
         e = self.emitter
         return e.add(e.mul(tile, self.base), e.minimum(tile, self.extra))
 
-    def _height_of(self, tile: Operand) -> Operand:
+    def _height_of(self, tile: IRValue) -> IRValue:
         e = self.emitter
         more = e.compare("slt", tile, self.extra)
         return e.add(self.base, e.assign("i64", f"zext {more.typed} to i64"))
 
-    def _padded(self, count: Operand) -> Operand:
+    def _padded(self, count: IRValue) -> IRValue:
         e, lanes = self.emitter, self.shape.lanes
         return e.mul(e.udiv(e.add(count, lanes - 1), lanes), lanes)
 
-    def _batch_indices(self, entry: Operand) -> list[Operand]:
+    def _batch_indices(self, entry: IRValue) -> list[IRValue]:
         e = self.emitter
         indices = []
         for i in reversed(range(BATCH_DIMS)):
@@ -422,7 +422,7 @@ class ProductDriver:
             entry = e.udiv(entry, size)
         return indices[::-1]
 
-    def _batch_pointer(self, name: str) -> Operand:
+    def _batch_pointer(self, name: str) -> IRValue:
         e = self.emitter
         pointer = self.given[name]
         for i, index in enumerate(self.index):

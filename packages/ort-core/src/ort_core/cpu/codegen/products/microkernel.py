@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
 from ort_core.cpu.codegen.llvm_ir.vectors import prefetch, zero
 from ort_core.cpu.codegen.machine_code.code_table import CodeTable, code_table
 from ort_core.cpu.codegen.machine_code.compiled_module import CompiledModule
@@ -25,7 +25,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.products.packing import COPY_BLOCK, copy_block
 from ort_core.cpu.codegen.products.partial_sums import CHAIN
 
-Multiply = Callable[[Emitter, Operand, Operand, Operand], Operand]
+Multiply = Callable[[Emitter, IRValue, IRValue, IRValue], IRValue]
 """Emits ``sum + a * b`` for a word of A in every lane, a vector of words of B, and sums; returns the new sums."""
 
 _CHAINS = 8  # sums in flight that hide the latency of an FMA: 4 cycles on 2 units
@@ -90,7 +90,7 @@ def tile_table(module: CompiledModule, target: Target) -> CodeTable:
     return code_table(module, names)
 
 
-def _float_multiply(emitter: Emitter, a: Operand, b: Operand, total: Operand) -> Operand:
+def _float_multiply(emitter: Emitter, a: IRValue, b: IRValue, total: IRValue) -> IRValue:
     return emitter.fma(a, b, total)
 
 
@@ -116,7 +116,7 @@ def tile(shape: TileShape, rows: int, multiply: Multiply = _float_multiply, pref
     return emitter
 
 
-def _unrolled(emitter: Emitter, shape: TileShape, rows: int, sums: _Sums, multiply: Multiply) -> Operand:
+def _unrolled(emitter: Emitter, shape: TileShape, rows: int, sums: _Sums, multiply: Multiply) -> IRValue:
     """Emit turns of ``_TURN`` numbers of K, where B is packed and what is fetched ahead is near; return their K."""
     if shape.is_large:
         return integer(0)
@@ -151,11 +151,11 @@ class _Sums:
         self.slots = [[[self._slot() for _ in range(shape.vectors)] for _ in range(rows)] for _ in range(sets)]
         self.is_first = emitter.variable("i1", emitter.compare("ne", emitter.parameter("first"), 0), "first")
 
-    def _slot(self) -> Operand:
+    def _slot(self) -> IRValue:
         return self.emitter.variable(self.type, zero(self.type), "sum")
 
     @contextmanager
-    def parts(self, start: Operand, stop: Operand) -> Iterator[tuple[Operand, Operand]]:
+    def parts(self, start: IRValue, stop: IRValue) -> Iterator[tuple[IRValue, IRValue]]:
         """Emit the body for parts of K between two places, whose sums are stored behind all but the last."""
         e = self.emitter
         with e.loop(start, stop, self.chain, unroll=False, hint="part") as part:
@@ -163,7 +163,7 @@ class _Sums:
             yield part, e.minimum(behind, stop)
             with e.when(e.compare("slt", behind, stop)):
                 self.store()
-                e.store(Operand("i1", "false"), self.is_first)
+                e.store(IRValue("i1", "false"), self.is_first)
                 for slot in (slot for each in self.slots for slots in each for slot in slots):
                     e.store(zero(self.type), slot)
 
@@ -178,7 +178,7 @@ class _Sums:
                 for output, total in zip(outputs, totals, strict=True):
                     e.store(e.binary("fadd", total, e.load(self.type, output, 4)), output, 4)
 
-    def _totals(self) -> list[Operand]:
+    def _totals(self) -> list[IRValue]:
         e = self.emitter
         totals = []
         for row, vector in self.places:
@@ -192,9 +192,9 @@ class _Sums:
 def _step(
     emitter: Emitter,
     shape: TileShape,
-    strips: list[Operand],
-    k: Operand,
-    sums: list[list[Operand]],
+    strips: list[IRValue],
+    k: IRValue,
+    sums: list[list[IRValue]],
     multiply: Multiply,
 ) -> None:
     row = emitter.element(emitter.parameter("b"), emitter.mul(k, emitter.parameter("b_row")))
@@ -207,10 +207,10 @@ def _step(
 def _add_products(
     emitter: Emitter,
     shape: TileShape,
-    row: Operand,
-    strips: list[Operand],
-    k: Operand,
-    sums: list[list[Operand]],
+    row: IRValue,
+    strips: list[IRValue],
+    k: IRValue,
+    sums: list[list[IRValue]],
     multiply: Multiply,
 ) -> None:
     """Add the products of a row of B with word ``k`` of each strip of A to the sums."""
@@ -222,6 +222,6 @@ def _add_products(
             emitter.store(multiply(emitter, value, vector, emitter.load(type_, slot)), slot)
 
 
-def _output(emitter: Emitter, shape: TileShape, row: int, vector: int) -> Operand:
+def _output(emitter: Emitter, shape: TileShape, row: int, vector: int) -> IRValue:
     start = emitter.mul(emitter.parameter("c_row"), row)
     return emitter.element(emitter.parameter("c"), emitter.add(start, vector * shape.lanes))

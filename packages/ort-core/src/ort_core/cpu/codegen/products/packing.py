@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector, transpose, zero
 from ort_core.cpu.codegen.machine_code.target import Target
 
@@ -96,9 +96,9 @@ def _copy_rows(emitter: Emitter, lanes: int) -> None:
             store_vector(emitter, emitter.load(f"<{lanes} x float>", value), _target(emitter, i, j))
 
 
-def _copy_squares(emitter: Emitter, start: Operand, lanes: int) -> Operand:
+def _copy_squares(emitter: Emitter, start: IRValue, lanes: int) -> IRValue:
     """Copy what whole squares cover of a block whose columns are contiguous; return the slot of the rows done."""
-    done = emitter.variable("i64", Operand("i64", "0"))
+    done = emitter.variable("i64", IRValue("i64", "0"))
     contiguous = emitter.compare("eq", emitter.parameter("row"), 1)
     inside = emitter.compare("sle", emitter.add(start, lanes), emitter.parameter("columns"))
     with emitter.when(emitter.binary("and", contiguous, inside)):
@@ -113,7 +113,7 @@ def _copy_squares(emitter: Emitter, start: Operand, lanes: int) -> Operand:
     return done
 
 
-def _copy_elements(emitter: Emitter, start: Operand, lanes: int, done: Operand) -> None:
+def _copy_elements(emitter: Emitter, start: IRValue, lanes: int, done: IRValue) -> None:
     """Copy the rest of a strip of ``lanes`` columns one by one, with zeros behind the last column."""
     stop = emitter.add(start, lanes)
     inside = emitter.maximum(emitter.minimum(stop, emitter.parameter("columns")), start)
@@ -124,10 +124,10 @@ def _copy_elements(emitter: Emitter, start: Operand, lanes: int, done: Operand) 
             emitter.store(zero("float"), _target(emitter, i, j))
 
 
-def _source(emitter: Emitter, i: Operand, j: Operand) -> Operand:
+def _source(emitter: Emitter, i: IRValue, j: IRValue) -> IRValue:
     row = emitter.mul(i, emitter.parameter("row"))
     return emitter.element(emitter.parameter("from"), emitter.add(row, emitter.mul(j, emitter.parameter("column"))))
 
 
-def _target(emitter: Emitter, i: Operand, j: Operand) -> Operand:
+def _target(emitter: Emitter, i: IRValue, j: IRValue) -> IRValue:
     return emitter.element(emitter.parameter("to"), emitter.add(emitter.mul(i, emitter.parameter("to_row")), j))

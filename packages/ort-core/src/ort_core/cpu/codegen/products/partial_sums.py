@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 
 CHAIN = 384  # additions one after the other: with 256 the errors are a fifth smaller, and tiles a hundredth slower
 
@@ -23,7 +23,7 @@ def even_part(count: int, most: int, multiple: int = 1) -> int:
 class PartialSums:
     """What the chains before the present one have given, beside the variables in which sums are formed."""
 
-    def __init__(self, emitter: Emitter, slots: Sequence[Operand], types: Sequence[str]) -> None:
+    def __init__(self, emitter: Emitter, slots: Sequence[IRValue], types: Sequence[str]) -> None:
         self._emitter = emitter
         self._sums = [(slot, type_, emitter.variable(type_, _zero(type_), "kept")) for slot, type_ in zip(slots, types)]
 
@@ -40,5 +40,5 @@ class PartialSums:
             self._emitter.store(self._emitter.load(type_, kept), slot)
 
 
-def _zero(type_: str) -> Operand:
-    return Operand(type_, "zeroinitializer")
+def _zero(type_: str) -> IRValue:
+    return IRValue(type_, "zeroinitializer")

@@ -6,7 +6,7 @@ the float32 tiles over it: what unpacking costs is shared by up to 280 rows.
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import IRValue, integer
 from ort_core.cpu.codegen.products.matrix_product import Blocking, ProductDriver
 from ort_core.cpu.codegen.products.microkernel import TileShape
 
@@ -17,7 +17,7 @@ class UnpackedDriver(ProductDriver):
     def __init__(self, name: str, shape: TileShape, blocking: Blocking, *, has_epilogue: bool) -> None:
         super().__init__(name, shape, blocking, packed=False, has_epilogue=has_epilogue)
 
-    def _unpack(self, panel: Operand, depth: Operand, count: Operand, to: Operand) -> None:
+    def _unpack(self, panel: IRValue, depth: IRValue, count: IRValue, to: IRValue) -> None:
         """Emit the writing of rows ``depth`` to ``depth + count`` of a panel to ``to``, rows of whole panels.
 
         ``depth`` is a multiple of 8, and so is the room behind ``to``: rows up to the next multiple may be written.
@@ -25,8 +25,8 @@ class UnpackedDriver(ProductDriver):
         raise NotImplementedError
 
     def _panel(
-        self, panel: Operand, left: Operand, depth: Operand, count: Operand, tiles: Operand
-    ) -> tuple[Operand, Operand]:
+        self, panel: IRValue, left: IRValue, depth: IRValue, count: IRValue, tiles: IRValue
+    ) -> tuple[IRValue, IRValue]:
         to = self.emitter.element(self.mine, self.scratch.panel)
         self._unpack(panel, depth, count, to)
         return to, integer(self.shape.columns)

@@ -21,7 +21,7 @@ import itertools
 
 import numpy as np
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.integer_dot import WORD, has_byte_products, pair_instruction, splat_text
 from ort_core.cpu.codegen.quantized.pair_search import REACH, STEP_WORDS, paired_steps
@@ -98,7 +98,7 @@ class BoundedProducts:
         self._emitter, self._target = emitter, target
         self._bytes = vector_type(target.lanes * WORD, "i8")
 
-    def sources(self, entry: Operand) -> list[Operand]:
+    def sources(self, entry: IRValue) -> list[IRValue]:
         """Load where a step's words find their activations, as ``spread`` wants it."""
         emitter, found = self._emitter, []
         for index in range(1, ENTRY_WORDS):
@@ -106,7 +106,7 @@ class BoundedProducts:
             found.append(self._as_bytes(emitter.splat(word, self._target.lanes)))
         return found
 
-    def spread(self, address: Operand, sources: list[Operand], is_signed: bool) -> list[Operand]:
+    def spread(self, address: IRValue, sources: list[IRValue], is_signed: bool) -> list[IRValue]:
         """Return a step's words of activations; signed ones become unsigned, larger by 128."""
         emitter, nbytes = self._emitter, self._target.lanes * WORD
         near = emitter.load(vector_type(REACH, "i8"), address, 1)
@@ -116,15 +116,15 @@ class BoundedProducts:
             a = emitter.assign(self._bytes, f"xor {a.typed}, {splat_text(-128, 8, nbytes)}")
         return [emitter.call(self._bytes, _SHUFFLES[self._target.lanes], a, source) for source in sources]
 
-    def add(self, total: Operand, a: Operand, address: Operand) -> Operand:
+    def add(self, total: IRValue, a: IRValue, address: IRValue) -> IRValue:
         """Return the sums increased by the products of a word with the weights at an address."""
         emitter, lanes = self._emitter, self._target.lanes
         sum_pairs = pair_instruction(self._target)
         assert sum_pairs is not None
         halves = vector_type(lanes * 2, "i16")
         pairs = emitter.call(halves, _SUMS[lanes], a, emitter.load(self._bytes, address, WORD))
-        product = emitter.call(total.type, sum_pairs, pairs, Operand(halves, splat_text(1, 16, lanes * 2)))
+        product = emitter.call(total.type, sum_pairs, pairs, IRValue(halves, splat_text(1, 16, lanes * 2)))
         return emitter.assign(total.type, f"add {total.typed}, {product.text}")
 
-    def _as_bytes(self, words: Operand) -> Operand:
+    def _as_bytes(self, words: IRValue) -> IRValue:
         return self._emitter.assign(self._bytes, f"bitcast {words.typed} to {self._bytes}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.images.channels_last import divide, kernel_emitter, share_of
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ def byte_border_kernel(name: str, *, copies: bool = True) -> list[Emitter]:
     return [emitter]
 
 
-def _fill(emitter: Emitter, to: Operand, value: Operand, count: Operand) -> None:
+def _fill(emitter: Emitter, to: IRValue, value: IRValue, count: IRValue) -> None:
     emitter.declarations["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"] = None
     emitter.line(f"call void @llvm.memset.p0.i64(ptr {to.text}, {value.typed}, i64 {count.text}, i1 false)")
 
 
-def _copy(emitter: Emitter, to: Operand, source: Operand, count: Operand) -> None:
+def _copy(emitter: Emitter, to: IRValue, source: IRValue, count: IRValue) -> None:
     emitter.declarations["declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"] = None
     emitter.line(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.text}, ptr {source.text}, i64 {count.text}, i1 false)")

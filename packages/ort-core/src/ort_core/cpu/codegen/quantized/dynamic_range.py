@@ -6,11 +6,11 @@ The tensor is cut into blocks; each block's least and greatest number are stored
 from __future__ import annotations
 
 from ort_core.cpu.codegen.images.channels_last import kernel_emitter
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter, constant
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import share
+from ort_core.cpu.codegen.nests.elementwise_nests import share
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import binary, cast, element, maximum, minimum, select, unary
 
@@ -19,7 +19,7 @@ _CHAINS = 4  # vectors in flight
 F32 = DataType.FLOAT
 
 
-@written_once
+@memoized
 def block_ranges_kernel(target: Target) -> tuple[str, Emitter]:
     """Return the kernel that writes each block's range.
 
@@ -42,7 +42,7 @@ def block_ranges_kernel(target: Target) -> tuple[str, Emitter]:
     return name, emitter
 
 
-def _range(emitter: Emitter, x: Operand, start: Operand, stop: Operand, lanes: int) -> tuple[Operand, Operand]:
+def _range(emitter: Emitter, x: IRValue, start: IRValue, stop: IRValue, lanes: int) -> tuple[IRValue, IRValue]:
     whole = emitter.sub(stop, emitter.urem(emitter.sub(stop, start), lanes * _CHAINS))
     slots = [[_zero(emitter, lanes) for _ in range(2)] for _ in range(_CHAINS)]
     rest = [_zero(emitter, 1) for _ in range(2)]
@@ -64,7 +64,7 @@ def _range(emitter: Emitter, x: Operand, start: Operand, stop: Operand, lanes: i
     return found[0], found[1]
 
 
-@written_once
+@memoized
 def grid_kernel() -> tuple[str, Emitter]:
     """Return the kernel that joins the ranges into a scale and a zero point; one thread does it.
 
@@ -92,16 +92,16 @@ def grid_kernel() -> tuple[str, Emitter]:
     return name, emitter
 
 
-def _zero(emitter: Emitter, width: int) -> Operand:
+def _zero(emitter: Emitter, width: int) -> IRValue:
     value = constant(0.0, F32, width)
     return emitter.variable(value.type, value, "range")
 
 
-def _widen(emitter: Emitter, pair: list[Operand], value: Operand, width: int) -> None:
+def _widen(emitter: Emitter, pair: list[IRValue], value: IRValue, width: int) -> None:
     for slot, operation in zip(pair, ("min", "max"), strict=True):
         emitter.store(_joined(emitter, operation, emitter.load(value.type, slot), value, width), slot)
 
 
-def _joined(emitter: Emitter, operation: str, left: Operand, right: Operand, width: int) -> Operand:
+def _joined(emitter: Emitter, operation: str, left: IRValue, right: IRValue, width: int) -> IRValue:
     joined = binary(operation, element(0, F32), element(1, F32))
     return ScalarPrinter(emitter, width, lambda index: (left, right)[index]).print(joined)

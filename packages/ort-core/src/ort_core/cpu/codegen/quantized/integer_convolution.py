@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ort_core.cpu.codegen.convolutions.convolution_plan import Tiling
 from ort_core.cpu.codegen.images.channels_last import ceil_divide, divide, kernel_emitter, share_of
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import (
@@ -88,8 +88,8 @@ class _Generator:
         return self.tiling.widths[0] * SEGMENT_TILES
 
     def _place_and_column(
-        self, emitter: Emitter, unit: Operand, places: Operand, columns: int
-    ) -> tuple[Operand, Operand]:
+        self, emitter: Emitter, unit: IRValue, places: IRValue, columns: int
+    ) -> tuple[IRValue, IRValue]:
         """Order pieces so that what is used again is still in the cache: places of a block, panels, blocks."""
         if columns == 1:
             return unit, integer(0)
@@ -106,8 +106,8 @@ class _Generator:
         return emitter.add(first, inner), column
 
     def _strip(
-        self, emitter: Emitter, where: tuple[Operand, Operand, Operand, Operand], height: Operand, first: Operand,
-        end: Operand,
+        self, emitter: Emitter, where: tuple[IRValue, IRValue, IRValue, IRValue], height: IRValue, first: IRValue,
+        end: IRValue,
     ) -> None:  # fmt: skip
         image, row, group, panel = where
         covered = self.tiling.rows
@@ -133,8 +133,8 @@ class _Generator:
                     rows(False)
 
     def _row_of_tiles(
-        self, emitter: Emitter, rows: int, is_last: bool, where: tuple[Operand, Operand, Operand, Operand],
-        first: Operand, end: Operand,
+        self, emitter: Emitter, rows: int, is_last: bool, where: tuple[IRValue, IRValue, IRValue, IRValue],
+        first: IRValue, end: IRValue,
     ) -> None:  # fmt: skip
         spec, args = self.spec, emitter.parameter("args")
         image, row, group, panel = where
@@ -165,15 +165,15 @@ class _Generator:
                 emitter.store(emitter.add(pixel, width), at)
 
     def _targets(
-        self, emitter: Emitter, image: Operand, row: Operand, channel: Operand
-    ) -> list[tuple[Operand, str, tuple[Operand, ...]]]:
+        self, emitter: Emitter, image: IRValue, row: IRValue, channel: IRValue
+    ) -> list[tuple[IRValue, str, tuple[IRValue, ...]]]:
         """Return (address at this row, element type, (row, pixel) strides) of the result and of the operands."""
         args = emitter.parameter("args")
         places = (ARGUMENTS.y_row, ARGUMENTS.y_image, ARGUMENTS.y_pixel)
         entries = [(ARGUMENTS.y, "tensor", STORED[self.spec.expression.dtype], places)]
         for operand, entry in zip(self.spec.operands, self.entries, strict=True):
             entries.append((entry, operand.kind, STORED[operand.dtype], (entry + 1, entry + 2, entry + 3)))
-        found: list[tuple[Operand, str, tuple[Operand, ...]]] = []
+        found: list[tuple[IRValue, str, tuple[IRValue, ...]]] = []
         for entry, kind, type_, (row_at, image_at, pixel_at) in entries:
             base = emitter.argument(args, entry, "ptr")
             if kind in ("channel", "tensor"):

@@ -6,7 +6,7 @@ enough to be exact in float32 instead, whose multiply-add takes one instruction.
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Operand, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import IRValue, integer, vector_type
 from ort_core.cpu.codegen.quantized.integer_tile import IntegerTile
 
 
@@ -15,10 +15,10 @@ class DepthwiseTile(IntegerTile):
 
     begins_with_operand = False
 
-    def _accumulate(self, sums: list[list[Operand]]) -> None:
+    def _accumulate(self, sums: list[list[IRValue]]) -> None:
         emitter, spec = self.emitter, self.spec
         type_ = vector_type(self.lanes, "float")
-        zero = Operand(type_, "zeroinitializer")
+        zero = IRValue(type_, "zeroinitializer")
         slots = [[emitter.variable(type_, zero, "real") for _ in self.vectors] for _ in sums]
         x, x_row, weights = (emitter.parameter(n) for n in ("x", "x_row", "w"))
         with emitter.loop(0, integer(spec.kernel[0]), unroll=False, hint="ky") as ky:
@@ -31,12 +31,12 @@ class DepthwiseTile(IntegerTile):
                 real = emitter.load(type_, slot)
                 emitter.store(emitter.assign(self.type, f"fptosi {real.typed} to {self.type}"), total)
 
-    def _row_of_window(self, line: Operand, weights: Operand, number: int, slots: list[Operand]) -> None:
+    def _row_of_window(self, line: IRValue, weights: IRValue, number: int, slots: list[IRValue]) -> None:
         """Append one row of the window for one vector of channels, each input loaded once."""
         emitter, spec = self.emitter, self.spec
         type_ = vector_type(self.lanes, "float")
         first = number * self.lanes
-        loaded: dict[int, Operand] = {}
+        loaded: dict[int, IRValue] = {}
         for tap in range(spec.kernel[1]):
             weight = emitter.load(type_, emitter.element(weights, tap * self.panel + first, "float"), 4)
             for pixel, slot in enumerate(slots):
@@ -46,7 +46,7 @@ class DepthwiseTile(IntegerTile):
                     loaded[place] = self._real(number, address)
                 emitter.store(emitter.fma(loaded[place], weight, emitter.load(type_, slot)), slot)
 
-    def _real(self, number: int, address: Operand) -> Operand:
+    def _real(self, number: int, address: IRValue) -> IRValue:
         """Load bytes of channels that exist as float32."""
         emitter, spec = self.emitter, self.spec
         stored = self.vectors[number].read(emitter, address, spec.input_type)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 
 WORD = 4  # bytes that one lane multiplies at once
@@ -58,7 +58,7 @@ class ByteProducts:
         self._whole = has_byte_products(target)
         self._pairs = pair_instruction(target)
 
-    def prepared(self, address: Operand) -> tuple[Operand, ...]:
+    def prepared(self, address: IRValue) -> tuple[IRValue, ...]:
         """Load a vector of words of signed bytes, stored by ``packed_words``, as ``add`` wants it."""
         emitter, lanes = self._emitter, self._lanes
         if self._pairs is not None and not self._whole:
@@ -68,7 +68,7 @@ class ByteProducts:
         b = emitter.load(vector_type(lanes, "i32"), address, WORD)
         return (b,) if self._whole else tuple(self._signed_byte(b, index) for index in range(WORD))
 
-    def spread(self, a: Operand) -> tuple[Operand, ...]:
+    def spread(self, a: IRValue) -> tuple[IRValue, ...]:
         """Return a vector of words of unsigned bytes as ``add`` wants it."""
         if self._whole:
             return (a,)
@@ -78,7 +78,7 @@ class ByteProducts:
         low = self._emitter.assign(halves.type, f"and {halves.typed}, {splat_text(255, 16, self._lanes * 2)}")
         return low, self._shift("lshr", halves, 8)
 
-    def add(self, total: Operand, a: tuple[Operand, ...], b: tuple[Operand, ...]) -> Operand:
+    def add(self, total: IRValue, a: tuple[IRValue, ...], b: tuple[IRValue, ...]) -> IRValue:
         """Return the sums increased by the products."""
         emitter = self._emitter
         if self._whole:
@@ -92,22 +92,22 @@ class ByteProducts:
             total = emitter.assign(total.type, f"add {total.typed}, {product.text}")
         return total
 
-    def _bytes(self, *words: Operand) -> list[Operand]:
+    def _bytes(self, *words: IRValue) -> list[IRValue]:
         type_ = vector_type(self._lanes * WORD, "i8")
         return [self._emitter.assign(type_, f"bitcast {word.typed} to {type_}") for word in words]
 
-    def _halves(self, words: Operand) -> Operand:
+    def _halves(self, words: IRValue) -> IRValue:
         type_ = vector_type(self._lanes * 2, "i16")
         return self._emitter.assign(type_, f"bitcast {words.typed} to {type_}")
 
-    def _shift(self, opcode: str, halves: Operand, count: int) -> Operand:
+    def _shift(self, opcode: str, halves: IRValue, count: int) -> IRValue:
         return self._emitter.assign(halves.type, f"{opcode} {halves.typed}, {splat_text(count, 16, self._lanes * 2)}")
 
-    def _signed_byte(self, words: Operand, index: int) -> Operand:
+    def _signed_byte(self, words: IRValue, index: int) -> IRValue:
         left = self._emitter.assign(words.type, f"shl {words.typed}, {splat_text(24 - 8 * index, 32, self._lanes)}")
         return self._emitter.assign(words.type, f"ashr {left.typed}, {splat_text(24, 32, self._lanes)}")
 
-    def _unsigned_byte(self, words: Operand, index: int) -> Operand:
+    def _unsigned_byte(self, words: IRValue, index: int) -> IRValue:
         right = self._emitter.assign(words.type, f"lshr {words.typed}, {splat_text(8 * index, 32, self._lanes)}")
         return self._emitter.assign(words.type, f"and {right.typed}, {splat_text(255, 32, self._lanes)}")
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from ort_core.cpu.codegen.convolutions.convolution import prefetch
 from ort_core.cpu.codegen.images.channels_last import divide
 from ort_core.cpu.codegen.llvm_ir.byte_lanes import MOST_PACKED, packed_bytes, packs_bytes, unrounded
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.narrow_lanes import NarrowLanes, lanes_of
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.bounded_pairs import ENTRY_WORDS, HEAD_WORDS, BoundedProducts
-from ort_core.cpu.codegen.quantized.first_sums import first_operand
+from ort_core.cpu.codegen.quantized.initial_sums import first_operand
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import IntegerConvolution
 from ort_core.cpu.codegen.quantized.integer_dot import WORD, ByteProducts
 from ort_core.cpu.codegen.quantized.pair_search import STEP_WORDS
@@ -24,7 +24,7 @@ NEAR_WEIGHTS_NBYTES = 1 << 14  # weights up to this stay in the first-level cach
 NEAR_STEPS_NBYTES = 1 << 19  # weights in steps: up to this the processor fetches from the second-level cache by itself
 PREFETCHED_NBYTES = 1 << 12  # how far ahead in a panel: 32 turns of the inner loop of a full tile
 UNROLLED_OPERATIONS = 28  # longer expressions run in a loop over the pixels of a tile
-_SIGN = Operand("i32", "-2139062144")  # 0x80808080: turns signed bytes into unsigned ones, larger by 128
+_SIGN = IRValue("i32", "-2139062144")  # 0x80808080: turns signed bytes into unsigned ones, larger by 128
 
 
 class IntegerTile:
@@ -66,13 +66,13 @@ class IntegerTile:
         self._finish(sums)
         return emitter
 
-    def _first(self, number: int) -> Operand:
+    def _first(self, number: int) -> IRValue:
         """Return what the sums of a vector of channels begin with."""
         if self.first is None:
-            return Operand(self.type, "zeroinitializer")
+            return IRValue(self.type, "zeroinitializer")
         return self._of_channels(self.first, number)
 
-    def _accumulate(self, sums: list[list[Operand]]) -> None:
+    def _accumulate(self, sums: list[list[IRValue]]) -> None:
         emitter, spec = self.emitter, self.spec
         weights = emitter.parameter("w")
         if spec.is_paired:
@@ -87,7 +87,7 @@ class IntegerTile:
                 words = [emitter.element(base, whole * WORD, "i8") for base in bases]
                 self._multiply(sums, words, emitter.element(weight, whole * self.panel, "i32"), rest)
 
-    def _accumulate_pairs(self, sums: list[list[Operand]], lists: Operand) -> None:
+    def _accumulate_pairs(self, sums: list[list[IRValue]], lists: IRValue) -> None:
         emitter = self.emitter
         if self.spec.sequences == 1:
             self._list(sums, self._pixel_addresses(emitter.parameter("x")), lists)
@@ -99,7 +99,7 @@ class IntegerTile:
             emitter.store(emitter.element(here, self._entry(here, 2), "i8"), at)
 
     @contextmanager
-    def _runs(self) -> Iterator[tuple[Operand, Operand]]:
+    def _runs(self) -> Iterator[tuple[IRValue, IRValue]]:
         """Loop over the runs of the window: the body gets the number of each and where its first pixel's bytes are."""
         emitter, spec, (taps, _) = self.emitter, self.spec, self.spec.run
         x, x_row = emitter.parameter("x"), emitter.parameter("x_row")
@@ -109,7 +109,7 @@ class IntegerTile:
                 tap = emitter.element(line, emitter.mul(emitter.mul(kx, spec.dilations[1]), self.x_pixel), "i8")
                 yield emitter.add(emitter.mul(ky, taps), kx), tap
 
-    def _in_sequence(self, sums: list[list[Operand]], bases: list[Operand], weight: Operand, whole: int) -> None:
+    def _in_sequence(self, sums: list[list[IRValue]], bases: list[IRValue], weight: IRValue, whole: int) -> None:
         """Append the products of a run's whole words."""
         emitter = self.emitter
         most = 16 if self.has_spare_registers else 2  # more, and the compiler spills what it loads early
@@ -121,7 +121,7 @@ class IntegerTile:
                 self._prefetch(line)
                 self._multiply(sums, [emitter.element(base, at, "i32") for base in bases], line, WORD)
 
-    def _list(self, sums: list[list[Operand]], bases: list[Operand], list_: Operand) -> None:
+    def _list(self, sums: list[list[IRValue]], bases: list[IRValue], list_: IRValue) -> None:
         """Append the products of a list of steps (``bounded_pairs``)."""
         emitter, bounded = self.emitter, self.bounded
         weights = self._pointers(emitter.element(list_, self._entry(list_, 1), "i8"), len(sums))
@@ -139,7 +139,7 @@ class IntegerTile:
                         total = bounded.add(emitter.load(self.type, slot), word, emitter.element(own, at, "i32"))
                         emitter.store(total, slot)
 
-    def _pointers(self, pointer: Operand, count: int) -> list[Operand]:
+    def _pointers(self, pointer: IRValue, count: int) -> list[IRValue]:
         """Return the pointer so often that LLVM takes each for another.
 
         What is loaded by one of its own takes no register: it is an operand of the product. LLVM loads what two
@@ -148,11 +148,11 @@ class IntegerTile:
         slot = self.emitter.variable("ptr", pointer, "w")
         return [self.emitter.assign("ptr", f"load volatile ptr, {slot.typed}") for _ in range(count)]
 
-    def _entry(self, words: Operand, index: int) -> Operand:
+    def _entry(self, words: IRValue, index: int) -> IRValue:
         found = self.emitter.load("i32", self.emitter.element(words, index, "i32"), WORD)
         return self.emitter.assign("i64", f"zext {found.typed} to i64")
 
-    def _prefetch(self, line: Operand) -> None:
+    def _prefetch(self, line: IRValue) -> None:
         """Ask for the weights to come where they do not stay in a near cache."""
         spec = self.spec
         near, words = (NEAR_STEPS_NBYTES, STEP_WORDS) if spec.is_paired else (NEAR_WEIGHTS_NBYTES, 1)
@@ -160,7 +160,7 @@ class IntegerTile:
             for part in range(0, self.panel * words, 16):
                 prefetch(self.emitter, self.emitter.element(line, PREFETCHED_NBYTES // WORD + part, "i32"), 3)
 
-    def _pixel_addresses(self, tap: Operand) -> list[Operand]:
+    def _pixel_addresses(self, tap: IRValue) -> list[IRValue]:
         emitter, spec = self.emitter, self.spec
         step = emitter.mul(self.x_pixel, spec.strides[1])
         found = []
@@ -169,7 +169,7 @@ class IntegerTile:
             found += [emitter.element(base, emitter.mul(step, pixel), "i8") for pixel in range(self.pixels)]
         return found
 
-    def _multiply(self, sums: list[list[Operand]], words: list[Operand], weight: Operand, nbytes: int) -> None:
+    def _multiply(self, sums: list[list[IRValue]], words: list[IRValue], weight: IRValue, nbytes: int) -> None:
         """Append the products of one word of each pixel with a row of the panel."""
         emitter, products = self.emitter, self.products
         factors = [products.prepared(emitter.element(weight, i * self.lanes, "i32")) for i in range(len(self.vectors))]
@@ -182,12 +182,12 @@ class IntegerTile:
             for factor, slot in zip(factors, slots, strict=True):
                 emitter.store(products.add(emitter.load(self.type, slot), spread, factor), slot)
 
-    def _word(self, address: Operand, nbytes: int) -> Operand:
+    def _word(self, address: IRValue, nbytes: int) -> IRValue:
         """Load four bytes, or the last one to three of a run: what lies behind them may not exist."""
         emitter = self.emitter
         if nbytes == WORD:
             return emitter.load("i32", address, 1)
-        total: Operand | None = None
+        total: IRValue | None = None
         for index in range(nbytes):
             byte = emitter.load("i8", emitter.element(address, index, "i8"), 1)
             wide = emitter.assign("i32", f"zext {byte.typed} to i32")
@@ -198,7 +198,7 @@ class IntegerTile:
 
     # the epilogue -----------------------------------------------------------------------------------------------------
 
-    def _finish(self, sums: list[list[Operand]]) -> None:
+    def _finish(self, sums: list[list[IRValue]]) -> None:
         emitter, fixed = self.emitter, self._fixed_operands()
         if operations(self.expression) <= UNROLLED_OPERATIONS:
             for index, slots in enumerate(sums):
@@ -218,7 +218,7 @@ class IntegerTile:
             ]
             self._store_pixel(values, fixed, at_row, at_pixel)
 
-    def _fixed_operands(self) -> dict[tuple[int, int], Operand]:
+    def _fixed_operands(self) -> dict[tuple[int, int], IRValue]:
         """Load the operands that are the same for every pixel."""
         emitter, fixed = self.emitter, {}
         for number, operand in enumerate(self.spec.operands):
@@ -229,17 +229,17 @@ class IntegerTile:
                     fixed[number, i] = self._spread(emitter.parameter(f"o{number}"), NarrowLanes(1, 1), number)
         return fixed
 
-    def _of_channels(self, number: int, vector: int) -> Operand:
+    def _of_channels(self, number: int, vector: int) -> IRValue:
         """Load an operand of each channel for a vector of them."""
         dtype = self.spec.operands[number].dtype
         place = self.emitter.element(self.emitter.parameter(f"o{number}"), vector * self.lanes, STORED[dtype])
         return self.vectors[vector].read(self.emitter, place, dtype)
 
-    def _spread(self, address: Operand, one: NarrowLanes, number: int) -> Operand:
+    def _spread(self, address: IRValue, one: NarrowLanes, number: int) -> IRValue:
         return self.emitter.splat(one.read(self.emitter, address, self.spec.operands[number].dtype), self.lanes)
 
     def _store_pixel(
-        self, values: Sequence[Operand], fixed: dict[tuple[int, int], Operand], row: Operand, pixel: Operand
+        self, values: Sequence[IRValue], fixed: dict[tuple[int, int], IRValue], row: IRValue, pixel: IRValue
     ) -> None:
         emitter, expression = self.emitter, self.expression
         stored = expression.dtype
@@ -255,16 +255,16 @@ class IntegerTile:
     def _printed(
         self,
         expression: Scalar,
-        values: Sequence[Operand],
-        fixed: dict[tuple[int, int], Operand],
-        row: Operand,
-        pixel: Operand,
-    ) -> list[Operand]:
+        values: Sequence[IRValue],
+        fixed: dict[tuple[int, int], IRValue],
+        row: IRValue,
+        pixel: IRValue,
+    ) -> list[IRValue]:
         """Append an expression over the sums of one pixel and return its value for each vector of channels."""
         emitter, spec, results = self.emitter, self.spec, []
         for i, (lanes, value) in enumerate(zip(self.vectors, values, strict=True)):
 
-            def read(index: int, lanes: NarrowLanes = lanes, value: Operand = value, i: int = i) -> Operand:
+            def read(index: int, lanes: NarrowLanes = lanes, value: IRValue = value, i: int = i) -> IRValue:
                 if index == 0:
                     return value
                 number = index - 1
@@ -281,7 +281,7 @@ class IntegerTile:
             results.append(ScalarPrinter(emitter, self.lanes, read).print(expression))
         return results
 
-    def _place(self, name: str, dtype: DataType, row: Operand, pixel: Operand, channel: int) -> Operand:
+    def _place(self, name: str, dtype: DataType, row: IRValue, pixel: IRValue, channel: int) -> IRValue:
         emitter = self.emitter
         offset = emitter.add(
             emitter.mul(row, emitter.parameter(f"{name}_row")), emitter.mul(pixel, emitter.parameter(f"{name}_pixel"))

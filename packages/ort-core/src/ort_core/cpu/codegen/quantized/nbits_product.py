@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ort_core.cpu.codegen.convolutions.convolution import prefetch
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
 from ort_core.cpu.codegen.products.bfloat16_product import PAIR, PairDriver, has_pair_products
 from ort_core.cpu.codegen.products.expression_epilogue import ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, Blocking, ProductDriver, finish_function
@@ -82,7 +82,7 @@ def _chooser(name: str, many: int) -> Emitter:
 class _FloatDriver(UnpackedDriver):
     """Unpacks to float32."""
 
-    def _unpack(self, panel: Operand, depth: Operand, count: Operand, to: Operand) -> None:
+    def _unpack(self, panel: IRValue, depth: IRValue, count: IRValue, to: IRValue) -> None:
         self.emitter.call_void(f"{self.name}_unpack", self.b, panel, depth, count, to)
 
 
@@ -90,8 +90,8 @@ class _PairDriver(PairDriver):
     """Unpacks to pairs of bfloat16; K counts pairs."""
 
     def _panel(
-        self, panel: Operand, left: Operand, depth: Operand, count: Operand, tiles: Operand
-    ) -> tuple[Operand, Operand]:
+        self, panel: IRValue, left: IRValue, depth: IRValue, count: IRValue, tiles: IRValue
+    ) -> tuple[IRValue, IRValue]:
         e = self.emitter
         to = e.element(self.mine, self.scratch.panel)
         e.call_void(f"{self.name}_unpack", self.b, panel, e.mul(depth, PAIR), e.mul(count, PAIR), to)
@@ -124,7 +124,7 @@ def _unpack_panel(name: str, spec: NBitsProduct, shape: TileShape, *, in_pairs: 
     return emitter
 
 
-def _weights(emitter: Emitter, spec: NBitsProduct, lanes: int, block: Operand, place: Operand) -> list[Operand]:
+def _weights(emitter: Emitter, spec: NBitsProduct, lanes: int, block: IRValue, place: IRValue) -> list[IRValue]:
     """Return the real weights of a word of each column."""
     floats = vector_type(lanes, "float")
     scale = emitter.load(floats, block, 4)
@@ -134,7 +134,7 @@ def _weights(emitter: Emitter, spec: NBitsProduct, lanes: int, block: Operand, p
     return [emitter.binary("fmul", weight, scale) for weight in unpacked]
 
 
-def _pairs(emitter: Emitter, weights: list[Operand], lanes: int) -> list[Operand]:
+def _pairs(emitter: Emitter, weights: list[IRValue], lanes: int) -> list[IRValue]:
     """Return weights rounded to bfloat16 as words of two, the first in the low half."""
     halves, words, shorts = (vector_type(lanes, each) for each in ("bfloat", "i32", "i16"))
     wide = []

@@ -13,7 +13,7 @@ import numpy as np
 
 from ort_core.cpu.codegen.convolutions.convolution import prefetch
 from ort_core.cpu.codegen.convolutions.convolution_plan import Tiling
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.quantized.integer_convolution_plan import IntegerConvolution, aligned
 from ort_core.cpu.codegen.quantized.integer_tile import IntegerTile
@@ -109,7 +109,7 @@ class NBitsTile(IntegerTile):
     sum_element = "float"
     begins_with_operand = False
 
-    def _accumulate(self, sums: list[list[Operand]]) -> None:
+    def _accumulate(self, sums: list[list[IRValue]]) -> None:
         emitter, spec = self.emitter, self.spec
         x, weights = emitter.parameter("x"), emitter.parameter("w")
         totals = [slots[0] for slots in sums]
@@ -124,18 +124,18 @@ class NBitsTile(IntegerTile):
             at = emitter.element(weights, whole * spec.block_words * self.panel, "i32")
             self._block(totals, [emitter.element(row, whole * spec.block) for row in rows], at, rest)
 
-    def _block(self, totals: list[Operand], rows: list[Operand], at: Operand, count: int) -> None:
+    def _block(self, totals: list[IRValue], rows: list[IRValue], at: IRValue, count: int) -> None:
         """Append ``count`` weights of each column; what lies behind them in the rows may not exist."""
         emitter, spec, type_ = self.emitter, self.spec, self.type
         scale = emitter.load(type_, at, 4)
         zero = emitter.load(type_, emitter.element(at, self.panel, "i32"), 4) if spec.has_zero_points else None
         words = emitter.element(at, spec.head * self.panel, "i32")
         few = len(totals) <= FEW_ROWS
-        zeros = Operand(type_, "zeroinitializer")
+        zeros = IRValue(type_, "zeroinitializer")
         chains = CHAINS // len(totals) if few else 1
         slots = [[emitter.variable(type_, zeros, "part") for _ in range(chains)] for _ in totals] if few else []
 
-        def step(word: Operand, limit: int) -> None:
+        def step(word: IRValue, limit: int) -> None:
             place = emitter.element(words, emitter.mul(word, self.panel), "i32")
             prefetch(emitter, emitter.element(place, PREFETCHED_NBYTES, "i8"), 3)
             packed = emitter.load(vector_type(self.lanes, "i32"), place, 4)
@@ -162,8 +162,8 @@ class NBitsTile(IntegerTile):
 
 
 def unpacked_weight(
-    emitter: Emitter, bits: int, lanes: int, packed: Operand, index: int, zero: Operand | None
-) -> Operand:
+    emitter: Emitter, bits: int, lanes: int, packed: IRValue, index: int, zero: IRValue | None
+) -> IRValue:
     """Return weight ``index`` of each word less its zero point (or the middle of the range), as floats."""
     type_ = vector_type(lanes, "float")
     shift = ", ".join([f"i32 {bits * index}"] * lanes)
@@ -171,13 +171,13 @@ def unpacked_weight(
     middle = 0.0 if zero is not None else float(2 ** (bits - 1))
     if bits == 4 and lanes == 16:  # a table of 16 floats: the instruction looks at the low four bits alone
         table = _floats([value - middle for value in range(16)])
-        real = emitter.call(type_, "llvm.x86.avx512.permvar.sf.512", Operand(type_, table), moved)
+        real = emitter.call(type_, "llvm.x86.avx512.permvar.sf.512", IRValue(type_, table), moved)
     else:
         mask = ", ".join([f"i32 {2**bits - 1}"] * lanes)
         low = emitter.assign(packed.type, f"and {moved.typed}, <{mask}>")
         real = emitter.assign(type_, f"sitofp {low.typed} to {type_}")
         if middle:
-            real = emitter.binary("fsub", real, Operand(type_, _floats([middle] * lanes)))
+            real = emitter.binary("fsub", real, IRValue(type_, _floats([middle] * lanes)))
     return real if zero is None else emitter.binary("fsub", real, zero)
 
 

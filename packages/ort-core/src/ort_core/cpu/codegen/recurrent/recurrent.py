@@ -12,11 +12,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, module_text, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, module_text, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
 from ort_core.cpu.codegen.llvm_ir.vectors import lane_mask, load_vector, store_vector, zero
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 from ort_core.plugin.loops import Scalar
 
 MAX_GATES = 4
@@ -147,7 +147,7 @@ def _tile(rows: int, gates: int, target: Target) -> Emitter:
     depth = e.parameter("depth")
     whole = e.sub(depth, e.urem(depth, sets))
 
-    def step(k: Operand, slots: Sequence[Operand]) -> None:
+    def step(k: IRValue, slots: Sequence[IRValue]) -> None:
         line = e.element(e.parameter("b"), e.mul(k, gates * target.lanes))
         panel = [load_vector(e, e.element(line, gate * target.lanes), target.lanes) for gate in range(gates)]
         for row, strip in enumerate(strips):
@@ -230,45 +230,45 @@ class _Driver:
 
     # states -----------------------------------------------------------------------------------------------------------
 
-    def _state(self, which: int) -> Operand:
+    def _state(self, which: int) -> IRValue:
         """Return the address of a state of this direction."""
         e, given = self._emitter, self._given
         number = e.add(e.mul(given["directions"], which), self._direction)
         return e.element(given["states"], e.mul(e.mul(number, given["batch"]), self._padded))
 
-    def _place(self, which: int) -> Operand:
+    def _place(self, which: int) -> IRValue:
         """Return the address of a state; the hidden ones change places with every step."""
         if which in (HIDDEN, NEXT):
             return self._emitter.load("ptr", self._current[which])
         return self._state(which)
 
-    def _units(self, row: Operand, body: str, *arguments: Operand) -> None:
+    def _units(self, row: IRValue, body: str, *arguments: IRValue) -> None:
         """Emit a loop over the vectors of a row; the last one is masked where units do not fill it."""
         e, hidden = self._emitter, self._given["hidden"]
         with e.loop(0, hidden, self._lanes, unroll=False, hint="unit") as unit:
             mask = lane_mask(e, e.sub(hidden, unit), self._lanes)
             getattr(self, body)(row, unit, mask, *arguments)
 
-    def _start(self, which: int, source: Operand, *, given: bool) -> None:
+    def _start(self, which: int, source: IRValue, *, given: bool) -> None:
         e = self._emitter
         state = self._place(which)
         with e.loop(self._low, self._high, unroll=False, hint="row") as row:
             self._units(row, "_start_units", state, source if given else integer(0))
 
-    def _start_units(self, row: Operand, unit: Operand, mask: Operand, state: Operand, source: Operand) -> None:
+    def _start_units(self, row: IRValue, unit: IRValue, mask: IRValue, state: IRValue, source: IRValue) -> None:
         e = self._emitter
         value = zero(self._type)
         if source.type == "ptr":
             value = load_vector(e, e.element(source, self._state_at(row, unit)), self._lanes, mask)
         store_vector(e, value, e.element(state, e.add(e.mul(row, self._padded), unit)))
 
-    def _end(self, which: int, target: Operand) -> None:
+    def _end(self, which: int, target: IRValue) -> None:
         e = self._emitter
         state = self._place(which)
         with e.loop(self._low, self._high, unroll=False, hint="row") as row:
             self._units(row, "_end_units", state, target)
 
-    def _end_units(self, row: Operand, unit: Operand, mask: Operand, state: Operand, target: Operand) -> None:
+    def _end_units(self, row: IRValue, unit: IRValue, mask: IRValue, state: IRValue, target: IRValue) -> None:
         e = self._emitter
         value = load_vector(e, e.element(state, e.add(e.mul(row, self._padded), unit)), self._lanes)
         if self._cell.has_lengths:  # an empty sequence has no last state: zeros, as onnxruntime gives
@@ -276,14 +276,14 @@ class _Driver:
             value = e.select(is_empty, zero(self._type), value)
         store_vector(e, value, e.element(target, self._state_at(row, unit)), mask)
 
-    def _state_at(self, row: Operand, unit: Operand) -> Operand:
+    def _state_at(self, row: IRValue, unit: IRValue) -> IRValue:
         e, given = self._emitter, self._given
         start = e.mul(self._direction, given["state_direction"])
         return e.add(e.add(start, e.mul(row, given["state_row"])), unit)
 
     # lengths ----------------------------------------------------------------------------------------------------------
 
-    def _length(self, row: Operand) -> Operand:
+    def _length(self, row: IRValue) -> IRValue:
         e = self._emitter
         value = e.load("i32", e.element(self._given["lengths"], row, "i32"), 4)
         return e.assign("i64", f"sext {value.typed} to i64")
@@ -297,10 +297,10 @@ class _Driver:
 
     # a step -----------------------------------------------------------------------------------------------------------
 
-    def _step(self, time: Operand) -> None:
+    def _step(self, time: IRValue) -> None:
         e, given = self._emitter, self._given
         panels = e.udiv(self._padded, self._lanes)
-        start: Operand = integer(0)
+        start: IRValue = integer(0)
         for number, phase in enumerate(self._cell.phases):
             gates = len(phase.gates)
             panel_size = e.mul(given["hidden"], gates * self._lanes)
@@ -312,7 +312,7 @@ class _Driver:
             start = e.add(start, gates)
 
     def _panel(
-        self, number: int, phase: Phase, operand: Operand, weights: Operand, unit: Operand, time: Operand
+        self, number: int, phase: Phase, operand: IRValue, weights: IRValue, unit: IRValue, time: IRValue
     ) -> None:
         """Emit one panel of units for all rows of the task, in tiles of falling heights."""
         e = self._emitter
@@ -329,7 +329,7 @@ class _Driver:
                 e.store(e.add(row, rows), at)
                 e.store(e.compare("sle", e.add(row, 2 * rows), self._high), more)
 
-    def _cell_units(self, number: int, phase: Phase, row: Operand, r: Operand, unit: Operand, time: Operand) -> None:
+    def _cell_units(self, number: int, phase: Phase, row: IRValue, r: IRValue, unit: IRValue, time: IRValue) -> None:
         """Emit a vector of units of one row: sums and shares, through expressions, into states and results."""
         e, given, cell = self._emitter, self._given, self._cell
         gates = len(phase.gates)
@@ -337,14 +337,14 @@ class _Driver:
         share_row = e.add(e.mul(time, given["share_step"]), e.mul(row, given["share_row"]))
         share_row = e.add(share_row, e.mul(e.mul(self._direction, self._padded), cell.gates))
         active = e.compare("slt", time, self._length(row)) if cell.has_lengths else None
-        loaded: dict[int, Operand] = {}
+        loaded: dict[int, IRValue] = {}
 
-        def read(index: int) -> Operand:
+        def read(index: int) -> IRValue:
             if index not in loaded:
                 loaded[index] = load_vector(e, address(index), self._lanes)
             return loaded[index]
 
-        def address(index: int) -> Operand:
+        def address(index: int) -> IRValue:
             if index >= VECTOR:
                 return e.element(self._constants, e.add(e.mul(self._padded, index - VECTOR), unit))
             if index >= STATE:
@@ -364,7 +364,7 @@ class _Driver:
         if NEXT in values and cell.wanted[0]:
             self._result(values[NEXT], row, unit, time, active)
 
-    def _result(self, value: Operand, row: Operand, unit: Operand, time: Operand, active: Operand | None) -> None:
+    def _result(self, value: IRValue, row: IRValue, unit: IRValue, time: IRValue, active: IRValue | None) -> None:
         e, given = self._emitter, self._given
         if active is not None:
             value = e.select(e.splat(active, self._lanes), value, zero(self._type))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, float32, integer
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, share
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, float32, integer
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, share
 
 HASH_FACTOR = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio, odd
 SIGNED_FACTOR = HASH_FACTOR - 2**64  # as LLVM writes it
@@ -105,13 +105,13 @@ class _Printer:
 
     # tokens -----------------------------------------------------------------------------------------------------------
 
-    def _tokens(self, e: Emitter, args: Operand, begin: Operand, end: Operand, numbers: Operand) -> Operand:
+    def _tokens(self, e: Emitter, args: IRValue, begin: IRValue, end: IRValue, numbers: IRValue) -> IRValue:
         """Store the number of each token of a row, -1 for an unknown one, and return how many there are."""
         count, length = e.variable("i64", integer(0), "count"), e.variable("i64", integer(0), "length")
         mixed = e.variable("i64", integer(0), "hash")
         least = e.argument(args, ARGUMENTS.least)
 
-        def close(stop: Operand) -> None:
+        def close(stop: IRValue) -> None:
             size = e.load("i64", length)
             with e.when(e.compare("sge", size, least)):
                 at = e.load("i64", count)
@@ -131,7 +131,7 @@ class _Printer:
         close(end)
         return e.load("i64", count)
 
-    def _folded(self, e: Emitter, args: Operand, at: Operand) -> Operand:
+    def _folded(self, e: Emitter, args: IRValue, at: IRValue) -> IRValue:
         """Return an entry of the fold table; beyond it the flag is set, and the character is between tokens."""
         text = e.argument(args, ARGUMENTS.text, "ptr")
         code = e.load(self._character, e.element(text, at, self._character), 1)
@@ -152,13 +152,13 @@ class _Printer:
         hashes, slots = e.argument(args, ARGUMENTS.hashes, "ptr"), e.argument(args, ARGUMENTS.numbers, "ptr")
         starts = e.argument(args, ARGUMENTS.starts, "ptr")
 
-        def visit(slot: Operand, number: Operand, going: Operand) -> None:
+        def visit(slot: IRValue, number: IRValue, going: IRValue) -> None:
             known = e.load("i64", e.element(starts, number, "i64"))
             size = e.sub(e.load("i64", e.element(starts, e.add(number, 1), "i64")), known)
             same_hash = e.compare("eq", e.load("i64", e.element(hashes, slot, "i64")), mixed)
             both = e.binary("and", same_hash, e.compare("eq", size, length))
             with e.when(both):
-                equal = e.variable("i1", Operand("i1", "true"), "equal")
+                equal = e.variable("i1", IRValue("i1", "true"), "equal")
                 spelling = e.element(e.argument(args, ARGUMENTS.spelling, "ptr"), known, "i32")
                 with e.loop(0, length, unroll=False, hint="i") as i:
                     here = self._folded(e, args, e.add(start, i))
@@ -168,7 +168,7 @@ class _Printer:
                     e.store(e.binary("and", e.load("i1", equal), agrees), equal)
                 with e.when(e.load("i1", equal)):
                     e.store(e.assign("i32", f"trunc {number.typed} to i32"), result)
-                    e.store(Operand("i1", "false"), going)
+                    e.store(IRValue("i1", "false"), going)
 
         e.store(integer(-1, "i32"), result)
         _probe(e, _scattered(e, mixed), e.argument(args, ARGUMENTS.token_mask), slots, visit)
@@ -184,17 +184,17 @@ class _Printer:
         key = e.add(e.mul(node, e.argument(args, ARGUMENTS.tokens)), token)
         keys = e.argument(args, ARGUMENTS.keys, "ptr")
 
-        def visit(slot: Operand, found: Operand, going: Operand) -> None:
+        def visit(slot: IRValue, found: IRValue, going: IRValue) -> None:
             with e.when(e.compare("eq", e.load("i64", e.element(keys, slot, "i64")), key)):
                 e.store(found, result)
-                e.store(Operand("i1", "false"), going)
+                e.store(IRValue("i1", "false"), going)
 
         e.store(integer(-1), result)
         place = _scattered(e, e.binary("mul", key, integer(SIGNED_FACTOR)))
         _probe(e, place, e.argument(args, ARGUMENTS.node_mask), e.argument(args, ARGUMENTS.nodes, "ptr"), visit)
         return e
 
-    def _count(self, e: Emitter, args: Operand, numbers: Operand, found: Operand, out: Operand) -> None:
+    def _count(self, e: Emitter, args: IRValue, numbers: IRValue, found: IRValue, out: IRValue) -> None:
         stop = e.add(e.argument(args, ARGUMENTS.distances), 1)
         with (
             e.loop(0, found, unroll=False, hint="start") as start,
@@ -203,12 +203,12 @@ class _Printer:
             self._walk(e, args, numbers, found, out, start, distance)
 
     def _walk(
-        self, e: Emitter, args: Operand, numbers: Operand, found: Operand, out: Operand, start: Operand,
-        distance: Operand,
+        self, e: Emitter, args: IRValue, numbers: IRValue, found: IRValue, out: IRValue, start: IRValue,
+        distance: IRValue,
     ) -> None:  # fmt: skip
         """Count every n-gram that begins with one token and takes each ``distance``-th from there."""
         node, level = e.variable("i64", integer(0), "node"), e.variable("i64", integer(0), "level")
-        place, going = e.variable("i64", start, "place"), e.variable("i1", Operand("i1", "true"), "going")
+        place, going = e.variable("i64", start, "place"), e.variable("i1", IRValue("i1", "true"), "going")
         shortest, longest = e.argument(args, ARGUMENTS.shortest), e.argument(args, ARGUMENTS.longest)
         with e.repeat(going):
             at = e.load("i64", place)
@@ -216,7 +216,7 @@ class _Printer:
             token = e.load("i32", e.element(numbers, e.select(is_inside, at, integer(0)), "i32"))
             token = e.assign("i64", f"sext {token.typed} to i64")
             is_known = e.binary("and", is_inside, e.compare("sge", token, 0))
-            e.store(Operand("i1", "false"), going)
+            e.store(IRValue("i1", "false"), going)
             with e.when(is_known):
                 depth = e.load("i64", level)
                 with e.either(e.compare("eq", depth, 0)) as branch:
@@ -234,13 +234,13 @@ class _Printer:
                     e.store(e.add(at, distance), place)
                     e.store(e.compare("slt", deeper, longest), going)
 
-    def _add_one(self, e: Emitter, args: Operand, node: Operand, out: Operand, is_counted: Operand) -> None:
+    def _add_one(self, e: Emitter, args: IRValue, node: IRValue, out: IRValue, is_counted: IRValue) -> None:
         column = e.load("i64", e.element(e.argument(args, ARGUMENTS.columns, "ptr"), node, "i64"))
         with e.when(e.binary("and", is_counted, e.compare("sge", column, 0))):
             cell = e.element(out, column)
             e.store(e.binary("fadd", e.load("float", cell), float32(1.0)), cell)
 
-    def _weigh(self, e: Emitter, args: Operand, out: Operand, width: Operand) -> None:
+    def _weigh(self, e: Emitter, args: IRValue, out: IRValue, width: IRValue) -> None:
         weights = e.argument(args, ARGUMENTS.weights, "ptr")
         with e.loop(0, width, unroll=False, hint="column") as column:
             cell = e.element(out, column)
@@ -251,25 +251,25 @@ class _Printer:
             e.store(e.binary("fmul", count, e.load("float", e.element(weights, column))), cell)
 
 
-def _mixed(e: Emitter, known: Operand, code: Operand) -> Operand:
+def _mixed(e: Emitter, known: IRValue, code: IRValue) -> IRValue:
     return e.binary("mul", e.binary("xor", known, code), integer(SIGNED_FACTOR))
 
 
-def _scattered(e: Emitter, mixed: Operand) -> Operand:
+def _scattered(e: Emitter, mixed: IRValue) -> IRValue:
     return e.binary("xor", mixed, e.binary("lshr", mixed, integer(HASH_SHIFT)))
 
 
 def _probe(
-    e: Emitter, start: Operand, mask: Operand, slots: Operand, visit: Callable[[Operand, Operand, Operand], None]
+    e: Emitter, start: IRValue, mask: IRValue, slots: IRValue, visit: Callable[[IRValue, IRValue, IRValue], None]
 ) -> None:
     """Visit slots from ``start`` on until one is empty or ``visit(slot, entry, going)`` ends the search."""
     place = e.variable("i64", e.binary("and", start, mask), "slot")
-    going = e.variable("i1", Operand("i1", "true"), "going")
+    going = e.variable("i1", IRValue("i1", "true"), "going")
     with e.repeat(going):
         slot = e.load("i64", place)
         entry = e.load("i64", e.element(slots, slot, "i64"))
         with e.either(e.compare("slt", entry, 0)) as branch:
-            e.store(Operand("i1", "false"), going)
+            e.store(IRValue("i1", "false"), going)
             with branch.otherwise():
                 e.store(e.binary("and", e.add(slot, 1), mask), place)
                 visit(slot, entry, going)

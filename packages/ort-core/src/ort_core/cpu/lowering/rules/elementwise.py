@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.lowering.expression_core import settled
+from ort_core.cpu.lowering.expression_core import core_of
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor, PendingElementwise
 from ort_core.cpu.lowering.steps import NotLowered, Operators
@@ -53,7 +53,7 @@ def elementwise(lowering: Lowering, node: Node) -> None:
         operators = (*anchor.operators, node)
         lowering.set(node.output, PendingAnchor(anchor.anchor, expression, tuple(state.inputs), shape, operators))
     else:
-        core = settled(expression, state.core)
+        core = core_of(expression, state.core)
         operators = _operators(lowering, node)
         lowering.set(node.output, PendingElementwise(core.root, tuple(state.inputs), shape, operators, core))
 

@@ -8,7 +8,7 @@ from ort_core.cpu.codegen.indexing.gather import gather_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.quantized import F32
-from ort_core.cpu.lowering.reducing import Operand, combined, reduce_operand
+from ort_core.cpu.lowering.reducing import ReductionOperand, combined, reduce_operand
 from ort_core.cpu.lowering.rules.rows import normalized_rows
 from ort_core.cpu.lowering.steps import KernelText, NotLowered, Pointer, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
@@ -138,7 +138,7 @@ def _zero_points(lowering: Lowering, node: Node, indices: View, blocks: int, bit
 
 
 def _store_weights(
-    lowering: Lowering, node: Node, place: View, level: Operand, scale: View, zero: View | None, middle: float
+    lowering: Lowering, node: Node, place: View, level: ReductionOperand, scale: View, zero: View | None, middle: float
 ) -> None:  # fmt: skip
     """Write ``(level - zero point) * scale``."""
     state = FusionState()

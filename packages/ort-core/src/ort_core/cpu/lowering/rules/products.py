@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ort_core.cpu.codegen.llvm_ir.late_text import late_text
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import deferred_kernel
 from ort_core.cpu.codegen.products.expression_epilogue import WORDS, ExpressionEpilogue
 from ort_core.cpu.codegen.products.matrix_product import ARGUMENTS, BATCH_DIMS, product_functions, scratch_nbytes
 from ort_core.cpu.lowering.lowering import Lowering
@@ -103,7 +103,7 @@ class Product:
         if pending.expression.operation != "input":
             dense = tuple(_last_stride(v, pending.shape) == 1 for v in pending.inputs)
             epilogue = ExpressionEpilogue(pending.expression, dense, ARGUMENTS.count)
-        late = product_kernel(machine, self.packed, epilogue)
+        deferred = product_kernel(machine, self.packed, epilogue)
         scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
         is_bfloat16 = self.packed is not None and self.packed.is_bfloat16
         table = tile_table_buffer(machine, in_bfloat16=is_bfloat16)
@@ -130,7 +130,7 @@ class Product:
         reads = [self.a.buffer, b.buffer, *(v.buffer for v in pending.inputs)]
         flops = count_of(pending.shape) * depth * 2
         lowering.emit(
-            KernelText(late.name, late), words, reads, [target.buffer, scratch], flops // 32 + 1,
+            KernelText(deferred.name, deferred), words, reads, [target.buffer, scratch], flops // 32 + 1,
             pending.operators, flops, moved_nbytes([self.a, b, target, *pending.inputs]),
         )  # fmt: skip
 
@@ -253,7 +253,7 @@ def _last_stride(view: View, shape: Sequence[KnownDim]) -> KnownDim:
 def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: View, operators: Operators) -> None:
     """Write the step ``c[i] = a[i] @ b[i]`` for views of rank 3; ``packed`` is ``b`` in panels, ``pack_panels``."""
     machine = lowering.target
-    late = late_text("product", "batched", lambda name: product_functions(name, machine, packed=True))
+    deferred = deferred_kernel("product", "batched", lambda name: product_functions(name, machine, packed=True))
     scratch = lowering.scratch(DataType.UINT8, scratch_nbytes(machine))
     table = tile_table_buffer(machine)
     b = lowering.constant_view(packed, F32)
@@ -273,6 +273,6 @@ def emit_batched_product(lowering: Lowering, a: View, packed: np.ndarray, c: Vie
     flops = count_of(c.shape) * depth * 2
     moved = moved_nbytes([a, b, c])
     lowering.emit(
-        KernelText(late.name, late), words, [a.buffer, b.buffer], [c.buffer, scratch], flops // 32 + 1, operators,
-        flops, moved,
+        KernelText(deferred.name, deferred), words, [a.buffer, b.buffer], [c.buffer, scratch], flops // 32 + 1,
+        operators, flops, moved,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from ort_core.cpu.codegen.nests.scans import Scan, scan_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise, known_order, order_of
 from ort_core.cpu.lowering.reducing import (
-    Operand,
+    ReductionOperand,
     combined,
     extreme_index,
     operand_of,
@@ -63,7 +63,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
     elif not _is_reducible(dtype, node.op_type, kind):
         raise NotLowered(f"{node.op_type} of {dtype.text} is not generated")
     target = lowering.result_view(node.output)
-    chosen = Operand(expression, operand.inputs, operand.shape)
+    chosen = ReductionOperand(expression, operand.inputs, operand.shape)
     reduce_operand(lowering, chosen, axes, kind, after, target, (node,))
     lowering.set(node.output, target)
 
@@ -270,16 +270,16 @@ def inverse_deviation(
     )
 
 
-def _operand(lowering: Lowering, value: Value, shape: tuple[KnownDim, ...]) -> Operand:
+def _operand(lowering: Lowering, value: Value, shape: tuple[KnownDim, ...]) -> ReductionOperand:
     """Return a value as an operand, with the expression in front if nobody else needs it."""
     known = lowering.pending(value)
     if isinstance(known, PendingElementwise) and lowering.is_single_use(value):
         state = FusionState()
-        return Operand(state.inlined(known), tuple(state.inputs), shape)
+        return ReductionOperand(state.inlined(known), tuple(state.inputs), shape)
     return operand_of(lowering.view(value))
 
 
-def store_operand(lowering: Lowering, operand: Operand, node: Node, value: Value | None = None) -> View:
+def store_operand(lowering: Lowering, operand: ReductionOperand, node: Node, value: Value | None = None) -> View:
     """Compute an operand into memory: that of a value, or memory of its own."""
     pending = PendingElementwise(operand.expression, operand.inputs, operand.shape, (node,))
     if value is None:
@@ -289,7 +289,7 @@ def store_operand(lowering: Lowering, operand: Operand, node: Node, value: Value
     return lowering.stores.store_elementwise(pending, target)
 
 
-def _finish(lowering: Lowering, node: Node, value: Value, operand: Operand) -> None:
+def _finish(lowering: Lowering, node: Node, value: Value, operand: ReductionOperand) -> None:
     lowering.set(value, PendingElementwise(operand.expression, operand.inputs, operand.shape, (node,)))
 
 

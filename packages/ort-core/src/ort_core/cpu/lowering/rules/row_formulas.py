@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, NestInput
-from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, NestInput
+from ort_core.cpu.codegen.nests.row_nests import Reduction, RowNest, RowNestPass, row_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
 from ort_core.cpu.lowering.steps import Argument, KernelText, NotLowered, pointer
@@ -134,15 +134,15 @@ def _emit(
         lowering.set(outputs[k], view.reshaped(tensor_type(outputs[k])[1]))
 
 
-def _passes(schedule: RowSchedule, elements: Sequence[int]) -> tuple[Pass, ...]:
+def _passes(schedule: RowSchedule, elements: Sequence[int]) -> tuple[RowNestPass, ...]:
     passes = [
-        Pass(
+        RowNestPass(
             () if each.kept is None else ((0, each.kept),),
             tuple(Reduction(r.kind, r.expression, r.index) for r in each.reductions), each.derived,
         )
         for each in schedule.passes
     ]  # fmt: skip
-    last = Pass(tuple((elements.index(k), expression) for k, expression in schedule.elements))
+    last = RowNestPass(tuple((elements.index(k), expression) for k, expression in schedule.elements))
     return (*passes, last)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ort_core.cpu.codegen.nests.nests import BROADCAST, DENSE, NestInput
-from ort_core.cpu.codegen.nests.row_nests import Pass, Reduction, RowNest, row_kernel
+from ort_core.cpu.codegen.nests.elementwise_nests import BROADCAST, DENSE, NestInput
+from ort_core.cpu.codegen.nests.row_nests import Reduction, RowNest, RowNestPass, row_kernel
 from ort_core.cpu.lowering.layout_steps import is_channels_last
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import FusionState, PendingElementwise
@@ -29,17 +29,17 @@ def softmax(lowering: Lowering, node: Node) -> None:
         raise NotLowered("softmax over an inner axis")
     rows, length = shape[:axis], count_of(shape[axis:])
     state, x = _fused_operand(lowering, value, (*rows, length), len(shape) - axis == 1)
-    peak = Pass(reductions=(Reduction("max", x, 1),))
+    peak = RowNestPass(reductions=(Reduction("max", x, 1),))
     shifted = x - row_value(1)
     out = element(len(state.inputs), F32)
     if node.op_type == "Softmax":
         # The exponential is stored and reduced in one pass: the same object, printed once.
         e = exp(shifted)
-        total = Pass(((0, e),), (Reduction("sum", e, 2),), ((3, 1.0 / row_value(2)),))
-        last = Pass(((0, out * row_value(3)),))
+        total = RowNestPass(((0, e),), (Reduction("sum", e, 2),), ((3, 1.0 / row_value(2)),))
+        last = RowNestPass(((0, out * row_value(3)),))
     else:
-        total = Pass((), (Reduction("sum", exp(shifted), 2),), ((3, log(row_value(2))),))
-        last = Pass(((0, shifted - row_value(3)),))
+        total = RowNestPass((), (Reduction("sum", exp(shifted), 2),), ((3, log(row_value(2))),))
+        last = RowNestPass(((0, shifted - row_value(3)),))
     passes = (peak, total, last)
     _emit_rows(lowering, node, state, (*rows, length), passes, (node.output,), work=12)
 
@@ -65,7 +65,7 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     for operand in (scale, bias):
         _check_operand(operand, shape[axis:])
     epsilon = node.float_attribute("epsilon", 1e-12 if skip else 1e-5)
-    passes: list[Pass] = []
+    passes: list[RowNestPass] = []
     outputs: list[Value] = [node.output]
     if skip:
         total_output = node.outputs[3] if len(node.outputs) > 3 else None
@@ -78,20 +78,22 @@ def layer_normalization(lowering: Lowering, node: Node) -> None:
     n = row_value(0)
     if skip and len(outputs) > 1:
         passes.append(
-            Pass(((1, x),), () if is_rms else (Reduction("sum", x, 1),), () if is_rms else ((2, row_value(1) / n),))
+            RowNestPass(
+                ((1, x),), () if is_rms else (Reduction("sum", x, 1),), () if is_rms else ((2, row_value(1) / n),)
+            )
         )
         x = element(_count(state, scale, bias, lowering, (*rows, length), separate) + 1, F32)
     elif not is_rms:
-        passes.append(Pass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)))
+        passes.append(RowNestPass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)))
     centred = x if is_rms else x - row_value(2)
     deviation = (4, 1.0 / unary("sqrt", row_value(3) / n + epsilon))
-    passes.append(Pass((), (Reduction("sum", centred * centred, 3),), (deviation,)))
+    passes.append(RowNestPass((), (Reduction("sum", centred * centred, 3),), (deviation,)))
     y = centred * row_value(4)
     if scale is not None:
         y = y * _row_operand(lowering, state, scale, (*rows, length), separate)
     if bias is not None:
         y = y + _row_operand(lowering, state, bias, (*rows, length), separate)
-    passes.append(Pass(((0, y),)))
+    passes.append(RowNestPass(((0, y),)))
     _emit_rows(lowering, node, state, (*rows, length), tuple(passes), tuple(outputs), work=4)
 
 
@@ -125,9 +127,11 @@ def normalized_rows(
     if bias is not None:
         y = y + _row_operand(lowering, state, bias, shape, True)
     passes = (
-        Pass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)),
-        Pass((), (Reduction("sum", centred * centred, 3),), ((4, 1.0 / unary("sqrt", row_value(3) / n + epsilon)),)),
-        Pass(((0, y),)),
+        RowNestPass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)),
+        RowNestPass(
+            (), (Reduction("sum", centred * centred, 3),), ((4, 1.0 / unary("sqrt", row_value(3) / n + epsilon)),)
+        ),
+        RowNestPass(((0, y),)),
     )
     _emit_rows(lowering, node, state, shape, passes, (node.output,), work=4)
 
@@ -145,9 +149,9 @@ def instance_normalization(lowering: Lowering, node: Node) -> None:
     centred = x - row_value(2)
     deviation = 1.0 / unary("sqrt", row_value(3) / n + node.float_attribute("epsilon", 1e-5))
     passes = (
-        Pass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)),
-        Pass((), (Reduction("sum", centred * centred, 3),), ((4, deviation),)),
-        Pass(((0, centred * row_value(4) * scale + bias),)),
+        RowNestPass((), (Reduction("sum", x, 1),), ((2, row_value(1) / n),)),
+        RowNestPass((), (Reduction("sum", centred * centred, 3),), ((4, deviation),)),
+        RowNestPass(((0, centred * row_value(4) * scale + bias),)),
     )
     _emit_rows(lowering, node, state, shape, passes, (node.output,), work=3)
 
@@ -162,7 +166,7 @@ def normalizer(lowering: Lowering, node: Node) -> None:
     state, x = _fused_operand(lowering, value, shape, True)
     norm = after(row_value(1), row_value(0))
     divisor = (2, select(binary("eq", norm, 0.0), 1.0, norm))
-    passes = (Pass((), (Reduction(kind, before(x), 1),), (divisor,)), Pass(((0, x / row_value(2)),)))
+    passes = (RowNestPass((), (Reduction(kind, before(x), 1),), (divisor,)), RowNestPass(((0, x / row_value(2)),)))
     _emit_rows(lowering, node, state, shape, passes, (node.output,), work=2)
 
 
@@ -185,7 +189,7 @@ def reduce(lowering: Lowering, node: Node) -> None:
     rows, length = shape[:first], count_of(shape[first:])
     state, x = _fused_operand(lowering, value, (*rows, length), len(axes) == 1)
     kind, before, after = _REDUCTIONS[node.op_type]
-    body = Pass((), (Reduction(kind, before(x), 1),), ((2, after(row_value(1), row_value(0))),))
+    body = RowNestPass((), (Reduction(kind, before(x), 1),), ((2, after(row_value(1), row_value(0))),))
     _emit_scalars(lowering, node, state, (*rows, length), (body,), 2)
 
 
@@ -282,7 +286,7 @@ def _emit_rows(
     node: Node,
     state: FusionState,
     shape: Sequence[KnownDim],
-    passes: tuple[Pass, ...],
+    passes: tuple[RowNestPass, ...],
     outputs: Sequence[Value],
     work: int,
 ) -> None:
@@ -306,7 +310,12 @@ def _emit_rows(
 
 
 def _emit_scalars(
-    lowering: Lowering, node: Node, state: FusionState, shape: Sequence[KnownDim], passes: tuple[Pass, ...], row: int
+    lowering: Lowering,
+    node: Node,
+    state: FusionState,
+    shape: Sequence[KnownDim],
+    passes: tuple[RowNestPass, ...],
+    row: int,
 ) -> None:
     target = lowering.result_view(node.output)
     sizes, strides = _rows_only(shape, _input_strides(state, shape))

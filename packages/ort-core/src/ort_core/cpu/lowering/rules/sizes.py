@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.nests.words import words_kernel
+from ort_core.cpu.codegen.nests.size_vectors import size_vector_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.steps import KernelText, pointer
 from ort_core.cpu.lowering.value_types import tensor_type
@@ -30,6 +30,6 @@ def size(lowering: Lowering, node: Node) -> None:
 def _store(lowering: Lowering, node: Node, numbers: tuple[KnownDim, ...]) -> None:
     target = lowering.result_view(node.output)
     lowering.require_equal(count_of(target.shape), len(numbers))
-    name, function = words_kernel(len(numbers))
+    name, function = size_vector_kernel(len(numbers))
     lowering.emit(KernelText(name, function), [pointer(target), *numbers], (), (target.buffer,), 1, (node,))
     lowering.set(node.output, target)

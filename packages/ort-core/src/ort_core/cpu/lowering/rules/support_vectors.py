@@ -15,7 +15,7 @@ from functools import reduce
 import numpy as np
 
 from ort_core.cpu.codegen.machine_learning.class_scores import TRANSFORMS, ClassScores
-from ort_core.cpu.codegen.machine_learning.coupling import MAX_CLASSES, coupling_kernel
+from ort_core.cpu.codegen.machine_learning.pairwise_coupling import MAX_CLASSES, pairwise_coupling_kernel
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.pending import PendingAnchor
 from ort_core.cpu.lowering.reducing import combined, reduce_operand
@@ -167,7 +167,7 @@ def _probabilities(lowering: Lowering, node: Node, scores: View, classes: int) -
         raise NotLowered(f"probabilities of {classes} classes, more than {MAX_CLASSES}")
     views = [lowering.constant_view(np.array(table, np.float32), F32) for table in tables]
     chances = lowering.new_view(F32, (scores.shape[0], classes))
-    name, function = coupling_kernel(classes)
+    name, function = pairwise_coupling_kernel(classes)
     arguments = [pointer(chances), pointer(scores), *map(pointer, views), scores.shape[0]]
     work = scores.shape[0] * (SWEEPS * classes * classes)
     lowering.emit(KernelText(name, function), arguments, [scores.buffer], [chances.buffer], work, (node,))

@@ -1,4 +1,4 @@
-"""Recollection: a whole session in the artefact cache, from what the API shows to what runs.
+"""SessionCacheEntry: a whole session in the artefact cache, from what the API shows to what runs.
 
 A load that is remembered reads neither the model nor its weights: the entry is found by the identity of the model's
 file and by everything else that decided the load, it lists the other files that the model refers to with their
@@ -31,7 +31,7 @@ from ort_core.ir.type_data import type_from_data, type_to_data
 from ort_core.ir.values import Value
 from ort_core.passes.take_defaults import ShownValues
 from ort_core.runtime.plan import ExecutionPlan, PartitionStep, PlannedStep, places_of
-from ort_core.session_api.file_identity import Identity, are_settled, identity_of
+from ort_core.session_api.file_identity import Identity, are_old_enough, identity_of
 from ort_core.session_api.node_arg import ModelMetadata
 from ort_core.stages.settings import PrepareSettings
 
@@ -65,7 +65,7 @@ class RecalledSession:
     prepare: Callable[[], PreparedModel]
 
 
-class Recollection:
+class SessionCacheEntry:
     """The place of one session in the cache: the file of its model, its provider, and what else decides a load."""
 
     def __init__(self, key: CacheKey, model: Identity, provider: ExecutionProvider, settings: PrepareSettings) -> None:
@@ -105,7 +105,7 @@ class Recollection:
     def _parts(
         self, prepared: PreparedModel, shown: ShownValues, metadata: ModelMetadata, files: list[Identity]
     ) -> list[bytes | memoryview] | Rejection:
-        if files[0] != self._model or any(identity_of(each[0]) != each for each in files) or not are_settled(files):
+        if files[0] != self._model or any(identity_of(each[0]) != each for each in files) or not are_old_enough(files):
             return Rejection("a file changed a moment ago")
         plan, report = prepared.plan, prepared.report
         planned = plan.steps[0] if len(plan.steps) == 1 else None
@@ -161,13 +161,13 @@ class Recollection:
         )  # fmt: skip
 
 
-def find_recollection(
+def find_cache_entry(
     path: str | bytes,
     options: SessionOptions,
     environment: Environment,
     request: Request,
     disabled_passes: frozenset[str],
-) -> Recollection | Rejection:
+) -> SessionCacheEntry | Rejection:
     """Return the place of a session in the cache, or why it has none."""
     if len(request) != 1:
         return Rejection("several providers were asked for")
@@ -195,7 +195,7 @@ def find_recollection(
         *package_facts(),
         *_installed(),
     )
-    return Recollection(CacheKey(_KIND, b"", (), facts), model, provider, settings)
+    return SessionCacheEntry(CacheKey(_KIND, b"", (), facts), model, provider, settings)
 
 
 def files_of(path: str | bytes, model: Model) -> list[Identity] | Rejection:

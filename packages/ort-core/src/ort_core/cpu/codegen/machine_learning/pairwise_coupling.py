@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import ScalarPrinter
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS, load_element, share
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS, load_element, share
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import element, sigmoid
 
@@ -22,11 +22,11 @@ MAX_CLASSES = 20  # their matrix is 3.1 KiB on the stack: more than 4 KiB would 
 _LEAST = 1e-7  # of a pair's probability: what libsvm clips to
 _MIN_SWEEPS = 100
 _CLOSE = 0.005
-_TRUE = Operand("i1", "true")
+_TRUE = IRValue("i1", "true")
 
 
-@written_once
-def coupling_kernel(classes: int) -> tuple[str, Emitter]:
+@memoized
+def pairwise_coupling_kernel(classes: int) -> tuple[str, Emitter]:
     """Return the kernel's name and its function for 2 to ``MAX_CLASSES`` classes.
 
     The argument table: probabilities [rows, classes], decisions [rows, pairs], a [pairs], b [pairs] (float32), rows.
@@ -36,7 +36,7 @@ def coupling_kernel(classes: int) -> tuple[str, Emitter]:
     args = emitter.parameter("args")
     results, decisions, scales, offsets = (emitter.argument(args, i, "ptr") for i in range(4))
     first, last = share(emitter, emitter.argument(args, 4))
-    printer = _Coupling(emitter, classes)
+    printer = _PairwiseCoupling(emitter, classes)
     with emitter.loop(first, last, unroll=False, hint="row") as row:
         pairs = classes * (classes - 1) // 2
         printer.quadratic(emitter.element(decisions, emitter.mul(row, pairs)), scales, offsets)
@@ -45,7 +45,7 @@ def coupling_kernel(classes: int) -> tuple[str, Emitter]:
     return emitter.name, emitter
 
 
-class _Coupling:
+class _PairwiseCoupling:
     def __init__(self, emitter: Emitter, classes: int) -> None:
         self._e, self._classes, self._count = emitter, classes, integer(classes)
         self._matrix = emitter.variable(f"[{classes * classes} x double]", hint="matrix")
@@ -53,7 +53,7 @@ class _Coupling:
         self._gradient = emitter.variable(f"[{classes} x double]", hint="gradient")
         self._objective = emitter.variable("double", hint="objective")
 
-    def quadratic(self, decisions: Operand, scales: Operand, offsets: Operand) -> None:
+    def quadratic(self, decisions: IRValue, scales: IRValue, offsets: IRValue) -> None:
         """Set the matrix of the quadratic form, symmetric, and equal chances."""
         e, k = self._e, self._classes
         with e.loop(0, integer(k * k), hint="cell") as cell:
@@ -88,14 +88,14 @@ class _Coupling:
             with e.when(e.load("i1", going)), e.loop(0, self._count, unroll=False, hint="class") as each:
                 self._improve(each)
 
-    def store(self, results: Operand) -> None:
+    def store(self, results: IRValue) -> None:
         """Store the chances as float32."""
         e = self._e
         with e.loop(0, self._count, hint="class") as each:
             chance = e.assign("float", f"fptrunc double {self._get(self._chances, each).text} to float")
             e.store(chance, e.element(results, each), 4)
 
-    def _wins(self, decision: Operand, scale: Operand, offset: Operand) -> Operand:
+    def _wins(self, decision: IRValue, scale: IRValue, offset: IRValue) -> IRValue:
         e = self._e
         operands = (decision, scale, offset)
         share_ = sigmoid(-(element(0, DataType.FLOAT) * element(1, DataType.FLOAT) + element(2, DataType.FLOAT)))
@@ -105,7 +105,7 @@ class _Coupling:
             wide = e.select(e.assign("i1", f"fcmp {opcode} double {wide.text}, {limit.text}"), limit, wide)
         return wide
 
-    def _distance(self) -> Operand:
+    def _distance(self) -> IRValue:
         """Set gradient and objective; return how far one is from the other at most, 0 if all is NaN."""
         e = self._e
         e.store(_number(0.0), self._objective)
@@ -124,7 +124,7 @@ class _Coupling:
             e.store(e.select(is_more, away, known), most)
         return e.load("double", most)
 
-    def _improve(self, column: Operand) -> None:
+    def _improve(self, column: IRValue) -> None:
         """Move one class to where its part of the gradient vanishes, and scale all so that they add up to 1."""
         e = self._e
         own, slope = e.load("double", self._cell(column, column)), self._get(self._gradient, column)
@@ -141,22 +141,22 @@ class _Coupling:
             e.store(self._do("fdiv", slope, scale), self._at(self._gradient, j))
             e.store(self._do("fdiv", self._get(self._chances, j), scale), self._at(self._chances, j))
 
-    def _at(self, array: Operand, index: Operand) -> Operand:
+    def _at(self, array: IRValue, index: IRValue) -> IRValue:
         return self._e.element(array, index, "double")
 
-    def _get(self, array: Operand, index: Operand) -> Operand:
+    def _get(self, array: IRValue, index: IRValue) -> IRValue:
         return self._e.load("double", self._at(array, index))
 
-    def _cell(self, row: Operand, column: Operand) -> Operand:
+    def _cell(self, row: IRValue, column: IRValue) -> IRValue:
         return self._at(self._matrix, self._e.add(self._e.mul(row, self._classes), column))
 
-    def _do(self, opcode: str, left: Operand, right: Operand) -> Operand:
+    def _do(self, opcode: str, left: IRValue, right: IRValue) -> IRValue:
         return self._e.assign("double", f"{opcode} double {left.text}, {right.text}")
 
-    def _increase(self, address: Operand, by: Operand) -> None:
+    def _increase(self, address: IRValue, by: IRValue) -> None:
         self._e.store(self._do("fadd", self._e.load("double", address), by), address)
 
 
-def _number(value: float) -> Operand:
+def _number(value: float) -> IRValue:
     """Return a double as LLVM writes any of them exactly: the 64 bits."""
-    return Operand("double", f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}")
+    return IRValue("double", f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
 
 
-@written_once
-def store_words_kernel(count: int, bits: int) -> tuple[str, Emitter]:
+@memoized
+def size_store_kernel(count: int, bits: int) -> tuple[str, Emitter]:
     """Return the kernel that stores ``count`` integers of ``bits`` bits. The argument table: out, then the integers."""
     name = f"words_{count}_{bits}"
     emitter = Emitter(name, KERNEL_PARAMETERS)

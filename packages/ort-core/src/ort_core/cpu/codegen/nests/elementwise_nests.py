@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer, vector_type
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText, late_text
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer, vector_type
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, TYPES, ScalarPrinter
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.plugin.ir import DataType
@@ -49,9 +49,9 @@ class ElementwiseNest:
         return f"{self.rank} {self.inputs} {types} {structure(*(expression for expression, _ in self.outputs))}"
 
 
-def elementwise_kernel(nest: ElementwiseNest, target: Target) -> LateText:
+def elementwise_kernel(nest: ElementwiseNest, target: Target) -> DeferredKernel:
     """Return the kernel, one function."""
-    return late_text("nest", nest.structure, lambda name: [_function(nest, target, name)], is_joined=True)
+    return deferred_kernel("nest", nest.structure, lambda name: [_function(nest, target, name)], is_joined=True)
 
 
 def _function(nest: ElementwiseNest, target: Target, name: str) -> Emitter:
@@ -77,12 +77,12 @@ def _function(nest: ElementwiseNest, target: Target, name: str) -> Emitter:
 class split_rows:  # noqa: N801 - a context manager that reads as a statement
     """Open the loop over this thread's tasks; gives the outer indices and the bounds of the innermost loop."""
 
-    def __init__(self, emitter: Emitter, sizes: Sequence[Operand], block: int = BLOCK) -> None:
+    def __init__(self, emitter: Emitter, sizes: Sequence[IRValue], block: int = BLOCK) -> None:
         self._emitter, self._sizes, self._block = emitter, sizes, block
 
-    def __enter__(self) -> tuple[list[Operand], Operand, Operand]:
+    def __enter__(self) -> tuple[list[IRValue], IRValue, IRValue]:
         emitter, sizes = self._emitter, self._sizes
-        outer: Operand = integer(1)
+        outer: IRValue = integer(1)
         for size in sizes[:-1]:
             outer = emitter.mul(outer, size)
         inner = sizes[-1]
@@ -100,7 +100,7 @@ class split_rows:  # noqa: N801 - a context manager that reads as a statement
         self._loop.__exit__(*details)  # type: ignore[arg-type]  # contextmanager's own signature
 
 
-def share(emitter: Emitter, tasks: Operand) -> tuple[Operand, Operand]:
+def share(emitter: Emitter, tasks: IRValue) -> tuple[IRValue, IRValue]:
     """Return the bounds of this piece's share of ``tasks``: contiguous, sizes differing by at most one."""
     piece, pieces = emitter.parameter("piece"), emitter.parameter("pieces")
     first = emitter.udiv(emitter.mul(tasks, piece), pieces)
@@ -108,9 +108,9 @@ def share(emitter: Emitter, tasks: Operand) -> tuple[Operand, Operand]:
     return first, last
 
 
-def unravel(emitter: Emitter, row: Operand, sizes: Sequence[Operand]) -> list[Operand]:
+def unravel(emitter: Emitter, row: IRValue, sizes: Sequence[IRValue]) -> list[IRValue]:
     """Return the index of each outer dimension of row number ``row``."""
-    indices: list[Operand] = []
+    indices: list[IRValue] = []
     for size in reversed(sizes[1:]):
         indices.append(emitter.urem(row, size))
         row = emitter.udiv(row, size)
@@ -120,9 +120,9 @@ def unravel(emitter: Emitter, row: Operand, sizes: Sequence[Operand]) -> list[Op
 
 
 def _row(
-    emitter: Emitter, base: Operand, indices: Sequence[Operand], strides: Sequence[Operand], dtype: DataType
-) -> Operand:
-    offset: Operand = integer(0)
+    emitter: Emitter, base: IRValue, indices: Sequence[IRValue], strides: Sequence[IRValue], dtype: DataType
+) -> IRValue:
+    offset: IRValue = integer(0)
     for index, stride in zip(indices, strides):
         offset = emitter.add(offset, emitter.mul(index, stride))
     return emitter.element(base, offset, STORED[dtype])
@@ -132,11 +132,11 @@ def _inner_loops(
     emitter: Emitter,
     nest: ElementwiseNest,
     target: Target,
-    out_rows: Sequence[Operand],
-    in_rows: Sequence[Operand],
-    inner_strides: Sequence[Operand],
-    start: Operand,
-    stop: Operand,
+    out_rows: Sequence[IRValue],
+    in_rows: Sequence[IRValue],
+    inner_strides: Sequence[IRValue],
+    start: IRValue,
+    stop: IRValue,
 ) -> None:
     lanes = target.lanes
     fixed = {
@@ -148,9 +148,9 @@ def _inner_loops(
     for width, low, high in ((lanes, start, whole), (1, whole, stop)):
         splats = {i: emitter.splat(value, width) for i, value in fixed.items()}
         with emitter.loop(low, high, width, unroll=width > 1, hint="j") as j:
-            loaded: dict[int, Operand] = dict(splats)
+            loaded: dict[int, IRValue] = dict(splats)
 
-            def read(index: int, width: int = width, j: Operand = j, loaded: dict[int, Operand] = loaded) -> Operand:
+            def read(index: int, width: int = width, j: IRValue = j, loaded: dict[int, IRValue] = loaded) -> IRValue:
                 if index not in loaded:
                     entry = nest.inputs[index]
                     if entry.inner == DENSE:
@@ -166,7 +166,7 @@ def _inner_loops(
                 store_element(emitter, value, row, j, dtype, width)
 
 
-def load_element(emitter: Emitter, row: Operand, index: Operand, dtype: DataType, width: int) -> Operand:
+def load_element(emitter: Emitter, row: IRValue, index: IRValue, dtype: DataType, width: int) -> IRValue:
     """Load ``width`` neighbouring elements into registers (bool as i1)."""
     stored = vector_type(width, STORED[dtype])
     value = emitter.load(stored, emitter.element(row, index, STORED[dtype]), natural_alignment(dtype))
@@ -177,13 +177,13 @@ def load_element(emitter: Emitter, row: Operand, index: Operand, dtype: DataType
 
 
 def gather_elements(
-    emitter: Emitter, row: Operand, index: Operand, stride: Operand, dtype: DataType, width: int
-) -> Operand:
+    emitter: Emitter, row: IRValue, index: IRValue, stride: IRValue, dtype: DataType, width: int
+) -> IRValue:
     """Load ``width`` elements that lie ``stride`` apart."""
     if width == 1:
         return load_element(emitter, row, emitter.mul(index, stride), dtype, 1)
     type_ = vector_type(width, TYPES[dtype])
-    vector = Operand(type_, "poison")
+    vector = IRValue(type_, "poison")
     for lane in range(width):
         place = emitter.mul(emitter.add(index, lane), stride)
         value = load_element(emitter, row, place, dtype, 1)
@@ -191,7 +191,7 @@ def gather_elements(
     return vector
 
 
-def store_element(emitter: Emitter, value: Operand, row: Operand, index: Operand, dtype: DataType, width: int) -> None:
+def store_element(emitter: Emitter, value: IRValue, row: IRValue, index: IRValue, dtype: DataType, width: int) -> None:
     """Store ``width`` neighbouring elements (bool as a byte)."""
     if dtype is DataType.BOOL:
         stored = vector_type(width, "i8")

@@ -1,4 +1,4 @@
-"""Placement: which words of a program's argument table are addresses, and what they are counted from.
+"""Relocations: which words of a program's argument table are addresses, and what they are counted from.
 
 It is the same for all signatures, so that a new one costs a few operations on arrays and no walk over the steps.
 """
@@ -21,7 +21,7 @@ Words: TypeAlias = "npt.NDArray[np.int64]"
 
 
 @frozen
-class Placement:
+class Relocations:
     """Positions of words by their base.
 
     ``inputs`` and ``outputs`` are by number; ``arena`` positions come with the slots that they lie in
@@ -42,9 +42,9 @@ class Placement:
     @classmethod
     def of(
         cls, buffers: Mapping[Buffer, Sequence[int]], slot_of: Callable[[Buffer], int], inputs: int, outputs: int
-    ) -> Placement:
+    ) -> Relocations:
         """Sort the words of a table by the buffers that they point into."""
-        from ort_core.cpu.lowering.views import Place  # a program out of the cache comes with its placement
+        from ort_core.cpu.lowering.views import Place  # a program out of the cache comes with its relocations
 
         inputs_at = [_words(())] * inputs
         outputs_at: list[list[Words]] = [[] for _ in range(outputs)]
@@ -72,8 +72,8 @@ class Placement:
     def with_arrays(
         cls, inputs: tuple[Words, ...], outputs: tuple[tuple[Words, ...], ...], errors: Words, arena: Words,
         arena_slots: Words, constants: Words, constant_numbers: Words, arrays: tuple[np.ndarray, ...],
-    ) -> Placement:  # fmt: skip
-        """Return a placement over these constants, wherever they lie now."""
+    ) -> Relocations:  # fmt: skip
+        """Return a relocations over these constants, wherever they lie now."""
         addresses = _words([array.ctypes.data for array in arrays])[constant_numbers]
         return cls(inputs, outputs, errors, arena, arena_slots, constants, constant_numbers, arrays, addresses)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, vector_type
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, vector_type
 from ort_core.cpu.codegen.llvm_ir.vectors import zero
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
 from ort_core.cpu.codegen.products.bfloat16_product import dot_pairs, has_pair_products
 from ort_core.cpu.codegen.quantized.integer_dot import ByteProducts, has_byte_products
 
@@ -48,7 +48,7 @@ def multiply_add_kernel(target: Target, kind: str = "float32") -> tuple[str, Emi
     return name, emitter
 
 
-def _multiply_add(emitter: Emitter, target: Target, kind: str, factor: Operand, total: Operand) -> Operand:
+def _multiply_add(emitter: Emitter, target: Target, kind: str, factor: IRValue, total: IRValue) -> IRValue:
     if kind == "int8":
         return ByteProducts(emitter, target).add(total, (factor,), (factor,))
     if kind == "bfloat16":

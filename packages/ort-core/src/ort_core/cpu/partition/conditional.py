@@ -1,4 +1,4 @@
-"""find_choice(): a partition that is one If, which sizes or small data decide, and its branches compiled.
+"""find_conditional(): a partition that is one If, which sizes or small data decide, and its branches compiled.
 
 x -> [nodes that make c] -> If(c) <then {partition}, else {partition}> -> all outputs
 """
@@ -29,7 +29,7 @@ _BRANCHES = {True: "then_branch", False: "else_branch"}
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Conditional:
     """An If that computes all outputs of a graph.
 
     ``node`` is the If, ``program`` computes its condition (``None``: an input is the condition), ``bodies`` are its
@@ -82,13 +82,13 @@ class Choice:
         return ComputedCondition.of(self.program, given)
 
 
-def find_choice(
+def find_conditional(
     graph: Graph, program: NativeProgram | None, bodies: Iterable[CompiledBody[Compiled]]
-) -> Choice | Rejection:
+) -> Conditional | Rejection:
     """Return what a graph chooses, or why it is no choice.
 
     Args:
-        graph: nodes of which ``is_choice`` holds; its last one is the If.
+        graph: nodes of which ``is_conditional`` holds; its last one is the If.
         program: those nodes, compiled.
         bodies: the compiled bodies, among them the If's.
     """
@@ -102,10 +102,10 @@ def find_choice(
         return Rejection("a branch has nothing to compile")
     if graph.nodes[:-1] and program is None:
         return Rejection("what makes the condition runs by numpy kernels")
-    return Choice(graph, node, program, compiled)
+    return Conditional(graph, node, program, compiled)
 
 
-def is_choice(nodes: Sequence[Node]) -> bool:
+def is_conditional(nodes: Sequence[Node]) -> bool:
     """Return whether nodes are an If behind those that make its condition, which has one element."""
     if not nodes:
         return False

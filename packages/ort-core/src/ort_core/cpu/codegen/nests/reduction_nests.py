@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, Operand, integer
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText, late_text
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel, deferred_kernel
+from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, IRValue, integer
 from ort_core.cpu.codegen.llvm_ir.scalar_printer import STORED, ScalarPrinter, constant
 from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.nests.nests import (
+from ort_core.cpu.codegen.nests.elementwise_nests import (
     BROADCAST,
     DENSE,
     KERNEL_PARAMETERS,
@@ -33,7 +33,7 @@ _VECTORS = 4  # folded side by side: hides the latency of an addition
 
 
 @dataclass(frozen=True, slots=True)
-class FoldNest:
+class ReductionNest:
     """What to fold.
 
     ``kept`` and ``folded`` are the numbers of dimensions of each sort, both at least 1. ``inputs`` say how they step
@@ -59,13 +59,15 @@ class FoldNest:
         return f"{self.kept} {self.folded} {self.inputs} {initial} {types} {structure(*roots)}"
 
 
-def fold_kernel(nest: FoldNest, target: Target) -> LateText:
+def reduction_kernel(nest: ReductionNest, target: Target) -> DeferredKernel:
     """Return the kernel, one function."""
-    return late_text("fold", nest.structure, lambda name: [_FoldPrinter(nest, target, name).function()], is_joined=True)
+    return deferred_kernel(
+        "fold", nest.structure, lambda name: [_ReductionPrinter(nest, target, name).function()], is_joined=True
+    )
 
 
-class _FoldPrinter:
-    def __init__(self, nest: FoldNest, target: Target, name: str) -> None:
+class _ReductionPrinter:
+    def __init__(self, nest: ReductionNest, target: Target, name: str) -> None:
         self._nest = nest
         self._lanes = target.lanes
         self._emitter = Emitter(name, KERNEL_PARAMETERS)
@@ -86,7 +88,7 @@ class _FoldPrinter:
             self._count = emitter.mul(self._count, size)
         block = self._lanes * _VECTORS
         blocks = emitter.udiv(emitter.add(kept[-1], block - 1), block)
-        outer: Operand = integer(1)
+        outer: IRValue = integer(1)
         for size in kept[:-1]:
             outer = emitter.mul(outer, size)
         first, last = share(emitter, emitter.mul(outer, blocks))
@@ -105,7 +107,7 @@ class _FoldPrinter:
             self._columns(start, stop, block)
         return emitter
 
-    def _columns(self, start: Operand, stop: Operand, block: int) -> None:
+    def _columns(self, start: IRValue, stop: IRValue, block: int) -> None:
         """Fold a block at once where it is whole, else vector by vector, then column by column."""
         emitter, lanes = self._emitter, self._lanes
         length = emitter.sub(stop, start)
@@ -118,7 +120,7 @@ class _FoldPrinter:
                 with emitter.loop(whole, stop, unroll=False, hint="j") as j:
                     self._fold(j, 1, 1)
 
-    def _fold(self, column: Operand, width: int, vectors: int) -> None:
+    def _fold(self, column: IRValue, width: int, vectors: int) -> None:
         nest, emitter = self._nest, self._emitter
         states = []
         for _ in range(vectors):
@@ -144,11 +146,11 @@ class _FoldPrinter:
                 store_element(emitter, printer.print(expression), row, at, dtype, width)
 
     def _printer(
-        self, places: Sequence[Operand], column: Operand, width: int, states: Sequence[Operand], index: Operand
+        self, places: Sequence[IRValue], column: IRValue, width: int, states: Sequence[IRValue], index: IRValue
     ) -> ScalarPrinter:
-        emitter, loaded = self._emitter, dict[int, Operand]()
+        emitter, loaded = self._emitter, dict[int, IRValue]()
 
-        def read(number: int) -> Operand:
+        def read(number: int) -> IRValue:
             if number not in loaded:
                 entry = self._nest.inputs[number]
                 if entry.inner == BROADCAST:
@@ -161,15 +163,15 @@ class _FoldPrinter:
                     loaded[number] = gather_elements(emitter, places[number], column, step, entry.dtype, width)
             return loaded[number]
 
-        def row(number: int) -> Operand:
+        def row(number: int) -> IRValue:
             if number >= STATES:
                 return states[number - STATES]
             return emitter.splat(index if number == INDEX else self._count, width)
 
         return ScalarPrinter(emitter, width, read, row)
 
-    def _offset(self, indices: Sequence[Operand], strides: Sequence[Operand]) -> Operand:
-        offset: Operand = integer(0)
+    def _offset(self, indices: Sequence[IRValue], strides: Sequence[IRValue]) -> IRValue:
+        offset: IRValue = integer(0)
         for index, stride in zip(indices, strides):
             offset = self._emitter.add(offset, self._emitter.mul(index, stride))
         return offset

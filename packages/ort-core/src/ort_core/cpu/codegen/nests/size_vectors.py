@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter
-from ort_core.cpu.codegen.llvm_ir.written_once import written_once
-from ort_core.cpu.codegen.nests.nests import KERNEL_PARAMETERS
+from ort_core.cpu.codegen.llvm_ir.memoized import memoized
+from ort_core.cpu.codegen.nests.elementwise_nests import KERNEL_PARAMETERS
 
 
-@written_once
-def words_kernel(count: int) -> tuple[str, Emitter]:
+@memoized
+def size_vector_kernel(count: int) -> tuple[str, Emitter]:
     """Return the kernel that stores ``count`` entries of the argument table behind the first, the target, as i64."""
     name = f"words_{count}"
     emitter = Emitter(name, KERNEL_PARAMETERS)

@@ -1,4 +1,4 @@
-"""FinishedCalls: direct calls of a model that ends in maps or strings, made in Python of what its program returns.
+"""PostprocessedCalls: direct calls of a model that ends in maps or strings, made in Python of what its program returns.
 
     number, scores = <native program>(x);  label = LabelEncoder(number);  maps = ZipMap(scores)
 
@@ -28,7 +28,7 @@ Finish = Callable[[np.ndarray], "RuntimeValue"]
 Made = tuple[int, Finish | None]  # of which result of the program, and how
 
 
-class FinishedCalls:
+class PostprocessedCalls:
     """The direct calls of a program, and how its results become outputs: ``plugin.DirectCalls``.
 
     Args:
@@ -55,7 +55,7 @@ class FinishedCalls:
         return [results[n] if finish is None else finish(results[n]) for n, finish in self._outputs]
 
 
-def build_finished_calls(
+def build_postprocessed_calls(
     program: NativeProgram, sources: Sequence[str | np.ndarray], outputs: Sequence[Made]
 ) -> DirectCalls | Rejection:
     """Return the direct calls of a program whose results are finished, or why it has none.
@@ -71,10 +71,10 @@ def build_finished_calls(
     calls = build_direct_calls(program, sources, needed)
     if isinstance(calls, Rejection):
         return calls
-    return FinishedCalls(calls, [(needed.index(number), finish) for number, finish in outputs])
+    return PostprocessedCalls(calls, [(needed.index(number), finish) for number, finish in outputs])
 
 
-def finished_outputs(
+def postprocessed_outputs(
     graph: Graph, border: tuple[Sequence[int], Sequence[int]], made: Mapping[int, Made], imports: Mapping[str, int]
 ) -> dict[int, Made] | Rejection:
     """Return how the outputs of nodes behind a program are made of its results, or why they are left to kernels.

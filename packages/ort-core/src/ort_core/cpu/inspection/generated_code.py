@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ort_core.cpu.codegen.llvm_ir.deferred_kernel import DeferredKernel
 from ort_core.cpu.codegen.llvm_ir.emitter import Emitter, module_text
-from ort_core.cpu.codegen.llvm_ir.late_text import LateText
 from ort_core.cpu.codegen.machine_code.jit import assembly, optimized_text
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.lowering.steps import KernelText
@@ -39,11 +39,11 @@ def _written(kernel: KernelText, form: str, target: Target) -> str:
     text = _ir(code)
     if form == "llvm":
         return text
-    is_vectorised = isinstance(code, LateText) and code.is_vectorised
+    is_vectorised = isinstance(code, DeferredKernel) and code.is_vectorised
     return (assembly if form == "asm" else optimized_text)(text, target, is_vectorised=is_vectorised)
 
 
-def _ir(code: Emitter | str | LateText) -> str:
+def _ir(code: Emitter | str | DeferredKernel) -> str:
     if isinstance(code, Emitter):
         return module_text([code])
     return code if isinstance(code, str) else module_text(list(code.generate(code.name)))

@@ -1,4 +1,4 @@
-"""PartitionStep: what a CPU partition does next: a native program, a native call, or reference kernels."""
+"""PartitionSegment: what a CPU partition does next: a native program, a native call, or reference kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStep:
+class PartitionSegment:
     """A native program (``program``) with kernels to fall back on, or kernels alone."""
 
     kernels: LazyKernels

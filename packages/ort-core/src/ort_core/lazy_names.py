@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ort_core.forks import no_fork
 
 
-def late_names(
+def lazy_names(
     package: str, homes: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of a module whose names live in other modules.

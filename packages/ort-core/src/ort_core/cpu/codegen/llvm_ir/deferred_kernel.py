@@ -21,7 +21,7 @@ SOURCES = (Path(__file__).parents[1], Path(__file__).parents[3] / "loops")
 
 
 @dataclass(frozen=True, slots=True)
-class LateText:
+class DeferredKernel:
     """A module to be written: ``generate`` gives its functions, of which ``name`` is the kernel.
 
     Attributes:
@@ -37,17 +37,17 @@ class LateText:
     is_joined: bool = False
 
 
-def late_text(
+def deferred_kernel(
     prefix: str,
     facts: str,
     generate: Callable[[str], Sequence[Emitter]],
     *,
     is_vectorised: bool = False,
     is_joined: bool = False,
-) -> LateText:
+) -> DeferredKernel:
     """Return a module whose text is determined by ``facts`` and the generators, the target apart."""
     name = hashlib.sha256(f"{generators_digest()}|{prefix}|{is_vectorised}|{facts}".encode()).hexdigest()[:24]
-    return LateText(f"{prefix}_{name}", generate, is_vectorised, is_joined)
+    return DeferredKernel(f"{prefix}_{name}", generate, is_vectorised, is_joined)
 
 
 @functools.cache

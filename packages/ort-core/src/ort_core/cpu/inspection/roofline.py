@@ -6,7 +6,11 @@ import time
 
 import numpy as np
 
-from ort_core.cpu.codegen.ceiling_kernels import (
+from ort_core.cpu.codegen.llvm_ir.emitter import module_text
+from ort_core.cpu.codegen.machine_code.code_cache import compiled
+from ort_core.cpu.codegen.machine_code.target import Target
+from ort_core.cpu.codegen.products.packing import aligned_empty
+from ort_core.cpu.codegen.roofline_kernels import (
     LINE_NBYTES,
     block_nbytes,
     kinds_of,
@@ -14,10 +18,6 @@ from ort_core.cpu.codegen.ceiling_kernels import (
     multiply_add_kernel,
     read_kernel,
 )
-from ort_core.cpu.codegen.llvm_ir.emitter import module_text
-from ort_core.cpu.codegen.machine_code.code_cache import compiled
-from ort_core.cpu.codegen.machine_code.target import Target
-from ort_core.cpu.codegen.products.packing import aligned_empty
 from ort_core.cpu.threads.pool import ThreadPool
 from ort_core.plugin import Bandwidth, Ceilings
 
