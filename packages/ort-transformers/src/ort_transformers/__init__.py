@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
@@ -32,7 +32,7 @@ __all__ = [
     "optimize_model",
 ]
 
-__getattr__, __dir__ = late_names(  # a program that needs one name does not import everything
+__getattr__, __dir__ = lazy_names(  # a program that needs one name does not import everything
     __name__,
     {
         "ort_transformers.fusion_options": ("AttentionMaskFormat", "AttentionOpType", "FusionOptions"),

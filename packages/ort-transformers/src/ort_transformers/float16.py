@@ -1,8 +1,8 @@
 """Conversion to float16: the functions of ``ort_core.quantization.float16``, under onnxruntime's other name."""
 
-from ort_core.late_names import late_names
+from ort_core.lazy_names import lazy_names
 
-__getattr__, __dir__ = late_names(
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ort_core.quantization.float16": (
