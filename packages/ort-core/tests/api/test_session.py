@@ -263,8 +263,8 @@ def test_a_dropped_session_frees_its_model(session_of):
 
 
 def test_an_unknown_argument_is_refused(session_of):
-    with pytest.raises(UnknownOption, match=r"no argument 'disabled_optimisers'.*Did you mean 'disabled_optimizers'"):
-        session_of("two_inputs", disabled_optimisers=[])
+    with pytest.raises(UnknownOption, match=r"no argument 'disabled_optimizer'.*Did you mean 'disabled_optimizers'"):
+        session_of("two_inputs", disabled_optimizer=[])
     with pytest.raises(InvalidType, match="expected SessionOptions"):
         session_of("two_inputs", {"a": 1})
 
