@@ -259,7 +259,7 @@ def layers(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """Recognise held-out handwritten digits with the committed network."""
+    """Recognize held-out handwritten digits with the committed network."""
     prepare(session)
     session.run("python", "examples/digits/demo.py", *session.posargs)
 

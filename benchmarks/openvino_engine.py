@@ -1,6 +1,6 @@
 """OpenVINO as an engine of ``ort bench --against benchmarks/openvino_engine.py``: float32, for latency, static shapes.
 
-float32 means float32: OpenVINO's default on processors with AVX512-BF16 is bfloat16, and it quantises some float32
+float32 means float32: OpenVINO's default on processors with AVX512-BF16 is bfloat16, and it quantizes some float32
 products by groups unless the execution mode is ACCURACY.
 """
 

@@ -29,7 +29,7 @@ inside: the run cannot tell then, whatever the median says.
 Outputs are *equal* where every element lies within the tolerance `approximate` of the project's table (for float32 a \
 relative and an absolute 1.2e-4, for integers one step), and *differ* where at least one does not. That alone says \
 nothing of which is nearer to the truth: a deep network carries each rounding on, its inputs here are random numbers, \
-and one that quantises its activations turns the last digit of a value on a border into a whole step. `ort compare` \
+and one that quantizes its activations turns the last digit of a value on a border into a whole step. `ort compare` \
 shows for a model where two engines or levels part first; `nox -s models` holds real architectures to onnxruntime."""
 
 

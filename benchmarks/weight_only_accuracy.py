@@ -73,7 +73,7 @@ class Graph:
         return self.node("MatMul", [value, self.tensor(name, self.weight(name).T)], f"{name}.out")
 
     def norm(self, value: str, name: str) -> str:
-        """Add a normalisation with a gain of the file."""
+        """Add a normalization with a gain of the file."""
         epsilon = self.fields["llama.attention.layer_norm_rms_epsilon"]
         gain = self.tensor(name, self.weight(name))
         return self.node("RMSNormalization", [value, gain], f"{name}.out", epsilon=epsilon, axis=-1)
@@ -220,7 +220,7 @@ def main() -> None:
             quantizer = MatMulNBitsQuantizer(small, block_size=block_size, algo_config=config)
             quantizer.process()
             seconds = round(time.perf_counter() - start, 1)
-            row = {"method": name, "bits": 4, "block_size": block_size, "quantised_in_s": seconds}
+            row = {"method": name, "bits": 4, "block_size": block_size, "quantized_in_s": seconds}
             report(row | judge(quantizer.model.model, words, parts), asked.results)
 
 

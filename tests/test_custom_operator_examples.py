@@ -66,7 +66,7 @@ def test_the_tokenizer_splits_pads_and_masks() -> None:
     check_custom_op(example.word_tokenizer, [OpCase([texts], words), OpCase([texts], {**words, "lowercase": False})])
 
 
-def test_the_stream_is_normalised_by_all_that_was_seen_and_each_session_sees_its_own() -> None:
+def test_the_stream_is_normalized_by_all_that_was_seen_and_each_session_sees_its_own() -> None:
     example = load_example("custom_ops/running_statistics.py")
     batches = np.random.default_rng(0).normal(7, 3, (6, 50)).astype(np.float32)
     first, second = example.open_session(), example.open_session()
@@ -173,7 +173,7 @@ def test_the_fusion_takes_nodes_out_of_a_shared_model_and_keeps_its_results(
     try:
         import materialize
     except ImportError:
-        pytest.skip("the external test data has no models to materialise")
+        pytest.skip("the external test data has no models to materialize")
     finally:
         sys.path.pop()
     path = Path(materialize.materialize(external_test_data / "models/efficientnet_b0.onnx", tmp_path))

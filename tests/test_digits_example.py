@@ -36,7 +36,7 @@ def test_the_network_is_valid_and_small() -> None:
     assert (DIGITS / "digits.onnx").stat().st_size < 1_000_000
 
 
-def test_the_network_recognises_as_many_held_out_digits_as_its_metadata_says(demo, session) -> None:
+def test_the_network_recognizes_as_many_held_out_digits_as_its_metadata_says(demo, session) -> None:
     digits = demo.load_held_out()
     accuracy = (demo.probabilities(session, digits.images).argmax(1) == digits.labels).mean()
     metadata = session.get_modelmeta().custom_metadata_map
@@ -70,7 +70,7 @@ def test_the_demo_shows_pictures_truth_and_accuracy_in_terminals_of(encoding, de
     file.flush()
     text = written.getvalue().decode(encoding)
     assert text.count("truth") == 2
-    assert f"of {len(digits.labels)} held-out digits recognised" in text
+    assert f"of {len(digits.labels)} held-out digits recognized" in text
 
 
 def test_latency_is_the_median_of_the_asked_runs(demo) -> None:
@@ -86,7 +86,7 @@ def test_latency_is_the_median_of_the_asked_runs(demo) -> None:
     assert counting.runs == 22
 
 
-def test_the_demo_shows_placement_and_latency_and_recognises_what_onnxruntime_does(demo, session, capsys) -> None:
+def test_the_demo_shows_placement_and_latency_and_recognizes_what_onnxruntime_does(demo, session, capsys) -> None:
     import ort_core
 
     if not hasattr(ort_core, "InferenceSession"):
@@ -94,6 +94,6 @@ def test_the_demo_shows_placement_and_latency_and_recognises_what_onnxruntime_do
     assert demo.main(["--count", "2", "--runs", "5"]) == 0
     shown = capsys.readouterr().out
     accuracy = float(session.get_modelmeta().custom_metadata_map["held_out_accuracy"])
-    assert f"held-out digits recognised ({accuracy:.2%})" in shown
+    assert f"held-out digits recognized ({accuracy:.2%})" in shown
     assert "CPUExecutionProvider" in shown
     assert "median of 5 runs" in shown

@@ -129,7 +129,7 @@ LINT_IGNORE = re.compile(r"#\s*(noqa(:\s*[A-Z]+\d+(,\s*[A-Z]+\d+)*)?|type:\s*ign
         ("x = 1  # type: ignore[arg-type]  # the kind says that it is a Graph", True),
     ],
 )
-def test_a_reason_is_recognised_after_an_ignore(line: str, has_reason: bool) -> None:
+def test_a_reason_is_recognized_after_an_ignore(line: str, has_reason: bool) -> None:
     assert bool(re.search(r"[a-z]{2}", LINT_IGNORE.search(line)["reason"])) is has_reason
 
 
@@ -194,3 +194,44 @@ def test_the_readme_starts_with_the_two_commands() -> None:
     first_screen = "\n".join(text_of(ROOT / "README.md").splitlines()[:24])
     commands = re.findall(r"^    python (\S+) (\w+)", first_screen, re.MULTILINE)
     assert commands == [("tools/bootstrap.py", "demo"), ("tools/bootstrap.py", "test")]
+
+
+OTHER_SPELLING = re.compile(r"\w{2,}(?:is|ys)(?:e|ed|er|ers|es|ing|ation|ations|able)")
+NEVER_WITH_Z = re.compile(
+    r"\w*(?:wise|wised)|(?:un)?(?:dis)?abl\w+|disabl\w+|(?:ap|com|im|super|tele|tree)?(?:pris|prais)\w+"
+    r"|(?:a|up|sun)?ris(?:e|es|er|ing)|(?:un|up)?rais(?:e|ed|er|es|ing|able)"
+    r"|(?:ad|m?ad|de|re|pro?|im?pro|super)vis\w+|(?:com)?promis\w+|(?:im)?precis\w+|premis\w+|concis\w+|demis\w+"
+    r"|(?:de)?nois(?:e|es|er|ers|ed|ing)|exercis\w+|expertis\w+|comprises?|compris\w+|surpris\w+|enterpris\w+|franchis\w+"
+    r"|merchandis\w+|paradise|treatise|advertis\w+|(?:dis)?guis\w+|bruis\w+|cruis\w+|pois(?:e|ed|es)|chais\w*|analyses"
+)
+"""Words that American spelling writes with an s, too: the s belongs to their root, not to an ending."""
+A_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # also within names: isNormal, is_normal, IS_NORMAL
+
+
+def british_words(text: str) -> set[str]:
+    """Return the words of a text that are spelled with -ise or -yse where this repository has -ize and -yze."""
+    words = {word.lower() for word in A_WORD.findall(text)}
+    return {word for word in words if OTHER_SPELLING.fullmatch(word) and not NEVER_WITH_Z.fullmatch(word)}
+
+
+def test_words_are_spelled_with_ize() -> None:
+    found = {
+        path.relative_to(ROOT).as_posix(): sorted(words)
+        for path in committed_files()
+        if (words := british_words(f"{path.relative_to(ROOT)} {text_of(path)}")) and path != Path(__file__).resolve()
+    }
+    assert not found, f"American spelling, in names, too: {found}"
+
+
+@pytest.mark.parametrize(
+    "word", ["quantise", "is_normalised", "LEGALISATION", "DequantisedMatMul", "analyser", "tokenising"]
+)
+def test_the_other_spelling_is_found_within_names(word: str) -> None:
+    assert british_words(f"the {word} of it")
+
+
+@pytest.mark.parametrize(
+    "text", ["raises", "is_elementwise", "disable", "precise", "PendingElementwise", "noise", "advise"]
+)
+def test_words_whose_root_ends_in_s_stay_as_they_are(text: str) -> None:
+    assert not british_words(text)

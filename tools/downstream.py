@@ -18,7 +18,7 @@ import numpy as np
 
 from downstream_programs import PROGRAMS, WITH_TORCH
 
-TOLERANCE = 1e-3  # of the largest number: quantised models may differ by a step, which is far below
+TOLERANCE = 1e-3  # of the largest number: quantized models may differ by a step, which is far below
 TIME_LIMIT_S = 900
 END = """
 import pickle, sys

@@ -1,4 +1,4 @@
-"""An operator with state: it normalises a stream by the mean and deviation of everything that it has seen.
+"""An operator with state: it normalizes a stream by the mean and deviation of everything that it has seen.
 
     python examples/custom_ops/running_statistics.py
 
@@ -64,7 +64,7 @@ def open_session() -> ort.InferenceSession:
 
 
 def main() -> None:
-    """Normalise a stream of batches in two sessions, which know nothing of each other."""
+    """Normalize a stream of batches in two sessions, which know nothing of each other."""
     rng = np.random.default_rng(0)
     first, second = open_session(), open_session()
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Recognise held-out handwritten digits: each as a picture, what the network says beside the truth, where it ran.
+"""Recognize held-out handwritten digits: each as a picture, what the network says beside the truth, where it ran.
 
     python examples/digits/demo.py [--count 3] [--runs 200] [--provider NAME ...]
 
@@ -56,7 +56,7 @@ def probabilities(session: Session, images: np.ndarray) -> np.ndarray:
 
 
 def median_latency_ms(session: Session, image: np.ndarray, runs: int) -> float:
-    """Return the median time of recognising one image, over ``runs`` runs after a tenth as many to warm up."""
+    """Return the median time of recognizing one image, over ``runs`` runs after a tenth as many to warm up."""
     feeds = {"image": image[None, None].astype(np.float32)}
     times = []
     for run in range(-(runs // 10), runs):
@@ -93,7 +93,7 @@ def show(console: Console, session: Session, digits: HeldOut, count: int) -> Non
         drawn = Panel(Text(picture(image, shades)), expand=False)
         console.print(Columns([drawn, verdict(share, int(label), shades[-1])], padding=(0, 4)))
     right = int((shares.argmax(1) == digits.labels).sum())
-    console.print(f"{right} of {len(digits.labels)} held-out digits recognised ({right / len(digits.labels):.2%})\n")
+    console.print(f"{right} of {len(digits.labels)} held-out digits recognized ({right / len(digits.labels):.2%})\n")
 
 
 def folded(text: str, width: int) -> str:
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo and return its exit status."""
     import ort_core as ort  # here, so that the functions above can be used with any session
 
-    parser = argparse.ArgumentParser(description="Recognise held-out handwritten digits.")
+    parser = argparse.ArgumentParser(description="Recognize held-out handwritten digits.")
     parser.add_argument("--count", type=positive, default=3, help="digits to show (default: 3)")
     parser.add_argument("--runs", type=positive, default=200, help="runs to take the median latency of (default: 200)")
     parser.add_argument("--provider", action="append", help="execution provider to ask for; may be repeated")

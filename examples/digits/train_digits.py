@@ -120,7 +120,7 @@ def shift(images: np.ndarray, generator: np.random.Generator) -> np.ndarray:
 
 
 def train(digits: Digits, generator: np.random.Generator) -> Parameters:
-    """Minimise the cross-entropy with Adam over shifted batches."""
+    """Minimize the cross-entropy with Adam over shifted batches."""
     parameters = initial_parameters(generator)
     mean = {name: np.zeros_like(value) for name, value in parameters.items()}
     square = {name: np.zeros_like(value) for name, value in parameters.items()}
@@ -170,7 +170,7 @@ def build_model(parameters: Parameters, metadata: dict[str, str]) -> onnx.ModelP
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 1, 8, 8])],
         [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["batch", 10])],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-        doc_string="Recognises handwritten digits of 8 x 8 pixels with grey levels 0 to 16.",
+        doc_string="Recognizes handwritten digits of 8 x 8 pixels with grey levels 0 to 16.",
     )
     model = helper.make_model(
         graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="train_digits.py"
@@ -181,7 +181,7 @@ def build_model(parameters: Parameters, metadata: dict[str, str]) -> onnx.ModelP
 
 
 def score(model: onnx.ModelProto, digits: Digits) -> float:
-    """Return the share of digits that onnxruntime recognises with the model."""
+    """Return the share of digits that onnxruntime recognizes with the model."""
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (probabilities,) = session.run(None, {"image": digits.images[:, None].astype(np.float32)})
     return float((probabilities.argmax(1) == digits.labels).mean())

@@ -49,7 +49,7 @@ def view(parse):
 
 @pytest.fixture
 def session(sdk, parse):
-    """Return a function that makes a session in which every node is lowered, the model not optimised."""
+    """Return a function that makes a session in which every node is lowered, the model not optimized."""
 
     def make(text: str, **options: object) -> ort.InferenceSession:
         settings = ort.SessionOptions()

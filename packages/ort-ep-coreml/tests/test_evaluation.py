@@ -46,7 +46,7 @@ PARTS = {
         "{ a = MaxPool<kernel_shape=[2,2], strides=[2,2], pads=[0,0,1,1]>(x)  y = GlobalMaxPool(a) "
         "b = AveragePool<kernel_shape=[2,2], count_include_pad=1, pads=[1,0,0,1]>(x)  z = GlobalAveragePool(b) }"
     ),
-    "normalisations": (
+    "normalizations": (
         "g (float[2,4,6] x) => (float[2,4,6] y) <float[4] s, float[4] b, float[4] m, float[4] v = {1,2,3,4}, "
         "float[6] t> "
         "{ a = BatchNormalization(x, s, b, m, v)  c = InstanceNormalization(a, s, b) "

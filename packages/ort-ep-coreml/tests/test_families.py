@@ -69,7 +69,7 @@ FAMILIES = {
         },
         [],
     ),
-    "quantised": (
+    "quantized": (
         "g (float[1,3,6,6] x) => (float[1,4,4,4] y, uint8[1,3,6,6] q) { "
         "q = QuantizeLinear(x, s, z)  d = DequantizeLinear(q, s, z)  w = DequantizeLinear<axis=0>(k, ks, kz) "
         "c = Conv(d, w)  r = QuantizeLinear(c, s, z)  y = DequantizeLinear(r, s, z) }",
@@ -95,7 +95,7 @@ FAMILIES = {
         {"x": normal(2, 3, 4), "y": normal(2, 4, 5)},
         [],
     ),
-    "normalised": (
+    "normalized": (
         "g (float[2,4,3,3] x, float[4] s) => "
         "(float[2,4,3,3] y, float[2,4,3,3] l, float[2,4,3,3] p, float[2,4,3,3] m) { "
         "i = InstanceNormalization(x, s, s)  y = GroupNormalization<num_groups=2>(i, s, s)  l = LRN<size=3>(x) "

@@ -36,7 +36,7 @@ PROGRAMS = {
         "<int64[2] b = {1,-1}, int64[2] e = {9223372036854775807,0}, int64[2] a = {0,1}, int64[2] t = {1,-2}> "
         "{ y = Slice(x, b, e, a, t) }"
     ),
-    "normalised": (
+    "normalized": (
         "g (float[2,4] x) => (float[2,4] y) <float[4] s = {1,2,3,4}, float[4] b = {0,1,0,1}> "
         "{ y = LayerNormalization(x, s, b) }"
     ),

@@ -79,7 +79,7 @@ def test_a_product_and_a_sum_by_channels_stay_what_they_are(dtype):
     assert_equal((found, expected), "approximate" if dtype == np.float16 else "rounding")
 
 
-def test_a_group_normalisation_of_half_precision_is_written():
+def test_a_group_normalization_of_half_precision_is_written():
     x = GENERATOR.standard_normal((1, 6, 4, 3)).astype(np.float16)
     weights = {name: GENERATOR.standard_normal(6).astype(np.float16) for name in ("scale", "bias")}
     assert_equal(strict_session("GroupNormalization", {"x": x}, weights, opset=21, num_groups=2))

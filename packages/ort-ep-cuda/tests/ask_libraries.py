@@ -71,7 +71,7 @@ def attention(dtype: DataType, *, size: int = 64, shared: int = 12, has_bias: bo
 
 
 def normalizations(dtype: DataType) -> Iterator[tuple[str, Normalization]]:
-    """Yield the normalisations of transformers, and one of images."""
+    """Yield the normalizations of transformers, and one of images."""
     rows, factors = TensorView.dense(0, dtype, (4096, 768)), TensorView.dense(0, dtype, (768,))
     yield "layer", Normalization(rows, rows, factors, factors, 1e-5, "layer")
     yield "unbiased layer", Normalization(rows, rows, factors, None, 1e-5, "layer")

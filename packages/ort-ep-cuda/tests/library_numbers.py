@@ -100,7 +100,7 @@ def attended(
 
 
 def normalized(step: Normalization, x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
-    """Return a normalisation by its definition, in float64."""
+    """Return a normalization by its definition, in float64."""
     axes = tuple(range(2, x.ndim)) if step.kind == "instance" else (1,)
     wide = x.astype(np.float64)
     centred = wide if step.kind == "rms" else wide - wide.mean(axes, keepdims=True)

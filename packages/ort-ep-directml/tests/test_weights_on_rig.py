@@ -92,7 +92,7 @@ def test_an_operator_takes_weights_that_directml_owns(rig, case):
 
     found = run(model, {"x": x})
 
-    limit = 1 if x.dtype == np.uint8 and "Integer" not in case else 2e-5  # a step of quantised numbers
+    limit = 1 if x.dtype == np.uint8 and "Integer" not in case else 2e-5  # a step of quantized numbers
     np.testing.assert_allclose(found[0].astype(np.float64), expected[0].astype(np.float64), rtol=1e-4, atol=limit)
 
 

@@ -46,7 +46,7 @@ def view(parse):
 
 @pytest.fixture
 def session(sdk, parse):
-    """Return a function that makes a session on this provider, then the CPU, without optimising the model."""
+    """Return a function that makes a session on this provider, then the CPU, without optimizing the model."""
 
     def make(text: str, **options: object) -> ort.InferenceSession:
         settings = ort.SessionOptions()

@@ -15,7 +15,7 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Graph
 from ort_core.testing.claims import typed_model, view_of
 from ort_ep_openvino import _sdk
-from ort_ep_openvino.lowering.legalisation import legalise
+from ort_ep_openvino.lowering.legalization import legalize
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import program_of
 
@@ -142,15 +142,15 @@ def test_bytes_without_ports_are_an_error(content):
 
 
 def operators_behind(text: str) -> list[str]:
-    """Return the operators of a graph after legalisation."""
+    """Return the operators of a graph after legalization."""
     found: list[str] = []
 
     def look(graph: Graph) -> None:
-        legalise(graph)
+        legalize(graph)
         found.extend(node.op_type for node in graph)
 
     view = view_of_text(text)
-    onnx.checker.check_model(view.to_onnx(view.nodes, legalise=look))
+    onnx.checker.check_model(view.to_onnx(view.nodes, legalize=look))
     return found
 
 

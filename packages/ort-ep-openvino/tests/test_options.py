@@ -130,7 +130,7 @@ def test_float32_is_what_the_processor_is_told(sdk):
 
 
 def relu() -> bytes:
-    """Return a serialised model of one node."""
+    """Return a serialized model of one node."""
     text = '<ir_version: 10, opset_import: ["" : 21]> g (float[4] x) => (float[4] y) { y = Relu(x) }'
     return onnx.parser.parse_model(text).SerializeToString()
 

@@ -167,7 +167,7 @@ def test_integers_of_8_bits_are_claimed_where_float32_stands_for_them(view, rtx)
     assert claimed(view(text), rtx) == ([["QuantizeLinear", "Transpose", "DequantizeLinear"]], {})
 
 
-def test_symmetric_quantisation_is_claimed(view, rtx):
+def test_symmetric_quantization_is_claimed(view, rtx):
     text = (
         "g (float[n,4] x, int8[4,4] w) => (float[n,4] y) <float s = {0.5}, int8 z = {0}> "
         "{ q = QuantizeLinear(x, s, z)  a = DequantizeLinear(q, s, z)  b = DequantizeLinear(w, s, z) "

@@ -22,7 +22,7 @@ RESHAPE = "g (float[n,4] x, int64[2] s) => (float[a,b] y) { z = Relu(x)  y = Res
 CALLS = {  # what fails: what it answers, and what was being done
     ("Builder", "create_network"): (None, "make a network"),
     ("Builder", "create_builder_config"): (None, "make a configuration"),
-    ("Builder", "create_optimization_profile"): (None, "make an optimisation profile"),
+    ("Builder", "create_optimization_profile"): (None, "make an optimization profile"),
     ("Builder", "build_serialized_network"): (None, "build an engine"),
     ("OnnxParser", "load_model_proto"): (False, "read a model"),
     ("OnnxParser", "load_initializer"): (False, "take the weight 'w'"),
@@ -30,7 +30,7 @@ CALLS = {  # what fails: what it answers, and what was being done
     ("IBuilderConfig", "set_tactic_sources"): (False, "take the sources of kernels"),
     ("IBuilderConfig", "create_timing_cache"): (None, "read measurements of kernels"),
     ("IBuilderConfig", "set_timing_cache"): (False, "take measurements"),
-    ("IBuilderConfig", "add_optimization_profile"): (-1, "take an optimisation profile"),
+    ("IBuilderConfig", "add_optimization_profile"): (-1, "take an optimization profile"),
     ("ITimingCache", "serialize"): (None, "write measurements of kernels"),
     ("Runtime", "deserialize_cuda_engine"): (None, "load an engine"),
     ("ICudaEngine", "create_execution_context"): (None, "make an execution context"),

@@ -16,7 +16,7 @@ from ort_core.testing.claims import typed_model, view_of
 from ort_ep_tensorrt._sdk import Sdk, device_of
 from ort_ep_tensorrt.building import build_engine
 from ort_ep_tensorrt.engine import Engine
-from ort_ep_tensorrt.lowering.legalisation import Changes
+from ort_ep_tensorrt.lowering.legalization import Changes
 from ort_ep_tensorrt.network import Network, parse
 from ort_ep_tensorrt.program import Program, program_of
 from ort_ep_tensorrt.ranges import Bounds, ShapeRange

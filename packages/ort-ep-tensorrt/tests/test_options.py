@@ -71,14 +71,14 @@ def test_switches_become_settings():
         trt_preview_features="ALIASED_PLUGIN_IO_10_03",
         trt_extra_plugin_lib_paths="a.so;b.so",
     )
-    assert (found.precision, found.keeps_normalisations) == ("float16", True)
+    assert (found.precision, found.keeps_normalizations) == ("float16", True)
     assert (found.strips_weights, found.captures_graphs) == (True, True)
     assert (found.is_version_compatible, found.excludes_runtime) == (True, True)
     assert found.tactic_sources == (("JIT_CONVOLUTIONS", True), ("EDGE_MASK_CONVOLUTIONS", False))
     assert found.preview_features == ("ALIASED_PLUGIN_IO_10_03",)
     assert found.plugin_paths == ("a.so", "b.so")
     assert settings(trt_bf16_enable="1").precision == "bfloat16"
-    assert settings(trt_int8_enable="1") == settings(), "so anyway, where the model is quantised"
+    assert settings(trt_int8_enable="1") == settings(), "so anyway, where the model is quantized"
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_profiles_that_say_nothing_sensible_are_refused(shapes, words):
 
 
 @pytest.mark.parametrize("level", ["-1", "6"])
-def test_an_optimisation_level_outside_of_its_bounds_is_refused(level):
+def test_an_optimization_level_outside_of_its_bounds_is_refused(level):
     with pytest.raises(InvalidArgument, match="expected 0 to 5"):
         settings(trt_builder_optimization_level=level)
 

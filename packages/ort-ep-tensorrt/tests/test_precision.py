@@ -11,7 +11,7 @@ from ort_core.tolerances import compare
 from ort_ep_tensorrt.building import build_engine
 from ort_ep_tensorrt.compilation import kept_lines
 from ort_ep_tensorrt.lowered import Lowered, lower
-from ort_ep_tensorrt.lowering.legalisation import Changes
+from ort_ep_tensorrt.lowering.legalization import Changes
 from ort_ep_tensorrt.program import program_of
 from ort_ep_tensorrt.provider import TensorrtExecutionProvider
 from ort_ep_tensorrt.ranges import Bounds
@@ -78,7 +78,7 @@ def test_the_numbers_are_those_of_float16():
             "g (int8[4,4] x, float[4,4] w) => (float[4,4] y) <float s = {0.5}> "
             "{ a = DequantizeLinear(x, s)  y = MatMul(a, w) }",
             "float16",
-            "it reads quantised values",
+            "it reads quantized values",
         ),
         (
             "g (bool c, float[4] x) => (float[4] y) { y = If(c) <then_branch = t () => (float[4] a) { a = Exp(x) }, "
@@ -87,7 +87,7 @@ def test_the_numbers_are_those_of_float16():
             "its bodies keep their types",
         ),
     ],
-    ids=["large", "small", "curve", "quantised", "bodies"],
+    ids=["large", "small", "curve", "quantized", "bodies"],
 )
 def test_a_node_that_needs_float32_stays_so_with_its_reason(text, precision, words):
     program, model = narrowed(text, precision)
@@ -101,10 +101,10 @@ def test_bfloat16_has_the_range_of_float32():
     assert not program.kept
 
 
-def test_layer_normalisation_is_narrow_unless_the_user_says_otherwise():
+def test_layer_normalization_is_narrow_unless_the_user_says_otherwise():
     text = "g (float[4,8] x, float[8] s) => (float[4,8] y) { y = LayerNormalization(x, s) }"
     assert types_by_operator(narrowed(text)[1]) == {"LayerNormalization": HALF}
-    program, model = narrowed(text, keeps_normalisations=True)
+    program, model = narrowed(text, keeps_normalizations=True)
     assert types_by_operator(model) == {"LayerNormalization": FLOAT}
     assert "trt_layer_norm_fp32_fallback" in program.kept[0]
 

@@ -15,7 +15,7 @@ from ort_core.testing.claims import typed_model, view_of
 from ort_core.tolerances import compare
 from ort_ep_tensorrt.capability import find_capability
 from ort_ep_tensorrt.lowering.editing import LoweringRefusal
-from ort_ep_tensorrt.lowering.legalisation import Changes
+from ort_ep_tensorrt.lowering.legalization import Changes
 from ort_ep_tensorrt.lowering.wordings import _OF_ONNX, writer_of
 from ort_ep_tensorrt.program import program_of
 from ort_ep_tensorrt.settings import BuildSettings

@@ -1,4 +1,4 @@
-"""Compares models that two tools have quantised, and what engines make of them."""
+"""Compares models that two tools have quantized, and what engines make of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small float models of every kind that is quantised, with inputs for them."""
+"""Small float models of every kind that is quantized, with inputs for them."""
 
 from __future__ import annotations
 

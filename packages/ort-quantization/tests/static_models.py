@@ -1,4 +1,4 @@
-"""Small float models with every operator that is quantised by calibrated ranges."""
+"""Small float models with every operator that is quantized by calibrated ranges."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def transformer_block():
     return b.model({"ids": (2, 5)}, ["y"], {"ids": TensorProto.INT64})
 
 
-def normalisations():
+def normalizations():
     b = Builder()
     hidden = b.node("InstanceNormalization", ["x", b.weight("g", 4), b.weight("h", 4)], "i")
     stats = [b.constant("mean", np.zeros(4, "f")), b.constant("var", np.ones(4, "f"))]
@@ -108,7 +108,7 @@ STATIC: dict[str, Callable[[], onnx.ModelProto]] = {
     "residual network": residual_network,
     "branches and joins": branches_and_joins,
     "transformer block": transformer_block,
-    "normalisations": normalisations,
+    "normalizations": normalizations,
     "shared bias": shared_bias,
     "many readers": many_readers,
     "large bias": large_bias,

@@ -39,9 +39,9 @@ class Raising:
         return self.left.pop()
 
 
-def quantised(tmp_path, model, samples=None, quant_format=QuantFormat.QDQ, **choices):
-    """Quantise a model statically by samples of its own, and return the paths of both."""
-    source, target = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+def quantized(tmp_path, model, samples=None, quant_format=QuantFormat.QDQ, **choices):
+    """Quantize a model statically by samples of its own, and return the paths of both."""
+    source, target = tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(model, source)
     reader = Reader([feeds_of(model, seed) for seed in range(3)]) if samples is None else samples
     quantize_static(source, target, reader, quant_format, activation_type=QuantType.QUInt8, **choices)
@@ -73,9 +73,9 @@ def test_data_that_gives_no_ranges_is_refused(tmp_path, reader, message):
     source = tmp_path / "float.onnx"
     onnx.save(conv(), source)
     with pytest.raises(InvalidCalibration, match=f"(?s){message}") as refusal:
-        quantize_static(source, tmp_path / "quantised.onnx", reader)
+        quantize_static(source, tmp_path / "quantized.onnx", reader)
     assert isinstance(refusal.value, ValueError)
-    assert not (tmp_path / "quantised.onnx").exists()
+    assert not (tmp_path / "quantized.onnx").exists()
 
 
 @FORMATS
@@ -84,7 +84,7 @@ def test_samples_with_nan_among_others_are_left_out_with_a_word(tmp_path, caplog
     samples = [feeds_of(model, seed) for seed in range(3)]
     samples[1]["x"] = samples[1]["x"] * np.nan
     with caplog.at_level(logging.WARNING):
-        source, target = quantised(tmp_path, model, Reader(samples), quant_format)
+        source, target = quantized(tmp_path, model, Reader(samples), quant_format)
     assert "NaN" in caplog.text
     feeds = feeds_of(model, 0)
     assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.05
@@ -106,7 +106,7 @@ def constant_values():
 @pytest.mark.parametrize("make", [constant_values, tied_gemms, tied_embedding, STATIC["shared bias"]])
 def test_constant_shared_and_tied_tensors_give_nearly_what_floats_give(tmp_path, make, per_channel, quant_format):
     model = make()
-    source, target = quantised(tmp_path, model, None, quant_format, per_channel=per_channel)
+    source, target = quantized(tmp_path, model, None, quant_format, per_channel=per_channel)
     feeds = feeds_of(model, 0)
     found, expected = run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)
     assert all(np.isfinite(each).all() for each in found)
@@ -114,24 +114,24 @@ def test_constant_shared_and_tied_tensors_give_nearly_what_floats_give(tmp_path,
 
 
 @FORMATS
-def test_a_model_that_is_quantised_again_is_told_of(tmp_path, caplog, quant_format):
-    _, target = quantised(tmp_path, conv(), None, quant_format)
+def test_a_model_that_is_quantized_again_is_told_of(tmp_path, caplog, quant_format):
+    _, target = quantized(tmp_path, conv(), None, quant_format)
     with caplog.at_level(logging.WARNING):
         again = onnx.load(target)
-        quantised(tmp_path, again, None, quant_format)
-    assert "was it quantised before?" in caplog.text
-    run_onnxruntime(tmp_path / "quantised.onnx", feeds_of(again))
+        quantized(tmp_path, again, None, quant_format)
+    assert "was it quantized before?" in caplog.text
+    run_onnxruntime(tmp_path / "quantized.onnx", feeds_of(again))
 
 
-def test_a_model_of_quantised_operators_only_is_told_of(tmp_path, caplog):
+def test_a_model_of_quantized_operators_only_is_told_of(tmp_path, caplog):
     b = Builder()
     parameters = [b.constant("s", np.float32(0.1)), b.constant("p", np.uint8(3))]
     inputs = ["x", *parameters, b.constant("w", np.ones((4, 4), np.uint8)), *parameters, *parameters]
     b.node("QLinearMatMul", inputs, "y")
     model = b.model({"x": (2, 4)}, ["y"], {"x": TensorProto.UINT8, "y": TensorProto.UINT8})
     with caplog.at_level(logging.WARNING):
-        quantize_dynamic(model, tmp_path / "quantised.onnx")
-    assert "nothing was quantised: the model has quantised operators already (QLinearMatMul)" in caplog.text
+        quantize_dynamic(model, tmp_path / "quantized.onnx")
+    assert "nothing was quantized: the model has quantized operators already (QLinearMatMul)" in caplog.text
 
 
 def product_of(kind: int):
@@ -147,10 +147,10 @@ def test_values_that_are_no_floats_are_told_of(tmp_path, caplog, kind, name, is_
     model = product_of(kind)
     with caplog.at_level(logging.WARNING):
         if is_static:
-            quantised(tmp_path, model, Reader([feeds_of(model)]))
+            quantized(tmp_path, model, Reader([feeds_of(model)]))
         else:
-            quantize_dynamic(model, tmp_path / "quantised.onnx")
-    assert f"nothing was quantised: its values are {name}" in caplog.text
+            quantize_dynamic(model, tmp_path / "quantized.onnx")
+    assert f"nothing was quantized: its values are {name}" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -161,23 +161,23 @@ def test_values_that_are_no_floats_are_told_of(tmp_path, caplog, kind, name, is_
             "nodes_to_exclude has 'MatMul_O', and no node has that name; did you mean",
         ),
         ({"nodes_to_quantize": ["head"]}, "nodes_to_quantize has 'head', and no node has that name"),
-        ({"op_types_to_quantize": ["Conv"]}, "nothing was quantised: the model has none of the operators Conv; it has"),
-        ({"nodes_to_exclude": ["MatMul_0", "MatMul_2", "Relu_1"]}, "nothing was quantised: no chosen operator"),
+        ({"op_types_to_quantize": ["Conv"]}, "nothing was quantized: the model has none of the operators Conv; it has"),
+        ({"nodes_to_exclude": ["MatMul_0", "MatMul_2", "Relu_1"]}, "nothing was quantized: no chosen operator"),
     ],
     ids=str,
 )
 def test_choices_that_nothing_follows_are_told_of(tmp_path, caplog, choices, message):
     with caplog.at_level(logging.WARNING):
-        quantised(tmp_path, matmul(), **choices)
+        quantized(tmp_path, matmul(), **choices)
     assert message in caplog.text
 
 
 @FORMATS
 @pytest.mark.parametrize("opset", [*range(7, 12), 13, 19, 21, 23, 26])
-def test_models_of_old_and_new_opsets_are_quantised(tmp_path, opset, quant_format):
+def test_models_of_old_and_new_opsets_are_quantized(tmp_path, opset, quant_format):
     model = matmul(opset)
     model.ir_version = 8 if opset < 21 else 10
-    source, target = quantised(tmp_path, model, None, quant_format)
+    source, target = quantized(tmp_path, model, None, quant_format)
     assert any("QuantizeLinear" in node.op_type for node in onnx.load(target).graph.node)
     assert onnx.load(target).opset_import[0].version == max(opset, 11) if opset < 10 else opset
     feeds = feeds_of(model, 0)
@@ -187,7 +187,7 @@ def test_models_of_old_and_new_opsets_are_quantised(tmp_path, opset, quant_forma
 @pytest.mark.parametrize("opset", range(1, 7))
 def test_an_opset_that_is_too_old_is_refused(tmp_path, opset):
     with pytest.raises(InvalidQuantization, match=f"opset {opset}.*7 to 28.*convert_version"):
-        quantize_dynamic(matmul(opset), tmp_path / "quantised.onnx")
+        quantize_dynamic(matmul(opset), tmp_path / "quantized.onnx")
 
 
 @FORMATS
@@ -197,4 +197,4 @@ def test_an_operator_of_ones_own_is_refused_with_its_name(tmp_path, quant_format
     model = b.model({"x": (2, 4)}, ["y"])
     model.opset_import.append(helper.make_opsetid("my.own", 1))
     with pytest.raises(OrtError, match=r"my[.]own::Mine"):
-        quantised(tmp_path, model, None, quant_format)
+        quantized(tmp_path, model, None, quant_format)

@@ -125,7 +125,7 @@ def test_what_cannot_be_followed_is_refused_in_a_sentence(tmp_path, choices, mes
     assert not list(tmp_path.iterdir())
 
 
-def test_without_samples_and_ranges_nothing_is_quantised(tmp_path):
+def test_without_samples_and_ranges_nothing_is_quantized(tmp_path):
     with pytest.raises(InvalidCalibration, match="calibration_data_reader"):
         quantize_static(matmul(), tmp_path / "a.onnx")
     with pytest.raises(InvalidCalibration, match="gave no sample"):
@@ -159,7 +159,7 @@ def test_an_unknown_option_is_told_of_with_the_nearest(tmp_path, caplog):
     assert "did you mean 'ActivationSymmetric'" in caplog.text
 
 
-def test_constant_and_zero_values_are_quantised(tmp_path):
+def test_constant_and_zero_values_are_quantized(tmp_path):
     model = matmul()
     for tensor in model.graph.initializer:
         zeros = np.zeros(list(tensor.dims), np.float32)
@@ -179,9 +179,9 @@ def test_weights_that_are_no_numbers_are_named(tmp_path):
         quantize_dynamic(model, tmp_path / "a.onnx")
 
 
-def test_a_quantised_model_is_quantised_again_with_a_warning(tmp_path, caplog):
+def test_a_quantized_model_is_quantized_again_with_a_warning(tmp_path, caplog):
     model = STATIC["embedding"]()
     quantize_dynamic(model, tmp_path / "a.onnx")
     with caplog.at_level(logging.WARNING):
         quantize_dynamic(tmp_path / "a.onnx", tmp_path / "b.onnx")
-    assert "quantised before" in caplog.text
+    assert "quantized before" in caplog.text

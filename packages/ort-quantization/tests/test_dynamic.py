@@ -20,7 +20,7 @@ COMPILED = ("matmul", "conv", "embedding", "lstm with states", "attention", "bra
 
 
 def both(tmp_path, model, weight_type=QuantType.QInt8, **options):
-    """Quantise a model with both tools and return their files."""
+    """Quantize a model with both tools and return their files."""
     source, here, there = (tmp_path / name for name in ("float.onnx", "here.onnx", "there.onnx"))
     onnx.save(model, source)
     quantize_dynamic(source, here, weight_type=weight_type, **options)
@@ -33,7 +33,7 @@ def both(tmp_path, model, weight_type=QuantType.QInt8, **options):
 @pytest.mark.parametrize("weight_type", [QuantType.QInt8, QuantType.QUInt8], ids=str)
 @pytest.mark.parametrize("reduce_range", [False, True])
 @pytest.mark.parametrize("name", DYNAMIC)
-def test_models_are_quantised_as_onnxruntime_quantises_them(tmp_path, name, reduce_range, weight_type, per_channel):
+def test_models_are_quantized_as_onnxruntime_quantizes_them(tmp_path, name, reduce_range, weight_type, per_channel):
     options = {"EnableSubgraph": True} if name == "branches" else {}
     choices = {"per_channel": per_channel, "reduce_range": reduce_range, "extra_options": options}
     _, here, there = both(tmp_path, DYNAMIC[name](), weight_type, **choices)
@@ -41,7 +41,7 @@ def test_models_are_quantised_as_onnxruntime_quantises_them(tmp_path, name, redu
 
 
 @pytest.mark.parametrize("name", DYNAMIC)
-def test_quantised_models_give_in_both_engines_nearly_what_floats_give(tmp_path, name):
+def test_quantized_models_give_in_both_engines_nearly_what_floats_give(tmp_path, name):
     model = DYNAMIC[name]()
     source, here, _ = both(tmp_path, model, QuantType.QUInt8, extra_options={"EnableSubgraph": True})
     feeds = feeds_of(model)
@@ -69,7 +69,7 @@ def test_choices_are_followed_as_onnxruntime_follows_them(tmp_path, choices):
 
 
 @pytest.mark.parametrize("const_only", [False, True])
-def test_products_of_values_are_quantised_where_that_is_asked(tmp_path, const_only):
+def test_products_of_values_are_quantized_where_that_is_asked(tmp_path, const_only):
     _, here, there = both(tmp_path, DYNAMIC["values times values"](), extra_options={"MatMulConstBOnly": const_only})
     assert_same_model(here, there)
     integers = [node.op_type for node in onnx.load(here).graph.node].count("MatMulInteger")
@@ -100,7 +100,7 @@ def test_products_of_float16_stay_and_the_model_runs(tmp_path):
     assert relative_error(found, expected) == 0
 
 
-def test_a_quantised_value_that_a_branch_reads_is_given_in_reals(tmp_path):
+def test_a_quantized_value_that_a_branch_reads_is_given_in_reals(tmp_path):
     b = Builder()
     words = b.node("Gather", [b.weight("table", 9, 4), "ids"], "e")
     given = onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, None)

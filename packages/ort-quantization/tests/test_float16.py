@@ -45,7 +45,7 @@ g (float[1, 2, 3, 3] x) => (float[1, 2, m, k] y, float[n] s)
     u = Add(t, zero)
     s = Add(u, step)
 }"""
-QUANTISED = """
+QUANTIZED = """
 g (float[n, 8] x) => (float[n, 8] y) <float s = {0.05}, int8 z = {3}> {
     h = Relu(x)
     q = QuantizeLinear(h, s, z)
@@ -105,7 +105,7 @@ def test_nodes_are_those_of_onnxruntimes_tool(arguments: dict[str, Any]) -> None
     assert tensors[0] == tensors[1]
 
 
-@pytest.mark.parametrize("text", [NETWORK, BRANCHES, RESIZED, QUANTISED])
+@pytest.mark.parametrize("text", [NETWORK, BRANCHES, RESIZED, QUANTIZED])
 @pytest.mark.parametrize("has_kept", [True, False])
 @pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16])
 def test_outputs_are_those_of_float32_within_the_type(text: str, has_kept: bool, half: type) -> None:

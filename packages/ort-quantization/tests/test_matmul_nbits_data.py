@@ -1,4 +1,4 @@
-"""GPTQ and AWQ: what runs of a model show makes its quantised outputs better, and bad data is named."""
+"""GPTQ and AWQ: what runs of a model show makes its quantized outputs better, and bad data is named."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ g (float[n, 64] x) => (float[n, 16] y, float[n, 64] u) {
 
 
 def model() -> ModelProto:
-    """Two products of one normalised value, then one of a value that is an output, too."""
+    """Two products of one normalized value, then one of a value that is an output, too."""
     random = np.random.default_rng(0)
     found = parser.parse_model(TEXT)
     arrays = {
@@ -113,7 +113,7 @@ def test_data_lessens_the_error_of_rounding(method: str, rounded: float) -> None
     assert error_of(METHODS[method](Reader(samples()))) < 0.97 * rounded
 
 
-def test_scales_go_into_the_normalisation_where_nobody_else_reads_its_value() -> None:
+def test_scales_go_into_the_normalization_where_nobody_else_reads_its_value() -> None:
     quantizer = MatMulNBitsQuantizer(model(), block_size=32, algo_config=AWQWeightOnlyQuantConfig(Reader(samples())))
     quantizer.process()
     graph = quantizer.model.model.graph

@@ -66,7 +66,7 @@ def facts(model: ModelProto) -> tuple[dict[str, tuple[object, ...]], list[tuple[
     return tensors, sorted(nodes, key=str)
 
 
-def quantised(tool: ModuleType, model: ModelProto, **arguments: object) -> ModelProto:
+def quantized(tool: ModuleType, model: ModelProto, **arguments: object) -> ModelProto:
     quantizer = tool.MatMulNBitsQuantizer(copy.deepcopy(model), **arguments)
     quantizer.process()
     return quantizer.model.model
@@ -81,7 +81,7 @@ def test_products_in_blocks_are_written_as_by_onnxruntime(
 ) -> None:
     model = two_products(rows, columns, dtype)
     want, got = (
-        quantised(tool, model, bits=bits, is_symmetric=is_symmetric, block_size=block_size, accuracy_level=4)
+        quantized(tool, model, bits=bits, is_symmetric=is_symmetric, block_size=block_size, accuracy_level=4)
         for tool in (theirs, ours)
     )
     assert facts(got) == facts(want)
@@ -97,7 +97,7 @@ def test_tables_are_written_as_by_onnxruntime(theirs: ModuleType, is_symmetric: 
         "is_symmetric": is_symmetric,
     }  # fmt: skip
     model = two_products(dtype=dtype)
-    assert facts(quantised(ours, model, **arguments)) == facts(quantised(theirs, model, **arguments))
+    assert facts(quantized(ours, model, **arguments)) == facts(quantized(theirs, model, **arguments))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -108,7 +108,7 @@ def test_pairs_are_written_as_by_onnxruntime(
 ) -> None:
     model = two_products(dtype=dtype)
     want, got = (
-        quantised(
+        quantized(
             tool, model, quant_format=tool.QuantFormat.QDQ, is_symmetric=is_symmetric, block_size=32,
             channel_wised_quantize=is_channel_wise,
         )
@@ -132,7 +132,7 @@ def test_other_methods_without_data_give_the_numbers_of_onnxruntime(
             ratios = {"w": 0.9} if method == "cut" else None
             custom = {"second": {"bits": 8, "group_size": 16, "scheme": "sym"}}
             config = tool.RTNWeightOnlyQuantConfig(ratios, customized_weight_config=custom)
-        found.append(quantised(tool, model, block_size=32, is_symmetric=is_symmetric, algo_config=config))
+        found.append(quantized(tool, model, block_size=32, is_symmetric=is_symmetric, algo_config=config))
     tensors, nodes = zip(*map(facts, found), strict=True)
     assert tensors[0] == tensors[1]
     assert nodes[0] == nodes[1]
@@ -160,7 +160,7 @@ def test_both_engines_compute_what_the_numbers_stand_for(
     arguments: dict[str, Any], config: ours.WeightOnlyQuantConfig | None
 ) -> None:
     model = two_products(rows=70, columns=33)
-    small = quantised(ours, model, **({"block_size": 16} | arguments), algo_config=config)
+    small = quantized(ours, model, **({"block_size": 16} | arguments), algo_config=config)
     onnx.checker.check_model(small)
     random = np.random.default_rng(1)
     feeds = {"x": random.normal(size=(5, 70)).astype(np.float32), "i": np.array([0, 49, 3])}
@@ -184,7 +184,7 @@ def test_half_types_give_scales_of_their_own_type() -> None:
     for each in [*model.graph.input[:1], *model.graph.output]:
         each.type.tensor_type.elem_type = TensorProto.BFLOAT16
     for config in (None, ours.HQQWeightOnlyQuantConfig(32), ours.RTNWeightOnlyQuantConfig()):
-        small = quantised(ours, model, block_size=32, algo_config=config, op_types_to_quantize=("MatMul", "Gather"))
+        small = quantized(ours, model, block_size=32, algo_config=config, op_types_to_quantize=("MatMul", "Gather"))
         kinds = {each.name: each.data_type for each in small.graph.initializer if "scale" in each.name}
         assert len(kinds) >= 2
         assert set(kinds.values()) == {TensorProto.BFLOAT16}

@@ -35,7 +35,7 @@ def weight(*shape: int, seed: int = 0) -> np.ndarray:
     return (np.random.default_rng(seed).normal(size=shape) / 8).astype(np.float32)
 
 
-def quantised(model: ModelProto | str, **arguments: object) -> ModelProto:
+def quantized(model: ModelProto | str, **arguments: object) -> ModelProto:
     quantizer = MatMulNBitsQuantizer(model, block_size=16, **arguments)
     quantizer.process()
     return quantizer.model.model
@@ -54,9 +54,9 @@ def test_a_weight_that_two_products_read_is_stored_once() -> None:
         "g (float[n, 32] x) => (float[n, 8] y, float[n, 8] z) { y = MatMul(x, w) t = Relu(x) z = MatMul(t, w) }",
         w=weight(32, 8),
     )
-    small = quantised(copy.deepcopy(model))
+    small = quantized(copy.deepcopy(model))
     assert [each.name for each in small.graph.initializer] == ["w_Q4", "w_scales", "w_zero_points"]
-    pairs = quantised(model, quant_format=QuantFormat.QDQ)
+    pairs = quantized(model, quant_format=QuantFormat.QDQ)
     assert [each.name for each in pairs.graph.initializer] == ["w_DQ_Q4", "w_DQ_scales", "w_DQ_zero_points"]
     for each in (small, pairs):
         run(each, x=weight(2, 32))
@@ -68,14 +68,14 @@ def test_a_table_that_is_looked_up_and_multiplied_gets_other_names_for_each() ->
         w=weight(32, 32),
     )
     want = run(model, i=np.array([3, 31]), x=weight(2, 32, seed=1))
-    small = quantised(model, op_types_to_quantize=("MatMul", "Gather"))
+    small = quantized(model, op_types_to_quantize=("MatMul", "Gather"))
     names = [each.name for each in small.graph.initializer]
     assert len(names) == len(set(names)) == 6
     for got, exact in zip(run(small, i=np.array([3, 31]), x=weight(2, 32, seed=1)), want, strict=True):
         assert np.abs(got - exact).max() < 0.15
 
 
-def test_products_inside_branches_are_quantised_with_weights_of_any_graph() -> None:
+def test_products_inside_branches_are_quantized_with_weights_of_any_graph() -> None:
     model = model_of(
         """g (bool c, float[n, 32] x) => (float[n, 8] y) {
             y = If(c) <then_branch = a () => (float[n, 8] p) { p = MatMul(x, w) },
@@ -87,7 +87,7 @@ def test_products_inside_branches_are_quantised_with_weights_of_any_graph() -> N
     branch.initializer.append(numpy_helper.from_array(weight(32, 8, seed=2), "v"))
     x = weight(3, 32, seed=3)
     want = [run(model, c=np.array(value), x=x)[0] for value in (True, False)]
-    small = quantised(model)
+    small = quantized(model)
     inner = {attribute.name: attribute.g for attribute in small.graph.node[0].attribute}
     assert [node.op_type for graph in inner.values() for node in graph.node] == ["MatMulNBits"] * 2
     assert [each.name for each in small.graph.initializer] == ["w_Q4", "w_scales", "w_zero_points"]
@@ -105,14 +105,14 @@ def test_leading_axes_of_a_weight_reach_the_result(operand: str, quant_format: Q
     x = weight(*{"float[a, b, 32]": (3, 4, 32), "float[2, 1, 5, 32]": (2, 1, 5, 32)}.get(operand, (2, 32)), seed=4)
     model.graph.output[0].type.tensor_type.ClearField("shape")
     want = run(model, x=x)[0]
-    small = quantised(model, quant_format=quant_format)
+    small = quantized(model, quant_format=quant_format)
     assert "MatMulNBits" in operators(small) or "DequantizeLinear" in operators(small)
     got = run(small, x=x)[0]
     assert got.shape == want.shape
     assert np.abs(got - want).max() < 0.15
 
 
-def test_what_cannot_be_quantised_stays_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_quantized_stays_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
     model = model_of(
         """g (float[n, 32] x, float[32, 8] given, float[32] row) => (float y, float z, float u, float v) {
             y = MatMul(x, given) z = MatMul(x, many) u = MatMul(row, w) v = MatMul(x, empty)
@@ -120,7 +120,7 @@ def test_what_cannot_be_quantised_stays_and_the_log_says_why(caplog: pytest.LogC
         many=weight(2, 32, 8), w=weight(32, 8), empty=weight(32, 0),
     )  # fmt: skip
     with caplog.at_level(logging.INFO, "ort_quantization"):
-        small = quantised(model)
+        small = quantized(model)
     assert operators(small) == ["MatMul"] * 4
     for reason in ("no constant", "not one matrix", "a vector", "is empty"):
         assert reason in caplog.text
@@ -137,16 +137,16 @@ def chain() -> ModelProto:
 
 
 def test_nodes_are_excluded_and_included_by_name() -> None:
-    assert operators(quantised(chain(), nodes_to_exclude=["one"])) == ["MatMul", "MatMulNBits"]
-    only = quantised(chain(), op_types_to_quantize=("Gather",), nodes_to_include=["two"])
+    assert operators(quantized(chain(), nodes_to_exclude=["one"])) == ["MatMul", "MatMulNBits"]
+    only = quantized(chain(), op_types_to_quantize=("Gather",), nodes_to_include=["two"])
     assert operators(only) == ["MatMul", "MatMulNBits"]
-    both = quantised(chain(), nodes_to_include=["two"], nodes_to_exclude=["two"])
+    both = quantized(chain(), nodes_to_include=["two"], nodes_to_exclude=["two"])
     assert operators(both) == ["MatMulNBits", "MatMul"]
 
 
 def test_nodes_have_settings_of_their_own() -> None:
     custom = {"two": {"bits": 8, "group_size": 32, "scheme": "sym"}}
-    small = quantised(chain(), algo_config=RTNWeightOnlyQuantConfig(customized_weight_config=custom))
+    small = quantized(chain(), algo_config=RTNWeightOnlyQuantConfig(customized_weight_config=custom))
     found = [{each.name: each.i for each in node.attribute} for node in small.graph.node]
     assert [(each["bits"], each["block_size"]) for each in found] == [(4, 16), (8, 32)]
     assert [len(node.input) for node in small.graph.node] == [4, 3]
@@ -158,9 +158,9 @@ def test_an_older_model_is_converted_where_pairs_need_it() -> None:
         opset=11, ir_version=6, w=weight(32, 32),
     )  # fmt: skip
     want = run(model, x=weight(2, 32))[0]
-    packed = quantised(copy.deepcopy(model))
+    packed = quantized(copy.deepcopy(model))
     assert (packed.opset_import[0].version, packed.ir_version) == (11, 6)  # MatMulNBits needs nothing newer
-    small = quantised(model, quant_format=QuantFormat.QDQ)
+    small = quantized(model, quant_format=QuantFormat.QDQ)
     assert (small.opset_import[0].version, small.ir_version) == (21, 10)
     onnx.checker.check_model(small)
     assert np.abs(run(small, x=weight(2, 32))[0] - want).max() < 0.5
@@ -181,7 +181,7 @@ def test_a_file_with_external_data_is_read_and_written(tmp_path: Path, has_exter
     (tmp_path / "weights").unlink()
     x = weight(2, 32, seed=5)
     found = onnxruntime.InferenceSession(tmp_path / "out" / "small.onnx").run(None, {"x": x})[0]
-    np.testing.assert_array_equal(found, run(quantised(chain(), nodes_to_exclude=["two"]), x=x)[0])
+    np.testing.assert_array_equal(found, run(quantized(chain(), nodes_to_exclude=["two"]), x=x)[0])
     assert (tmp_path / "out" / "small.onnx.data").exists() == has_external_data
 
 
@@ -238,7 +238,7 @@ def test_a_weight_that_is_no_number_is_named() -> None:
     broken[3, 4] = np.nan
     model.graph.initializer[1].CopyFrom(numpy_helper.from_array(broken, "v"))
     with pytest.raises(InvalidQuantization, match=r"'v' of node 'two'.*nodes_to_exclude"):
-        quantised(model)
+        quantized(model)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_table_without_the_axis_is_refused() -> None:
     model = model_of("g (int64[n] i) => (float[n] y) { y = Gather(w, i) }", w=weight(64))
     with pytest.raises(OrtError, match="axis 1"):
-        quantised(model, op_types_to_quantize=("Gather",))
+        quantized(model, op_types_to_quantize=("Gather",))
 
 
 def test_real_zero_points_come_closer_than_the_range() -> None:

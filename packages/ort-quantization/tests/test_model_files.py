@@ -20,7 +20,7 @@ def save_outside(model, path):
     return path
 
 
-def test_weights_that_lie_in_files_are_quantised_like_others(tmp_path):
+def test_weights_that_lie_in_files_are_quantized_like_others(tmp_path):
     inside, outside, first, second = (tmp_path / name for name in ("a.onnx", "b.onnx", "c.onnx", "d.onnx"))
     onnx.save(gemm(), inside)
     before = save_outside(gemm(), outside).read_bytes()

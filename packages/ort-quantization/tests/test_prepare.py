@@ -19,7 +19,7 @@ from ort_quantization.model_files import PREPARED, is_marked
 
 
 def foldable():
-    """A batch normalisation behind a convolution, and weights that are computed from constants."""
+    """A batch normalization behind a convolution, and weights that are computed from constants."""
     b = Builder()
     scaled = b.node("Mul", [b.weight("w", 4, 3, 1, 1), b.constant("two", np.float32(2))], "w2")
     hidden = b.node("Conv", ["x", scaled, b.weight("b", 4)], "h")
@@ -39,7 +39,7 @@ def same_results(tmp_path, model, **choices):
     return onnx.load(target)
 
 
-def test_constants_are_folded_and_normalisations_fused(tmp_path):
+def test_constants_are_folded_and_normalizations_fused(tmp_path):
     prepared = same_results(tmp_path, foldable())
     assert [node.op_type for node in prepared.graph.node] == ["Conv", "Relu"]
     assert is_marked(prepared, PREPARED)
@@ -71,13 +71,13 @@ def test_values_of_other_operators_get_types(tmp_path):
     assert "h" in {each.name for each in prepared.graph.value_info}
 
 
-def test_a_prepared_model_is_quantised_without_a_word(tmp_path, caplog):
+def test_a_prepared_model_is_quantized_without_a_word(tmp_path, caplog):
     quant_pre_process(residual_network(), tmp_path / "a.onnx")
     quantize_dynamic(tmp_path / "a.onnx", tmp_path / "b.onnx")
     assert "not prepared" not in caplog.text
 
 
-def test_older_models_come_to_the_first_opset_of_quantised_ones(tmp_path):
+def test_older_models_come_to_the_first_opset_of_quantized_ones(tmp_path):
     prepared = same_results(tmp_path, matmul(9))
     assert prepared.opset_import[0].version >= 11
 

@@ -1,4 +1,4 @@
-"""Values and weights of quantised models beside those of the float model, as onnxruntime's functions give them."""
+"""Values and weights of quantized models beside those of the float model, as onnxruntime's functions give them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def operators(path):
     return [node.op_type for node in onnx.load(path).graph.node]
 
 
-def test_without_samples_activations_are_quantised_while_the_model_runs(ort, model):
+def test_without_samples_activations_are_quantized_while_the_model_runs(ort, model):
     shown = ort("quantize", model).output
     assert "net.quantized.onnx" in shown
     assert "of the float model's" in shown
@@ -52,7 +52,7 @@ def test_without_samples_activations_are_quantised_while_the_model_runs(ort, mod
 
 
 @pytest.mark.parametrize(("name", "expected"), [("qdq", "QuantizeLinear"), ("qoperator", "QLinearConv")])
-def test_with_samples_activations_are_quantised_in_the_file(ort, model, samples, tmp_path, name, expected):
+def test_with_samples_activations_are_quantized_in_the_file(ort, model, samples, tmp_path, name, expected):
     ort("quantize", model, "-o", tmp_path / "small.onnx", "--data", samples, "--format", name, "--per-channel")
     assert expected in operators(tmp_path / "small.onnx")
 
@@ -61,7 +61,7 @@ def test_the_report_tells_size_operators_and_noise(ort, model, samples, tmp_path
     report = json.loads(ort("quantize", model, "--data", samples, "--json", "--no-prepare").stdout)
     assert report["bytes_before"] == model.stat().st_size
     assert report["bytes_after"] == (tmp_path / "net.quantized.onnx").stat().st_size
-    assert {"type": "Relu", "float": 1, "quantised": 0} in report["operators"]
+    assert {"type": "Relu", "float": 1, "quantized": 0} in report["operators"]
     assert 20 < report["signal_to_noise_db"]["y"] < 100
     assert set(report["signal_to_noise_db"]) == {"y"}
 

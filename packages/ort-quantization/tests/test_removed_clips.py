@@ -50,7 +50,7 @@ def relu_beside_a_branch():
 @pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 @pytest.mark.parametrize("make", [relu_beside_others, relu_of_a_result, clip_without_zero, relu_beside_a_branch])
 def test_a_relu_or_clip_whose_input_others_need_still_works(tmp_path, make, quant_format):
-    model, source, target = make(), tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+    model, source, target = make(), tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(model, source)
     samples = iter([feeds_of(model, seed) for seed in range(3)])
 

@@ -1,4 +1,4 @@
-"""Scales, zero points and quantised numbers beside those of onnxruntime's own tool."""
+"""Scales, zero points and quantized numbers beside those of onnxruntime's own tool."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def as_bytes(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize("tensor_type", TYPES, ids=name)
-def test_numbers_are_quantised_as_onnxruntime_quantises_them(tensor_type, symmetric, dtype):
+def test_numbers_are_quantized_as_onnxruntime_quantizes_them(tensor_type, symmetric, dtype):
     for kind, numbers in samples(dtype).items():
         if tensor_type == TensorProto.FLOAT8E4M3FN and np.std(numbers) == 0:
             continue  # a scale of zero: the tool divides by it
@@ -107,7 +107,7 @@ def test_a_scale_for_each_channel_is_the_scale_of_the_channel(tensor_type, axis)
 @pytest.mark.parametrize("tensor_type", [TensorProto.INT4, TensorProto.UINT4, TensorProto.INT8], ids=name)
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("symmetric", [False, True])
-def test_blocks_of_a_matrix_are_quantised_as_onnxruntime_does(tensor_type, axis, symmetric):
+def test_blocks_of_a_matrix_are_quantized_as_onnxruntime_does(tensor_type, axis, symmetric):
     numbers = np.random.default_rng(5).normal(size=(37, 21)).astype(np.float32)
     expected = theirs.compute_scale_zp_blocked(numbers, tensor_type, axis, 8, symmetric)
     found = ours.compute_scale_zp_blocked(numbers, tensor_type, axis, 8, symmetric)
@@ -120,7 +120,7 @@ def test_blocks_of_a_matrix_are_quantised_as_onnxruntime_does(tensor_type, axis,
 
 
 @pytest.mark.parametrize("tensor_type", TYPES, ids=name)
-def test_what_was_quantised_lies_within_half_a_scale(tensor_type):
+def test_what_was_quantized_lies_within_half_a_scale(tensor_type):
     numbers = np.random.default_rng(11).normal(size=400).astype(np.float32)
     parameters = parameters_of(numbers, tensor_type, False)
     back = dequantized(ours.quantize_data(numbers, tensor_type, False)[2], parameters)

@@ -18,7 +18,7 @@ from ort_quantization.model_files import read_with_shapes
 from ort_quantization.smooth_quant import KeptReader, smooth
 
 
-def outliers(is_normalised: bool = True, dtype=np.float32):
+def outliers(is_normalized: bool = True, dtype=np.float32):
     """A LayerNormalization, or nothing, whose channels lie a factor of 200 apart, two products and a Gemm of it.
 
     Weights of the large channels are small, as in language models: all channels count as much.
@@ -26,7 +26,7 @@ def outliers(is_normalised: bool = True, dtype=np.float32):
     b = Builder()
     gain = np.ones(16)
     gain[[3, 7]] = 200.0
-    if is_normalised:
+    if is_normalized:
         hidden = b.node("LayerNormalization", ["x", b.constant("gain", gain.astype(dtype)),
                                                b.constant("shift", np.zeros(16, dtype))], "n")  # fmt: skip
     else:
@@ -40,10 +40,10 @@ def outliers(is_normalised: bool = True, dtype=np.float32):
     return b.model({"x": (4, 16)}, ["y"])
 
 
-def samples(is_normalised: bool = True, count: int = 4):
+def samples(is_normalized: bool = True, count: int = 4):
     random = np.random.default_rng(0)
     spread = np.ones(16, np.float32)
-    if not is_normalised:
+    if not is_normalized:
         spread[[3, 7]] = 200.0
     return [{"x": (random.normal(size=(4, 16)) * spread).astype("f")} for _ in range(count)]
 
@@ -60,14 +60,14 @@ class Reader:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("is_folded", [True, False])
-@pytest.mark.parametrize("is_normalised", [True, False])
-def test_a_smoothed_model_gives_the_same_and_shares_the_spread(tmp_path, is_normalised, is_folded, alpha):
-    source = outliers(is_normalised)
+@pytest.mark.parametrize("is_normalized", [True, False])
+def test_a_smoothed_model_gives_the_same_and_shares_the_spread(tmp_path, is_normalized, is_folded, alpha):
+    source = outliers(is_normalized)
     model, folder = read_with_shapes(source)
-    given = samples(is_normalised)
+    given = samples(is_normalized)
     with Samples(Reader(given)) as kept:
         added = smooth(model, folder, kept, ["MatMul", "Gemm"], [], alpha, is_folded)
-    assert len(added) == (0 if is_normalised and is_folded else 1)
+    assert len(added) == (0 if is_normalized and is_folded else 1)
     onnx.save(model, tmp_path / "smoothed.onnx")
     onnx.save(source, tmp_path / "float.onnx")
     for feeds in given:
@@ -75,7 +75,7 @@ def test_a_smoothed_model_gives_the_same_and_shares_the_spread(tmp_path, is_norm
         np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-3)
     weights, kept = ({each.name: numpy_helper.to_array(each) for each in m.graph.initializer} for m in (source, model))
     value = np.concatenate([each["x"] for each in given])
-    if is_normalised:
+    if is_normalized:
         centred = value - value.mean(1, keepdims=True)
         value = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5) * weights["gain"]
     peaks = np.abs(value.astype(np.float64)).max(0)
@@ -86,16 +86,16 @@ def test_a_smoothed_model_gives_the_same_and_shares_the_spread(tmp_path, is_norm
 
 
 @pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
-@pytest.mark.parametrize("is_normalised", [True, False])
-def test_smoothed_models_lose_less_by_bytes(tmp_path, is_normalised, quant_format):
-    model, source = outliers(is_normalised), tmp_path / "float.onnx"
+@pytest.mark.parametrize("is_normalized", [True, False])
+def test_smoothed_models_lose_less_by_bytes(tmp_path, is_normalized, quant_format):
+    model, source = outliers(is_normalized), tmp_path / "float.onnx"
     onnx.save(model, source)
-    feeds = samples(is_normalised, 1)[0]
+    feeds = samples(is_normalized, 1)[0]
     expected, errors = run_onnxruntime(source, feeds), {}
     for is_smooth in (False, True):
         target = tmp_path / f"{is_smooth}.onnx"
         quantize_static(
-            source, target, Reader(samples(is_normalised)), quant_format, activation_type=QuantType.QUInt8,
+            source, target, Reader(samples(is_normalized)), quant_format, activation_type=QuantType.QUInt8,
             op_types_to_quantize=["MatMul", "Gemm"], nodes_to_exclude=[], extra_options={"SmoothQuant": is_smooth},
         )  # fmt: skip
         found = run_onnxruntime(target, feeds)

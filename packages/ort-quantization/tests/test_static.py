@@ -52,7 +52,7 @@ def translated(value):
 def both(
     tmp_path, model, quant_format=QuantFormat.QDQ, types=(UINT8, INT8), method=CalibrationMethod.MinMax, **choices
 ):
-    """Quantise a model with both tools, by the same ranges, and return the three files."""
+    """Quantize a model with both tools, by the same ranges, and return the three files."""
     source, here, there, ranges = (tmp_path / name for name in ("float.onnx", "here.onnx", "there.onnx", "ranges.json"))
     onnx.save(model, source)
     activations, weights = types
@@ -74,7 +74,7 @@ def both(
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("types", TYPES, ids=str)
 @pytest.mark.parametrize("name", [name for name in STATIC if name not in SHARING])
-def test_models_are_quantised_as_onnxruntime_quantises_them(tmp_path, name, types, per_channel, quant_format):
+def test_models_are_quantized_as_onnxruntime_quantizes_them(tmp_path, name, types, per_channel, quant_format):
     if name in CLIPPED and quant_format is QuantFormat.QOperator:
         pytest.skip("the tool leaves out a Relu that changes the result")
     _, here, there = both(tmp_path, STATIC[name](), quant_format, types, per_channel=per_channel)
@@ -91,7 +91,7 @@ def test_models_are_quantised_as_onnxruntime_quantises_them(tmp_path, name, type
     ],
     ids=str,
 )
-def test_shared_tensors_are_quantised_as_onnxruntime_does_where_that_is_right(
+def test_shared_tensors_are_quantized_as_onnxruntime_does_where_that_is_right(
     tmp_path, name, quant_format, per_channel
 ):
     _, here, there = both(tmp_path, STATIC[name](), quant_format, per_channel=per_channel)
@@ -113,14 +113,14 @@ def test_shared_tensors_and_factors_are_right_for_every_reader(tmp_path, name, p
 
 # Of each kind one is compiled: that takes seconds.
 COMPILED = {
-    QuantFormat.QDQ: ("residual network", "branches and joins", "transformer block", "normalisations"),
+    QuantFormat.QDQ: ("residual network", "branches and joins", "transformer block", "normalizations"),
     QuantFormat.QOperator: ("residual network", "branches and joins", "transformer block"),
 }
 
 
 @pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 @pytest.mark.parametrize("name", STATIC)
-def test_quantised_models_give_in_both_engines_nearly_what_floats_give(tmp_path, name, quant_format):
+def test_quantized_models_give_in_both_engines_nearly_what_floats_give(tmp_path, name, quant_format):
     model = STATIC[name]()
     source, here, _ = both(tmp_path, model, quant_format, per_channel=True)
     feeds = feeds_of(model)
@@ -184,14 +184,14 @@ def test_choices_of_nodes_and_operators_are_followed(tmp_path, quant_format, cho
     [(UINT16, INT8), (INT16, INT16), (UINT8, QuantType.QInt4), (UINT16, QuantType.QUInt4)],
     ids=str,
 )
-def test_other_widths_are_quantised_as_onnxruntime_does(tmp_path, types):
+def test_other_widths_are_quantized_as_onnxruntime_does(tmp_path, types):
     for name in ("matmul", "residual network"):
         (tmp_path / name).mkdir()
         _, here, there = both(tmp_path / name, STATIC[name](), QuantFormat.QDQ, types)
         assert_same_model(here, there)
 
 
-def test_floats_of_8_bits_are_quantised_as_onnxruntime_does(tmp_path):
+def test_floats_of_8_bits_are_quantized_as_onnxruntime_does(tmp_path):
     types, method = (QuantType.QFLOAT8E4M3FN, QuantType.QFLOAT8E4M3FN), CalibrationMethod.Distribution
     for name in ("matmul", "gemm"):
         (tmp_path / name).mkdir()
@@ -199,7 +199,7 @@ def test_floats_of_8_bits_are_quantised_as_onnxruntime_does(tmp_path):
         assert_same_model(here, there)
 
 
-def test_blocks_are_quantised_as_onnxruntime_does(tmp_path):
+def test_blocks_are_quantized_as_onnxruntime_does(tmp_path):
     options = {"BlockSize": 8}
     _, here, there = both(tmp_path, STATIC["matmul"](), QuantFormat.QDQ, (UINT8, INT8), extra_options=options)
     assert_same_model(here, there)

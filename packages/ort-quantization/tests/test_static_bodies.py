@@ -1,4 +1,4 @@
-"""Static quantization of what lies in bodies of If, Loop and Scan: calibrated there, quantised there, right there."""
+"""Static quantization of what lies in bodies of If, Loop and Scan: calibrated there, quantized there, right there."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Reader:
         return next(self.left, None)
 
 
-def quantised(tmp_path, name, quant_format=QuantFormat.QDQ, reader=None, **choices):
-    """Quantise a model with its bodies; return the paths of both and a sample."""
-    model, source, target = BODIES[name](), tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+def quantized(tmp_path, name, quant_format=QuantFormat.QDQ, reader=None, **choices):
+    """Quantize a model with its bodies; return the paths of both and a sample."""
+    model, source, target = BODIES[name](), tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(model, source)
     reader = reader or Reader(model)
     quantize_static(
@@ -45,8 +45,8 @@ def quantised(tmp_path, name, quant_format=QuantFormat.QDQ, reader=None, **choic
 
 @pytest.mark.parametrize("quant_format", list(QuantFormat), ids=str)
 @pytest.mark.parametrize("name", BODIES)
-def test_bodies_are_quantised_and_give_nearly_what_floats_give(tmp_path, name, quant_format):
-    source, target, samples = quantised(tmp_path, name, quant_format, per_channel=True)
+def test_bodies_are_quantized_and_give_nearly_what_floats_give(tmp_path, name, quant_format):
+    source, target, samples = quantized(tmp_path, name, quant_format, per_channel=True)
     model = onnx.load(target)
     onnx.checker.check_model(model)
     inside = set().union(*(op_types(body) for body in bodies(model.graph)))
@@ -96,14 +96,14 @@ def test_a_branch_that_no_sample_reaches_stays_in_reals(tmp_path, caplog):
     for sample in reader.samples:
         sample["flag"] = np.array(True)
     with caplog.at_level(logging.WARNING):
-        source, target, _ = quantised(tmp_path, "branches", reader=reader)
+        source, target, _ = quantized(tmp_path, "branches", reader=reader)
     assert "no sample reached it" in caplog.text
     feeds = {**feeds_of(model), "flag": np.array(False)}
     assert relative_error(run_onnxruntime(target, feeds), run_onnxruntime(source, feeds)) < 0.03
 
 
 def test_without_the_option_bodies_stay_as_they_are(tmp_path):
-    model, source, target = BODIES["loop"](), tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+    model, source, target = BODIES["loop"](), tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(model, source)
     quantize_static(source, target, Reader(model), activation_type=QuantType.QUInt8)
     assert [op_types(body) for body in bodies(onnx.load(target).graph)] == [{"Identity", "MatMul", "Relu"}]

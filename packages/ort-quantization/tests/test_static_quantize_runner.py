@@ -62,7 +62,7 @@ def test_a_command_line_means_what_it_means_to_onnxruntime(model_path, monkeypat
     assert found.extra_options == expected.extra_options
 
 
-def test_a_model_is_quantised_as_onnxruntimes_command_quantises_it(model_path, tmp_path, monkeypatch):
+def test_a_model_is_quantized_as_onnxruntimes_command_quantizes_it(model_path, tmp_path, monkeypatch):
     """By choices for its input, so that no rounding of a calibration decides."""
     overrides = {name: [{"scale": 0.05, "zero_point": 120}] for name in ("x", "h", "r", "g", "y")}
     (tmp_path / "overrides.json").write_text(json.dumps(overrides))

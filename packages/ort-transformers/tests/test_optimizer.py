@@ -117,7 +117,7 @@ def test_a_level_that_is_none_is_refused():
 
 
 @pytest.mark.parametrize("level", [0, 1, 2, 99])
-def test_models_come_from_files_and_sessions_optimise_them_first_at_higher_levels(tmp_path, level):
+def test_models_come_from_files_and_sessions_optimize_them_first_at_higher_levels(tmp_path, level):
     path = tmp_path / "model.onnx"
     onnx.save(encoder(), path)
     optimized = optimizer.optimize_model(str(path), "bert", opt_level=level)
@@ -125,7 +125,7 @@ def test_models_come_from_files_and_sessions_optimise_them_first_at_higher_level
     assert optimized.get_operator_statistics()["MultiHeadAttention"] == 1
 
 
-def test_a_session_alone_writes_its_optimised_model(tmp_path):
+def test_a_session_alone_writes_its_optimized_model(tmp_path):
     path = tmp_path / "model.onnx"
     onnx.save(encoder(), path)
     written = optimizer.optimize_by_onnxruntime(str(path), opt_level=1)

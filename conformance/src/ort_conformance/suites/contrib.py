@@ -38,7 +38,7 @@ def _fast_gelu(x: np.ndarray) -> np.ndarray:
     return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def _normalised(x: np.ndarray, scale: np.ndarray, bias: np.ndarray | float = 0.0) -> np.ndarray:
+def _normalized(x: np.ndarray, scale: np.ndarray, bias: np.ndarray | float = 0.0) -> np.ndarray:
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + bias
 
@@ -62,11 +62,11 @@ ROWS = (
     ),
     ContribRow(
         "SkipLayerNormalization", {"x": (2, 3, 8), "s": (2, 3, 8), "g": (8,), "b": (8,)},
-        lambda v: _normalised(v["x"] + v["s"], v["g"], v["b"]), EPSILON,
+        lambda v: _normalized(v["x"] + v["s"], v["g"], v["b"]), EPSILON,
     ),
     ContribRow(
         "SkipLayerNormalization", {"x": (2, 3, 8), "s": (2, 3, 8), "g": (8,), "b": (8,), "c": (8,)},
-        lambda v: _normalised(v["x"] + v["s"] + v["c"], v["g"], v["b"]), EPSILON, "with_bias",
+        lambda v: _normalized(v["x"] + v["s"] + v["c"], v["g"], v["b"]), EPSILON, "with_bias",
     ),
     ContribRow(
         "SkipSimplifiedLayerNormalization", {"x": (2, 3, 8), "s": (2, 3, 8), "g": (8,)},

@@ -1,6 +1,6 @@
 """Models of folders that the user names: with their test data where they have some, else on seeded inputs.
 
-A deep network carries each rounding on, and one that quantises its activations turns the last digit of a value on the
+A deep network carries each rounding on, and one that quantizes its activations turns the last digit of a value on the
 border between two steps into a whole step. How far a right result may lie from the oracle's is therefore a property of
 the model, and is measured: by how far the oracle's own result moves when inputs and small weights change in their last
 digits. A difference counts where it is above what the model does to such a change.

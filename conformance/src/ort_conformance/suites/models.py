@@ -14,7 +14,7 @@ from ort_conformance.suites.networks import NETWORKS, Network
 
 
 def network_checks() -> Iterator[Check]:
-    """Yield a check for each network of the suite, with and without optimisation."""
+    """Yield a check for each network of the suite, with and without optimization."""
     for name, (build, first, second) in NETWORKS.items():
         for is_optimized in (True, False):
             sizes = (first, second)

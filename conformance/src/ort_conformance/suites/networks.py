@@ -37,19 +37,19 @@ def _conv(
     )  # fmt: skip
 
 
-def _normalised(w: ModelWriter, x: str, channels: int, dtype: str) -> str:
+def _normalized(w: ModelWriter, x: str, channels: int, dtype: str) -> str:
     one = w.constant(np.linspace(0.5, 1.5, channels).astype(dtype))
     return w.op("BatchNormalization", x, one, w.weight(channels, scale=0.1), w.weight(channels, scale=0.1), one)
 
 
 def residual_network(dtype: str = "float32", batch: int = 2) -> Network:
-    """Convolutions, batch normalisation, residual sums, pooling: the ResNet kind."""
+    """Convolutions, batch normalization, residual sums, pooling: the ResNet kind."""
     w = ModelWriter("residual_network", dtype=dtype)
-    value = w.op("Relu", _normalised(w, _conv(w, w.input("image", ["N", 3, 17, 17]), (3, 8), stride=2), 8, dtype))
+    value = w.op("Relu", _normalized(w, _conv(w, w.input("image", ["N", 3, 17, 17]), (3, 8), stride=2), 8, dtype))
     value = w.op("MaxPool", value, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     for channels in ((8, 8), (8, 12)):
-        inner = w.op("Relu", _normalised(w, _conv(w, value, channels), channels[1], dtype))
-        inner = _normalised(w, _conv(w, inner, (channels[1], channels[1])), channels[1], dtype)
+        inner = w.op("Relu", _normalized(w, _conv(w, value, channels), channels[1], dtype))
+        inner = _normalized(w, _conv(w, inner, (channels[1], channels[1])), channels[1], dtype)
         shortcut = value if channels[0] == channels[1] else _conv(w, value, channels, kernel=1)
         value = w.op("Relu", w.op("Add", inner, shortcut))
     value = w.op("Flatten", w.op("GlobalAveragePool", value))
@@ -97,7 +97,7 @@ def _attention(w: ModelWriter, x: str, mask: str | None, size: int, heads: int) 
 
 
 def encoder(dtype: str = "float32", length: int = 9) -> Network:
-    """Embeddings, masked attention, GELU, layer normalisation: the BERT kind, any batch and length."""
+    """Embeddings, masked attention, GELU, layer normalization: the BERT kind, any batch and length."""
     w = ModelWriter("encoder", dtype=dtype)
     tokens, mask = w.input("tokens", ["N", "S"], INT64), w.input("mask", ["N", 1, 1, "S"])
     value = _layer_norm(w, w.op("Gather", w.weight(50, 16, scale=0.5), tokens), 16, dtype)

@@ -60,7 +60,7 @@ def reduction_cases() -> Iterator[Case]:
 
 
 def row_cases() -> Iterator[Case]:
-    """Yield operators along one axis: softmaxes and layer normalisation."""
+    """Yield operators along one axis: softmaxes and layer normalization."""
     for op_type in ROWS:
         for shape in ROW_SHAPES:
             x = numbers((op_type,), shape, "float32")
@@ -70,8 +70,8 @@ def row_cases() -> Iterator[Case]:
                 )
         x = numbers((op_type,), (2, 3, 5), "float32")
         yield _one(f"{op_type}_default@13", op_type, {"x": x}, {}, "approximate", opset=13)
-    normalised: tuple[tuple[Shape, int], ...] = (((2, 3, 8), -1), ((4, 33), 1), ((2, 3, 4, 5), -2))
-    for shape, axis in normalised:
+    normalized: tuple[tuple[Shape, int], ...] = (((2, 3, 8), -1), ((4, 33), 1), ((2, 3, 4, 5), -2))
+    for shape, axis in normalized:
         x = numbers(("LayerNormalization",), shape, "float32")
         tail = shape[axis:]
         given = {"scale": numbers(("scale",), tail, "float32"), "bias": numbers(("bias",), tail, "float32")}

@@ -33,7 +33,7 @@ class CompileReport:
 class ModelCompiler:
     """Compiles a model and writes it as ONNX: each partition that its provider can store becomes an EPContext node.
 
-    Partitions that a provider does not store stay as optimised nodes. A session takes the compiled model as any other;
+    Partitions that a provider does not store stay as optimized nodes. A session takes the compiled model as any other;
     what does not fit its machine is compiled from the graph that the node carries, and ``explain()`` says so.
 
     Args:
@@ -45,7 +45,7 @@ class ModelCompiler:
             model lie in files of their own they go to one, ``<output>.data`` without a name.
         external_initializers_size_threshold: smallest weight in bytes that goes there.
         flags: what is an error.
-        graph_optimization_level: how far to optimise; nothing by default, as in onnxruntime. ``ORT_ENABLE_ALL`` gives
+        graph_optimization_level: how far to optimize; nothing by default, as in onnxruntime. ``ORT_ENABLE_ALL`` gives
             what a session would run.
         get_initializer_location_func: refused; weights go inside the model or to one file.
     """
@@ -102,7 +102,7 @@ class ModelCompiler:
         return CompileReport(compiled.stored, compiled.refused)
 
     def compile_to_bytes(self) -> bytes:
-        """Return the serialised model. Raises as ``compile_to_file``."""
+        """Return the serialized model. Raises as ``compile_to_file``."""
         from ort_core.onnx_io.save import model_to_bytes
 
         if self._binaries is None or self._embeds:
@@ -114,7 +114,7 @@ class ModelCompiler:
         return model_to_bytes(compiled.model)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
-        """Hand the serialised model to a function. Raises as ``compile_to_file``."""
+        """Hand the serialized model to a function. Raises as ``compile_to_file``."""
         write_function(self.compile_to_bytes())
 
     def set_ep_context_data_write_func(self, write_func: WriteContext) -> None:

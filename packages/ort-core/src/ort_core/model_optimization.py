@@ -1,6 +1,6 @@
-"""The door of packages that optimise models for their own sake: an ONNX model in, the changed one out, and why.
+"""The door of packages that optimize models for their own sake: an ONNX model in, the changed one out, and why.
 
-Sessions optimise what they run; this writes what passes made of a model as ONNX again. Passes come from
+Sessions optimize what they run; this writes what passes made of a model as ONNX again. Passes come from
 ``ort_core.plugin.passes``.
 """
 

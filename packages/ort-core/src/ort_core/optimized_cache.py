@@ -1,7 +1,7 @@
-"""The optimised model in the artefact cache: found again by structure and by the weights that optimising had read.
+"""The optimized model in the artefact cache: found again by structure and by the weights that optimizing had read.
 
 Two entries for each model. The first is found by the structure alone and lists which weights the passes read when the
-model was optimised. The second is found by the structure and the digests of those weights, and holds the optimised
+model was optimized. The second is found by the structure and the digests of those weights, and holds the optimized
 graph. Weights that nobody read decided nothing: they are neither digested nor kept, the graph refers to them.
 """
 
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 Facts = tuple[tuple[str, str], ...]
 
-MIN_NODES = 64  # a graph below is optimised in a few milliseconds, as long as a look into the cache takes
-MIN_DURATION_S = 0.03  # of optimising; loading an entry costs about 10 ms for 500 nodes
+MIN_NODES = 64  # a graph below is optimized in a few milliseconds, as long as a look into the cache takes
+MIN_DURATION_S = 0.03  # of optimizing; loading an entry costs about 10 ms for 500 nodes
 _DIGEST_NBYTES_PER_S = 1e9  # SHA-256 on one core of 2020; every hit digests what was read and what is kept
 _KIND, _READS_KIND = "optimized-model", "optimized-model-reads"
 
 
 class OptimizedModelCache:
-    """The cache as it serves one model. Make it before the model is optimised: it watches which weights are read.
+    """The cache as it serves one model. Make it before the model is optimized: it watches which weights are read.
 
     Args:
         model: an editable, loaded model; from now on its weights are watched.
@@ -58,7 +58,7 @@ class OptimizedModelCache:
         self._model = model
 
     def find(self) -> Model | None:
-        """Return the optimised model, or ``None`` when it is not there. Its weights are those of the loaded model."""
+        """Return the optimized model, or ``None`` when it is not there. Its weights are those of the loaded model."""
         reads = self._find_reads()
         content = None if reads is None else self._find_content(reads)
         if content is None:
@@ -68,11 +68,11 @@ class OptimizedModelCache:
         try:
             return decode_optimized(content, self._model, self._originals)
         except (OrtError, ValueError, KeyError, TypeError, IndexError) as error:
-            log.warning("an optimised model in the cache does not load and is made anew: %s", error)
+            log.warning("an optimized model in the cache does not load and is made anew: %s", error)
             return None
 
     def keep(self, model: Model, duration_s: float) -> bool:
-        """Keep an optimised model that took ``duration_s`` to make, if that pays; returns whether it was kept."""
+        """Keep an optimized model that took ``duration_s`` to make, if that pays; returns whether it was kept."""
         if duration_s < MIN_DURATION_S:
             return False
         from ort_core.onnx_io.artefact import encode_optimized  # as in find
@@ -82,11 +82,11 @@ class OptimizedModelCache:
             reads = [i for i, watched in enumerate(self._watched) if self._is_watched(i) and watched.is_loaded]
             digested_nbytes = sum(len(part) for part in parts) + sum(self._originals[i].nbytes for i in reads)
             if digested_nbytes / _DIGEST_NBYTES_PER_S > duration_s:
-                log.debug("optimised model not kept: to check %d bytes takes longer", digested_nbytes)
+                log.debug("optimized model not kept: to check %d bytes takes longer", digested_nbytes)
                 return False
             key = self._key(reads)
         except (OrtError, ValueError) as error:
-            log.info("optimised model not kept: %s", error)
+            log.info("optimized model not kept: %s", error)
             return False
         return self._cache.put(key, *parts) and self._cache.put(self._reads_key(), json.dumps(reads).encode())
 
@@ -106,7 +106,7 @@ class OptimizedModelCache:
     def _find_content(self, reads: Sequence[int]) -> memoryview | None:
         try:
             return self._cache.map(self._key(reads))
-        except OrtError:  # a weight cannot be read: optimising says so with the node that needs it
+        except OrtError:  # a weight cannot be read: optimizing says so with the node that needs it
             return None
 
     def _reads_key(self) -> CacheKey:
@@ -120,7 +120,7 @@ class OptimizedModelCache:
 
 @functools.cache
 def code_facts() -> Facts:
-    """Return the versions that decide what optimising gives, and a stamp of this package's own files."""
+    """Return the versions that decide what optimizing gives, and a stamp of this package's own files."""
     from ort_core.onnx_io.schemas import onnx_version  # as in OptimizedModelCache.find
 
     return (("ort-core", __version__), *package_facts(), ("onnx", onnx_version()))

@@ -21,7 +21,7 @@ from ort_core.runtime.profiler import Profiler
 from ort_core.session_api.loaded_model import LoadedModel
 from ort_core.session_api.model_source import Loadable, ModelSource, distinguish_sizes
 from ort_core.session_api.node_arg import ModelMetadata
-from ort_core.session_api.provider_request import Providers, Request, normalised, provider_request
+from ort_core.session_api.provider_request import Providers, Request, normalized, provider_request
 from ort_core.session_api.running import BackgroundRunsState
 from ort_core.session_api.runs import SessionRuns
 from ort_core.session_api.session_cache import SessionCacheEntry, files_of, find_cache_entry
@@ -41,7 +41,7 @@ class InferenceSession(SessionRuns):
 
     Args:
         path_or_bytes: a path, bytes, memoryview, binary file object or ``onnx.ModelProto``.
-        sess_options: how to load, optimise and place; copied.
+        sess_options: how to load, optimize and place; copied.
         providers: names, or (name, options), most wanted first; the default ones when not given.
         provider_options: one mapping for each name in ``providers``.
         **kwargs: ``disabled_optimizers`` (names of passes), ``enable_fallback`` (True), ``read_config_from_model``.
@@ -192,7 +192,7 @@ class InferenceSession(SessionRuns):
         self, providers: Providers | None = None, provider_options: Sequence[Mapping[str, object]] | None = None
     ) -> None:
         """Place the model anew, on other providers. Not to be called while runs are going on."""
-        request = normalised(providers, provider_options) if providers else None
+        request = normalized(providers, provider_options) if providers else None
         with self._placing:
             previous = self._loaded
             self._load(lambda _: request)

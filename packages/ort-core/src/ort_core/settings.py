@@ -134,8 +134,8 @@ def _attributes() -> tuple[Setting, ...]:
         _attribute("execution_mode", "sequential", "One operator after the other, or in parallel.", choices=modes),
         _attribute("use_per_session_threads", True, "Own threads for this session."),
         _attribute("use_deterministic_compute", False, "Same bits on every run; always so on the CPU."),
-        _attribute("graph_optimization_level", "enable_all", "How far the graph is optimised.", choices=_LEVELS),
-        _attribute("optimized_model_filepath", "", "Save the optimised model there."),
+        _attribute("graph_optimization_level", "enable_all", "How far the graph is optimized.", choices=_LEVELS),
+        _attribute("optimized_model_filepath", "", "Save the optimized model there."),
     )
 
 
@@ -150,7 +150,7 @@ def _optimizer() -> tuple[Setting, ...]:
             "A node whose folded result would be larger stays; 0: no limit.",
             "the limit of folding is fixed",
         ),
-        _session("session.optimized_model_cache", True, "Keep optimised models and sessions in the artefact cache."),
+        _session("session.optimized_model_cache", True, "Keep optimized models and sessions in the artefact cache."),
         _session("session.short_cuts", True,
                  "As ORT_SHORT_CUTS, for one session. Code that the process has linked already stays."),
         _session("optimization.minimal_build_optimizations", "", "Record passes for minimal builds.", _ORT_FORMAT),
@@ -162,13 +162,13 @@ def _optimizer() -> tuple[Setting, ...]:
                  "whether a group becomes one operator of integers is decided by the provider that runs it"),
         _session("session.disable_qdq_constant_folding", False, "Never fold DequantizeLinear.",
                  "name ConstantFolding in optimization.disable_specified_optimizers to fold nothing"),
-        _session("session.disable_double_qdq_remover", False, "Keep repeated quantise/dequantise pairs."),
-        _session("session.enable_quant_qdq_cleanup", False, "Remove quantise/dequantise pairs that are left over.",
+        _session("session.disable_double_qdq_remover", False, "Keep repeated quantize/dequantize pairs."),
+        _session("session.enable_quant_qdq_cleanup", False, "Remove quantize/dequantize pairs that are left over.",
                  "a session leaves them; `ort optimize` removes them"),
         _session("session.enable_dq_matmulnbits_fusion", False, "Fuse DequantizeLinear and MatMul.", _NBITS),
         _session("session.qdq_matmulnbits_accuracy_level", 4, "Accuracy level of that fusion.", _NBITS),
         _session("session.qdq_matmulnbits_block_size", 0, "Block size of that fusion; 0: 32, -1: chosen.", _NBITS),
-        _session("session.qdqisint8allowed", False, "Allow int8 in quantised groups.", "int8 is always allowed here"),
+        _session("session.qdqisint8allowed", False, "Allow int8 in quantized groups.", "int8 is always allowed here"),
         _session("session.x64quantprecision", False, "No U8S8 saturation.", "products never saturate here"),
         _session("session.disable_aot_function_inlining", False, "Keep calls of functions.", _INLINED),
         _session("session.function_expansion_node_limit", 0, "Most nodes that inlining may add.", _INLINED),
@@ -309,7 +309,7 @@ def _run_keys() -> tuple[Setting, ...]:
         ),
         _run("gpu_graph_id", 0, "Which captured graph to replay; -1: none.", "no installed provider captures graphs"),
         *(_run(f"qnn.{name}", "", "Qualcomm devices.", _OTHER_EP) for name in qnn),
-        _run("nv_profile_index", "", "Which optimisation profile.", _OTHER_EP),
+        _run("nv_profile_index", "", "Which optimization profile.", _OTHER_EP),
     )
 
 
@@ -318,7 +318,7 @@ def _variables() -> tuple[Setting, ...]:
     return (
         _variable("ORT_CACHE_DIR", "", "Folder of compiled artefacts; empty: the platform's cache folder."),
         _variable("ORT_CACHE_MAX_NBYTES", 4 << 30, "How large it grows; the least recently used goes. 0: keeps none."),
-        _variable("ORT_OPTIMIZED_MODEL_CACHE", True, "Optimised models and sessions are kept in the artefact cache."),
+        _variable("ORT_OPTIMIZED_MODEL_CACHE", True, "Optimized models and sessions are kept in the artefact cache."),
         _variable(
             "ORT_STRICT_COMPILATION", False, "A fault of a compiler raises; else its nodes run by numpy kernels."
         ),

@@ -50,7 +50,7 @@ _NARROW = 2.0**-6  # types with fewer bits are computed in float32: one rounding
 def tolerance(name: ToleranceName, dtype: np.dtype | str) -> Tolerance:
     """Return the limits for results of an element type. Integers, text and ``exact`` give zero.
 
-    Integers compared as ``approximate`` may differ by one: quantised results round a float that may lie on the border.
+    Integers compared as ``approximate`` may differ by one: quantized results round a float that may lie on the border.
     """
     spacing = _SPACING.get(np.dtype(dtype).name if not isinstance(dtype, str) else dtype)
     if name == "random":

@@ -28,7 +28,7 @@ LIMITS = tolerance("approximate", "float32")
 
 
 def network() -> bytes:
-    """A small perceptron with weights above a kilobyte, a normalisation and a symbolic batch."""
+    """A small perceptron with weights above a kilobyte, a normalization and a symbolic batch."""
     generator = np.random.default_rng(5)
     w1, w2 = (generator.standard_normal(shape).astype(np.float32) for shape in ((24, 48), (48, 24)))
     bias = generator.standard_normal(48).astype(np.float32)

@@ -28,7 +28,7 @@ WEIGHTS = {
 
 
 def image_model() -> bytes:
-    """A convolution with its normalisation, reshaped as an initializer says; all weights are inputs."""
+    """A convolution with its normalization, reshaped as an initializer says; all weights are inputs."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"]),
         helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "variance"], ["n"]),

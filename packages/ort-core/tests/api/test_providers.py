@@ -23,7 +23,7 @@ from ort_core.errors import (
 from ort_core.options import OrtExecutionProviderDevicePolicy, SessionOptions
 from ort_core.providers.discovery import PluginSource, entry_point_sources
 from ort_core.providers.hookspecs import PLUGIN_API
-from ort_core.session_api.provider_request import normalised
+from ort_core.session_api.provider_request import normalized
 from ort_core.stages import PlacementWarning
 from ort_core.testing.fake_providers import FailsInRun
 
@@ -40,12 +40,12 @@ CPU, REFERENCE = "CPUExecutionProvider", "ReferenceExecutionProvider"
     ],
 )
 def test_every_form_of_a_request_means_the_same(providers, options, expected):
-    assert normalised(providers, options) == expected
+    assert normalized(providers, options) == expected
 
 
 def test_a_provider_named_twice_counts_once_with_a_warning():
     with pytest.warns(UserWarning, match="Duplicate provider 'A' encountered, ignoring."):
-        assert normalised(["A", "A"], None) == [("A", {})]
+        assert normalized(["A", "A"], None) == [("A", {})]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_provider_named_twice_counts_once_with_a_warning():
 )
 def test_a_request_in_another_form_is_refused(providers, options, error, message):
     with pytest.raises(error, match=message):
-        normalised(providers, options)
+        normalized(providers, options)
 
 
 def test_a_list_that_goes_on_to_an_available_provider_falls_back_with_a_warning(session_of):

@@ -276,11 +276,11 @@ def test_later_changes_of_the_options_do_not_change_the_session(session_of):
     assert session.get_session_options().logid == ""
 
 
-def test_the_optimised_model_is_saved(session_of, tmp_path):
+def test_the_optimized_model_is_saved(session_of, tmp_path):
     chosen = SessionOptions()
-    chosen.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    chosen.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     session_of("two_inputs", chosen)
-    np.testing.assert_array_equal(InferenceSession(tmp_path / "optimised.onnx")(X, X).total, X + X)
+    np.testing.assert_array_equal(InferenceSession(tmp_path / "optimized.onnx")(X, X).total, X + X)
 
 
 def test_initializers_and_sizes_are_replaced_by_the_options(session_of):

@@ -16,7 +16,7 @@ def test_each_name_allows_more_than_the_one_before(dtype):
     assert limits[0] == 0 < limits[1] < limits[2] < 0.1
 
 
-def test_integers_and_text_are_exact_except_for_one_step_in_quantised_results():
+def test_integers_and_text_are_exact_except_for_one_step_in_quantized_results():
     assert tolerance("rounding", "int64").absolute == 0
     assert tolerance("approximate", "uint8").absolute == 1
     big = np.array([2**63, 2**63 + 1], np.uint64)

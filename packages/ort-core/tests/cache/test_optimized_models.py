@@ -1,4 +1,4 @@
-"""An optimised model comes back from the cache as it was made, for the model and the weights that it was made from."""
+"""An optimized model comes back from the cache as it was made, for the model and the weights that it was made from."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ def outputs_of(session: InferenceSession) -> list[np.ndarray]:
     return [session.run(None, {"x": X, "go": np.bool_(go)})[0] for go in (False, True)]
 
 
-def test_second_session_takes_the_optimised_model_from_the_cache() -> None:
+def test_second_session_takes_the_optimized_model_from_the_cache() -> None:
     first, second = load(layers(weights())), load(layers(weights()))
     assert (came_from_cache(first), came_from_cache(second)) == (False, True)
-    assert "optimised model from the cache" in str(second.explain())
+    assert "optimized model from the cache" in str(second.explain())
     for expected, found in zip(outputs_of(first), outputs_of(second), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert [(n.name, n.type, n.shape) for n in second.get_inputs()] == [
@@ -118,7 +118,7 @@ def test_second_session_takes_the_optimised_model_from_the_cache() -> None:
     ]
 
 
-def test_model_from_the_cache_is_the_optimised_one_to_the_last_type() -> None:
+def test_model_from_the_cache_is_the_optimized_one_to_the_last_type() -> None:
     first, second = (load(layers(weights()))._loaded.prepared.model for _ in range(2))
     assert ModelStructure(second).digest == ModelStructure(first).digest
     assert [len(graph) for graph in graphs_of(second.graph)] == [len(graph) for graph in graphs_of(first.graph)]

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ort_core.cli.commands import profile as profile_command
 from ort_core.cli.graph_page import region_times_ms
 from ort_core.cli.profile_page import kind_of, profile_page
-from ort_core.cli.profile_report import summarise_trace
+from ort_core.cli.profile_report import summarize_trace
 from ort_core.cpu.provider import CpuExecutionProvider
 from ort_core.plugin import Bandwidth, Ceilings, ThreadOptions
 
@@ -34,7 +34,7 @@ def event(name: str, ns: int, **work: object) -> dict[str, object]:
 
 def summary(tmp_path, *events):
     (tmp_path / "t.json").write_text(json.dumps(events))
-    return summarise_trace(tmp_path / "t.json", 1, [10**7], {"P": CEILINGS})
+    return summarize_trace(tmp_path / "t.json", 1, [10**7], {"P": CEILINGS})
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_page_shows_names_as_text_whatever_they_hold(tmp_path):
 
 @pytest.mark.parametrize(
     ("operator", "kind"),
-    [("MatMul+Gelu", "product"), ("Softmax", "normalisation, softmax, sums"), ("Add+Mul", "elementwise and others")],
+    [("MatMul+Gelu", "product"), ("Softmax", "normalization, softmax, sums"), ("Add+Mul", "elementwise and others")],
 )
 def test_regions_are_coloured_by_what_dominates_them(operator, kind):
     assert kind_of(operator) == kind

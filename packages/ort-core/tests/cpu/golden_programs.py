@@ -68,7 +68,7 @@ PROGRAMS: Mapping[str, tuple[str, Constants]] = {
     "gather_of_an_embedding": (
         "(int64[B, S] ids) => (float[B, S, 32] y) { a = Gather(table, ids) y = Mul(a, a) }", {"table": (100, 32)},
     ),
-    "quantised_product": (
+    "quantized_product": (
         "(float[N, 32] x) => (float[N, 16] y) { a, s, z = DynamicQuantizeLinear(x) "
         "b = MatMulInteger(a, w, z) d = Cast <to = 1> (b) y = Mul(d, s) }",
         {"w": (32, 16)},
@@ -110,7 +110,7 @@ def text_of(name: str) -> str:
     for constant, shape in shapes.items():
         number = {"one": 1, "two": 2}.get(constant)
         array = rng.standard_normal(shape).astype(np.float32) if number is None else np.full(shape, number, np.int64)
-        if name == "quantised_product":
+        if name == "quantized_product":
             array = rng.integers(-100, 100, shape, np.int8)
         model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), constant))
     sizes = {"": {}, " with N = 100, B = 2, S = 24": {"N": 100, "B": 2, "S": 24}}

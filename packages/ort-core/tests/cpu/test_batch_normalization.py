@@ -23,14 +23,14 @@ def session_of(nodes, shape, constants, opset=15, inputs=()) -> ort.InferenceSes
     given += [helper.make_tensor_value_info(name, TensorProto.FLOAT, [CHANNELS]) for name in inputs]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     fixed = [numpy_helper.from_array(array, name) for name, array in constants.items() if name not in inputs]
-    graph = helper.make_graph(nodes, "normalised", given, [output], fixed)
+    graph = helper.make_graph(nodes, "normalized", given, [output], fixed)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # else passes fold it away
     return ort.InferenceSession(model.SerializeToString(), options)
 
 
-def normalisation(source: str = "x", **attributes: object):
+def normalization(source: str = "x", **attributes: object):
     return helper.make_node("BatchNormalization", [source, "scale", "offset", "mean", "variance"], ["y"], **attributes)
 
 
@@ -56,7 +56,7 @@ def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
 def test_batch_normalization_follows_its_formula_for_any_rank(opset, shape):
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     constants = parameters()
-    nodes = [normalisation(epsilon=0.01)]
+    nodes = [normalization(epsilon=0.01)]
     session = session_of(nodes + [helper.make_node("Relu", ["y"], ["z"])], ["N", *shape[1:]], constants, opset)
     assert_close(session.run(None, {"x": x})[0], expected(x, constants, 0.01))
     assert is_native(session)
@@ -68,7 +68,7 @@ def test_batch_normalization_behind_a_product_becomes_its_epilogue(rows):
     x, w = random.standard_normal((rows, 40)).astype(np.float32), random.standard_normal((40, CHANNELS))
     constants = {**parameters(), "w": w.astype(np.float32)}
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["r"]), normalisation("r"),
+        helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["r"]), normalization("r"),
     ]  # fmt: skip
     session = session_of(nodes, ["N", 40], constants)
     product = np.maximum(x.astype(np.float64) @ constants["w"].astype(np.float64), 0)
@@ -79,7 +79,7 @@ def test_batch_normalization_behind_a_product_becomes_its_epilogue(rows):
 def test_batch_normalization_with_statistics_from_the_caller_runs_by_kernels():
     x = np.random.default_rng(3).standard_normal((3, CHANNELS)).astype(np.float32)
     constants = parameters()
-    session = session_of([normalisation()], ["N", CHANNELS], constants, inputs=["mean"])
+    session = session_of([normalization()], ["N", CHANNELS], constants, inputs=["mean"])
     found = session.run(None, {"x": x, "mean": constants["mean"]})[0]
     assert_close(found, expected(x, constants))
     assert not is_native(session)

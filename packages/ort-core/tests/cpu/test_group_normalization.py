@@ -1,4 +1,4 @@
-"""Group, instance and layer normalisations between convolutions: computed as the images lie, nothing moved."""
+"""Group, instance and layer normalizations between convolutions: computed as the images lie, nothing moved."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_instance_normalization_between_convolutions_moves_nothing(
 
 
 def exported(groups: int, *, scale: bool, bias: bool, restore: str) -> list[NodeProto]:
-    """Return a group normalisation as PyTorch's exporter writes it for opsets without one."""
+    """Return a group normalization as PyTorch's exporter writes it for opsets without one."""
     nodes = [
         N("Reshape", ["a", "rows"], ["r"]),
         N("InstanceNormalization", ["r", "one", "zero"], ["n"], epsilon=1e-4),
@@ -93,7 +93,7 @@ def test_exporters_group_norm_is_one_operator(
     assert "InstanceNormalization" not in found
     assert "GroupNormalization" in found
     assert found.count("Layout") == 2
-    assert not {"Mul", "Add"} & set(found), "scale and bias belong to the normalisation"
+    assert not {"Mul", "Add"} & set(found), "scale and bias belong to the normalization"
 
 
 def test_exporters_group_norm_of_images_of_unknown_size_is_one_operator(
@@ -152,7 +152,7 @@ def test_near_misses_of_the_exporters_form_are_computed_as_written(
 
 
 @pytest.mark.parametrize("shape", [(2, 24, 11), (2, 24, 3, 4, 5)])
-def test_volumes_and_lines_are_normalised_as_they_lie(
+def test_volumes_and_lines_are_normalized_as_they_lie(
     agrees: Agrees, partitions: list[CpuPartition], shape: tuple[int, ...]
 ) -> None:
     window = [1] * (len(shape) - 2)
@@ -180,7 +180,7 @@ def test_contrib_group_norm_takes_images_with_the_channels_last(
 
 @pytest.mark.parametrize("outputs", [["g"], ["g", "sum"]])
 @pytest.mark.parametrize("residual", ["images", "channels"])
-def test_contrib_skip_group_norm_adds_before_it_normalises(agrees: Agrees, residual: str, outputs: list[str]) -> None:
+def test_contrib_skip_group_norm_adds_before_it_normalizes(agrees: Agrees, residual: str, outputs: list[str]) -> None:
     skip = numbers(3, 2, 7, 5, 16) if residual == "images" else numbers(3, 2, 16)
     names = ["x", "s", "t", "skip", "bias"]
     nodes = [contrib("SkipGroupNorm", names, outputs, 1, 4)]

@@ -51,12 +51,12 @@ def test_norm_of_whole_images_is_the_references(agrees: Agrees, shape: tuple[int
 
 @pytest.mark.parametrize("size", [1, 3, 5, 11])
 @pytest.mark.parametrize("beta", [0.75, 0.5, 1.0, 0.3])
-def test_response_is_normalised_over_neighbouring_channels(agrees: Agrees, size: int, beta: float) -> None:
+def test_response_is_normalized_over_neighbouring_channels(agrees: Agrees, size: int, beta: float) -> None:
     node = N("LRN", ["x"], ["y"], size=size, beta=beta, alpha=0.5, bias=0.7)
     agrees([node], {}, ["N", 7, "H", "W"], (2, 7, 5, 6), (1, 7, 1, 1), (0, 7, 3, 3))
 
 
-def test_response_of_channels_last_images_is_normalised_where_it_lies(agrees: Agrees) -> None:
+def test_response_of_channels_last_images_is_normalized_where_it_lies(agrees: Agrees) -> None:
     nodes = [
         N("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]), N("Relu", ["a"], ["b"]), N("LRN", ["b"], ["c"], size=5),
         N("MaxPool", ["c"], ["y"], kernel_shape=[3, 3], strides=[2, 2]),
@@ -64,7 +64,7 @@ def test_response_of_channels_last_images_is_normalised_where_it_lies(agrees: Ag
     agrees(nodes, {"w": numbers(1, 40, 6, 3, 3)}, ["N", 6, "H", "W"], (2, 6, 9, 8), (1, 6, 12, 5))
 
 
-def test_response_of_volumes_and_of_signals_is_normalised(agrees: Agrees) -> None:
+def test_response_of_volumes_and_of_signals_is_normalized(agrees: Agrees) -> None:
     node = N("LRN", ["x"], ["y"], size=3)
     agrees([node], {}, ["N", 5, 3, 4, 5], (2, 5, 3, 4, 5))
     agrees([node], {}, ["N", 5, 9], (2, 5, 9))

@@ -244,7 +244,7 @@ def test_layer_normalization_gives_its_statistics(outputs: int) -> None:
     agrees(model, {"x": random(3, (4, 5, 7))}, {"x": random(3, (0, 5, 7))})
 
 
-def test_groups_and_channels_are_normalised() -> None:
+def test_groups_and_channels_are_normalized() -> None:
     constants = {"s": random(1, (6,)), "b": random(2, (6,))}
     group = N("GroupNormalization", ["x", "s", "b"], ["y"], num_groups=3)
     agrees(

@@ -69,9 +69,9 @@ _NARROWED = {"wb": 2, "db": 4, "dw": 2, "qb": 8, "qw": 4, "qd": 2}  # how much s
 _REGISTER = {"xmm": 16, "ymm": 32, "zmm": 64}
 
 
-@pytest.mark.parametrize("is_vectorised", [False, True])
+@pytest.mark.parametrize("is_vectorized", [False, True])
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_part_of_a_vector_is_stored_to_the_byte(level: str, is_vectorised: bool) -> None:
+def test_a_part_of_a_vector_is_stored_to_the_byte(level: str, is_vectorized: bool) -> None:
     target = LEVELS[level]
     cases = {
         f"f{number}_{width}_{count}": (producer, width, count)
@@ -81,7 +81,7 @@ def test_a_part_of_a_vector_is_stored_to_the_byte(level: str, is_vectorised: boo
         if producer != "half" or target.lanes > 4  # else a function of a library converts
     }
     text = module_text([_storing(name, *case) for name, case in cases.items()])
-    listed = _functions(assembly(text, target, is_vectorised=is_vectorised))
+    listed = _functions(assembly(text, target, is_vectorized=is_vectorized))
     for name, (producer, width, count) in cases.items():
         nbytes = count * NBYTES[PRODUCERS[producer][0]]
         pieces = [_stored(line, PRODUCERS[producer][0]) for line in listed[name]]

@@ -74,7 +74,7 @@ def test_slices_of_one_image_that_do_not_fit_are_not_joined() -> None:
     check(text, constants, {"x": floats(1, 3, 5, 4)}, {"x": floats(1, 3, 5, 9)})
 
 
-def test_quantised_concatenation_of_parts_that_do_not_fit_writes_nothing() -> None:
+def test_quantized_concatenation_of_parts_that_do_not_fit_writes_nothing() -> None:
     text = """(uint8[N, A, B] x, uint8[N, C, D] z) => (uint8[N, E, F] y) {
         y = com.microsoft.QLinearConcat<axis = 1>(s, z0, x, s, z0, z, s, z0)
     }"""

@@ -174,10 +174,10 @@ def test_an_onnx_function_is_an_operator_and_is_compiled_with_the_rest() -> None
         session = session_of(body, ort.OpLibrary("functions", [source]))
         np.testing.assert_array_equal(run(session), X * 6)
     assert "Mul" in str(session.explain())
-    unoptimised = session_of(
+    unoptimized = session_of(
         body, ort.OpLibrary("f", [text]), graph_optimization_level=ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     )
-    np.testing.assert_array_equal(run(unoptimised), X * 6)
+    np.testing.assert_array_equal(run(unoptimized), X * 6)
 
 
 def test_functions_may_call_operators_of_their_library_and_have_versions() -> None:
@@ -296,7 +296,7 @@ def test_a_sessions_library_may_not_claim_what_a_plugin_has() -> None:
         run_in(environment, options=options)
 
 
-def test_the_cache_of_optimised_models_is_left_alone_with_operators_of_users() -> None:
+def test_the_cache_of_optimized_models_is_left_alone_with_operators_of_users() -> None:
     environment = environment_of()
     assert not environment.has_own_passes_or_operators
     assert environment.with_libraries([LIBRARY]).has_own_passes_or_operators
@@ -311,8 +311,8 @@ def test_sessions_with_operators_can_be_pickled_when_their_library_can(tmp_path:
         np.testing.assert_allclose(run(again), EXPECTED, rtol=1e-6)
 
 
-def test_the_optimised_model_of_a_session_with_operators_can_be_saved(tmp_path: Path) -> None:
-    path = tmp_path / "optimised.onnx"
+def test_the_optimized_model_of_a_session_with_operators_can_be_saved(tmp_path: Path) -> None:
+    path = tmp_path / "optimized.onnx"
     session_of(softcap_model(), LIBRARY, optimized_model_filepath=str(path))
     options = ort.SessionOptions()
     options.register_custom_ops_library(LIBRARY)

@@ -189,15 +189,15 @@ def product_cases() -> Iterator[Case]:
         yield Case("contrib_matmul", "FusedGemm", inputs, attributes, 1, activation)
     rotated = [floats(3, 4, 2, 5), floats(4, 2, 6, 5)]
     yield Case("contrib_matmul", "FusedMatMul", rotated, {"transBatchA": 1, "transB": 1, "transA": 0})
-    quantised = "contrib_quantized_product"
+    quantized = "contrib_quantized_product"
     params = [scalar(0.1), floats(4) ** 2, scalar(9, np.uint8), bytes_of(4), floats(4)]
-    yield Case(quantised, "MatMulIntegerToFloat", [bytes_of(3, 5), bytes_of(5, 4), *params])
+    yield Case(quantized, "MatMulIntegerToFloat", [bytes_of(3, 5), bytes_of(5, 4), *params])
     dynamic = [floats(3, 5), weights_of(5, 4), scalar(0.1), scalar(3, np.int8), floats(4)]
-    yield Case(quantised, "DynamicQuantizeMatMul", dynamic)
+    yield Case(quantized, "DynamicQuantizeMatMul", dynamic)
     gemm = [bytes_of(3, 5), scalar(0.1), scalar(9, np.uint8), bytes_of(5, 4), scalar(0.2), scalar(7, np.uint8)]
     c = RNG.integers(-99, 99, 4).astype(np.int32)
-    yield Case(quantised, "QGemm", [*gemm, c], {"alpha": 0.5}, 1, "float")
-    yield Case(quantised, "QGemm", [*gemm, c, scalar(9.0), scalar(100, np.uint8)], {}, 1, "uint8")
+    yield Case(quantized, "QGemm", [*gemm, c], {"alpha": 0.5}, 1, "float")
+    yield Case(quantized, "QGemm", [*gemm, c, scalar(9.0), scalar(100, np.uint8)], {}, 1, "uint8")
     nbits = {"K": 40, "N": 6, "block_size": 16}
     for bits in (2, 4, 8):
         b, zeros = bytes_of(6, 3, 2 * bits), bytes_of(6, -(-3 * bits // 8))
@@ -287,7 +287,7 @@ def other_cases() -> Iterator[Case]:
     lstm = {"hidden_size": 4, "direction": "bidirectional"}
     weights = [weights_of(2, 3, 16), weights_of(2, 4, 16), floats(2, 32)]
     scales = [np.array([0.01, 0.02], np.float32), np.zeros(2, np.int8)]
-    # One sequence: with more, onnxruntime's threads quantise their shares of the batch each over its own range.
+    # One sequence: with more, onnxruntime's threads quantize their shares of the batch each over its own range.
     inputs = [floats(5, 1, 3), *weights, np.array([4], np.int32), None, None, floats(2, 12), *scales, *scales]
     yield Case("contrib_recurrent", "DynamicQuantizeLSTM", inputs, lstm, 3)
     conv = [floats(2, 3, 6), floats(3, 1, 3), floats(3), floats(2, 3, 4)]

@@ -229,7 +229,7 @@ def test_causal_convolution_of_channels_last_in_several_axes(shape: tuple[int, .
 @pytest.mark.parametrize(
     "epsilons", [{}, {"q_norm_epsilon": 0.5}, {"q_norm_epsilon": 0.5, "k_norm_epsilon": 2.0}], ids=str
 )
-def test_heads_of_queries_and_keys_are_normalised_with_their_own_epsilons(epsilons: dict[str, float]) -> None:
+def test_heads_of_queries_and_keys_are_normalized_with_their_own_epsilons(epsilons: dict[str, float]) -> None:
     query, key, value = (normal(1, 2, 16, seed=seed) for seed in range(3))
     lengths, total = np.array([1], np.int32), np.array([2], np.int32)
     scales = normal(8, seed=3), normal(8, seed=4)

@@ -84,7 +84,7 @@ def test_a_windowed_cache_gives_what_a_full_cache_gives_with_a_local_window(capa
 
 
 @pytest.mark.parametrize(("bits", "dtype"), [(8, np.int8), (4, np.uint8)])
-def test_a_quantised_cache_stays_close_to_a_float_cache(bits: int, dtype: type) -> None:
+def test_a_quantized_cache_stays_close_to_a_float_cache(bits: int, dtype: type) -> None:
     inputs = [floats(1, 6, 32), floats(1, 6, 16), floats(1, 6, 16)]
     lengths = [np.array([5], np.int32), np.array(6, np.int32)]
     heads = {"num_heads": 4, "kv_num_heads": 2, "ctx": context(3)}
@@ -220,7 +220,7 @@ def test_fused_projections_equal_their_parts() -> None:
     np.testing.assert_array_equal(found_total, total)
 
 
-def test_read_only_weights_are_dequantised_once_per_session_and_writable_ones_at_each_run() -> None:
+def test_read_only_weights_are_dequantized_once_per_session_and_writable_ones_at_each_run() -> None:
     a, b, scales = floats(2, 32), RNG.integers(0, 256, (6, 1, 16)).astype(np.uint8), floats(6, 1)
     sizes, ctx = {"K": 32, "N": 6, "block_size": 32}, context()
     first = contrib_block_quantized.matmul_n_bits(a, b, scales, ctx=ctx, **sizes)
@@ -283,7 +283,7 @@ def test_a_bias_softmax_repeats_its_bias_inside_or_outside_of_its_own_rows() -> 
         np.testing.assert_allclose(found, exponents / exponents.sum(-1, keepdims=True), rtol=1e-5)
 
 
-def test_ordered_quantisation_saturates_and_comes_back() -> None:
+def test_ordered_quantization_saturates_and_comes_back() -> None:
     x, step = np.array([-9, -1.26, 0, 0.13, 9], np.float32), np.array(0.05, np.float32)
     levels = contrib_ordered.quantize_with_order(x, step, order_input=1, order_output=1)
     assert levels.tolist() == [-128, -25, 0, 3, 127]

@@ -134,7 +134,7 @@ def turned(normalized: Array, inputs: dict[str, Array], positions: Array) -> Arr
 @pytest.mark.parametrize("flat", [0, 1])
 @pytest.mark.parametrize("fp16", [0, 1])
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
-def test_normalised_rows_are_rotated(dtype: type, fp16: int, flat: int) -> None:
+def test_normalized_rows_are_rotated(dtype: type, fp16: int, flat: int) -> None:
     inputs = rotary(dtype, np.float32)
     given = {"rotary_embedding_dim": 6, "epsilon": 1e-3, "output_fp16": fp16, "flatten_batch": flat}
     y, before = run("RMSNormRotary", inputs, (FLOAT16 if fp16 else BFLOAT16, FLOAT), **given)

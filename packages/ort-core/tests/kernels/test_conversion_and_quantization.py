@@ -1,4 +1,4 @@
-"""Cast, quantisation and quantised products against exact arithmetic, onnx.reference and the specification's tables."""
+"""Cast, quantization and quantized products against exact arithmetic, onnx.reference and the specification's tables."""
 
 import ml_dtypes
 import numpy as np
@@ -92,13 +92,13 @@ def test_bit_cast_keeps_bits_and_is_its_own_inverse():
 
 
 @pytest.mark.parametrize("target", [DataType.UINT8, DataType.INT8, DataType.UINT16, DataType.INT16, DataType.INT4])
-def test_quantisation_round_trips_within_half_a_step(target):
+def test_quantization_round_trips_within_half_a_step(target):
     scale, zero_point = np.array(0.25, np.float32), np.array(3, target.numpy)
     low, high = quantization.integer_limits(target.numpy)
     x = np.linspace((low - 3) * 0.25, (high - 3) * 0.25, 101).astype(np.float32)
-    quantised = quantization.quantize_linear(x, scale, zero_point)
-    assert quantised.dtype == target.numpy
-    back = quantization.dequantize_linear(quantised, scale, zero_point)
+    quantized = quantization.quantize_linear(x, scale, zero_point)
+    assert quantized.dtype == target.numpy
+    back = quantization.dequantize_linear(quantized, scale, zero_point)
     assert np.max(np.abs(back - x)) <= 0.125
     beyond = quantization.quantize_linear(np.array([-1e9, 1e9, np.nan], np.float32), scale, zero_point)
     assert beyond.astype(int).tolist() == [low, high, low]
@@ -143,7 +143,7 @@ def test_integer_convolution_equals_the_float_one(x_dtype, w_dtype, attributes):
     np.testing.assert_array_equal(got, want)
 
 
-def test_quantised_products_saturate_at_the_type_of_the_output():
+def test_quantized_products_saturate_at_the_type_of_the_output():
     a, b = np.full((2, 3), 200, np.uint8), np.full((3, 2), 100, np.int8)
     one, zero = np.array(1, np.float32), np.array(0, np.uint8)
     got = quantized_matmul.q_linear_mat_mul(a, one, zero, b, one, np.array(0, np.int8), one, zero)
@@ -152,7 +152,7 @@ def test_quantised_products_saturate_at_the_type_of_the_output():
     np.testing.assert_array_equal(exact, np.full((2, 2), 60000, np.int32))
 
 
-def test_dynamic_quantisation_of_nothing_and_of_zeros_has_scale_one():
+def test_dynamic_quantization_of_nothing_and_of_zeros_has_scale_one():
     for x in (np.zeros(0, np.float32), np.zeros((2, 2), np.float32)):
         y, scale, zero_point = quantization.dynamic_quantize_linear(x)
         assert y.shape == x.shape

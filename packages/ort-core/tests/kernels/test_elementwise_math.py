@@ -93,7 +93,7 @@ def test_scalars_empty_and_strided_inputs_give_the_same_as_their_copies(name):
     x = np.random.default_rng(8).uniform(low, high, (6, 8)).astype(np.float32)
     before = x.copy()
     whole = function(x)
-    # vectorised loops may differ in the last place from the strided ones
+    # vectorized loops may differ in the last place from the strided ones
     np.testing.assert_allclose(function(x[::-2, ::3]), whole[::-2, ::3], rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(function(x.T), whole.T, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(function(np.asarray(x[0, 0])), whole[0, 0], rtol=1e-6, atol=1e-7)

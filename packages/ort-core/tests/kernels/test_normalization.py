@@ -1,4 +1,4 @@
-"""Normalisations against their formulas in float64."""
+"""Normalizations against their formulas in float64."""
 
 import ml_dtypes
 import numpy as np
@@ -23,7 +23,7 @@ def assert_rounds_to(y, expected, dtype):
     np.testing.assert_allclose(y.astype(np.float64), expected, rtol=4 * eps, atol=16 * eps)
 
 
-def standardise(x, axes, epsilon=1e-5):
+def standardize(x, axes, epsilon=1e-5):
     x = x.astype(np.float64)
     return (x - x.mean(axis=axes, keepdims=True)) / np.sqrt(x.var(axis=axes, keepdims=True) + epsilon)
 
@@ -47,12 +47,12 @@ def test_batch_normalization_applies_given_statistics(dtype):
 def test_batch_normalization_trains_with_the_statistics_of_the_batch():
     x, scale, bias, mean, var = draw(1, np.float64, (4, 3, 5), (3,), (3,), (3,), (3,))
     y, running_mean, running_var = n.batch_normalization(x, scale, bias, mean, var, training_mode=1, momentum=0.75)
-    np.testing.assert_allclose(y, standardise(x, (0, 2)) * per_channel(scale, 3) + per_channel(bias, 3), rtol=1e-10)
+    np.testing.assert_allclose(y, standardize(x, (0, 2)) * per_channel(scale, 3) + per_channel(bias, 3), rtol=1e-10)
     np.testing.assert_allclose(running_mean, mean * 0.75 + x.mean(axis=(0, 2)) * 0.25, rtol=1e-7)
     np.testing.assert_allclose(running_var, var * 0.75 + x.var(axis=(0, 2)) * 0.25, rtol=1e-7)
 
 
-def test_batch_normalization_before_9_can_normalise_each_element_by_itself():
+def test_batch_normalization_before_9_can_normalize_each_element_by_itself():
     x, scale, bias, mean, var = draw(2, np.float64, (2, 3, 4), (3, 4), (3, 4), (3, 4), (3, 4))
     y, *_ = n.batch_normalization_7(x, scale, bias, mean, np.abs(var), spatial=0)
     np.testing.assert_allclose(y, (x - mean) / np.sqrt(np.abs(var) + 1e-5) * scale + bias, rtol=1e-10)
@@ -69,9 +69,9 @@ def test_batch_normalization_before_14_trains_when_more_outputs_are_named():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_instance_normalization_standardises_each_channel_of_each_instance(dtype):
+def test_instance_normalization_standardizes_each_channel_of_each_instance(dtype):
     x, scale, bias = draw(4, dtype, (2, 3, 4, 5), (3,), (3,))
-    expected = standardise(x, (2, 3)) * per_channel(scale) + per_channel(bias)
+    expected = standardize(x, (2, 3)) * per_channel(scale) + per_channel(bias)
     assert_rounds_to(n.instance_normalization(x, scale, bias), expected, dtype)
 
 
@@ -81,7 +81,7 @@ def test_layer_normalization_returns_mean_and_inverse_deviation(dtype, axis):
     x, scale, bias = draw(5, dtype, (2, 3, 4), (4,), (3, 4))
     axes = tuple(range(axis % 3, 3))
     y, mean, inverse = n.layer_normalization(x, scale, bias, axis=axis)
-    assert_rounds_to(y, standardise(x, axes) * scale.astype(np.float64) + bias.astype(np.float64), dtype)
+    assert_rounds_to(y, standardize(x, axes) * scale.astype(np.float64) + bias.astype(np.float64), dtype)
     wide = x.astype(np.float64)
     np.testing.assert_allclose(mean, wide.mean(axis=axes, keepdims=True), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(inverse, 1 / np.sqrt(wide.var(axis=axes, keepdims=True) + 1e-5), rtol=1e-5)
@@ -108,7 +108,7 @@ def test_rms_normalization_divides_by_the_root_mean_square(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_group_normalization_scales_channels_and_before_21_groups(dtype):
     x, scale, bias = draw(8, dtype, (2, 6, 3, 2), (6,), (6,))
-    plain = standardise(x.reshape(2, 2, -1), (2,)).reshape(x.shape)
+    plain = standardize(x.reshape(2, 2, -1), (2,)).reshape(x.shape)
     y = n.group_normalization(x, scale, bias, num_groups=2)
     assert_rounds_to(y, plain * per_channel(scale) + per_channel(bias), dtype)
     old = n.group_normalization_18(x, scale[:2], bias[:2], num_groups=2)
@@ -136,8 +136,8 @@ def test_lrn_sums_squares_over_neighbouring_channels(size, by_onnxruntime):
 
 def test_mean_variance_normalization_pools_the_named_axes():
     (x,) = draw(10, np.float64, (2, 3, 4, 5))
-    np.testing.assert_allclose(n.mean_variance_normalization(x), standardise(x, (0, 2, 3), 0), rtol=1e-6)
-    np.testing.assert_allclose(n.mean_variance_normalization(x, axes=(1,)), standardise(x, (1,), 0), rtol=1e-6)
+    np.testing.assert_allclose(n.mean_variance_normalization(x), standardize(x, (0, 2, 3), 0), rtol=1e-6)
+    np.testing.assert_allclose(n.mean_variance_normalization(x, axes=(1,)), standardize(x, (1,), 0), rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4), (2, 3, 0)])

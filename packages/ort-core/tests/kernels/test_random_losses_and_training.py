@@ -1,4 +1,4 @@
-"""Random tensors, losses and optimiser steps: sequences, moments, and formulas written out in float64."""
+"""Random tensors, losses and optimizer steps: sequences, moments, and formulas written out in float64."""
 
 import numpy as np
 import pytest
@@ -102,7 +102,7 @@ def test_a_class_outside_the_scores_is_refused():
         losses.negative_log_likelihood_loss(np.zeros((1, 3), np.float32), np.array([3]))
 
 
-def test_optimisers_group_results_by_kind():
+def test_optimizers_group_results_by_kind():
     rate, step = np.array(0.1, np.float32), np.array(0)
     values = [np.array([1.0], np.float32), np.array([2.0, 3.0], np.float32)]
     gradients = [np.array([0.5], np.float32), np.array([-1.0, 1.0], np.float32)]

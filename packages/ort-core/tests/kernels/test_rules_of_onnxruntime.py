@@ -46,7 +46,7 @@ def uniform(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize("across", [0, 1])
 @pytest.mark.parametrize("variance", [0, 1])
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5), (2, 3, 4, 5, 2)])
-def test_old_mean_variance_normalisation(opset: int, across: int, variance: int, shape: tuple[int, ...]) -> None:
+def test_old_mean_variance_normalization(opset: int, across: int, variance: int, shape: tuple[int, ...]) -> None:
     given = {"across_channels": across, "normalize_variance": variance}
     assert_same("MeanVarianceNormalization", "", opset, (uniform(*shape),), (1,), **given)
 
@@ -63,7 +63,7 @@ def test_intercepts_of_another_count_than_targets_are_none(targets: int, count: 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
 @pytest.mark.parametrize("scale", [1 / 256, 0.002, 0.00784])
 @pytest.mark.parametrize("step", [0.01, 0.1, 0.3])
-def test_quantised_softmax_rounds_in_whole_steps(dtype: type, scale: float, step: float) -> None:
+def test_quantized_softmax_rounds_in_whole_steps(dtype: type, scale: float, step: float) -> None:
     limits = np.iinfo(dtype)
     x = np.random.default_rng(0).integers(limits.min, limits.max + 1, (20, 17)).astype(dtype)
     scales = np.array(step, np.float32), np.array(scale, np.float32)
@@ -196,7 +196,7 @@ def test_causal_queries_of_no_past_see_keys_from_the_first_on(keys: int) -> None
 
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize("zero", [0, 1, 11, 128])
-def test_halves_of_two_quantised_operands_round_with_their_zero_point(op_type: str, zero: int) -> None:
+def test_halves_of_two_quantized_operands_round_with_their_zero_point(op_type: str, zero: int) -> None:
     a, b = (np.random.default_rng(i).integers(0, 256, (20, 33)).astype(np.uint8) for i in range(2))
     scales = [np.array(scale, np.float32) for scale in (0.5, 0.25, 1.0)]
     points = [np.array(point, np.uint8) for point in (3, 4, zero)]

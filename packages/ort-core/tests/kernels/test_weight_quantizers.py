@@ -1,4 +1,4 @@
-"""The quantisers of weights under the drop-in give onnxruntime's bytes, and refuse what does not fit."""
+"""The quantizers of weights under the drop-in give onnxruntime's bytes, and refuse what does not fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def weights_of(rows: int, columns: int, dtype: type) -> np.ndarray:
     ("rows", "columns", "block_size"),
     [(64, 7, 16), (96, 300, 32), (37, 5, 16), (33, 4, 32), (65, 3, 16), (256, 33, 256), (1, 1, 16), (130, 600, 128)],
 )
-def test_columns_are_quantised_to_the_same_bytes(
+def test_columns_are_quantized_to_the_same_bytes(
     name: str, dtype: type, is_symmetric: bool, rows: int, columns: int, block_size: int
 ) -> None:
     weights, bits, blocks = weights_of(rows, columns, dtype), BITS[name], -(-rows // block_size)
@@ -49,7 +49,7 @@ def test_columns_are_quantised_to_the_same_bytes(
 @pytest.mark.parametrize(
     ("rows", "columns", "block_size"), [(64, 8, 16), (37, 5, 16), (33, 4, 33), (6, 3, 4), (1, 1, 1), (65, 301, 32)]
 )
-def test_rows_are_quantised_to_the_same_bytes(
+def test_rows_are_quantized_to_the_same_bytes(
     dtype: type, is_symmetric: bool, rows: int, columns: int, block_size: int
 ) -> None:
     weights, blocks = weights_of(rows, columns, dtype), -(-rows // block_size)

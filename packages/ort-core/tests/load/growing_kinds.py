@@ -86,7 +86,7 @@ def _size_arithmetic(count: int) -> Graph:
 
 
 def _normalizations(count: int) -> Graph:
-    """Layer normalisation node by node."""
+    """Layer normalization node by node."""
     graph = Graph(shape=("a", 8))
     graph.constant("two", np.float32(2))
     graph.constant("epsilon", np.float32(1e-5))
@@ -122,7 +122,7 @@ def _quantized_convolutions(count: int) -> Graph:
 
 
 def _scales(count: int) -> Graph:
-    """Quantised pairs around activations, no two scales equal."""
+    """Quantized pairs around activations, no two scales equal."""
     graph = Graph()
     graph.constant("zero", np.uint8(128))
     for i in range(count // 3):

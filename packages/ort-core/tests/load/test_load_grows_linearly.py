@@ -12,7 +12,7 @@ from growing_models import GROWING
 
 import ort_core
 
-SIZES = (80, 160, 320)  # smaller models are not kept in the cache of optimised ones: another way
+SIZES = (80, 160, 320)  # smaller models are not kept in the cache of optimized ones: another way
 LARGER_SIZES = (126, 252, 504)  # where what grows with the square shows beside all the rest
 LARGER = ("transposes",)
 KINDS = {**GROWING, **MORE}
@@ -33,7 +33,7 @@ def test_load_grows_linearly(name, calls_of, tmp_path, monkeypatch):
     sizes = LARGER_SIZES if name in LARGER else SIZES
     contents = [KINDS[name](count).proto() for count in sizes]
     kept = [load_and_run(content) for content in contents]  # what is imported and compiled once
-    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))  # or they would be found optimised in the cache
+    monkeypatch.setenv("ORT_CACHE_DIR", str(tmp_path))  # or they would be found optimized in the cache
     first, second, third = (calls_of(load_and_run, content)[0] for content in contents)
     growth = (third - second) / (second - first)
     assert growth < (MAX_GROWTH if sizes is SIZES else 2.2), f"{first}, {second}, {third} calls for {sizes} nodes"

@@ -31,7 +31,7 @@ def softmax(x: Scalar) -> Scalar:
     return e / row_sum(e)
 
 
-def normalised(x: Scalar, weight: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+def normalized(x: Scalar, weight: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     mean = row_mean(x)
     inverse = 1.0 / unary("sqrt", row_mean((x - mean) * (x - mean)) + 1e-5)
     return (x - mean) * inverse * weight, mean, inverse
@@ -87,7 +87,7 @@ def test_any_block_of_whole_warps_computes_the_same_rows(tmp_path: Path, block: 
 
 @needs_compiler
 def test_several_results_of_elements_and_of_rows_come_from_one_kernel(tmp_path: Path) -> None:
-    roots = normalised(X, element(1, F32))
+    roots = normalized(X, element(1, F32))
     check(tmp_path, roots, [floats(2, 3, 150), floats(150, seed=1)])
     first = element(0, F32)
     check(tmp_path, [row_max(first), first - row_min(first), row_length()], [floats(4, 40)])
@@ -154,7 +154,7 @@ def test_short_rows_get_a_warp_each_and_long_ones_a_block() -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
 def test_nvidias_compiler_takes_the_same_source(tmp_path: Path) -> None:
     whole, double = element(0, I64), element(0, F64)
-    formulas = [([softmax(X)], F32), (normalised(X, X), F32), ([row_sum(whole)], I64), ([row_max(double)], F64)]
+    formulas = [([softmax(X)], F32), (normalized(X, X), F32), ([row_sum(whole)], I64), ([row_max(double)], F64)]
     kernels = [print_row_kernel(roots, [STRIDED], 3, [dtype], f"k{n}") for n, (roots, dtype) in enumerate(formulas)]
     (tmp_path / "all.cu").write_text(PREAMBLE + "".join(kernel.source for kernel in kernels))
     command = ["nvcc", "-ptx", "-Werror", "all-warnings", "all.cu", "-o", "all.ptx"]

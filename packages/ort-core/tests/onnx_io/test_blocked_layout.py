@@ -106,7 +106,7 @@ def pruned(net):
     return [result]
 
 
-def normalised(net):
+def normalized(net):
     pooled = net("MaxPool", net.conv("x", 20, 3), kernel_shape=[2, 2])
     facts = [net.weight(20), net.weight(20), net.weight(20), net.weight(array=np.full(20, 0.7, np.float32))]
     return [net.conv(net("Relu", net("BatchNormalization", pooled, *facts)), 4, 20)]
@@ -129,7 +129,7 @@ def channels_last(net):
 
 NETS = {
     "residual": residual, "groups": groups, "squeezed": squeezed, "concatenated": concatenated, "pools": pools,
-    "pruned": pruned, "normalised": normalised, "dilated": dilated, "clipped": clipped, "channels_last": channels_last,
+    "pruned": pruned, "normalized": normalized, "dilated": dilated, "clipped": clipped, "channels_last": channels_last,
     "nearest": resized("nearest", "asymmetric"), "corners": resized("linear", "align_corners"),
     "half_pixel": resized("linear", "half_pixel"), "linear": resized("linear", "asymmetric"),
     "leaky": activated("LeakyRelu", alpha=0.3), "hard": activated("HardSigmoid", alpha=0.3, beta=0.4),

@@ -194,7 +194,7 @@ def test_reshape_that_copies_a_size_of_the_value_between_stays() -> None:
     assert op_types(model) == ["Reshape", "Reshape"]
 
 
-def test_requantising_with_equal_parameters_is_removed() -> None:
+def test_requantizing_with_equal_parameters_is_removed() -> None:
     body = (
         "g (uint8[4] x) => (float[4] y) <float s = {0.5}, uint8 z = {3}, float s2 = {%s}, uint8 z2 = {3}>"
         " { d = DequantizeLinear(x, s, z)  q = QuantizeLinear(d, s2, z2)  y = DequantizeLinear(q, s2, z2) }"

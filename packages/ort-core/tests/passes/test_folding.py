@@ -31,7 +31,7 @@ def test_folded_output_of_the_graph_keeps_its_name() -> None:
     assert op_types(model) == ["Neg"]
 
 
-def test_dequantised_weights_stay_quantised() -> None:
+def test_dequantized_weights_stay_quantized() -> None:
     assert_stays(
         "ConstantFolding",
         "g (float[2] x) => (float[2] y) <int8[2] w = {1, 2}, float s = {0.5}>"

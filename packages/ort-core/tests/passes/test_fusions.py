@@ -18,12 +18,12 @@ _CONV = (
 
 
 @pytest.mark.parametrize("conv", ["Conv(x, w)", "Conv(x, w, b)"])
-def test_batch_normalisation_goes_into_the_convolution(conv: str) -> None:
+def test_batch_normalization_goes_into_the_convolution(conv: str) -> None:
     body = _CONV % f"a = {conv}  y = BatchNormalization(a, s, t, m, v)"
     assert_fires("ConvBNFusion", body, ["Conv"], tolerance=_LOOSE)
 
 
-def test_batch_normalisation_goes_into_grouped_transposed_convolution() -> None:
+def test_batch_normalization_goes_into_grouped_transposed_convolution() -> None:
     assert_fires(
         "ConvBNFusion",
         "g (float[1,2,3,3] x) => (float[] y) <float[2,2,1,1] w = {1.0, -2.0, 0.5, 3.0}, float[4] s = {0.5,"
@@ -35,7 +35,7 @@ def test_batch_normalisation_goes_into_grouped_transposed_convolution() -> None:
     )
 
 
-def test_batch_normalisation_stays_when_it_trains_or_the_convolution_is_read_elsewhere() -> None:
+def test_batch_normalization_stays_when_it_trains_or_the_convolution_is_read_elsewhere() -> None:
     assert_stays(
         "ConvBNFusion",
         _CONV % "a = Conv(x, w)  y, p, q = BatchNormalization<training_mode=1>(a, s, t, m, v)",
@@ -102,7 +102,7 @@ def test_transposes_around_gemm_become_flags() -> None:
 
 
 @pytest.mark.parametrize("product", ["MatMul(x, w)", "Gemm<alpha=2.0, beta=3.0>(x, w, b)", "Gemm<transB=1>(x, t)"])
-def test_batch_normalisation_goes_into_the_matrix_product(product: str) -> None:
+def test_batch_normalization_goes_into_the_matrix_product(product: str) -> None:
     body = _GEMM.replace(
         "float[4,5] w", "float[5,4] t = {{{}}}, float[4,5] w".format(", ".join(str(i / 3) for i in range(20)))
     )

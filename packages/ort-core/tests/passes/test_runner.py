@@ -18,7 +18,7 @@ from ort_core.ir.values import Value
 from ort_core.ir.verify import verify
 from ort_core.passes.base import Level, Pass, PassContext, PassRecordState
 from ort_core.passes.equivalence import EquivalenceCheck
-from ort_core.passes.normalise import normalise
+from ort_core.passes.normalize import normalize
 from ort_core.passes.pipelines import RULE_GROUPS, known_names, order_passes, pipeline_for
 from ort_core.passes.runner import PipelineReport, run_pipeline
 
@@ -148,14 +148,14 @@ def test_old_models_initializers_are_constants_although_they_are_inputs() -> Non
     assert [value.name for value in model.graph.inputs] == ["x"]
 
 
-def test_normalise_makes_a_branch_return_a_value_of_its_own() -> None:
+def test_normalize_makes_a_branch_return_a_value_of_its_own() -> None:
     x, condition, result = Value("x", TensorType(DataType.FLOAT, (2,))), Value("c"), Value("y")
     constant = Node("Constant", [], [Value("k")], {"value_floats": (1.0, 2.0)})
     branches = {name: Graph(name, outputs=[constant.output if name == "else_branch" else x]) for name in _BRANCHES}
     graph = Graph("g", [x, condition], nodes=[constant, Node("If", [condition], [result], branches)])
     graph.add_output(result)
     model = Model(graph, {"": 17})
-    assert normalise(model) == 3
+    assert normalize(model) == 3
     verify(model)
     assert op_types(model) == ["If", "Identity", "Identity"]
     assert [value.name for value in graph.initializers] == ["k"]

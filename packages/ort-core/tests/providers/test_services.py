@@ -89,7 +89,7 @@ def test_a_request_keeps_the_border_that_a_fusion_left_unread():
 
 def test_what_is_changed_for_an_sdk_is_a_copy():
     request = request_of_the_model()
-    written = request.to_onnx(legalise=lambda graph: graph.remove_initializer(graph.initializers[-1]))
+    written = request.to_onnx(legalize=lambda graph: graph.remove_initializer(graph.initializers[-1]))
     assert len(onnx.load_from_string(written).graph.initializer) == 1
     assert len(request.graph.initializers) == 2
 

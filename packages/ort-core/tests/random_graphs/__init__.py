@@ -1,1 +1,1 @@
-"""Random graphs: a generator, the judges of what engines make of its graphs, a minimiser, and the campaign."""
+"""Random graphs: a generator, the judges of what engines make of its graphs, a minimizer, and the campaign."""

@@ -22,7 +22,7 @@ from typing import IO, Any
 WORKER = Path(__file__).with_name("worker.py")
 CHUNK = 400  # seeds of one process: its start takes as long as thirty
 INSIDE_ONNXRUNTIME = "onnxruntime_inference_collection.py"  # in the stack of a process that crashed
-HANG_S = 300.0  # for one seed with its minimiser, on a machine that others use, too
+HANG_S = 300.0  # for one seed with its minimizer, on a machine that others use, too
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """From a seed to a case: a model, its feeds under each assignment of sizes, and how results are told right.
 
 The frame around the nodes is random, too: which values are outputs, names of sizes, sizes that are declared wrongly,
-outputs named twice, inputs and initialisers that are outputs.
+outputs named twice, inputs and initializers that are outputs.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Case:
         """Return the outputs under each assignment.
 
         Raises:
-            NoTruth: some node has none; a minimiser asks for graphs that no generator wrote.
+            NoTruth: some node has none; a minimizer asks for graphs that no generator wrote.
         """
         run = Interpreter(self.opset, {**KERNELS, **FORMULAS})
         found = []
@@ -86,7 +86,7 @@ def _outputs(g: GraphWriter, flags: list[str]) -> list[Value]:
         flags.append("an input is an output")
         outputs = [*outputs, g.choice(g.inputs)]
     if g.chance(0.03) and g.initializers:
-        flags.append("an initialiser is an output")
+        flags.append("an initializer is an output")
         outputs = [*outputs, _of_initializer(g)]
     return outputs or [g.values[-1]]
 

@@ -74,7 +74,7 @@ def _onnxruntime_session(case: Case) -> Any:
 
 
 def engines(seed: int) -> Sequence[Engine]:
-    """Return the engines for a seed: threads alternate, and every case is loaded twice with all optimisations."""
+    """Return the engines for a seed: threads alternate, and every case is loaded twice with all optimizations."""
     threads = 3 if seed % 2 else 1
     found = [
         Engine("onnxruntime"),
@@ -83,7 +83,7 @@ def engines(seed: int) -> Sequence[Engine]:
         Engine("recalled", threads=threads, repeats=2),
     ]
     if seed % 2 == 0:
-        found.append(Engine("unoptimised", level="ORT_DISABLE_ALL", threads=3 if seed % 4 else 1, repeats=2))
+        found.append(Engine("unoptimized", level="ORT_DISABLE_ALL", threads=3 if seed % 4 else 1, repeats=2))
     return found
 
 

@@ -1,6 +1,6 @@
 """The same graph with runs of its nodes as calls of model-local functions, some of them calls within functions.
 
-Which nodes become functions follows from the seed and the nodes that are there, so that a minimised case keeps them.
+Which nodes become functions follows from the seed and the nodes that are there, so that a minimized case keeps them.
 An attribute of a node inside may become one of the function, given by the call. Nodes with bodies stay outside: a
 function sees nothing but its inputs.
 """

@@ -1,4 +1,4 @@
-"""A share of the campaign of random graphs; and the generator, the judges and the minimiser themselves."""
+"""A share of the campaign of random graphs; and the generator, the judges and the minimizer themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from random_graphs.cases import Case, case_of_seed
 from random_graphs.families import families
 from random_graphs.into_functions import with_functions
 from random_graphs.judging import Difference, difference
-from random_graphs.minimising import minimised
+from random_graphs.minimizing import minimized
 from random_graphs.truth import Interpreter, NoTruth, exact
 from random_graphs.writing import written
 
@@ -35,7 +35,7 @@ def test_random_graphs_give_their_truth_in_every_engine(batch):
     lines = [line for line in map(json.loads, done.stdout.splitlines()) if "trying" not in line]
     assert done.returncode == 0, f"the process ended behind seed {lines[-1:]}: {done.stderr[-2000:]}"
     found = summary(lines)
-    assert found["unexplained"] == {}, "`python minimise.py FOLDER SEED` writes the failing test of a seed"
+    assert found["unexplained"] == {}, "`python minimize.py FOLDER SEED` writes the failing test of a seed"
     right = Counter(ending for line in lines for ending in line["endings"].items())
     assert right["cpu", "right"] == right["reference", "right"] == SEEDS
     assert right["onnxruntime", "right"] > SEEDS * 2 / 3, f"too few graphs are seen by onnxruntime: {right}"
@@ -132,9 +132,9 @@ def fault(case: Case) -> Difference | None:
     return None
 
 
-def test_the_minimiser_leaves_the_node_that_is_wrong():
+def test_the_minimizer_leaves_the_node_that_is_wrong():
     case = grown()
-    least, found = minimised(case, fault(case), 60, fault)
+    least, found = minimized(case, fault(case), 60, fault)
     assert [node.op_type for node in least.model.graph.node] == ["Tanh"]
     assert found.text == "planted"
     assert [each.name for each in least.model.graph.input] == ["b"]
@@ -142,7 +142,7 @@ def test_the_minimiser_leaves_the_node_that_is_wrong():
 
 @pytest.mark.parametrize("kind", ["by hand", "bodies", "functions"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_the_test_that_the_minimiser_writes_runs_and_fails_where_the_engine_is_wrong(kind, tmp_path):
+def test_the_test_that_the_minimizer_writes_runs_and_fails_where_the_engine_is_wrong(kind, tmp_path):
     wanted = {"bodies": _is_plain, "functions": _has_attributes_of_calls}
     case = grown() if kind == "by hand" else next(c for c in map(case_of_seed, range(61, 161)) if wanted[kind](c))
     path = written(case, Difference("cpu", "values", 0, "y", "planted"), tmp_path)
@@ -182,5 +182,5 @@ def ran(path: Path) -> int:
 def test_a_case_can_be_cut_to_one_assignment_of_sizes():
     case = grown()
     twice = replace(case, feeds=[*case.feeds, *case.feeds])
-    least, _ = minimised(twice, fault(twice), 60, fault)
+    least, _ = minimized(twice, fault(twice), 60, fault)
     assert len(least.feeds) == 1

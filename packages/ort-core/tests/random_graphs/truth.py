@@ -457,7 +457,7 @@ def _attribute_value(attribute: AttributeProto) -> Any:
 
 
 def array_of(tensor: TensorProto) -> np.ndarray:
-    """Return the array of an initialiser, narrow types as ``ml_dtypes`` has them, text as str objects."""
+    """Return the array of an initializer, narrow types as ``ml_dtypes`` has them, text as str objects."""
     array = numpy_helper.to_array(tensor)
     if tensor.data_type == TensorProto.STRING:
         return np.array([item.decode() if isinstance(item, bytes) else item for item in array.ravel()], object).reshape(

@@ -3,8 +3,8 @@
     python worker.py FIRST COUNT EFFORT [WITHOUT]    seeds FIRST to FIRST + COUNT - 1, lines on stdout
 
 Before a seed is tried its number is written, so that the last line before a crash or a hang names it. EFFORT is
-``full``, or ``low``: LLVM optimises less then, and three times as many graphs are tried in the same time, with a cache
-of its own; code that has been vectorised by its generator takes the same passes in both. WITHOUT names an engine that
+``full``, or ``low``: LLVM optimizes less then, and three times as many graphs are tried in the same time, with a cache
+of its own; code that has been vectorized by its generator takes the same passes in both. WITHOUT names an engine that
 is left out: one that crashed.
 """
 
@@ -32,9 +32,9 @@ from random_graphs.cases import Case, case_of_seed
 from random_graphs.engines import engines
 from random_graphs.explained import explanation
 from random_graphs.judging import Difference, judge
-from random_graphs.minimising import minimised
+from random_graphs.minimizing import minimized
 
-MINIMISING_S = 20.0  # for each difference
+MINIMIZING_S = 20.0  # for each difference
 
 
 def lower_effort() -> None:
@@ -76,7 +76,7 @@ def line_of_seed(seed: int, without: str = "") -> Mapping[str, Any]:
 
 def _explained(case: Case, found: Difference) -> Mapping[str, Any]:
     """Return a difference with the least graph that shows one of its kind, and why it is none, if that is known."""
-    least, difference = minimised(case, found, MINIMISING_S)
+    least, difference = minimized(case, found, MINIMIZING_S)
     operators = sorted({node.op_type for node in least.model.graph.node})
     return {
         **difference.as_json(),

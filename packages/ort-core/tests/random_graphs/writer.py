@@ -168,14 +168,14 @@ class GraphWriter:
         return value
 
     def constant(self, array: Any, dtype: ElementType | None = None) -> Value:
-        """Add an initialiser."""
+        """Add an initializer."""
         given = np.asarray(array) if dtype is None else np.asarray(array).astype(dtype.numpy)
         tensor = numpy_helper.from_array(np.ascontiguousarray(given).reshape(given.shape), self._name("c"))
         self.initializers.append(tensor)
         return Value(tensor.name, (exact(given),) * self.assignments, tensor)
 
     def weights(self, dtype: ElementType, *shape: int, low: float = -1, high: float = 1) -> Value:
-        """Add an initialiser of random numbers, now and then an input instead."""
+        """Add an initializer of random numbers, now and then an input instead."""
         array = self.numbers_of(dtype, shape, low, high)
         if self.outer is None and self.chance(0.08):
             value = Value(self._name("x"), (exact(array),) * self.assignments)

@@ -17,7 +17,7 @@ from random_graphs.truth import allowed, array_of
 
 LITERAL = 24  # elements that are written out; more stand as base64
 
-HEAD = '''"""Written by the minimiser of random graphs from seed {seed}: {found}"""
+HEAD = '''"""Written by the minimizer of random graphs from seed {seed}: {found}"""
 
 import base64
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ort_core.ir.model import Model
 from ort_core.onnx_io.text import parse_model
-from ort_core.passes.normalise import normalise
+from ort_core.passes.normalize import normalize
 from ort_core.rewrite.matcher import Match, find_match
 from ort_core.rewrite.pattern import Pattern, constant, is_scalar, one_of, op, optional, var
 
 
 def model_of(body: str, opset: int = 17) -> Model:
     model = parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{body}')
-    normalise(model)
+    normalize(model)
     return model
 
 

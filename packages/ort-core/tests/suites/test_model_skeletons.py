@@ -1,4 +1,4 @@
-"""Real architectures and trained models: onnxruntime's outputs, at every optimisation level."""
+"""Real architectures and trained models: onnxruntime's outputs, at every optimization level."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def onnxruntime():
 
 
 @pytest.fixture
-def materialised(tmp_path):
+def materialized(tmp_path):
     """Return a function that writes a skeleton with its weights; both are removed behind the test."""
     sys.path.append(str(MODELS))
     yield lambda name: importlib.import_module("materialize").materialize(MODELS / f"{name}.onnx", tmp_path)
@@ -57,7 +57,7 @@ def assert_close(found, expected, name):
 
 
 def without_leave_to_be_inexact(path):
-    """Return a model whose block-quantised products take activations as they are: by default some are cut to 8 bits."""
+    """Return a model whose block-quantized products take activations as they are: by default some are cut to 8 bits."""
     model = onnx.load(path, load_external_data=False)
     levels = [a for node in model.graph.node for a in node.attribute if a.name == "accuracy_level"]
     if not levels:
@@ -75,8 +75,8 @@ def chosen_skeletons():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", chosen_skeletons())
-def test_skeleton_gives_onnxruntimes_outputs_at_every_level(name, materialised, onnxruntime):
-    path = str(materialised(name))
+def test_skeleton_gives_onnxruntimes_outputs_at_every_level(name, materialized, onnxruntime):
+    path = str(materialized(name))
     oracle = onnxruntime.InferenceSession(without_leave_to_be_inexact(path), providers=["CPUExecutionProvider"])
     feeds = build_feeds(oracle.get_inputs())
     expected = oracle.run(None, feeds)

@@ -37,7 +37,7 @@ MAX_MESSAGE = 400  # characters
 OMITTED_PASSES = ("common::fuse_elementwise_to_batchnorm",)
 """coremltools' passes that change what a program means; packages depend on them.
 
-This one makes a batch normalisation of a product and a sum by channels, and its epsilon is added to a variance of one:
+This one makes a batch normalization of a product and a sum by channels, and its epsilon is added to a variance of one:
 4e-6 of every number is lost. Of half precision coremltools then refuses what it made.
 """
 

@@ -2,7 +2,7 @@
 
 Small constants become constant nodes where the feature level has them: DirectML may look at their values when it
 compiles. Others become inputs that DirectML owns: they follow the plan's inputs, and are handed in once, when the
-compiled graph is initialised.
+compiled graph is initialized.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GraphDescription:
 
     Attributes:
         desc: the structure.
-        owned: for the inputs behind those of the plan, the arrays that initialise them, in order.
+        owned: for the inputs behind those of the plan, the arrays that initialize them, in order.
         operators: created for it.
         kept: memory that the structure points to.
     """

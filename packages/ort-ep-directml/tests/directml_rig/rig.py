@@ -10,7 +10,7 @@ from directml_rig import fetch
 from directml_rig.adapters import AdapterFactory
 from directml_rig.device import Counts, Device
 from directml_rig.errors import RuleBrokenError
-from directml_rig.root_signature import serialised
+from directml_rig.root_signature import serialized
 from directml_rig.served import INVALID_ARGUMENT, OK, Ledger, Served, give, implements, put
 from ort_ep_directml.abi.com import HRESULT, UNKNOWN, Interface, Method
 
@@ -23,7 +23,7 @@ _BLOB = Interface(
 )
 _P = ctypes.c_void_p
 _CREATE_DEVICE = ctypes.CFUNCTYPE(HRESULT, _P, ctypes.c_uint32, _P, _P)
-_SERIALISE = ctypes.CFUNCTYPE(HRESULT, _P, _P, _P)
+_SERIALIZE = ctypes.CFUNCTYPE(HRESULT, _P, _P, _P)
 _CREATE_FACTORY = ctypes.CFUNCTYPE(HRESULT, _P, _P)
 
 
@@ -62,7 +62,7 @@ class Rig:
         self.dxcore = ctypes.CDLL(str(fetch.shim("dxcore")), mode=ctypes.RTLD_GLOBAL)
         self._callbacks = (
             _CREATE_DEVICE(self._guarded(self._create_device)),
-            _SERIALISE(self._guarded(self._serialise)),
+            _SERIALIZE(self._guarded(self._serialize)),
             _CREATE_FACTORY(self._guarded(self._create_factory)),
         )
         self.d3d12.rig_set_d3d12(*self._callbacks[:2])
@@ -111,10 +111,10 @@ class Rig:
         self.device = Device(self.ledger)
         return give(self.device, result)
 
-    def _serialise(self, desc: int, blob: int, error: int | None) -> int:
+    def _serialize(self, desc: int, blob: int, error: int | None) -> int:
         if error:
             put(error, None)
-        return give(Blob(self.ledger, serialised(desc)), blob)
+        return give(Blob(self.ledger, serialized(desc)), blob)
 
     def _create_factory(self, iid: int, result: int) -> int:
         return give(AdapterFactory(self.ledger), result)

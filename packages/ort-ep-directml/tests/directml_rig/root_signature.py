@@ -1,6 +1,6 @@
 """Root signatures: which root argument a register of a shader gets its buffer from.
 
-A blob is the part ``RTS0`` of a shader container, alone or within one; serialising writes it alone.
+A blob is the part ``RTS0`` of a shader container, alone or within one; serializing writes it alone.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Signature:
         raise RuleBrokenError(f"the root signature serves no {of.name} register {register} of space {space}")
 
 
-def serialised(address: int) -> bytes:
+def serialized(address: int) -> bytes:
     """Return a D3D12_VERSIONED_ROOT_SIGNATURE_DESC in memory as a part ``RTS0``.
 
     Raises:

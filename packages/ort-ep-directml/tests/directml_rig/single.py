@@ -127,7 +127,7 @@ class Bench:
         compiled = self.directml.build("CompileOperator", dml.COMPILED_OPERATOR, operator.address, flags)
         needed = compiled.call_struct("GetBindingProperties", dml.BindingProperties)
         persistent = self.buffer(needed.PersistentResourceSize) if needed.PersistentResourceSize else None
-        self._initialise(compiled, persistent, needed.PersistentResourceSize)
+        self._initialize(compiled, persistent, needed.PersistentResourceSize)
         buffers = [None if each is None else self.upload(each.tobytes()) for each in inputs]
         tensors = list(node.output_tensors())
         outputs = [self.buffer(max(16, -(-tensor.nbytes // 16) * 16)) for tensor in tensors]
@@ -136,14 +136,14 @@ class Bench:
         self._dispatch(compiled, needed, bound_inputs, bound_outputs, persistent)
         return [_array(self.download(b, t.nbytes), t) for b, t in zip(outputs, tensors, strict=True)]
 
-    def _initialise(self, compiled: ComObject, persistent: ComObject | None, nbytes: int) -> None:
+    def _initialize(self, compiled: ComObject, persistent: ComObject | None, nbytes: int) -> None:
         operators = (_P * 1)(compiled.address)
-        initialiser = self.directml.build(
+        initializer = self.directml.build(
             "CreateOperatorInitializer", dml.OPERATOR_INITIALIZER, 1, ctypes.addressof(operators)
         )
-        needed = initialiser.call_struct("GetBindingProperties", dml.BindingProperties)
+        needed = initializer.call_struct("GetBindingProperties", dml.BindingProperties)
         outputs = [] if persistent is None else [(persistent, nbytes)]
-        self._dispatch(initialiser, needed, [], outputs, None)
+        self._dispatch(initializer, needed, [], outputs, None)
 
     def _dispatch(
         self,

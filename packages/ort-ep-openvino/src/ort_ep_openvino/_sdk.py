@@ -130,7 +130,7 @@ def _in_phase(
 
 @_in_phase("read")
 def read_model(content: bytes, weights: Mapping[str, np.ndarray]) -> Any:
-    """Return the ``openvino.Model`` of a serialised ONNX model.
+    """Return the ``openvino.Model`` of a serialized ONNX model.
 
     Args:
         content: the model.

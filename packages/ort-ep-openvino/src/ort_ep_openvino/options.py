@@ -41,7 +41,7 @@ class OpenVinoOptions:
         model_priority: ``LOW``, ``MEDIUM``, ``HIGH`` among models on one device.
         num_streams: runs that OpenVINO works on at once; 0 lets it choose.
         enable_opencl_throttling: spare the processor while a GPU works.
-        enable_qdq_optimizer: OpenVINO's optimiser of quantised models on the NPU.
+        enable_qdq_optimizer: OpenVINO's optimizer of quantized models on the NPU.
         disable_dynamic_shapes: leave nodes whose sizes are only known at run time.
         reshape_input: bounds for the model's inputs, ``x[1..8,3,224,224]``.
     """

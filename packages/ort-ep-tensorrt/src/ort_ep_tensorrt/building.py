@@ -1,4 +1,4 @@
-"""Building: from a program and ranges of shapes to a serialised engine. Needs no GPU where the SDK needs none."""
+"""Building: from a program and ranges of shapes to a serialized engine. Needs no GPU where the SDK needs none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BuiltEngine:
     """What a build leaves.
 
     Attributes:
-        content: the serialised engine.
+        content: the serialized engine.
         timings: measurements of kernels, for the next build; ``None`` where none are kept.
     """
 
@@ -108,7 +108,7 @@ def _add_profile(parsed: Network, config: Any, bounds: Bounds) -> None:
     deciding = [tensor for tensor in parsed.inputs() if tensor.is_shape_tensor]
     if not varying and not deciding:
         return
-    profile = parsed.record.expect(parsed.builder.create_optimization_profile(), "make an optimisation profile")
+    profile = parsed.record.expect(parsed.builder.create_optimization_profile(), "make an optimization profile")
     for tensor in varying:
         each = _range_of(bounds.shapes, tensor, "sizes")
         work = partial(profile.set_shape, tensor.name, each.minimum, each.optimum, each.maximum)
@@ -118,7 +118,7 @@ def _add_profile(parsed: Network, config: Any, bounds: Bounds) -> None:
         work = partial(profile.set_shape_input, tensor.name, each.minimum, each.optimum, each.maximum)
         parsed.record.attempt(f"take the range of values of {tensor.name!r}", work)
     if config.add_optimization_profile(profile) < 0:
-        raise SdkError("take an optimisation profile", parsed.record.take())
+        raise SdkError("take an optimization profile", parsed.record.take())
 
 
 def _range_of(ranges: Ranges, tensor: Any, of_what: str) -> ShapeRange:

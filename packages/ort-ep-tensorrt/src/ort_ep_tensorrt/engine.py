@@ -1,4 +1,4 @@
-"""Engine: a serialised engine loaded on the GPU, and contexts that run it."""
+"""Engine: a serialized engine loaded on the GPU, and contexts that run it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Engine:
 
     Args:
         sdk: what built it.
-        content: the serialised engine.
+        content: the serialized engine.
         settings: how its contexts run.
         program: what it was built of; gives an engine without weights its weights.
         kernels: of TensorRT-RTX: what it compiled on this GPU before.

@@ -16,7 +16,7 @@ from ort_core.plugin.ir import Node, border_of
 from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.lowering.decomposition import has_parts
 from ort_ep_tensorrt.lowering.editing import LoweringRefusal
-from ort_ep_tensorrt.lowering.legalisation import Changes
+from ort_ep_tensorrt.lowering.legalization import Changes
 from ort_ep_tensorrt.lowering.settled import sample_of, settled_inputs
 from ort_ep_tensorrt.network import Network, knows, parse, unsupported
 from ort_ep_tensorrt.program import Program, program_of, question_of
@@ -91,7 +91,7 @@ def _attempt(
     while True:
         changes = Changes(
             frozenset(in_parts), lambda op_type: not is_known(op_type), values,
-            settings.precision, settings.keeps_normalisations,
+            settings.precision, settings.keeps_normalizations,
         )  # fmt: skip
         try:
             program = program_of(view, nodes, changes)

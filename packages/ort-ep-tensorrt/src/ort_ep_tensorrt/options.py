@@ -14,7 +14,7 @@ from ort_ep_tensorrt.ranges import parse_ranges
 from ort_ep_tensorrt.refused import check_stream, refuse_changed
 from ort_ep_tensorrt.settings import BuildSettings
 
-_CALIBRATION = "TensorRT 11 calibrates no more; quantise the model (QuantizeLinear and DequantizeLinear are built)"
+_CALIBRATION = "TensorRT 11 calibrates no more; quantize the model (QuantizeLinear and DequantizeLinear are built)"
 _DLA = "nothing here was ever run on a deep learning accelerator"
 _CONTEXT = "compiled models are written by ort.ModelCompiler and `ort` alone"
 _BYTES = "weights are those of the session's model, which are read where they lie"
@@ -54,7 +54,7 @@ class TensorrtOptions:
         trt_fp16_enable: compute float32 in float16, but for nodes whose numbers need more; inputs and outputs stay.
         trt_bf16_enable: as ``trt_fp16_enable``, in bfloat16; one of the two.
         trt_int8_enable: accepted; what stands between QuantizeLinear and DequantizeLinear is computed in int8 anyway.
-        trt_layer_norm_fp32_fallback: with float16 or bfloat16, layer normalisation stays in float32.
+        trt_layer_norm_fp32_fallback: with float16 or bfloat16, layer normalization stays in float32.
         trt_weight_stripped_engine_enable: keep engines without weights; the model's are given back when one is loaded.
         trt_cuda_graph_enable: replay the work of shapes that come again as a CUDA graph.
         trt_tactic_sources: where kernels are searched: ``+JIT_CONVOLUTIONS,-EDGE_MASK_CONVOLUTIONS``.
@@ -161,7 +161,7 @@ class TensorrtOptions:
             optimization_level=self.trt_builder_optimization_level,
             auxiliary_streams=self.trt_auxiliary_streams,
             precision="float16" if self.trt_fp16_enable else "bfloat16" if self.trt_bf16_enable else "float32",
-            keeps_normalisations=self.trt_layer_norm_fp32_fallback,
+            keeps_normalizations=self.trt_layer_norm_fp32_fallback,
             uses_sparsity=self.trt_sparsity_enable,
             strips_weights=self.trt_weight_stripped_engine_enable,
             captures_graphs=self.trt_cuda_graph_enable,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import DataType, Graph, Node, border_of
-from ort_ep_tensorrt.lowering.legalisation import Changes, Legalised, legalise
+from ort_ep_tensorrt.lowering.legalization import Changes, Legalized, legalize
 
 IN_PLACE_NBYTES = 1024  # smaller constants (axes, shapes, scales) stay in the model, where the parser looks at values
 INLINE_NBYTES = 1 << 26  # a question about a group that failed may copy this much
@@ -56,10 +56,10 @@ def program_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT_
     border = border_of(nodes)
     shared: set[str] = set()
     weights: dict[str, np.ndarray] = {}
-    found: list[Legalised] = []
+    found: list[Legalized] = []
 
     def change(graph: Graph) -> None:
-        found.append(legalise(graph, view.context, changes))
+        found.append(legalize(graph, view.context, changes))
         for value in graph.initializers:
             constant = graph.fixed_constant(value)
             if constant is None or constant.dtype not in _IN_PLACE or constant.nbytes < IN_PLACE_NBYTES:
@@ -70,7 +70,7 @@ def program_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT_
             weights[value.name] = np.ascontiguousarray(constant.array())
             shared.add(value.name)
 
-    content = view.to_onnx(nodes, weights="external", weight_names=shared, legalise=change)
+    content = view.to_onnx(nodes, weights="external", weight_names=shared, legalize=change)
     names = tuple(value.name for value in border.inputs), tuple(value.name for value in border.outputs)
     return Program(content, weights, *names, found[0].places, found[0].kept)
 
@@ -84,14 +84,14 @@ def question_of(view: GraphView, nodes: Iterable[Node], changes: Changes = AS_IT
     nodes = tuple(nodes)
 
     def change(graph: Graph) -> None:
-        legalise(graph, view.context, changes)
+        legalize(graph, view.context, changes)
 
     constants = (view.constant(value) for value in border_of(nodes).constants)
     total = sum(constant.nbytes for constant in constants if constant is not None)
     if total <= INLINE_NBYTES:
-        return view.to_onnx(nodes, legalise=change)
+        return view.to_onnx(nodes, legalize=change)
     large = {v.name for v in border_of(nodes).constants if (c := view.constant(v)) is not None and _is_large(c.nbytes)}
-    return view.to_onnx(nodes, weights="inputs", weight_names=large, legalise=change)
+    return view.to_onnx(nodes, weights="inputs", weight_names=large, legalize=change)
 
 
 def _is_large(nbytes: int) -> bool:

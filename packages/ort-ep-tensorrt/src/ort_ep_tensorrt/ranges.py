@@ -1,6 +1,6 @@
 """Ranges: between which shapes an engine runs. They are given, or grow with what is run. Pure functions.
 
-An engine is built for a least, a most likely and a greatest shape of each input whose sizes vary (an optimisation
+An engine is built for a least, a most likely and a greatest shape of each input whose sizes vary (an optimization
 profile). A run outside of it needs another engine, built for a range that holds both. Inputs whose values decide shapes
 have ranges of their values, too.
 

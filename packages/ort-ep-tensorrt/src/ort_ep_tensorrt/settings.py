@@ -25,7 +25,7 @@ class BuildSettings:
         uses_sparsity: weights in the 2:4 pattern may run on sparse tensor cores.
         is_hardware_compatible: engines run on other GPUs of the same and later architectures too.
         precision: what float32 is computed in: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
-        keeps_normalisations: layer normalisation and its kin stay in float32 all the same.
+        keeps_normalizations: layer normalization and its kin stay in float32 all the same.
         is_detailed: engines keep their layers' names, for profilers.
         is_version_compatible: engines run with later versions of TensorRT of the same major number.
         excludes_runtime: such engines do not hold the runtime that they were built with; TensorRT's lean one runs them.
@@ -54,7 +54,7 @@ class BuildSettings:
     uses_sparsity: bool = False
     is_hardware_compatible: bool = False
     precision: str = "float32"
-    keeps_normalisations: bool = False
+    keeps_normalizations: bool = False
     is_detailed: bool = False
     is_version_compatible: bool = False
     excludes_runtime: bool = False

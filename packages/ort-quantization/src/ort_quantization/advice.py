@@ -1,4 +1,4 @@
-"""What a caller is told of a quantisation that does not do what was likely meant: names that nothing has, no change."""
+"""What a caller is told of a quantization that does not do what was likely meant: names that nothing has, no change."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def count_operators(model: ModelProto) -> Counter[str]:
 def advise_on_choices(
     model: ModelProto, nodes_to_quantize: Iterable[str] | None, nodes_to_exclude: Iterable[str] | None
 ) -> None:
-    """Say which names of nodes were chosen that no node has, and that the model was quantised before.
+    """Say which names of nodes were chosen that no node has, and that the model was quantized before.
 
     Args:
-        model: to be quantised.
+        model: to be quantized.
         nodes_to_quantize: as the caller gave them.
         nodes_to_exclude: as the caller gave them.
     """
@@ -45,37 +45,37 @@ def advise_on_choices(
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 log.warning("%s has %r, and no node has that name%s", choice, name, hint)
     if any(node.op_type in _BOUNDARIES for node in _nodes(model)):
-        log.warning("the model has QuantizeLinear or DequantizeLinear nodes: was it quantised before?")
+        log.warning("the model has QuantizeLinear or DequantizeLinear nodes: was it quantized before?")
 
 
 def advise_preparation(model: ModelProto) -> None:
-    """Say that a model which was not prepared is quantised less well than one that was."""
+    """Say that a model which was not prepared is quantized less well than one that was."""
     if not is_marked(model, PREPARED):
         log.warning("the model was not prepared: quant_pre_process gives it shapes and folds what can be folded")
 
 
 def advise_without_change(before: Counter[str], model: ModelProto, chosen: Iterable[str]) -> None:
-    """Say that nothing was quantised, and why that may be.
+    """Say that nothing was quantized, and why that may be.
 
     Args:
         before: the operators of the float model.
-        model: quantised.
-        chosen: operators to quantise.
+        model: quantized.
+        chosen: operators to quantize.
     """
     if count_operators(model) - before:
         return
-    log.warning("nothing was quantised: %s", _reason(before, model, set(chosen)))
+    log.warning("nothing was quantized: %s", _reason(before, model, set(chosen)))
 
 
 def _reason(before: Counter[str], model: ModelProto, chosen: set[str]) -> str:
-    quantised = sorted(name for name in before if name.startswith(("QLinear", "QGemm")) or name.endswith("Integer"))
-    if quantised:
-        return f"the model has quantised operators already ({', '.join(quantised)})"
+    quantized = sorted(name for name in before if name.startswith(("QLinear", "QGemm")) or name.endswith("Integer"))
+    if quantized:
+        return f"the model has quantized operators already ({', '.join(quantized)})"
     if not chosen & before.keys():
         return f"the model has none of the operators {', '.join(sorted(chosen))}; it has {', '.join(sorted(before))}"
     types = {tensor.data_type for graph in graphs_of(model.graph) for tensor in graph.initializer if len(tensor.dims)}
     types |= {each.type.tensor_type.elem_type for each in model.graph.input}
     if types and not types.intersection(_FLOATS):
         found = ", ".join(sorted(type_name(each) for each in types))
-        return f"its values are {found}, and only FLOAT and FLOAT16 are quantised; convert the model first"
-    return "no chosen operator reads or gives what can be quantised; look at nodes_to_quantize and nodes_to_exclude"
+        return f"its values are {found}, and only FLOAT and FLOAT16 are quantized; convert the model first"
+    return "no chosen operator reads or gives what can be quantized; look at nodes_to_quantize and nodes_to_exclude"

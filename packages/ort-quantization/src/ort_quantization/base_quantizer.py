@@ -1,4 +1,4 @@
-"""What both writers of quantised models share: the choices, what is known of values, and parameters of tensors."""
+"""What both writers of quantized models share: the choices, what is known of values, and parameters of tensors."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class BaseQuantizer:
         weight_qType: the type of weights.
         activation_qType: the type of everything else.
         tensors_range: what calibration found, ``None`` without calibration.
-        nodes_to_quantize: names of the only nodes to quantise; all where it is empty.
+        nodes_to_quantize: names of the only nodes to quantize; all where it is empty.
         nodes_to_exclude: names of nodes that stay as they are.
-        op_types_to_quantize: operators to quantise.
+        op_types_to_quantize: operators to quantize.
         extra_options: onnxruntime's further options by name.
 
     Raises:
@@ -100,7 +100,7 @@ class BaseQuantizer:
         self.value_infos: dict[str, ValueInfoProto] = {each.name: each for each in values}
 
     def quantize_model(self) -> ModelProto:
-        """Quantise the model and return it."""
+        """Quantize the model and return it."""
         raise NotImplementedError
 
     def is_weight_symmetric(self, weight_quant_type: int) -> bool:
@@ -135,10 +135,10 @@ class BaseQuantizer:
         return self.parent.element_type(name) if self.parent is not None else None
 
     def is_float_tensor(self, tensor_name: str) -> bool:
-        """Return whether a value is known to have floats that can be quantised."""
+        """Return whether a value is known to have floats that can be quantized."""
         found = self.element_type(tensor_name)
         if found is None and tensor_name:
-            log.warning("the type of %r is not known: it is not quantised; prepare the model first", tensor_name)
+            log.warning("the type of %r is not known: it is not quantized; prepare the model first", tensor_name)
         return found in _FLOATS
 
     def rank_of(self, name: str) -> int | None:
@@ -172,7 +172,7 @@ class BaseQuantizer:
 
     # ------------------------------------------------------------------ parameters
     def weight_parameters(self, name: str, tensor_type: int, is_reduced: bool, is_symmetric: bool) -> Parameters:
-        """Return what an initializer is quantised by as a whole, with the choices for it."""
+        """Return what an initializer is quantized by as a whole, with the choices for it."""
         chosen = self.tensor_quant_overrides.get_per_tensor_overrides(name) or {}
         return self._weight_parameters(name, self.array_of(name), tensor_type, is_reduced, is_symmetric, chosen, None)
 
@@ -196,7 +196,7 @@ class BaseQuantizer:
     def channel_parameters(
         self, name: str, tensor_type: int, axis: int, is_reduced: bool, is_symmetric: bool | None = None
     ) -> Parameters:
-        """Return what the channels of an initializer are quantised by, with the choices for them.
+        """Return what the channels of an initializer are quantized by, with the choices for them.
 
         Raises:
             InvalidQuantization: the tensor has no such axis, or choices were made for another.
@@ -207,7 +207,7 @@ class BaseQuantizer:
         self, name: str, values: np.ndarray, tensor_type: int, axis: int, is_reduced: bool,
         is_symmetric: bool | None = None,
     ) -> Parameters:  # fmt: skip
-        """Return what the channels of numbers are quantised by; see ``channel_parameters``."""
+        """Return what the channels of numbers are quantized by; see ``channel_parameters``."""
         if not -values.ndim <= axis < values.ndim:
             raise InvalidQuantization(f"weight {name!r} of shape {values.shape} has no axis {axis} of channels")
         axis %= values.ndim
@@ -233,7 +233,7 @@ class BaseQuantizer:
         return found
 
     def activation_parameters(self, name: str, data: TensorData, chosen: Override | None = None) -> Parameters:
-        """Return what a calibrated value is quantised by, with the choices for it.
+        """Return what a calibrated value is quantized by, with the choices for it.
 
         Raises:
             InvalidQuantization: its range holds no finite numbers.
@@ -282,9 +282,9 @@ class BaseQuantizer:
         return self._reads[name] == 1 and not self.model.is_graph_output(name)
 
     def is_clipped_by_range(self, node: NodeProto) -> bool:
-        """Return whether a Relu or Clip is needless where its input is quantised by the range of its result.
+        """Return whether a Relu or Clip is needless where its input is quantized by the range of its result.
 
-        Nothing else may read that input, and its limits must hold zero: every quantised range does.
+        Nothing else may read that input, and its limits must hold zero: every quantized range does.
         """
         if not self.is_only_reader(node):
             return False
@@ -308,7 +308,7 @@ class BaseQuantizer:
         self, name: str, input_scale: np.ndarray, weight_scale: np.ndarray, factors: tuple[float, float] = (1.0, 1.0),
         scale_dtype: type | None = None,
     ) -> tuple[Parameters, TensorProto]:  # fmt: skip
-        """Return what a bias is quantised by, and its tensor, named as its quantised value.
+        """Return what a bias is quantized by, and its tensor, named as its quantized value.
 
         A bias is added to sums of products of integers: its scale is the product of theirs, its type int32. A factor
         of the products goes into the scale, one of the bias into its numbers. With 8 bit floats it stays in float32.

@@ -6,7 +6,7 @@ from ort_core.errors import InvalidArgument
 
 
 class InvalidQuantization(InvalidArgument, ValueError):
-    """A model, an option or data that cannot be quantised as asked."""
+    """A model, an option or data that cannot be quantized as asked."""
 
 
 class InvalidCalibration(InvalidQuantization, RuntimeError):

@@ -14,13 +14,13 @@ EXTRA_OPTIONS = {
     "ActivationRestrictedAsymmetric": "zero points of uint8 activations lie at the lower end or in the middle",
     "WeightSymmetric": "weights have zero in the middle; signed types do by default",
     "MinimumRealRange": "how far the ends of a range lie apart at least",
-    "EnableSubgraph": "the graphs inside If, Loop and Scan are quantised, too",
-    "ForceQuantizeNoInputCheck": "operators that only move numbers are quantised whatever they read",
-    "MatMulConstBOnly": "only products with constant weights are quantised (the default of dynamic)",
+    "EnableSubgraph": "the graphs inside If, Loop and Scan are quantized, too",
+    "ForceQuantizeNoInputCheck": "operators that only move numbers are quantized whatever they read",
+    "MatMulConstBOnly": "only products with constant weights are quantized (the default of dynamic)",
     "DefaultTensorType": "the element type of values whose type nothing tells",
     "TensorQuantOverrides": "choices for single tensors",
     "AddQDQPairToWeight": "weights stay floats, with a QuantizeLinear and a DequantizeLinear behind them",
-    "OpTypesToExcludeOutputQuantization": "operators whose results are not quantised",
+    "OpTypesToExcludeOutputQuantization": "operators whose results are not quantized",
     "DedicatedQDQPair": "each reader of a value has a QuantizeLinear and a DequantizeLinear of its own",
     "QDQOpTypePerChannelSupportToAxis": "the axis of channels for operators by type",
     "QuantizeBias": "biases become int32 (the default)",
@@ -36,9 +36,9 @@ EXTRA_OPTIONS = {
     "CalibPercentile": "how many percent of the numbers a range keeps",
     "SmoothQuant": "outliers of what MatMul and Gemm read are moved into their weights",
     "SmoothQuantAlpha": "how much of them: 0 to 1, 0.5 by default",
-    "SmoothQuantFolding": "the divisions become part of the normalisation before (the default)",
+    "SmoothQuantFolding": "the divisions become part of the normalization before (the default)",
 }
-"""What each key does. Those that a way of quantising does not know are ignored by it, as onnxruntime does."""
+"""What each key does. Those that a way of quantizing does not know are ignored by it, as onnxruntime does."""
 
 CALIBRATION_OPTIONS = {
     "CalibTensorRangeSymmetric": "symmetric",

@@ -1,4 +1,4 @@
-"""Gemm as MatMul and Add: products whose inputs are quantised while the model runs know MatMul only.
+"""Gemm as MatMul and Add: products whose inputs are quantized while the model runs know MatMul only.
 
 Before:  Y = Gemm<transB=1>(A, B, C)
 After:   Y_MatMul = MatMul(A, B_Transposed);  Y = Add(Y_MatMul, C)
@@ -11,7 +11,7 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, num
 
 from ort_quantization.model_files import graphs_of, read_tensor
 
-_DERIVED = ("", "_quantized", "_scale", "_zero_point")  # names that quantisation makes of a weight's
+_DERIVED = ("", "_quantized", "_scale", "_zero_point")  # names that quantization makes of a weight's
 
 
 def replace_gemms(graph: GraphProto, folder: str) -> dict[str, str]:

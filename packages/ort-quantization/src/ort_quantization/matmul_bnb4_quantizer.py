@@ -30,7 +30,7 @@ __all__ = ["MatMulBnb4Quantizer"]
 
 
 class MatMulBnb4Quantizer:
-    """Quantises the constant weights of a model's MatMul nodes to 4-bit floats.
+    """Quantizes the constant weights of a model's MatMul nodes to 4-bit floats.
 
     Args:
         model: changed in place, as onnxruntime's class does; or the path of a file, which is not.
@@ -39,7 +39,7 @@ class MatMulBnb4Quantizer:
         nodes_to_exclude: names of nodes that stay as they are.
 
     Attributes:
-        model: an ``ONNXModel``; quantised behind ``process()``.
+        model: an ``ONNXModel``; quantized behind ``process()``.
 
     Raises:
         InvalidQuantization: there is no such type or size of blocks.
@@ -80,7 +80,7 @@ class MatMulBnb4Quantizer:
         return packed, largest
 
     def process(self) -> None:
-        """Quantise the model.
+        """Quantize the model.
 
         Raises:
             InvalidQuantization: a weight has values that are no finite numbers.
@@ -129,8 +129,8 @@ def _add(graph: GraphProto, name: str, array: np.ndarray) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Quantise a file into another one; the options are those of onnxruntime's command."""
-    parser = argparse.ArgumentParser(description="Quantise constant weights of MatMul to 4-bit floats.")
+    """Quantize a file into another one; the options are those of onnxruntime's command."""
+    parser = argparse.ArgumentParser(description="Quantize constant weights of MatMul to 4-bit floats.")
     add = parser.add_argument
     add("--input_model", required=True, help="file of the model")
     add("--output_model", required=True, help="file to write; large tensors go into a file beside it")

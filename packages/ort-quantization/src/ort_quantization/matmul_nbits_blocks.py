@@ -1,4 +1,4 @@
-"""Matrices quantised by blocks: numbers with a scale, and maybe a zero point, for each block of a column.
+"""Matrices quantized by blocks: numbers with a scale, and maybe a zero point, for each block of a column.
 
 A value is ``scale * (number - zero_point)``. The layouts are those of the two operators: MatMulNBits has the blocks of
 a column behind each other, several numbers in a byte, low bits first; DequantizeLinear has the order of the weight.
@@ -15,7 +15,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A quantised matrix of K rows and N columns, a number in each byte.
+    """A quantized matrix of K rows and N columns, a number in each byte.
 
     Attributes:
         values: uint8 (N, blocks, block_size); what lies behind row K is anything.

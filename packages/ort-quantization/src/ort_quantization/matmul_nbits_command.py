@@ -53,7 +53,7 @@ class FolderOfSamples(CalibrationDataReader):
 
 
 def main(quantizer_type: type[MatMulNBitsQuantizer], arguments: Sequence[str] | None = None) -> None:
-    """Quantise a file into another one."""
+    """Quantize a file into another one."""
     asked = _parser().parse_args(arguments)
     if asked.verbose:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -115,18 +115,18 @@ def _axis(text: str) -> tuple[str, int]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Quantise constant weights of MatMul and Gather by blocks.")
+    parser = argparse.ArgumentParser(description="Quantize constant weights of MatMul and Gather by blocks.")
     add = parser.add_argument
     add("--input_model", required=True, help="file of the model")
     add("--output_model", required=True, help="file to write; large tensors go into a file beside it")
     add("--block_size", default=32, type=int, help="rows that share a scale")
-    add("--quant_method", default="default", choices=METHODS, help="how weights are quantised")
+    add("--quant_method", default="default", choices=METHODS, help="how weights are quantized")
     add("--bits", default=4, type=int, help="2, 4 or 8")
     add("--symmetric", default=True, const=True, nargs="?", type=_boolean, choices=[True, False], help="no zero points")
     add("--accuracy_level", type=int, help="of MatMulNBits; 4 lets engines compute in int8")
     add("-v", "--verbose", action="store_true", help="say what is done")
     add("--nodes_to_exclude", nargs="+", default=[], help="nodes that stay as they are")
-    add("--nodes_to_include", nargs="+", help="nodes that are quantised whatever their operator")
+    add("--nodes_to_include", nargs="+", help="nodes that are quantized whatever their operator")
     add("--quant_format", default="QOperator", choices=["QOperator", "QDQ"], help="how nodes are written")
     add("--op_types_to_quantize", nargs="+", choices=["MatMul", "Gather"], help="MatMul by default")
     add("--quant_axes", type=_axis, nargs="+", help="axis of the blocks, such as MatMul:0 Gather:1")

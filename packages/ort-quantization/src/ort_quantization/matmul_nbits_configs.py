@@ -18,10 +18,10 @@ def checked_bits(bits: int) -> int:
     """Return a number of bits.
 
     Raises:
-        InvalidQuantization: weights are not quantised to so many.
+        InvalidQuantization: weights are not quantized to so many.
     """
     if bits not in BITS:
-        raise InvalidQuantization(f"weights are quantised to 2, 4 or 8 bits, not to {bits}")
+        raise InvalidQuantization(f"weights are quantized to 2, 4 or 8 bits, not to {bits}")
     return bits
 
 
@@ -160,7 +160,7 @@ class HQQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
 
 
 class GPTQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
-    """GPTQ: rows are quantised one after another, and those that follow make up for the error in the outputs.
+    """GPTQ: rows are quantized one after another, and those that follow make up for the error in the outputs.
 
     Args:
         calibration_data_reader: gives the model's inputs, run after run.

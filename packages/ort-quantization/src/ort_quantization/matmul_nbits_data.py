@@ -1,4 +1,4 @@
-"""Methods that use data: weights are quantised by what runs of the model show of their operands.
+"""Methods that use data: weights are quantized by what runs of the model show of their operands.
 
 Products that read one value share its statistics; as many values are looked at in one pass over the data as a limit of
 memory allows. Where an operand cannot be seen, inside graphs of control flow, weights are rounded to nearest.
@@ -39,7 +39,7 @@ class FoundState:
     """What data gave.
 
     Attributes:
-        numbers: quantised weights.
+        numbers: quantized weights.
         divisors: factors (K,) that operands are divided by, by their names.
     """
 
@@ -52,11 +52,11 @@ def key_of(site: Site) -> Key:
     return id(site.owner), site.tensor.name, site.operand
 
 
-def quantised_by_data(
+def quantized_by_data(
     sites: list[Site], model: ModelProto, folder: str, config: WeightOnlyQuantConfig, providers: Providers | None,
     limit_nbytes: int,
 ) -> FoundState:  # fmt: skip
-    """Return the quantised weights of all sites whose operands runs can show.
+    """Return the quantized weights of all sites whose operands runs can show.
 
     Args:
         sites: products.
@@ -82,7 +82,7 @@ def quantised_by_data(
         for part in passes(channels, limit_nbytes):
             states = operand_states(model, folder, part, samples, providers)
             for operand in part:
-                _quantise_group(groups[operand], states.pop(operand), folder, config, found)
+                _quantize_group(groups[operand], states.pop(operand), folder, config, found)
     return found
 
 
@@ -99,7 +99,7 @@ def _by_operand(sites: list[Site]) -> dict[str, list[Site]]:
     return groups
 
 
-def _quantise_group(
+def _quantize_group(
     group: list[Site], state: OperandState, folder: str, config: WeightOnlyQuantConfig, found: FoundState
 ) -> None:
     if isinstance(config, GPTQWeightOnlyQuantConfig):

@@ -1,4 +1,4 @@
-"""Tables of rows that Gather reads, quantised to 4 bits by blocks along one axis, for GatherBlockQuantized."""
+"""Tables of rows that Gather reads, quantized to 4 bits by blocks along one axis, for GatherBlockQuantized."""
 
 from __future__ import annotations
 

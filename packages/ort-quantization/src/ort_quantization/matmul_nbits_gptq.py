@@ -1,4 +1,4 @@
-"""GPTQ: rows of a weight are quantised in turn, and the rows that follow take over what each one loses.
+"""GPTQ: rows of a weight are quantized in turn, and the rows that follow take over what each one loses.
 
 With the Hessian H of the outputs' squared error and U the upper Cholesky factor of its inverse, the row i of weights
 loses ``e = (w - q) / U[i, i]``, and the rows behind it become ``w - U[i, j] * e``. Scales of a block are found when its

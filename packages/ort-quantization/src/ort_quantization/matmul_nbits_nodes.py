@@ -1,4 +1,4 @@
-"""The nodes and tensors that stand for a quantised weight, with onnxruntime's names.
+"""The nodes and tensors that stand for a quantized weight, with onnxruntime's names.
 
 MatMul becomes MatMulNBits, or DequantizeLinear before a MatMul. A weight (1, …, K, N) is taken as (K, N); where its
 rank is above that of the other operand, an Expand by ones gives the result its leading axes again.
@@ -46,14 +46,14 @@ class TakenNames:
 
 @dataclass(frozen=True, slots=True)
 class StoredWeight:
-    """A quantised weight in a graph.
+    """A quantized weight in a graph.
 
     Attributes:
         inputs: names of its tensors: numbers, scales and, where there are any, zero points.
         rows: K.
         columns: N.
         is_transposed: whether the numbers are (N, K).
-        settings: how it was quantised.
+        settings: how it was quantized.
         block_size: rows of a block.
     """
 
@@ -108,7 +108,7 @@ def product_nodes(node: NodeProto, stored: StoredWeight, added_axes: int, names:
 
     Args:
         node: the MatMul.
-        stored: its quantised weight.
+        stored: its quantized weight.
         added_axes: rank that the result has at least; 0: that of the other operand.
         names: of the model.
     """

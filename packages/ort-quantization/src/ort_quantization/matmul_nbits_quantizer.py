@@ -26,7 +26,7 @@ from ort_quantization.matmul_nbits_configs import (
     RTNWeightOnlyQuantConfig,
     WeightOnlyQuantConfig,
 )
-from ort_quantization.matmul_nbits_data import FoundState, key_of, matrix_of, nearest, quantised_by_data
+from ort_quantization.matmul_nbits_data import FoundState, key_of, matrix_of, nearest, quantized_by_data
 from ort_quantization.matmul_nbits_gather import quantized_rows
 from ort_quantization.matmul_nbits_nodes import (
     StoredWeight,
@@ -67,7 +67,7 @@ _DATA_METHODS = ("GPTQ", "nvidia_awq")
 
 
 class MatMulNBitsQuantizer:
-    """Quantises the constant weights of a model's MatMul and Gather nodes.
+    """Quantizes the constant weights of a model's MatMul and Gather nodes.
 
     Args:
         model: changed in place, as onnxruntime's class does; or the path of a file, which is not.
@@ -76,7 +76,7 @@ class MatMulNBitsQuantizer:
         is_symmetric: no zero points.
         accuracy_level: of MatMulNBits; 4 lets engines compute in int8.
         nodes_to_exclude: names of nodes that stay as they are.
-        nodes_to_include: names of nodes that are quantised whatever their operator says.
+        nodes_to_include: names of nodes that are quantized whatever their operator says.
         quant_format: ``QOperator`` (MatMulNBits, GatherBlockQuantized) or ``QDQ`` (DequantizeLinear before MatMul).
         op_types_to_quantize: operators; MatMul by default.
         quant_axes: pairs of an operator and the axis of its blocks; MatMul 0, Gather 1 by default.
@@ -85,7 +85,7 @@ class MatMulNBitsQuantizer:
         providers: that run the model for methods that use data; the default ones by default.
 
     Attributes:
-        model: an ``ONNXModel``; quantised behind ``process()``.
+        model: an ``ONNXModel``; quantized behind ``process()``.
 
     Raises:
         InvalidQuantization: settings contradict each other.
@@ -124,10 +124,10 @@ class MatMulNBitsQuantizer:
         self.model: ONNXModel = StreamedModel(proto, folder)
 
     def process(self) -> None:
-        """Quantise the model.
+        """Quantize the model.
 
         Raises:
-            InvalidQuantization: a weight or the model cannot be quantised as asked.
+            InvalidQuantization: a weight or the model cannot be quantized as asked.
             InvalidCalibration: the method needs data and there is none, or nothing follows from it.
         """
         proto, folder = self._whole(self.model)
@@ -138,7 +138,7 @@ class MatMulNBitsQuantizer:
         products = [each for each in sites if each.node.op_type == "MatMul"]
         found = FoundState({}, {})
         if settings.algorithm in _DATA_METHODS and products:
-            found = quantised_by_data(
+            found = quantized_by_data(
                 products, proto, folder, self.algo_config, self.providers, STATISTICS_NBYTES
             )  # fmt: skip
         replaced = _Replacement(proto, folder, self.algo_config, found).nodes(sites)
@@ -146,7 +146,7 @@ class MatMulNBitsQuantizer:
         plain = ONNXModel(proto, folder)
         plain.clean_initializers()
         self.model = StreamedModel(proto, folder)
-        log.info("%d of the chosen nodes were quantised", len(replaced))
+        log.info("%d of the chosen nodes were quantized", len(replaced))
 
     @staticmethod
     def _whole(model: ONNXModel) -> tuple[ModelProto, str]:
@@ -163,7 +163,7 @@ class MatMulNBitsQuantizer:
 
 
 class _Replacement:
-    """Stores quantised weights in a model, shared ones once, and makes the nodes that read them."""
+    """Stores quantized weights in a model, shared ones once, and makes the nodes that read them."""
 
     def __init__(self, model: ModelProto, folder: str, config: WeightOnlyQuantConfig, found: FoundState) -> None:
         self._model, self._folder, self._config, self._found = model, folder, config, found
@@ -217,7 +217,7 @@ class _Replacement:
 
     def _blocks(self, site: Site) -> PackedBlocks | LinearBlocks:
         """Return a weight's blocks in the layout that its operator reads; bfloat16 weights get scales of bfloat16."""
-        blocks = self._found.numbers.pop(key_of(site), None) or _quantised(site, self._folder, self._config)
+        blocks = self._found.numbers.pop(key_of(site), None) or _quantized(site, self._folder, self._config)
         if isinstance(blocks, Numbers):
             blocks = linear_blocks(blocks) if site.settings.is_linear else packed_blocks(blocks)
         if site.tensor.data_type != TensorProto.BFLOAT16:
@@ -248,8 +248,8 @@ class _Replacement:
         return gather_node(site.node, tensors, gather_axis, axis, settings.block_size)
 
 
-def _quantised(site: Site, folder: str, config: WeightOnlyQuantConfig) -> Numbers | PackedBlocks | LinearBlocks:
-    """Return a weight quantised by a method that looks at nothing else."""
+def _quantized(site: Site, folder: str, config: WeightOnlyQuantConfig) -> Numbers | PackedBlocks | LinearBlocks:
+    """Return a weight quantized by a method that looks at nothing else."""
     settings, weight = site.settings, matrix_of(site, folder)
     size = settings.block_of(len(weight))
     if settings.algorithm == "DEFAULT":

@@ -168,7 +168,7 @@ def _rounded(blocks: Array, scale: Array, point: Array | float, top: int) -> Arr
 
 
 def _by_groups(weight: Array, bits: int, block_size: int, method: Method) -> Numbers:
-    """Quantise groups of columns one after another; scales get the type of the weight."""
+    """Quantize groups of columns one after another; scales get the type of the weight."""
     rows, columns = weight.shape
     blocks = -(-rows // block_size)
     values = np.empty((columns, blocks, block_size), np.uint8)

@@ -1,4 +1,4 @@
-"""How one weight is quantised: the settings of the quantizer, of its method and of the node, made into one record."""
+"""How one weight is quantized: the settings of the quantizer, of its method and of the node, made into one record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NATIVE_NAMES = ("DEFAULT", "HQQ")  # methods whose tensors onnxruntime names by 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a weight is quantised.
+    """How a weight is quantized.
 
     Attributes:
         algorithm: name of the method.

@@ -1,4 +1,4 @@
-"""The places of a model whose weights are quantised: products and look-ups with a constant table, in all its graphs."""
+"""The places of a model whose weights are quantized: products and look-ups with a constant table, in all its graphs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WEIGHT_INPUTS = {"MatMul": 1, "Gather": 0}
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One node whose weight is quantised.
+    """One node whose weight is quantized.
 
     Attributes:
         node: in the model.
@@ -26,7 +26,7 @@ class Site:
         owner: the graph that holds the weight.
         is_main: whether the node stands in the model's main graph, where runs can show its operand.
         added_axes: rank that the result has at least, because of leading axes of the weight; 0: none.
-        settings: how the weight is quantised.
+        settings: how the weight is quantized.
         operand: what the weight of a MatMul meets, before the model is changed.
     """
 
@@ -92,7 +92,7 @@ def scopes(graph: GraphProto, outer: Scope | None = None) -> Iterator[Scope]:
 def find_sites(
     graph: GraphProto, chosen: Callable[[NodeProto], bool], settings: Callable[[NodeProto], Settings], opset: int
 ) -> list[Site]:
-    """Return the nodes that can be quantised among those that are chosen; why others cannot is logged."""
+    """Return the nodes that can be quantized among those that are chosen; why others cannot is logged."""
     found = []
     for scope in scopes(graph):
         for node in scope.graph.node:
@@ -110,7 +110,7 @@ def _site(node: NodeProto, scope: Scope, settings: Settings, opset: int) -> Site
     """Return the site of a node, or why it is none."""
     place = _WEIGHT_INPUTS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
     if place is None:
-        return "weights of MatMul and Gather are quantised, no others"
+        return "weights of MatMul and Gather are quantized, no others"
     held = scope.find(node.input[place])
     if held is None:
         return "its weight is no constant of the file"

@@ -1,4 +1,4 @@
-"""Operands divided by channel: in the gain of the normalisation or Mul that makes them, else by a Mul of its own."""
+"""Operands divided by channel: in the gain of the normalization or Mul that makes them, else by a Mul of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Models in and out of files: read with the shapes that ONNX infers, marked, brought to a newer opset, written.
 
 Large tensors that lie in files of their own stay there: a model is read without them, each is read when it is
-quantised, and those that stay as they are go from file to file in pieces. Nothing beside the model is written to.
+quantized, and those that stay as they are go from file to file in pieces. Nothing beside the model is written to.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_model(source: Source) -> tuple[ModelProto, str]:
         return copied, ""
     path = Path(source)
     if not path.is_file():
-        raise NoSuchFile(f"{path} cannot be quantised: there is no such file")
+        raise NoSuchFile(f"{path} cannot be quantized: there is no such file")
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:
@@ -130,7 +130,7 @@ def opset_of(model: ModelProto) -> int:
 
 
 def needed_opset(opset: int, types: set[int], has_blocks: bool) -> int:
-    """Return the least opset, from the model's own on, in which element types can be quantised to."""
+    """Return the least opset, from the model's own on, in which element types can be quantized to."""
     if has_blocks:
         return max(opset, 21)
     if TensorProto.FLOAT8E4M3FN in types:
@@ -149,14 +149,14 @@ def with_opset_for(model: ModelProto, folder: str, types: set[int], has_blocks: 
     opset = opset_of(model)
     if opset < _FIRST_OPSET:
         raise InvalidQuantization(
-            f"opset {opset} is too old: models of opsets {_FIRST_OPSET} to 28 are quantised; convert the model by "
+            f"opset {opset} is too old: models of opsets {_FIRST_OPSET} to 28 are quantized; convert the model by "
             "onnx.version_converter.convert_version(model, 13)"
         )
     target = needed_opset(opset, types, has_blocks)
     if target == opset:
         return model
     log.warning(
-        "opset %d cannot express a quantisation to %s; the model is converted to opset %d",
+        "opset %d cannot express a quantization to %s; the model is converted to opset %d",
         opset, ", ".join(sorted(type_name(each) for each in types)), target,
     )  # fmt: skip
     for tensor in model.graph.initializer:

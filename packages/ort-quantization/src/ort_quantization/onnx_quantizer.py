@@ -1,7 +1,7 @@
-"""Writes models with quantised operators: parameters found while the model runs, or by calibration before.
+"""Writes models with quantized operators: parameters found while the model runs, or by calibration before.
 
-Each node of a graph is handed, in order, to the writer of its operator. A writer asks for quantised inputs, adds its
-own nodes and says which quantised value stands for each result. Whoever reads a result in reals gets a
+Each node of a graph is handed, in order, to the writer of its operator. A writer asks for quantized inputs, adds its
+own nodes and says which quantized value stands for each result. Whoever reads a result in reals gets a
 DequantizeLinear before it.
 """
 
@@ -32,7 +32,7 @@ PRODUCER = "ort-quantization"
 
 
 class ONNXQuantizer(BaseQuantizer):
-    """Writes a model with quantised operators; see ``BaseQuantizer`` for what it is given.
+    """Writes a model with quantized operators; see ``BaseQuantizer`` for what it is given.
 
     Args:
         mode: integer products with parameters found while the model runs, or operators with given parameters.
@@ -76,7 +76,7 @@ class ONNXQuantizer(BaseQuantizer):
         self.read_value_infos()
 
     def calculate_quantization_params(self) -> dict[str, Parameters] | None:
-        """Return what each calibrated value is quantised by, ``None`` without calibration."""
+        """Return what each calibrated value is quantized by, ``None`` without calibration."""
         if self.tensors_range is None:
             return None
         self.adjust_tensor_ranges()
@@ -84,14 +84,14 @@ class ONNXQuantizer(BaseQuantizer):
 
     # ------------------------------------------------------------------ the whole model
     def has_QDQ_nodes(self) -> bool:  # noqa: N802 - onnxruntime's name
-        """Return whether nodes of the model quantise or dequantise already."""
+        """Return whether nodes of the model quantize or dequantize already."""
         return any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in self.model.nodes())
 
     def quantize_model(self) -> ModelProto:
-        """Quantise the model in place and return it.
+        """Quantize the model in place and return it.
 
         Raises:
-            InvalidQuantization: a node cannot be quantised as asked, or reads what nothing gives.
+            InvalidQuantization: a node cannot be quantized as asked, or reads what nothing gives.
         """
         from ort_quantization.registry import find_writer
 
@@ -122,7 +122,7 @@ class ONNXQuantizer(BaseQuantizer):
             model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
 
     def _with_quantized_graphs(self, node: NodeProto) -> NodeProto:
-        """Return a copy of a node whose graphs are quantised."""
+        """Return a copy of a node whose graphs are quantized."""
         whole = _copied(node)
         for attribute in whole.attribute:
             graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
@@ -152,13 +152,13 @@ class ONNXQuantizer(BaseQuantizer):
         return isinstance(self.parent, ONNXQuantizer) and self.parent.find_initializer_in_path(initializer_name)
 
     def find_quantized_value(self, name: str) -> QuantizedValue | None:
-        """Return the quantised form that a value has, here or in a graph around this."""
+        """Return the quantized form that a value has, here or in a graph around this."""
         if name in self.quantized_value_map:
             return self.quantized_value_map[name]
         return self.parent.find_quantized_value(name) if isinstance(self.parent, ONNXQuantizer) else None
 
     def add(self, *nodes: NodeProto) -> None:
-        """Add nodes to the quantised graph."""
+        """Add nodes to the quantized graph."""
         self.new_nodes += nodes
         self.generated_value_names.update(name for node in nodes for name in node.output)
 
@@ -169,7 +169,7 @@ class ONNXQuantizer(BaseQuantizer):
         self.add(node)
 
     def dequantize(self, name: str) -> None:
-        """Give a value in reals, if nothing has given it yet and it has a quantised form in this graph."""
+        """Give a value in reals, if nothing has given it yet and it has a quantized form in this graph."""
         value = self.quantized_value_map.get(name)
         if value is None or name in self.generated_value_names:
             return
@@ -179,7 +179,7 @@ class ONNXQuantizer(BaseQuantizer):
         self.add(node)
 
     def state(self, name: str, value: QuantizedValue) -> QuantizedValue:
-        """Say which quantised value stands for a result."""
+        """Say which quantized value stands for a result."""
         self.quantized_value_map[name] = value
         return value
 
@@ -205,7 +205,7 @@ class ONNXQuantizer(BaseQuantizer):
         return names
 
     def quantized_input(self, name: str) -> QuantizedValue | None:
-        """Return the quantised form of an input that is no weight; it gets one if it has none.
+        """Return the quantized form of an input that is no weight; it gets one if it has none.
 
         Returns:
             ``None`` where the value was not calibrated.
@@ -216,12 +216,12 @@ class ONNXQuantizer(BaseQuantizer):
         return self._quantized(name, is_weight=False, is_reduced=False, axis=None)
 
     def quantized_inputs(self, names: Iterable[str]) -> list[QuantizedValue] | None:
-        """Return the quantised forms of inputs, ``None`` where one was not calibrated; empty names stay empty."""
+        """Return the quantized forms of inputs, ``None`` where one was not calibrated; empty names stay empty."""
         found = [self.quantized_input(name) if name else QuantizedValue("", "", "", "") for name in names]
         return None if any(each is None for each in found) else [each for each in found if each is not None]
 
     def quantized_weight(self, name: str, is_reduced: bool, axis: int | None = None) -> QuantizedValue | None:
-        """Return the quantised form of an input that takes part as a weight, whether it is an initializer or not.
+        """Return the quantized form of an input that takes part as a weight, whether it is an initializer or not.
 
         Args:
             name: of the value.
@@ -267,7 +267,7 @@ class ONNXQuantizer(BaseQuantizer):
 
     # ------------------------------------------------------------------ weights
     def quantize_initializer(self, tensor: TensorProto, kind: int, is_reduced: bool = False) -> QuantizedValue:
-        """Return the quantised form of an initializer, with one scale."""
+        """Return the quantized form of an initializer, with one scale."""
         known = self._known(tensor.name, None)
         if known is not None:
             return known
@@ -276,7 +276,7 @@ class ONNXQuantizer(BaseQuantizer):
         return self.store(tensor.name, found)
 
     def quantize_channels(self, name: str, kind: int, axis: int, is_reduced: bool = True) -> QuantizedValue:
-        """Return the quantised form of an initializer, with a scale for each channel."""
+        """Return the quantized form of an initializer, with a scale for each channel."""
         rank = self.rank_of(name)
         known = self._known(name, axis % rank if rank else axis)
         if known is not None:
@@ -284,7 +284,7 @@ class ONNXQuantizer(BaseQuantizer):
         return self.store(name, self.channel_parameters(name, kind, axis, self.reduce_range and is_reduced))
 
     def _known(self, name: str, axis: int | None) -> QuantizedValue | None:
-        """Return the quantised form that an initializer has for readers with their channels along an axis.
+        """Return the quantized form that an initializer has for readers with their channels along an axis.
 
         One scale suits all readers, scales along an axis only those that expect them there: weights that are shared by
         operators of different layouts have a form for each.
@@ -293,7 +293,7 @@ class ONNXQuantizer(BaseQuantizer):
         return first if first is None or first.axis in (None, axis) else self._copies.get((name, axis))
 
     def store(self, name: str, found: Parameters) -> QuantizedValue:
-        """Add an initializer's quantised form to the model; a second one under another name."""
+        """Add an initializer's quantized form to the model; a second one under another name."""
         is_first = name not in self.quantized_value_map
         stem = name if is_first else f"{name}_axis_{'none' if found.axis is None else found.axis}"
         value = QuantizedValue(
@@ -345,7 +345,7 @@ class ONNXQuantizer(BaseQuantizer):
         return np.ones(1) if tensor is None else numpy_helper.to_array(tensor)
 
     def _quantize_again(self, name: str, value: QuantizedValue, scale: np.ndarray) -> None:
-        """Replace a weight's quantised form by one with another scale."""
+        """Replace a weight's quantized form by one with another scale."""
         gone = [self.model.get_initializer(each) for each in (value.scale_name, value.q_name)]
         self.model.remove_initializers([each for each in gone if each is not None])
         weight = self.model.get_initializer(name)
@@ -375,7 +375,7 @@ def _in_order(node: NodeProto) -> list[str]:
 
 
 def _read_nodes(nodes: list[NodeProto], graph: GraphProto) -> list[NodeProto]:
-    """Return nodes without those that only quantise or dequantise what nothing reads."""
+    """Return nodes without those that only quantize or dequantize what nothing reads."""
     kept: list[NodeProto] = []
     read = {each.name for each in graph.output}
     for node in reversed(nodes):

@@ -1,4 +1,4 @@
-"""``quant_pre_process``: what makes a model easier to quantise: shapes and types of all values, nothing left to fold.
+"""``quant_pre_process``: what makes a model easier to quantize: shapes and types of all values, nothing left to fold.
 
 The shapes are those that ort-core infers, symbols and operators of com.microsoft included; what it folds and fuses are
 standard operators into standard operators. A model that it does not load, as for an operator of somebody's own, gets
@@ -33,7 +33,7 @@ from ort_quantization.onnx_model import ONNXModel
 
 log = logging.getLogger(__name__)
 
-_FIRST_OPSET = 11  # of quantised models: older ones are converted
+_FIRST_OPSET = 11  # of quantized models: older ones are converted
 _WEIGHTS = "weights"
 
 
@@ -53,14 +53,14 @@ def quant_pre_process(
     external_data_size_threshold: int = EXTERNAL_FROM,
     **deprecated_kwargs: object,
 ) -> None:
-    """Prepare a model for quantisation: shapes, then folding and fusion of standard operators, then shapes again.
+    """Prepare a model for quantization: shapes, then folding and fusion of standard operators, then shapes again.
 
     Args:
         input_model: a model, or its file; neither is changed.
         output_model_path: the file to write.
         skip_optimization: nothing is folded or fused.
         skip_onnx_shape: ONNX's own inference does not run.
-        skip_symbolic_shape: without ``skip_optimization`` of no effect: the optimiser infers shapes, too.
+        skip_symbolic_shape: without ``skip_optimization`` of no effect: the optimizer infers shapes, too.
         auto_merge: onnxruntime's; of no effect here: sizes that conflict are left unknown.
         int_max: onnxruntime's; of no effect here.
         guess_output_rank: onnxruntime's; of no effect here.
@@ -78,7 +78,7 @@ def quant_pre_process(
     if not isinstance(source, (str, Path, ModelProto)) or output_model_path is None:
         raise InvalidQuantization("quant_pre_process needs an input model and the path of the model to write")
     model, folder = read_model(source)
-    model = _in_quantisable_opset(model)
+    model = _in_quantizable_opset(model)
     if not (skip_optimization and skip_symbolic_shape):
         model, folder = _as_loaded(model, folder, is_optimized=not skip_optimization)
     if not skip_onnx_shape:
@@ -93,7 +93,7 @@ def quant_pre_process(
     write_model(model, folder, output_model_path, has_files)
 
 
-def _in_quantisable_opset(model: ModelProto) -> ModelProto:
+def _in_quantizable_opset(model: ModelProto) -> ModelProto:
     opset = opset_of(model)
     if opset >= _FIRST_OPSET:
         return model
@@ -106,7 +106,7 @@ def _in_quantisable_opset(model: ModelProto) -> ModelProto:
 
 
 def _as_loaded(model: ModelProto, folder: str, is_optimized: bool) -> tuple[ModelProto, str]:
-    """Return a model as ort-core's optimiser leaves it, with its shapes; as it was where it is refused."""
+    """Return a model as ort-core's optimizer leaves it, with its shapes; as it was where it is refused."""
     with tempfile.TemporaryDirectory(prefix="ort.quantization.") as scratch:
         source, target = Path(scratch) / "model.onnx", Path(scratch) / "prepared.onnx"
         held = ModelProto()

@@ -1,4 +1,4 @@
-"""``python -m onnxruntime.quantization.preprocess``: prepares a model file for quantisation."""
+"""``python -m onnxruntime.quantization.preprocess``: prepares a model file for quantization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ort_quantization.prepare import quant_pre_process
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Return the options of the command line; they are onnxruntime's."""
-    parser = argparse.ArgumentParser(description="Prepare a model for quantisation: shapes, folding, fusion.")
+    parser = argparse.ArgumentParser(description="Prepare a model for quantization: shapes, folding, fusion.")
     parser.add_argument("--input", required=True, help="the model's file")
     parser.add_argument("--output", required=True, help="the file to write")
     parser.add_argument("--skip_optimization", type=bool, default=False, help="fold and fuse nothing")

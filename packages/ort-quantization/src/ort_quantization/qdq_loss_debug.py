@@ -1,4 +1,4 @@
-"""Where a quantised model loses accuracy: its values and weights beside those of the float model, as signal to noise.
+"""Where a quantized model loses accuracy: its values and weights beside those of the float model, as signal to noise.
 
 onnxruntime's functions of this module, with their names (its spelling of ``noice``, too) and results.
 """
@@ -35,7 +35,7 @@ _SAVED = "_ReshapedSavedOutput"
 _SHAPE = "LinearReshape_SavedOutputs"
 _BEFORE = "_QuantizeLinear_Input"
 _AFTER = ("_DequantizeLinear_Output", "_DequantizeLinear_Output_1")
-_WEIGHTS = ("_quantized", "_DQ_Q4", "_DQ_Q8")  # what static quantisation adds to a weight's name, and blocks do
+_WEIGHTS = ("_quantized", "_DQ_Q4", "_DQ_Q8")  # what static quantization adds to a weight's name, and blocks do
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
@@ -81,7 +81,7 @@ def collect_activations(
     Args:
         augmented_model: the path of that model.
         input_reader: gives the inputs of runs.
-        session_options: no graph optimisation by default.
+        session_options: no graph optimization by default.
         execution_providers: that run it; the CPU by default.
 
     Raises:
@@ -107,10 +107,10 @@ def collect_activations(
 def create_activation_matching(
     qdq_activations: Mapping[str, Arrays], float_activations: Mapping[str, Arrays] | None = None
 ) -> dict[str, dict[str, Arrays]]:
-    """Return the values of a QDQ model before (``pre_qdq``) and after (``post_qdq``) they are quantised, by name.
+    """Return the values of a QDQ model before (``pre_qdq``) and after (``post_qdq``) they are quantized, by name.
 
     Args:
-        qdq_activations: what ``collect_activations`` gives of the quantised model.
+        qdq_activations: what ``collect_activations`` gives of the quantized model.
         float_activations: what it gives of the float model; its values stand as ``float`` beside the others.
     """
     found: dict[str, dict[str, Arrays]] = {}
@@ -215,7 +215,7 @@ def compute_activation_error(
 ) -> dict[str, dict[str, float]]:
     """Return the errors of each value of ``create_activation_matching``.
 
-    ``qdq_err`` is that of quantising the value, ``xmodel_err`` that beside the float model, where its value is known.
+    ``qdq_err`` is that of quantizing the value, ``xmodel_err`` that beside the float model, where its value is known.
     """
     found: dict[str, dict[str, float]] = {}
     for name, match in activations_match.items():

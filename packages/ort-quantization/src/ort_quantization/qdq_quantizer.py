@@ -3,7 +3,7 @@
 Before:  Y = Conv(X, W, B)
 After:   X_q = QuantizeLinear(X);  Y = Conv(DequantizeLinear(X_q), DequantizeLinear(W_quantized), ...)
 
-Operators first mark what is quantised around them, and how: by parameters of its own, by those of another value, as a
+Operators first mark what is quantized around them, and how: by parameters of its own, by those of another value, as a
 weight, or as a bias, whose scale follows from two others. Then the nodes are written, in that order.
 """
 
@@ -37,7 +37,7 @@ _SINCE_21 = (TensorProto.UINT16, TensorProto.INT16, TensorProto.UINT4, TensorPro
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How a value is quantised: as a weight or not, along which axis, by whose parameters."""
+    """How a value is quantized: as a weight or not, along which axis, by whose parameters."""
 
     is_weight: bool = False
     axis: int | None = None
@@ -115,14 +115,14 @@ class QDQQuantizer(BaseQuantizer):
         newer = (chosen | {self.activation_qType, self.weight_qType}) & set(_SINCE_21)
         if self.opset_version < 21 and newer and not is_contributed:
             log.warning(
-                "ONNX quantises to 4 and 16 bits from opset 21 on: in opset %d QuantizeLinear is com.microsoft's",
+                "ONNX quantizes to 4 and 16 bits from opset 21 on: in opset %d QuantizeLinear is com.microsoft's",
                 self.opset_version,
             )
             return MICROSOFT
         return MICROSOFT if is_contributed else ""
 
     def _activation_parameters(self) -> dict[str, _ForReaders]:
-        """Return what each calibrated value is quantised by, and what it is converted to for some readers."""
+        """Return what each calibrated value is quantized by, and what it is converted to for some readers."""
         if self.tensors_range is None:
             return {}
         self.adjust_tensor_ranges()
@@ -139,22 +139,22 @@ class QDQQuantizer(BaseQuantizer):
 
     # ------------------------------------------------------------------ what operators mark
     def quantize_activation_tensor(self, tensor_name: str) -> None:
-        """Quantise a value by its own parameters, unless it is marked already."""
+        """Quantize a value by its own parameters, unless it is marked already."""
         if self._is_quantizable(tensor_name):
             self.tensors_to_quantize.setdefault(tensor_name, _Mark())
 
     def quantize_output_same_as_input(self, output_name: str, input_name: str, node_name: str) -> None:
-        """Quantise a result by the parameters that its node's input has."""
+        """Quantize a result by the parameters that its node's input has."""
         if self._is_quantizable(output_name):
             self.tensors_to_quantize[output_name] = _Mark(provider=(input_name, node_name))
 
     def quantize_weight_tensor(self, tensor_name: str) -> None:
-        """Quantise a weight with one scale, unless it is marked already."""
+        """Quantize a weight with one scale, unless it is marked already."""
         if self._is_quantizable(tensor_name):
             self.tensors_to_quantize.setdefault(tensor_name, _Mark(is_weight=True))
 
     def quantize_weight_tensor_per_channel(self, tensor_name: str, axis: int | None) -> None:
-        """Quantise a weight with a scale for each channel."""
+        """Quantize a weight with a scale for each channel."""
         if self.is_input_a_initializer(tensor_name):
             before = self.tensors_to_quantize.get(tensor_name)
             if before is not None and before.is_weight and before.axis not in (None, axis):
@@ -162,10 +162,10 @@ class QDQQuantizer(BaseQuantizer):
             if self._is_quantizable(tensor_name):
                 self.tensors_to_quantize[tensor_name] = _Mark(is_weight=True, axis=axis)
         else:
-            log.warning("%r is no initializer: it is not quantised per channel", tensor_name)
+            log.warning("%r is no initializer: it is not quantized per channel", tensor_name)
 
     def mark_weight(self, name: str, axis: int, op_type: str | None = None) -> None:
-        """Quantise a weight, with a scale for each channel along an axis where that is chosen and possible."""
+        """Quantize a weight, with a scale for each channel along an axis where that is chosen and possible."""
         is_per_channel, chosen = self.is_tensor_per_channel(name, axis, op_type)
         if is_per_channel:
             self.quantize_weight_tensor_per_channel(name, chosen)
@@ -175,7 +175,7 @@ class QDQQuantizer(BaseQuantizer):
     def quantize_bias_tensor(
         self, node_name: str, bias_name: str, input_name: str, weight_name: str, beta: float = 1.0, alpha: float = 1.0
     ) -> bool:
-        """Quantise a bias by the product of two scales; one that several nodes read is copied for each.
+        """Quantize a bias by the product of two scales; one that several nodes read is copied for each.
 
         Args:
             node_name: of the node.
@@ -186,14 +186,14 @@ class QDQQuantizer(BaseQuantizer):
             alpha: a factor of the products, which goes into its scale.
 
         Returns:
-            Whether it is quantised as a bias.
+            Whether it is quantized as a bias.
         """
         if self.tensor_quant_overrides.get(bias_name):
             self.mark_weight(bias_name, 0)
             return False
         tensor = self.model.get_initializer(bias_name)
         if tensor is None or tensor.data_type not in _FLOATS:
-            log.warning("the bias %r of node %r is no initializer of floats: it is not quantised", bias_name, node_name)
+            log.warning("the bias %r of node %r is no initializer of floats: it is not quantized", bias_name, node_name)
             return False
         name = bias_name
         if bias_name in self.bias_to_quantize:
@@ -256,15 +256,15 @@ class QDQQuantizer(BaseQuantizer):
         self._removed.add(next(place for place, each in enumerate(self._nodes) if each is node))
 
     def _is_quantizable(self, name: str) -> bool:
-        """Return whether a value holds floats, and the model does not quantise it already."""
+        """Return whether a value holds floats, and the model does not quantize it already."""
         return bool(name) and name not in self._quantized_before and self.is_float_tensor(name)
 
     # ------------------------------------------------------------------ the whole model
     def quantize_model(self) -> ModelProto:
-        """Quantise the model in place and return it.
+        """Quantize the model in place and return it.
 
         Raises:
-            InvalidQuantization: a value that must be quantised was not calibrated, or a choice cannot be followed.
+            InvalidQuantization: a value that must be quantized was not calibrated, or a choice cannot be followed.
         """
         from ort_quantization.registry import find_marker
 
@@ -440,7 +440,7 @@ class QDQQuantizer(BaseQuantizer):
         found = self.quantization_params.get(name)
         if found is None:
             raise InvalidQuantization(
-                f"value {name!r} must be quantised, and calibration has no range for it. Calibrate the same model with "
+                f"value {name!r} must be quantized, and calibration has no range for it. Calibrate the same model with "
                 "the same operators, or give its scale and zero point in TensorQuantOverrides"
             )
         names = self._store(name, found.original)
@@ -518,7 +518,7 @@ class QDQQuantizer(BaseQuantizer):
                 for name, marked in self.tensors_to_quantize.items()
                 if marked.provider is not None and marked.provider[0] in self.quantized_value_map
             }
-            if not ready:  # what they would share with is not quantised: they stay in reals
+            if not ready:  # what they would share with is not quantized: they stay in reals
                 log.warning("left in reals, with what they are moved from: %s", ", ".join(self.tensors_to_quantize))
                 self.tensors_to_quantize.clear()
             for name, (provider, node_name) in ready.items():
@@ -537,7 +537,7 @@ class QDQQuantizer(BaseQuantizer):
         if name in self._dequantized:
             return self.array_of(self._dequantized[name].input[1])
         raise InvalidQuantization(
-            f"the bias {bias_name!r} of node {node_name!r} cannot be quantised: {name!r} has no scale. Exclude the "
+            f"the bias {bias_name!r} of node {node_name!r} cannot be quantized: {name!r} has no scale. Exclude the "
             "node, or set extra_options['QuantizeBias'] to False"
         )
 

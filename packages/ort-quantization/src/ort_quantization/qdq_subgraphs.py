@@ -1,4 +1,4 @@
-"""Bodies of If, Loop and Scan in the QDQ format: each is quantised as a graph of its own.
+"""Bodies of If, Loop and Scan in the QDQ format: each is quantized as a graph of its own.
 
 Weights of the graphs around that a body's operators read are copied into the body, so that their DequantizeLinear
 stands beside the operator. What is written into a body gets names that no graph around it has.
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def quantize_bodies(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise the bodies of a node, in place."""
+    """Quantize the bodies of a node, in place."""
     for attribute in node.attribute:
         graphs = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
         for graph in graphs:

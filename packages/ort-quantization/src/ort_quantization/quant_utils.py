@@ -94,12 +94,12 @@ ONNX_INT_TYPE_REDUCED_RANGE = _ends(REDUCED_RANGES)
 
 
 def get_qmin_qmax_for_qType(qType: int, reduce_range: bool = False, symmetric: bool = False) -> Ends:  # noqa: N802, N803 - onnxruntime's names
-    """Return the least and the greatest number of a quantised type, as arrays of that type."""
+    """Return the least and the greatest number of a quantized type, as arrays of that type."""
     return _typed_ends(qType, *integer_range(qType, reduce_range, symmetric))
 
 
 def get_qrange_for_qType(qType: int, reduce_range: bool = False, symmetric: bool = False) -> int:  # noqa: N802, N803 - onnxruntime's names
-    """Return how far the least and the greatest number of a quantised type lie apart."""
+    """Return how far the least and the greatest number of a quantized type lie apart."""
     low, high = integer_range(qType, reduce_range, symmetric)
     return high - low
 
@@ -149,7 +149,7 @@ def quantize_nparray(
     qType: int, arr: np.ndarray, scale: np.ndarray, zero_point: np.ndarray,  # noqa: N803 - onnxruntime's name
     low: int | None = None, high: int | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Return numbers quantised by one scale and zero point."""
+    """Return numbers quantized by one scale and zero point."""
     parameters = Parameters(np.asarray(scale), np.asarray(zero_point), qType)
     return quantized(np.asarray(arr), parameters, low, high)
 
@@ -158,7 +158,7 @@ def quantize_data(
     data: np.ndarray, qType: int, symmetric: bool, reduce_range: bool = False,  # noqa: N803 - onnxruntime's name
     min_real_range: float | None = None, rmin_override: float | None = None, rmax_override: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Return zero point, scale and the quantised numbers."""
+    """Return zero point, scale and the quantized numbers."""
     found = parameters_of(data, qType, symmetric, reduce_range, min_real_range, rmin_override, rmax_override)
     return found.zero_point, found.scale, quantized(data, found)
 
@@ -167,7 +167,7 @@ def quantize_onnx_initializer(
     weight: TensorProto, quant_type: int, zero_point: np.ndarray, scale: np.ndarray,
     axis: int | None = None, quant_weight_name: str | None = None, block_size: int = 0,
 ) -> TensorProto:  # fmt: skip
-    """Return an initializer quantised by given scales and zero points."""
+    """Return an initializer quantized by given scales and zero points."""
     parameters = Parameters(np.asarray(scale), np.asarray(zero_point), quant_type, axis, block_size)
     return quantized_tensor(weight, parameters, quant_weight_name or weight.name + TENSOR_NAME_QUANT_SUFFIX)
 
@@ -218,12 +218,12 @@ def model_has_external_data(model_path: Source) -> bool:
 
 
 def add_pre_process_metadata(model: ModelProto) -> None:
-    """Mark a model as prepared for quantisation."""
+    """Mark a model as prepared for quantization."""
     mark(model, PREPARED)
 
 
 def model_has_pre_process_metadata(model: ModelProto) -> bool:
-    """Return whether a model was prepared for quantisation."""
+    """Return whether a model was prepared for quantization."""
     return is_marked(model, PREPARED)
 
 
@@ -241,7 +241,7 @@ def update_opset_version(
     model: ModelProto, weight_type: QuantType | int, activation_type: QuantType | int | None = None,
     tensor_quant_overrides: dict[str, list[dict[str, object]]] | None = None, block_size: int = 0,
 ) -> ModelProto:  # fmt: skip
-    """Return a model in an opset that can express a quantisation: itself where its own can."""
+    """Return a model in an opset that can express a quantization: itself where its own can."""
     chosen = [weight_type, *([] if activation_type is None else [activation_type])]
     for listed in (tensor_quant_overrides or {}).values():
         types = (each.get("quant_type") for each in listed)
@@ -255,17 +255,17 @@ def generate_identified_filename(filename: Path, identifier: str) -> Path:
 
 
 def add_quant_suffix(tensor_name: str) -> str:
-    """Return the name of the node that quantises a tensor."""
+    """Return the name of the node that quantizes a tensor."""
     return tensor_name + "_QuantizeLinear"
 
 
 def add_quant_input_suffix(tensor_name: str) -> str:
-    """Return the name of what is quantised where a tensor's own name is taken by the result."""
+    """Return the name of what is quantized where a tensor's own name is taken by the result."""
     return tensor_name + QUANT_INPUT_SUFFIX
 
 
 def add_quant_output_suffix(tensor_name: str) -> str:
-    """Return the name of a quantised tensor."""
+    """Return the name of a quantized tensor."""
     return tensor_name + "_QuantizeLinear_Output"
 
 
@@ -275,10 +275,10 @@ def add_dequant_suffix(tensor_name: str) -> str:
 
 
 def add_dequant_input_suffix(tensor_name: str) -> str:
-    """Return the name of what is dequantised."""
+    """Return the name of what is dequantized."""
     return tensor_name + "_DequantizeLinear_Input"
 
 
 def add_dequant_output_suffix(tensor_name: str) -> str:
-    """Return the name of a dequantised tensor."""
+    """Return the name of a dequantized tensor."""
     return tensor_name + DEQUANT_OUTPUT_SUFFIX

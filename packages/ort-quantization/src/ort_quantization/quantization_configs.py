@@ -1,4 +1,4 @@
-"""Choices of a quantisation as one object, for ``quantize``."""
+"""Choices of a quantization as one object, for ``quantize``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEVER = ("Cast", "DequantizeLinear", "QuantizeLinear")
 
 
 class QuantConfig:
-    """What all ways of quantising are told; see ``quantize_dynamic`` for the meaning of each."""
+    """What all ways of quantizing are told; see ``quantize_dynamic`` for the meaning of each."""
 
     def __init__(
         self, activation_type: QuantType = QuantType.QUInt8, weight_type: QuantType = QuantType.QInt8,
@@ -92,7 +92,7 @@ def get_qdq_config(
     nodes_to_exclude: Sequence[str] | Callable[[ModelProto, NodeProto], bool] | None = None,
     extra_options: dict[str, Any] | None = None,  # Any: as many types as keys
 ) -> StaticQuantConfig:
-    """Return choices by which a whole model is quantised in the QDQ format.
+    """Return choices by which a whole model is quantized in the QDQ format.
 
     Args:
         model_input: the model, or its file.

@@ -27,7 +27,7 @@ __all__ = [
 
 
 def quantize(model_input: str | Path | ModelProto, model_output: str | Path, quant_config: object) -> None:
-    """Quantise a model as a configuration says.
+    """Quantize a model as a configuration says.
 
     Args:
         model_input: a model, or its file.

@@ -1,4 +1,4 @@
-"""``quantize_dynamic``: weights quantised in the file, activations while the model runs."""
+"""``quantize_dynamic``: weights quantized in the file, activations while the model runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def quantize_dynamic(
     use_external_data_format: bool = False,
     extra_options: dict[str, Any] | None = None,  # Any: as many types as keys
 ) -> None:
-    """Quantise the weights of a model, and write it so that activations are quantised, to uint8, while it runs.
+    """Quantize the weights of a model, and write it so that activations are quantized, to uint8, while it runs.
 
     Args:
         model_input: a model, or its file; neither is changed.
@@ -37,7 +37,7 @@ def quantize_dynamic(
         per_channel: weights get a scale for each channel, where their operator allows it.
         reduce_range: weights get one bit less, for processors that add products of bytes in 16 bits.
         weight_type: of weights.
-        nodes_to_quantize: names of the only nodes to quantise; all by default.
+        nodes_to_quantize: names of the only nodes to quantize; all by default.
         nodes_to_exclude: names of nodes that stay as they are.
         use_external_data_format: large tensors get a file of their own, as they must in models above 2 GB.
         extra_options: ``MatMulConstBOnly`` (default true), ``EnableSubgraph``, ``ForceQuantizeNoInputCheck``,
@@ -46,7 +46,7 @@ def quantize_dynamic(
 
     Raises:
         NoSuchFile: there is no such model.
-        InvalidQuantization: the model or an option cannot be quantised so.
+        InvalidQuantization: the model or an option cannot be quantized so.
     """
     model, folder = read_with_shapes(model_input)
     advise_preparation(model)

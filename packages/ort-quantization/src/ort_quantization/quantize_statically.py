@@ -1,4 +1,4 @@
-"""``quantize_static``: weights and activations quantised in the file, by ranges that samples were found to have."""
+"""``quantize_static``: weights and activations quantized in the file, by ranges that samples were found to have."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ def quantize_static(
     extra_options: dict[str, Any] | None = None,  # Any: as many types as keys
     calibration_cache_path: str | Path | None = None,
 ) -> None:
-    """Quantise weights and activations of a model, by ranges that it has on samples.
+    """Quantize weights and activations of a model, by ranges that it has on samples.
 
     Args:
         model_input: a model, or its file; neither is changed.
         model_output: the file to write.
         calibration_data_reader: gives the samples; not needed where ranges come from a file.
-        quant_format: quantised operators, or float operators between QuantizeLinear and DequantizeLinear.
+        quant_format: quantized operators, or float operators between QuantizeLinear and DequantizeLinear.
         op_types_to_quantize: operators; all that either format knows by default.
         per_channel: weights get a scale for each channel, where their operator allows it.
         reduce_range: weights get one bit less, for processors that add products of bytes in 16 bits.
         activation_type: of everything that is no weight.
         weight_type: of weights.
-        nodes_to_quantize: names of the only nodes to quantise; all by default.
+        nodes_to_quantize: names of the only nodes to quantize; all by default.
         nodes_to_exclude: names of nodes that stay as they are.
         use_external_data_format: large tensors get a file of their own, as they must in models above 2 GB.
         calibrate_method: how ranges follow from samples.
@@ -90,7 +90,7 @@ def quantize_static(
 
     Raises:
         NoSuchFile: there is no such model.
-        InvalidQuantization: the model, types or an option cannot be quantised so.
+        InvalidQuantization: the model, types or an option cannot be quantized so.
         InvalidCalibration: no ranges follow from the samples.
     """
     options = dict(extra_options or {})

@@ -1,4 +1,4 @@
-"""Numbers quantised by given parameters, and the tensors of a model that hold them."""
+"""Numbers quantized by given parameters, and the tensors of a model that hold them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def quantized(
         high: greatest result, where that is less than the type's.
 
     Raises:
-        InvalidQuantization: the type is not quantised to, or 8 bit floats get a zero point or no finite result.
+        InvalidQuantization: the type is not quantized to, or 8 bit floats get a zero point or no finite result.
     """
     scale, zero_point = (_spread(each, values, parameters) for each in (parameters.scale, parameters.zero_point))
     if parameters.tensor_type == TensorProto.FLOAT8E4M3FN:
         return _as_float8(values, scale, zero_point)
     if parameters.tensor_type not in RANGES:
-        raise InvalidQuantization(f"nothing is quantised to {type_name(parameters.tensor_type)}")
+        raise InvalidQuantization(f"nothing is quantized to {type_name(parameters.tensor_type)}")
     least, most = RANGES[parameters.tensor_type]
     wide = zero_point.astype(np.float64 if scale.dtype == np.float64 else np.float32)
     whole = np.asarray((values.astype(np.float32) / scale).round() + wide)
@@ -40,7 +40,7 @@ def quantized(
 
 
 def dequantized(values: np.ndarray, parameters: Parameters) -> np.ndarray:
-    """Return the reals, in the type of the scale, that quantised numbers stand for."""
+    """Return the reals, in the type of the scale, that quantized numbers stand for."""
     scale, zero_point = (_spread(each, values, parameters) for each in (parameters.scale, parameters.zero_point))
     return ((values.astype(np.float32) - zero_point.astype(np.float32)) * scale).astype(scale.dtype)
 
@@ -51,7 +51,7 @@ def _as_float8(values: np.ndarray, scale: np.ndarray, zero_point: np.ndarray) ->
     ratio = (values / scale).astype(np.float32)  # rounded in the type of the numbers, as QuantizeLinear divides floats
     found = np.clip(ratio, -_FLOAT8_MOST, _FLOAT8_MOST).astype(float8_e4m3fn)
     if np.isnan(found.astype(np.float32)).any():
-        raise InvalidQuantization("a number to quantise to FLOAT8E4M3FN is no number (NaN)")
+        raise InvalidQuantization("a number to quantize to FLOAT8E4M3FN is no number (NaN)")
     return found
 
 
@@ -74,18 +74,18 @@ def float_array(tensor: TensorProto) -> np.ndarray:
     """
     if tensor.data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         raise InvalidQuantization(
-            f"{tensor.name!r} is {type_name(tensor.data_type)}; only FLOAT and FLOAT16 are quantised"
+            f"{tensor.name!r} is {type_name(tensor.data_type)}; only FLOAT and FLOAT16 are quantized"
         )
     return numpy_helper.to_array(tensor)
 
 
 def is_float(tensor: TensorProto) -> bool:
-    """Return whether the numbers of a tensor can be quantised."""
+    """Return whether the numbers of a tensor can be quantized."""
     return tensor.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
 def quantized_tensor(tensor: TensorProto, parameters: Parameters, name: str) -> TensorProto:
-    """Return a tensor of the model, quantised, under a new name."""
+    """Return a tensor of the model, quantized, under a new name."""
     return numpy_helper.from_array(quantized(float_array(tensor), parameters), name)
 
 

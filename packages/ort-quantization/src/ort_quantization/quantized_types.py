@@ -1,4 +1,4 @@
-"""The choices that a caller makes by name: element types, formats and modes of quantised models."""
+"""The choices that a caller makes by name: element types, formats and modes of quantized models."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ class _Named(Enum):
 
 
 class QuantizationMode(_Named):
-    """Whether products read integers that are quantised while the model runs, or by parameters known before."""
+    """Whether products read integers that are quantized while the model runs, or by parameters known before."""
 
     IntegerOps = 0
     QLinearOps = 1
 
 
 class QuantizedValueType(_Named):
-    """Where a quantised value comes from."""
+    """Where a quantized value comes from."""
 
     Input = 0
     Initializer = 1
 
 
 class QuantFormat(_Named):
-    """How a statically quantised model is written: quantised operators, or pairs of Quantize and DequantizeLinear."""
+    """How a statically quantized model is written: quantized operators, or pairs of Quantize and DequantizeLinear."""
 
     QOperator = 0
     QDQ = 1
 
 
 class QuantType(_Named):
-    """The element types that weights and activations are quantised to."""
+    """The element types that weights and activations are quantized to."""
 
     QInt8 = 0
     QUInt8 = 1
@@ -88,7 +88,7 @@ NUMPY_TYPES: dict[int, np.dtype] = {
     TensorProto.INT4: np.dtype(int4),
     TensorProto.UINT4: np.dtype(uint4),
 }
-"""numpy's type of each quantised element type; 4-bit numbers take a byte each until a tensor packs them."""
+"""numpy's type of each quantized element type; 4-bit numbers take a byte each until a tensor packs them."""
 
 Range = tuple[int, int]
 

@@ -1,4 +1,4 @@
-"""What a quantised value of a graph is called, and what its scale and zero point are called."""
+"""What a quantized value of a graph is called, and what its scale and zero point are called."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ort_quantization.quantized_types import QuantizedValueType
 
 @dataclass(frozen=True, slots=True)
 class QuantizedValue:
-    """A value and its quantised form.
+    """A value and its quantized form.
 
     Attributes:
         original_name: of the value in reals.
-        q_name: of the quantised value.
+        q_name: of the quantized value.
         scale_name: of its scale.
         zp_name: of its zero point.
         value_type: whether it is an initializer.
@@ -29,5 +29,5 @@ class QuantizedValue:
 
     @property
     def inputs(self) -> list[str]:
-        """The quantised value, its scale and its zero point: how quantised operators read it."""
+        """The quantized value, its scale and its zero point: how quantized operators read it."""
         return [self.q_name, self.scale_name, self.zp_name]

@@ -1,4 +1,4 @@
-"""Which operators are quantised, and by what."""
+"""Which operators are quantized, and by what."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ IntegerOpsRegistry: dict[str, tuple[Choice, Writer]] = {
     "LSTM": (_is_chosen_float, contributed.write_lstm),
     **_COMMON,
 }
-"""Operators quantised by parameters that are found while the model runs."""
+"""Operators quantized by parameters that are found while the model runs."""
 
 QLinearOpsRegistry: dict[str, tuple[Choice, Writer]] = {
     "ArgMax": (_is_chosen_float, movement.write_arg_max),
@@ -69,7 +69,7 @@ QLinearOpsRegistry: dict[str, tuple[Choice, Writer]] = {
     "Where": (contributed.is_chosen, linear.write_where),
     **_COMMON,
 }
-"""Operators quantised by parameters that calibration found."""
+"""Operators quantized by parameters that calibration found."""
 
 QDQRegistry: dict[str, Marker] = {
     "Conv": boundaries.mark_conv,
@@ -98,16 +98,16 @@ QDQRegistry: dict[str, Marker] = {
     "TopK": boundaries.mark_direct,
     "CumSum": boundaries.mark_all,
 }
-"""What is quantised around operators in the QDQ format; around others that are chosen, all they read and give."""
+"""What is quantized around operators in the QDQ format; around others that are chosen, all they read and give."""
 
 
 def find_writer(quantizer: ONNXQuantizer, node: NodeProto) -> Writer | None:
-    """Return what quantises a node, ``None`` where it stays as it is."""
+    """Return what quantizes a node, ``None`` where it stays as it is."""
     is_dynamic = quantizer.mode is QuantizationMode.IntegerOps
     chosen = (IntegerOpsRegistry if is_dynamic else QLinearOpsRegistry).get(node.op_type)
     return chosen[1] if chosen is not None and chosen[0](quantizer, node) else None
 
 
 def find_marker(node: NodeProto) -> Marker:
-    """Return what says which values around a node are quantised."""
+    """Return what says which values around a node are quantized."""
     return QDQRegistry.get(node.op_type, boundaries.mark_all)

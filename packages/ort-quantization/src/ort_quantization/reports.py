@@ -1,4 +1,4 @@
-"""What became of a model that was quantised: sizes, operators, and how far its results lie from the float model's."""
+"""What became of a model that was quantized: sizes, operators, and how far its results lie from the float model's."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _RUNS = 16  # samples by which results are compared: each runs twice
 
 @dataclass(frozen=True, slots=True)
 class QuantizationReport:
-    """A float model and its quantised form, side by side.
+    """A float model and its quantized form, side by side.
 
     Attributes:
         model: the float model's file.
-        target: the quantised one's.
+        target: the quantized one's.
         bytes_before: of the float model, with tensors in files of their own.
-        bytes_after: of the quantised one.
+        bytes_after: of the quantized one.
         operators: types with their counts before and after, those whose counts differ.
         signals: signal to noise of each float result over the samples, in decibels; empty without samples.
     """
@@ -46,7 +46,7 @@ class QuantizationReport:
 
     def to_dict(self) -> dict[str, object]:
         """Return the report as JSON has it."""
-        operators = [{"type": name, "float": before, "quantised": after} for name, before, after in self.operators]
+        operators = [{"type": name, "float": before, "quantized": after} for name, before, after in self.operators]
         return {
             "model": str(self.model), "target": str(self.target), "bytes_before": self.bytes_before,
             "bytes_after": self.bytes_after, "operators": operators, "signal_to_noise_db": self.signals,
@@ -56,7 +56,7 @@ class QuantizationReport:
 def report_of(
     model: Path, target: Path, samples: Sequence[Sample], providers: Sequence[str] | None
 ) -> QuantizationReport:
-    """Return the report of a model and its quantised form."""
+    """Return the report of a model and its quantized form."""
     before, after = (Counter(node.op_type for node in read_model(path)[0].graph.node) for path in (model, target))
     names = [*before, *(name for name in after if name not in before)]
     operators = [(name, before[name], after[name]) for name in names if before[name] != after[name]]

@@ -29,12 +29,12 @@ FLOATS = (np.dtype(np.float32), np.dtype(np.float16))
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a tensor is quantised by.
+    """What a tensor is quantized by.
 
     Attributes:
         scale: float32 or float16; without axes, or (channels,), or with the rank of the tensor for blocks.
         zero_point: of the same shape, in numpy's type of ``tensor_type``.
-        tensor_type: ONNX's number of the quantised element type.
+        tensor_type: ONNX's number of the quantized element type.
         axis: of the channels or blocks; ``None`` for one scale.
         block_size: how many numbers along ``axis`` share a scale; 0 where all do.
     """
@@ -161,11 +161,11 @@ def parameters_of(
     most: float | None = None,
     axis: int | None = None,
 ) -> Parameters:
-    """Return what numbers are quantised by, from the numbers themselves.
+    """Return what numbers are quantized by, from the numbers themselves.
 
     Args:
         values: float32 or float16, any shape.
-        tensor_type: ONNX's number of the quantised element type.
+        tensor_type: ONNX's number of the quantized element type.
         is_symmetric: zero in the middle.
         is_reduced: one bit less.
         min_real_range: least width of a range.
@@ -174,7 +174,7 @@ def parameters_of(
         axis: one scale for each index along it.
 
     Raises:
-        InvalidQuantization: a type that is not quantised to, numbers that are not finite, a reduced range of floats.
+        InvalidQuantization: a type that is not quantized to, numbers that are not finite, a reduced range of floats.
     """
     others = None if axis is None else tuple(each for each in range(values.ndim) if each != axis % values.ndim)
     if tensor_type == TensorProto.FLOAT8E4M3FN:
@@ -196,7 +196,7 @@ def parameters_of(
 def block_parameters_of(
     values: np.ndarray, tensor_type: int, axis: int, block_size: int, is_symmetric: bool
 ) -> Parameters:
-    """Return what a matrix is quantised by in blocks along an axis; a last block may be shorter.
+    """Return what a matrix is quantized by in blocks along an axis; a last block may be shorter.
 
     Raises:
         InvalidQuantization: the tensor is no matrix, or its numbers are not finite.

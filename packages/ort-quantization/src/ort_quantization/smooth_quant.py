@@ -1,7 +1,7 @@
-"""SmoothQuant: outliers of activations are moved into weights, which are quantised with ease.
+"""SmoothQuant: outliers of activations are moved into weights, which are quantized with ease.
 
 ``x @ W`` is ``(x / s) @ (diag(s) @ W)``. With ``s_j = max|x_j| ** alpha / max|W_j| ** (1 - alpha)`` for each channel j,
-both sides share the spread (Xiao and others, 2023). The division goes into the gain of the normalisation or Mul that
+both sides share the spread (Xiao and others, 2023). The division goes into the gain of the normalization or Mul that
 makes x, or becomes a Mul of its own, which stays in reals.
 """
 
@@ -78,14 +78,14 @@ def smooth(
         model: with inferred shapes; its products compute the same behind it.
         folder: where its external data lies.
         samples: by which activations are judged; read once.
-        chosen: operators to quantise: only these are smoothed.
+        chosen: operators to quantize: only these are smoothed.
         excluded: names of nodes that stay as they are.
         alpha: 0 to 1: how much of the spread of activations goes into weights.
         is_folded: divisions become part of what makes an operand, where that has a gain.
         providers: that run the samples.
 
     Returns:
-        The names of the nodes that divide: they are not to be quantised.
+        The names of the nodes that divide: they are not to be quantized.
 
     Raises:
         InvalidQuantization: alpha is out of its bounds.

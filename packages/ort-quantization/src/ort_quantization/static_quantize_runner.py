@@ -1,4 +1,4 @@
-"""``python -m onnxruntime.quantization.static_quantize_runner``: quantises a model by the samples that lie beside it.
+"""``python -m onnxruntime.quantization.static_quantize_runner``: quantizes a model by the samples that lie beside it.
 
 argparse, not typer: several of the options take a list of words behind one name.
 """
@@ -27,11 +27,11 @@ _TYPES = {each.name.lower(): each for each in QuantType}
 _METHODS = {each.name.lower(): each for each in CalibrationMethod}
 _FORMATS = {each.name.lower(): each for each in QuantFormat}
 _SWITCHES = {
-    "enable_subgraph": ("EnableSubgraph", "quantise the bodies of If, Loop and Scan, too"),
+    "enable_subgraph": ("EnableSubgraph", "quantize the bodies of If, Loop and Scan, too"),
     "force_quantize_no_input_check": (
-        "ForceQuantizeNoInputCheck", "quantise operators that only move numbers whatever they read",
+        "ForceQuantizeNoInputCheck", "quantize operators that only move numbers whatever they read",
     ),
-    "matmul_const_b_only": ("MatMulConstBOnly", "quantise only products with constant weights"),
+    "matmul_const_b_only": ("MatMulConstBOnly", "quantize only products with constant weights"),
     "add_qdq_pair_to_weight": (
         "AddQDQPairToWeight", "keep weights as floats, with a QuantizeLinear and a DequantizeLinear behind them",
     ),
@@ -100,7 +100,7 @@ def _choice(given: dict[str, Any]) -> dict[str, Any]:  # Any: of many types
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the options of the command line; they are onnxruntime's."""
-    parser = argparse.ArgumentParser(description="Quantise a model by the samples in test_data_set_* beside it.")
+    parser = argparse.ArgumentParser(description="Quantize a model by the samples in test_data_set_* beside it.")
     parser.add_argument("-i", "--input_model_path", required=True, help="the model's file")
     parser.add_argument("-o", "--output_quantized_model_path", required=True, help="the file to write")
     parser.add_argument("--activation_type", choices=_TYPES, default="quint8", help="the type of activations")
@@ -114,9 +114,9 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--minimum_real_range", type=float, default=0.0001, help="the least width of a range")
     parser.add_argument(
         "--op_types_to_exclude_output_quantization", nargs="+", default=[],
-        help="operators whose results are not quantised",
+        help="operators whose results are not quantized",
     )  # fmt: skip
-    parser.add_argument("--nodes_to_quantize", nargs="+", help="names of the only nodes to quantise")
+    parser.add_argument("--nodes_to_quantize", nargs="+", help="names of the only nodes to quantize")
     parser.add_argument("--nodes_to_exclude", nargs="+", help="names of nodes that stay as they are")
     parser.add_argument(
         "--op_per_channel_axis", nargs=2, action="append", default=[], metavar=("OP_TYPE", "PER_CHANNEL_AXIS"),
@@ -143,7 +143,7 @@ def configuration(asked: argparse.Namespace) -> StaticQuantConfig:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Quantise the model that the command line names."""
+    """Quantize the model that the command line names."""
     asked = parse_arguments(arguments)
     try:
         chosen = configuration(asked)

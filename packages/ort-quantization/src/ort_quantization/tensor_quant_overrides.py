@@ -102,7 +102,7 @@ class TensorQuantOverridesHelper(MutableMapping[str, list[Override]]):
         found = self.overrides.get(tensor_name, [] if default_val is None else [default_val])
         if found and "axis" in found[0]:
             raise ValueError(
-                f"tensor {tensor_name!r} is quantised as a whole, but its TensorQuantOverrides name an axis of channels"
+                f"tensor {tensor_name!r} is quantized as a whole, but its TensorQuantOverrides name an axis of channels"
             )
         return found[0] if found else None
 
@@ -119,7 +119,7 @@ class TensorQuantOverridesHelper(MutableMapping[str, list[Override]]):
             return None
         if "axis" not in found[0]:
             raise ValueError(
-                f"tensor {tensor_name!r} is quantised per channel, but its TensorQuantOverrides name no axis"
+                f"tensor {tensor_name!r} is quantized per channel, but its TensorQuantOverrides name no axis"
             )
         return found
 
@@ -142,7 +142,7 @@ class TensorQuantOverridesHelper(MutableMapping[str, list[Override]]):
         Args:
             initializers: the tensors of the model by name.
             activation_names: a container of the names of all other values.
-            default_activation_qtype: what activations are quantised to where nothing is chosen.
+            default_activation_qtype: what activations are quantized to where nothing is chosen.
         """
         self.quant_types = None
         for name, listed in self.overrides.items():

@@ -66,7 +66,7 @@ class FusionReport:
 
 
 def report_of(done: OptimizedProto) -> FusionReport:
-    """Return the report of a model that was optimised with explanations."""
+    """Return the report of a model that was optimized with explanations."""
     model = ModelValues(done.model)
     statistics = model.get_operator_statistics()
     fused = {name: count for name, count in statistics.items() if name in ATTENTIONS | NORMS | _OTHERS}

@@ -76,7 +76,7 @@ def optimize_by_onnxruntime(
     provider: str | None = None,
     **deprecated_kwargs: Any,
 ) -> str:
-    """Let a session of ort-core optimise a model and write the result.
+    """Let a session of ort-core optimize a model and write the result.
 
     Args:
         onnx_model: a path, or a model.
@@ -92,7 +92,7 @@ def optimize_by_onnxruntime(
         deprecated_kwargs: ``onnx_model_path``, the model's older name.
 
     Returns:
-        The path of the optimised model.
+        The path of the optimized model.
 
     Raises:
         ValueError: the level is none of those, or no model was given.
@@ -108,7 +108,7 @@ def optimize_by_onnxruntime(
     names = _providers(use_gpu, provider)
     missing = [name for name in names if name not in ort_core.get_available_providers()]
     if missing:
-        log.error("%s cannot be used here: the model is not optimised for it", missing[0])
+        log.error("%s cannot be used here: the model is not optimized for it", missing[0])
         if isinstance(onnx_model, str):
             return onnx_model
     path = optimized_model_path or _default_path(onnx_model, opt_level, "gpu" if use_gpu else "cpu")
@@ -126,7 +126,7 @@ def optimize_by_onnxruntime(
     source = onnx_model if isinstance(onnx_model, str) else onnx_model.SerializeToString()
     usable = [name for name in names if name not in missing] or ["CPUExecutionProvider"]
     ort_core.InferenceSession(source, options, providers=usable, disabled_optimizers=list(disabled_optimizers))
-    log.info("the optimised model was written to %s", path)
+    log.info("the optimized model was written to %s", path)
     return path
 
 
@@ -192,7 +192,7 @@ def optimize_model(
     *,
     provider: str | None = None,
 ) -> OnnxModel:
-    """Optimise a model: by a session's passes where ``opt_level`` asks for more than fusions need, then by fusions.
+    """Optimize a model: by a session's passes where ``opt_level`` asks for more than fusions need, then by fusions.
 
     Args:
         input: a path, or a model, which is not changed.
@@ -249,12 +249,12 @@ def _loaded(source: str | ModelProto) -> ModelProto:
 
 
 def get_fusion_statistics(optimized_model_path: str) -> dict[str, int]:
-    """Return how many of each fused operator an optimised model has."""
+    """Return how many of each fused operator an optimized model has."""
     return BertOnnxModel(onnx.load(optimized_model_path, load_external_data=False)).get_fused_operator_statistics()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Optimise the model that the command line names, and write it."""
+    """Optimize the model that the command line names, and write it."""
     asked = parse(arguments, MODEL_TYPES, LEVELS)
     logging.basicConfig(format="%(message)s")  # a program for a terminal: nobody else has set logging up
     logging.getLogger("ort_transformers").setLevel(logging.DEBUG if asked.verbose else logging.INFO)

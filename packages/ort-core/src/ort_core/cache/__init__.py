@@ -1,1 +1,1 @@
-"""The content-addressed artefact cache: compiled partitions and optimised models, kept between processes."""
+"""The content-addressed artefact cache: compiled partitions and optimized models, kept between processes."""

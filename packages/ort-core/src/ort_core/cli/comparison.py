@@ -1,6 +1,6 @@
 """Two ways to run a model, compared: outputs first, then every value that both have inside, in the order of the graph.
 
-Interior values are seen by making them outputs of the already optimised graph, so that passes are not disturbed; a
+Interior values are seen by making them outputs of the already optimized graph, so that passes are not disturbed; a
 provider that fuses across a value must then keep it, which may hide a fault of that fusion (and says so).
 """
 
@@ -43,7 +43,7 @@ class Side:
         return model
 
     def prepared(self, model: Model) -> stages.PreparedModel:
-        """Return an optimised model ready to run."""
+        """Return an optimized model ready to run."""
         environment, settings = self.request.environment(), self._settings()
         with warnings.catch_warnings():
             selection = stages.select_providers(parse_providers(self.request.providers), environment, settings)

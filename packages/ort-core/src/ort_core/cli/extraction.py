@@ -15,7 +15,7 @@ from ort_core.cli.console import count_text
 from ort_core.cli.feeds import Feeds, InputRequest, run_with_feeds
 from ort_core.cli.parameters import parse_providers
 from ort_core.cli.sessions import SessionRequest
-from ort_core.cli.summaries import shape_text, summarise
+from ort_core.cli.summaries import shape_text, summarize
 from ort_core.environment import Environment
 from ort_core.errors import Fail, did_you_mean
 from ort_core.ir.graph import Graph
@@ -232,7 +232,7 @@ def _write(part: Model, folder: Path, values: dict[str, object], nodes: Sequence
         for index, value in enumerate(border):
             name = f"{DATA_FOLDER}/{kind}_{index}.pb"
             (folder / name).write_bytes(write_value(values.get(value.name), value.name, value.type))
-            files[name] = f"{value.name} {shape_text(summarise(values.get(value.name), 0))}"
+            files[name] = f"{value.name} {shape_text(summarize(values.get(value.name), 0))}"
     operators = ", ".join(
         f"{op} x{count}" if count > 1 else op for op, count in Counter(n.op_type for n in nodes).most_common(6)
     )

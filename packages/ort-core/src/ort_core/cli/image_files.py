@@ -18,7 +18,7 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 def read_image(path: Path, target: Value) -> np.ndarray:
     """Return the image in the layout of an input of rank 3 or 4: channels first or last, with a batch of 1.
 
-    Float inputs get values from 0 to 1, uint8 inputs 0 to 255; a model that wants another normalisation needs a
+    Float inputs get values from 0 to 1, uint8 inputs 0 to 255; a model that wants another normalization needs a
     prepared .npy file.
 
     Raises:

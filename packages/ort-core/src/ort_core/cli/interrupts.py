@@ -1,4 +1,4 @@
-"""Interrupts that Python loses: raised where no exception can leave, in callbacks of weak references and finalisers."""
+"""Interrupts that Python loses: raised where no exception can leave, in callbacks of weak references and finalizers."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def optimize_model(
     folder: Path | None = None,
     stop_after: int | None = None,
 ) -> OptimizationReport:
-    """Optimise a model in place; ``environment`` is one that knows the user's operators, where there are any.
+    """Optimize a model in place; ``environment`` is one that knows the user's operators, where there are any.
 
     ``folder`` takes the graph behind each pass as text, ``stop_after`` is how many passes run, each round counted.
 

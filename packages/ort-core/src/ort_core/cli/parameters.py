@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-_PLACEMENT = "Placement and optimisation"
+_PLACEMENT = "Placement and optimization"
 _INPUTS = "Inputs"
 
 
 class LevelName(enum.StrEnum):
-    """How far the graph is optimised."""
+    """How far the graph is optimized."""
 
     DISABLE = "disable"
     BASIC = "basic"
@@ -81,7 +81,7 @@ ProviderNames = Annotated[
     ),
 ]  # fmt: skip
 Level = Annotated[
-    LevelName, typer.Option("--level", "-O", help="How far to optimise the graph.", rich_help_panel=_PLACEMENT)
+    LevelName, typer.Option("--level", "-O", help="How far to optimize the graph.", rich_help_panel=_PLACEMENT)
 ]
 Disabled = Annotated[
     list[str] | None,

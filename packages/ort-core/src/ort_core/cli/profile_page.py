@@ -14,7 +14,7 @@ Row = Mapping[str, Any]  # Any: plain data, as in the JSON document
 COLORS = ("#3b6ea5", "#c8553d", "#588157", "#8e6c8a", "#d8973c", "#2a9d8f", "#7a7a7a")
 KINDS = {
     "product": ("MatMul", "Gemm", "Conv", "Attention", "LSTM", "GRU", "RNN"),
-    "normalisation, softmax, sums": ("Norm", "Softmax", "Reduce", "Mean", "Pool", "ArgM"),
+    "normalization, softmax, sums": ("Norm", "Softmax", "Reduce", "Mean", "Pool", "ArgM"),
     "data movement": ("Transpose", "Copy", "Layout", "Pad", "Concat", "Gather", "Slice", "Split", "Reshape", "Scatter"),
     "control flow": ("If", "Loop", "Scan"),
 }

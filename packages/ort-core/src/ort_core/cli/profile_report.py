@@ -18,7 +18,7 @@ _SUFFIX = "_kernel_time"
 _WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
-def summarise_trace(
+def summarize_trace(
     path: Path, iterations: int, run_ns: Sequence[int], ceilings: Mapping[str, Ceilings]
 ) -> dict[str, Any]:  # Any: plain data
     """Return times per run: all in milliseconds, largest first, with their share of the time in nodes.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """How a model is to be optimised and placed, as the user says it."""
+    """How a model is to be optimized and placed, as the user says it."""
 
     providers: Sequence[str] | None = None
     level: LevelName = LevelName.ALL

@@ -12,7 +12,7 @@ from ort_core.ir.types import DataType
 FIRST = 6  # how many elements are shown
 
 
-def summarise(value: object, first: int = FIRST) -> dict[str, object]:
+def summarize(value: object, first: int = FIRST) -> dict[str, object]:
     """Return the facts of a run-time value as plain data; ``kind`` says which others are there."""
     if value is None:
         return {"kind": "none"}
@@ -25,7 +25,7 @@ def summarise(value: object, first: int = FIRST) -> dict[str, object]:
         return {
             "kind": "sequence",
             "length": len(value),
-            "elements": [summarise(item, first) for item in value[:first]],
+            "elements": [summarize(item, first) for item in value[:first]],
         }
     shape = getattr(value, "shape", ())
     return {"kind": type(value).__name__, "shape": list(shape)}

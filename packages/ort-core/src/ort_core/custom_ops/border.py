@@ -21,7 +21,7 @@ from ort_core.custom_ops.traceback_text import place_of, user_traceback
 from ort_core.errors import OrtError, RuntimeException
 from ort_core.forks import Lock, new_lock
 from ort_core.ir.types import DataType, TensorType
-from ort_core.kernels.evaluator import normalise
+from ort_core.kernels.evaluator import normalize
 from ort_core.kernels.kernel import KernelContext, KernelFunction
 from ort_core.ops.schema import OpSchema, ParameterOption
 from ort_core.ops.type_text import parse_type
@@ -163,7 +163,7 @@ class _Results:
 
     def checked(self, result: object, expected: _Expected) -> tuple[Any, ...]:  # Any: run-time values
         count = len(self._ctx.output_present)
-        results = normalise(result)
+        results = normalize(result)
         if len(results) < count or (len(results) > count and len(results) > len(self._kernel.schema.outputs)):
             raise self._wrong(f"{len(results)} results where the node has {count} outputs")
         shapes = self._shapes(count)

@@ -1,4 +1,4 @@
-"""ONNX functions as operators: every node of the operator is a call, inlined and optimised with the rest."""
+"""ONNX functions as operators: every node of the operator is a call, inlined and optimized with the rest."""
 
 from __future__ import annotations
 

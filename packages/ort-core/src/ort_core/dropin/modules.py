@@ -100,11 +100,11 @@ def check_and_normalize_provider_args(
     providers: object, provider_options: object, available_provider_names: list[str]
 ) -> tuple[list[str], list[dict[str, str]]]:
     """Return provider names and their options as strings, in onnxruntime's two lists."""
-    from ort_core.session_api.provider_request import normalised
+    from ort_core.session_api.provider_request import normalized
 
     if providers is None:
         return [], []
-    request = normalised(providers, provider_options)  # type: ignore[arg-type]  # checked inside
+    request = normalized(providers, provider_options)  # type: ignore[arg-type]  # checked inside
     return [name for name, _ in request], [{k: str(v) for k, v in values.items()} for _, values in request]
 
 

@@ -134,7 +134,7 @@ def _bind_kernel(
         try:
             if precondition is not None:
                 precondition(ArrayConditions(node, opset, inputs))
-            return normalise(function(*inputs, **arguments))
+            return normalize(function(*inputs, **arguments))
         except OrtError as error:
             raise _located(error, node) from error
         except RecursionError:
@@ -372,7 +372,7 @@ def _too_few_outputs(node: Node, count: int) -> OrtError:
     )
 
 
-def normalise(result: object) -> tuple[RuntimeValue, ...]:
+def normalize(result: object) -> tuple[RuntimeValue, ...]:
     """Return a kernel's result as a tuple of run-time values; numpy scalars become 0-d arrays."""
     if type(result) is np.ndarray:
         return (result,)

@@ -1,4 +1,4 @@
-"""Quantisers of weights by blocks, as ``onnxruntime.capi._pybind_state`` has them: results go into the caller's arrays.
+"""Quantizers of weights by blocks, as ``onnxruntime.capi._pybind_state`` has them: results go into the caller's arrays.
 
 A block is ``block_size`` values of one column of a matrix (rows, columns). Its scale maps the larger side of its range
 to the most negative number (symmetric), or its range with 0 to all numbers (with a zero point). The results are those
@@ -30,7 +30,7 @@ def quantize_matmul_2bits(
     packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray,
     block_size: int, columns: int, rows: int, is_symmetric: bool,
 ) -> None:  # fmt: skip
-    """Quantise to 2 bits; arguments and errors as of ``quantize_matmul_4bits``."""
+    """Quantize to 2 bits; arguments and errors as of ``quantize_matmul_4bits``."""
     _by_columns(2, packed, weights, scales, zero_points, block_size, (rows, columns), is_symmetric)
 
 
@@ -38,7 +38,7 @@ def quantize_matmul_4bits(
     packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray,
     block_size: int, columns: int, rows: int, is_symmetric: bool,
 ) -> None:  # fmt: skip
-    """Quantise to 4 bits in the layout of MatMulNBits.
+    """Quantize to 4 bits in the layout of MatMulNBits.
 
     Args:
         packed: uint8 (columns, blocks, block_size * bits / 8), written; low bits first.
@@ -61,7 +61,7 @@ def quantize_matmul_8bits(
     packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray,
     block_size: int, columns: int, rows: int, is_symmetric: bool,
 ) -> None:  # fmt: skip
-    """Quantise to 8 bits; arguments and errors as of ``quantize_matmul_4bits``."""
+    """Quantize to 8 bits; arguments and errors as of ``quantize_matmul_4bits``."""
     _by_columns(8, packed, weights, scales, zero_points, block_size, (rows, columns), is_symmetric)
 
 
@@ -69,7 +69,7 @@ def quantize_qdq_matmul_4bits(
     packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray,
     block_size: int, columns: int, rows: int, is_symmetric: bool,
 ) -> bool:  # fmt: skip
-    """Quantise to 4 bits in the layout of DequantizeLinear; return whether numbers are signed.
+    """Quantize to 4 bits in the layout of DequantizeLinear; return whether numbers are signed.
 
     ``packed`` has the order of the weights, ``scales`` and ``zero_points`` are (blocks, columns), two numbers a byte.
     A block may have any size. Errors as of ``quantize_matmul_4bits``.
@@ -100,7 +100,7 @@ def quantize_matmul_bnb4(
     packed: np.ndarray, weights: np.ndarray, absmax: np.ndarray, block_size: int, quant_type: int,
     columns: int, rows: int,
 ) -> None:  # fmt: skip
-    """Quantise to 4-bit floats of bitsandbytes, in the layout of MatMulBnb4.
+    """Quantize to 4-bit floats of bitsandbytes, in the layout of MatMulBnb4.
 
     Args:
         packed: uint8 (ceil(rows * columns / 2),), written; high bits first.

@@ -1,7 +1,7 @@
 """Meanings: what each elementwise ONNX operator computes of one element, written once.
 
 A meaning takes one ``Scalar`` per input and the node's attributes. Operators whose result depends on more than the
-element (reductions, softmax, normalisation) are in ``rows``. A meaning that cannot serve a dtype or an attribute
+element (reductions, softmax, normalization) are in ``rows``. A meaning that cannot serve a dtype or an attribute
 returns a Rejection.
 """
 

@@ -1,4 +1,4 @@
-"""Row formulas: what an operator computes along the last axis, softmax or a normalisation, as expressions.
+"""Row formulas: what an operator computes along the last axis, softmax or a normalization, as expressions.
 
     e = exp(x - row_max(x))
     y = e / row_sum(e)

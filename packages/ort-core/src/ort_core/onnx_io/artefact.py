@@ -1,4 +1,4 @@
-"""An optimised model as bytes that refer to the constants of the model it was made from.
+"""An optimized model as bytes that refer to the constants of the model it was made from.
 
 Layout: three little-endian 64-bit lengths, a JSON head (types, opsets, functions kept), a GraphProto, and, aligned,
 the data of new constants. Types are kept exactly (see ``ir.type_data``); a constant that the original model has is
@@ -41,7 +41,7 @@ _ORIGINAL, _DERIVED = (
 
 
 def encode_optimized(model: Model, originals: Sequence[Constant]) -> tuple[bytes | memoryview, ...]:
-    """Return an optimised model as bytes, in parts to be joined; data of large constants is not copied.
+    """Return an optimized model as bytes, in parts to be joined; data of large constants is not copied.
 
     Raises:
         OrtError: a constant cannot be read.
@@ -68,13 +68,13 @@ def encode_optimized(model: Model, originals: Sequence[Constant]) -> tuple[bytes
 
 
 def decode_optimized(content: memoryview, model: Model, originals: Sequence[Constant]) -> Model:
-    """Return the optimised model; whatever it keeps of the loaded ``model`` it shares with it.
+    """Return the optimized model; whatever it keeps of the loaded ``model`` it shares with it.
 
     Raises:
         ValueError, KeyError, TypeError, IndexError, OrtError: the content is not what ``encode_optimized`` gave.
     """
     if len(content) < _HEAD.size:
-        raise ValueError(f"{len(content)} bytes hold no optimised model")
+        raise ValueError(f"{len(content)} bytes hold no optimized model")
     head_nbytes, graph_nbytes, derived_nbytes = _HEAD.unpack_from(content)
     graph_at = _HEAD.size + head_nbytes
     derived_at = -(-(graph_at + graph_nbytes) // _ALIGNMENT) * _ALIGNMENT

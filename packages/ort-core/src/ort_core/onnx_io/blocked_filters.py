@@ -73,7 +73,7 @@ def find_block_size(
     if not sizes:
         raise InvalidGraph(
             "the convolutions of com.microsoft.nchwc have filters that are blocked neither by 8 nor by 16 channels; "
-            "save the model anew, at a graph optimisation level below ALL"
+            "save the model anew, at a graph optimization level below ALL"
         )
     if len(sizes) == 1:
         return sizes[0], "the channels"

@@ -17,7 +17,7 @@ def is_function_source(candidate: object) -> bool:
 
 
 def load_function(source: object) -> Function:
-    """Return the function that a FunctionProto, its serialised bytes or its text (``onnx.parser``) describes.
+    """Return the function that a FunctionProto, its serialized bytes or its text (``onnx.parser``) describes.
 
     Raises:
         InvalidGraph: it is no valid function.
@@ -32,7 +32,7 @@ def _proto(source: object) -> onnx.FunctionProto:
         try:
             return onnx.FunctionProto.FromString(source)
         except DecodeError as error:
-            raise InvalidGraph("the bytes are no serialised FunctionProto") from error
+            raise InvalidGraph("the bytes are no serialized FunctionProto") from error
     if isinstance(source, str):
         try:
             return onnx.parser.parse_function(source)

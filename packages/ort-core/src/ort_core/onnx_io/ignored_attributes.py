@@ -1,6 +1,6 @@
 """Attributes that no version of an operator knows, of operators that take any: dropped when a model is loaded.
 
-onnxruntime registered its experimental operators and its layer normalisation so, and exporters of that time relied on
+onnxruntime registered its experimental operators and its layer normalization so, and exporters of that time relied on
 it. ai.onnx before version 7 stands for the same age: nobody validated attributes then.
 """
 

@@ -1,7 +1,7 @@
 """Files in ORT format: onnxruntime's FlatBuffers form of a model, read into the same ModelProto as an .onnx file.
 
 The numbers of fields are those of the published schema (versions 4 to 6 of the format). What such a file has beyond a
-model is not needed: edges follow from names, and the optimisations that it holds back are made anew here.
+model is not needed: edges follow from names, and the optimizations that it holds back are made anew here.
 """
 
 from __future__ import annotations

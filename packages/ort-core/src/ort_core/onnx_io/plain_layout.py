@@ -160,7 +160,7 @@ class _BlockedGraph:
             raise NotImplemented(
                 f"{node.describe()} reads an image in onnxruntime's blocked layout, which onnxruntime itself gives "
                 f"only to operators of {DOMAIN}, Concat over channels, Reshape, and {', '.join(sorted(_PASSING))}; "
-                "save the model anew, at a graph optimisation level below ALL"
+                "save the model anew, at a graph optimization level below ALL"
             )
 
     def _filter(self, node: Node) -> BlockedFilter:

@@ -137,7 +137,7 @@ def needs_external_file(model: Model) -> bool:
 
 
 def model_to_bytes(model: Model, elsewhere: Collection[str] = ()) -> bytes:
-    """Return the serialised model, with all weights inside but those named. Raises ``Fail`` above 2 GiB."""
+    """Return the serialized model, with all weights inside but those named. Raises ``Fail`` above 2 GiB."""
     return _serialize(model_to_proto(model, ReferenceWriter(elsewhere) if elsewhere else None))
 
 

@@ -1,4 +1,4 @@
-"""Contents of small tensors while a graph is analysed: object arrays of numbers, symbolic sizes, and unknowns.
+"""Contents of small tensors while a graph is analyzed: object arrays of numbers, symbolic sizes, and unknowns.
 
 An element is an ``int``, a ``float``, a ``SymbolicDim``, or ``None`` where nothing is known. Every function here
 works on one or two elements; numpy broadcasts them over arrays (see ``map_elements``).

@@ -13,7 +13,7 @@ class Choice(enum.IntEnum):
 
 
 class GraphOptimizationLevel(Choice):
-    """How far the graph is optimised."""
+    """How far the graph is optimized."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1

@@ -1,4 +1,4 @@
-"""SessionOptions: how a model is loaded, optimised and placed.
+"""SessionOptions: how a model is loaded, optimized and placed.
 
 Objects handed over (initializers, passes, callbacks) are kept as they are; options copy and pickle.
 """
@@ -35,7 +35,7 @@ class ContextReader:
 
 
 class SessionOptions(StrictOptions):
-    """How a model is loaded, optimised and placed. Beyond onnxruntime: ``strict_placement`` and the last three."""
+    """How a model is loaded, optimized and placed. Beyond onnxruntime: ``strict_placement`` and the last three."""
 
     _scope = Scope.SESSION
 
@@ -50,7 +50,7 @@ class SessionOptions(StrictOptions):
     )
     execution_order = Option(ExecutionOrder, ExecutionOrder.DEFAULT, "Which topological order.", no_effect=_ORDERED)
     graph_optimization_level = Option(
-        GraphOptimizationLevel, GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the graph is optimised."
+        GraphOptimizationLevel, GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the graph is optimized."
     )
     inter_op_num_threads = Option(int, 0, "Operators at the same time; 0 chooses.", range=_THREADS, no_effect=IN_TURN)
     intra_op_num_threads = Option(int, 0, "Threads within an operator; 0 chooses.", range=_THREADS)
@@ -63,7 +63,7 @@ class SessionOptions(StrictOptions):
     )
     log_verbosity_level = Option(int, 0, "Detail of verbose lines.", no_effect=ONE_LOGGER)
     logid = Option(str, "", "Name of the session in log lines.", no_effect=ONE_LOGGER)
-    optimized_model_filepath = Option(str, "", "Save the optimised model there.")
+    optimized_model_filepath = Option(str, "", "Save the optimized model there.")
     profile_file_prefix = Option(str, "onnxruntime_profile_", "Start of the trace's file name; the time is appended.")
     use_deterministic_compute = Option(
         bool, False, "Same bits on every run; always so on the CPU.", no_effect=_SAME_BITS

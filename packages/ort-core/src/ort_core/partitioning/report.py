@@ -56,7 +56,7 @@ class PlacementReport:
 
     ``providers`` are those asked for, in order; ``unavailable`` are those that were asked for and cannot run, with
     the reason; ``fallbacks`` say in a sentence each what was run elsewhere than asked. ``is_optimized_model_cached``:
-    the optimised model was not made for this session but found in the cache. ``measurements`` say what the policy
+    the optimized model was not made for this session but found in the cache. ``measurements`` say what the policy
     ``measured`` found, a sentence each. ``is_foreseen``: nothing was compiled, and the ``unavailable`` providers were
     asked what they would run all the same; they stand among ``providers``. ``inner`` are the nodes of bodies that a
     provider took together with their control-flow node, where it tells how they run. ``notes`` say what loading made
@@ -125,7 +125,7 @@ class PlacementReport:
         return found
 
     def __str__(self) -> str:
-        origin = ", optimised model from the cache" if self.is_optimized_model_cached else ""
+        origin = ", optimized model from the cache" if self.is_optimized_model_cached else ""
         what = "Placement as it would be" if self.is_foreseen else "Placement"
         lines = [f"{what}: {len(self.nodes)} nodes on {', '.join(self.providers)}{origin}"]
         lines.extend(f"  not available: {name}: {reason}" for name, reason in self.unavailable)

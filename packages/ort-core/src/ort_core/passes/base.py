@@ -19,7 +19,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import graphs_of
 from ort_core.ir.values import Value
 from ort_core.ops.registry import SchemaRegistry
-from ort_core.passes.normalise import normalise
+from ort_core.passes.normalize import normalize
 from ort_core.rewrite.rule import RewriteRule
 
 MAX_REJECTIONS = 32  # kept per pass with their reasons; a real model has thousands of near misses, people read a few
@@ -110,7 +110,7 @@ class PassContext:
     _snapshot: _Snapshot | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        normalise(self.model)
+        normalize(self.model)
 
     def infer_types(self) -> None:
         """Bring types and known contents up to date."""

@@ -1,4 +1,4 @@
-"""DoubleQDQPairsRemover: quantising again with the same parameters gives back the same integers.
+"""DoubleQDQPairsRemover: quantizing again with the same parameters gives back the same integers.
 
     q = QuantizeLinear(DequantizeLinear(p, s, z), s, z)     ->  readers of q read p
 

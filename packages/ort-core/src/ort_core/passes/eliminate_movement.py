@@ -115,10 +115,10 @@ class UnsqueezeElimination(RewriteRule[tuple[int, ...]]):
         if axes is None:
             return Rejection("the axes are not constant", match.root)
         rank = len(match.constant("x").shape) + len(axes)
-        normalised = {axis + rank if axis < 0 else axis for axis in axes}
-        if len(normalised) != len(axes) or not normalised <= set(range(rank)):
+        normalized = {axis + rank if axis < 0 else axis for axis in axes}
+        if len(normalized) != len(axes) or not normalized <= set(range(rank)):
             return Rejection("the axes do not fit the rank", match.root)
-        return tuple(sorted(normalised))
+        return tuple(sorted(normalized))
 
     def rewrite(self, match: Match, bindings: tuple[int, ...]) -> GraphPatch:
         """Make the constant with the new shape."""

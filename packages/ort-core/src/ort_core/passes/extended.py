@@ -18,8 +18,8 @@ from ort_core.passes.fusions.matmul_scale import MatMulScaleFusion
 from ort_core.passes.fusions.matmul_transpose import MatmulTransposeFusion
 from ort_core.passes.fusions.nbits_bias import MatMulNBitsFusion
 from ort_core.passes.fusions.qdq_cleanup import ClipQuantRewrite, QDQFinalCleanup, ReluQuantRewrite
-from ort_core.passes.fusions.qdq_float_results import DequantisedArgMax, DequantisedMatMul
-from ort_core.passes.fusions.qdq_propagation import PropagateDequantisation, PropagateQuantisation
+from ort_core.passes.fusions.qdq_float_results import DequantizedArgMax, DequantizedMatMul
+from ort_core.passes.fusions.qdq_propagation import PropagateDequantization, PropagateQuantization
 from ort_core.passes.fusions.qdq_selector import QDQSelectorActionTransformer
 from ort_core.passes.fusions.quick_gelu import QuickGeluFusion
 from ort_core.passes.fusions.rms_norm import SimplifiedLayerNormFusion
@@ -35,10 +35,10 @@ STANDARD_FUSIONS: tuple[Pass, ...] = (  # of the basic level: their operators be
 EXTENDED_PASSES: tuple[Pass, ...] = (
     RulePass("ClipQuantRewrite", [ClipQuantRewrite()], _EXTENDED),
     RulePass("ReluQuantRewrite", [ReluQuantRewrite()], _EXTENDED),
-    RulePass("QDQPropagationTransformer", [PropagateDequantisation(), PropagateQuantisation()], _EXTENDED),
+    RulePass("QDQPropagationTransformer", [PropagateDequantization(), PropagateQuantization()], _EXTENDED),
     RulePass(
         "QDQSelectorActionTransformer",
-        [QDQSelectorActionTransformer(), DequantisedMatMul(), DequantisedArgMax()],
+        [QDQSelectorActionTransformer(), DequantizedMatMul(), DequantizedArgMax()],
         _EXTENDED,
     ),
     RulePass("GemmActivationFusion", [GemmActivationFusion()], _EXTENDED),

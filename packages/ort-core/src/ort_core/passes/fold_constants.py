@@ -3,7 +3,7 @@
     w = Transpose(constant)                        ->  w = a constant
     y = If(True) <then {a}, else {b}>              ->  the nodes of the then branch
 
-Never folded: DequantizeLinear (quantised weights would lose their compact form, and providers the pattern that they
+Never folded: DequantizeLinear (quantized weights would lose their compact form, and providers the pattern that they
 look for), operators that are not deterministic, values that the caller may override, results above the limits, and
 operators over strings (a regular expression or thirty concatenations take what time and memory they like).
 """

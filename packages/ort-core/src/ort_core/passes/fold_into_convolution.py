@@ -114,7 +114,7 @@ def batch_normalization_affine(match: Match, channels: int) -> Affine | Rejectio
     """Return what a matched BatchNormalization (root; scale, shift, mean, variance) does to each channel."""
     node = match.root
     if node.int_attribute("training_mode", 0) or not node.int_attribute("spatial", 1):
-        return Rejection("the node is in training mode or normalises each element by itself", node)
+        return Rejection("the node is in training mode or normalizes each element by itself", node)
     names = ("scale", "shift", "mean", "variance")
     if any(match.constant(name).shape != (channels,) for name in names):
         return Rejection("a statistic does not have one element per channel", node)

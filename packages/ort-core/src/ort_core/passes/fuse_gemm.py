@@ -1,4 +1,4 @@
-"""Gemm takes in what stands around it: additions, transpositions, a batch normalisation.
+"""Gemm takes in what stands around it: additions, transpositions, a batch normalization.
 
     y = Add(MatMul(A, B), C)  of matrices           ->  y = Gemm(A, B, C)                  (MatMulAddFusion)
     y = Sum(Gemm(A, B), C), also Add                ->  y = Gemm(A, B, C)                  (GemmSumFusion)

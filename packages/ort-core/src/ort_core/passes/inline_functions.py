@@ -20,7 +20,7 @@ from ort_core.ir.traversal import graphs_of, walk
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluator import instantiate
 from ort_core.passes.base import Pass, PassContext, PassRecordState
-from ort_core.passes.normalise import normalise
+from ort_core.passes.normalize import normalize
 from ort_core.rewrite.patch import GraphPatch
 
 # A few functions that call each other twice, 20 deep, make more nodes than any memory holds. Real ones (a layer, and in
@@ -56,7 +56,7 @@ class InlineFunctions(Pass):
             calls = _calls(context, context.graphs())
         record.changed("functions dropped", len(functions))
         functions.clear()
-        normalise(context.model)
+        normalize(context.model)
 
 
 def _bodies(functions: Iterable[Function]) -> Iterator[Graph]:

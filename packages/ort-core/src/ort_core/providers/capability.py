@@ -96,20 +96,20 @@ class GraphView:
         *,
         weights: str = "inline",
         weight_names: Collection[str] | None = None,
-        legalise: Callable[[Graph], None] | None = None,
+        legalize: Callable[[Graph], None] | None = None,
     ) -> bytes:
-        """Return the nodes as a serialised ONNX model of their own, for SDKs that read ONNX.
+        """Return the nodes as a serialized ONNX model of their own, for SDKs that read ONNX.
 
         Args:
             nodes: nodes of this graph.
             weights: ``"inline"`` keeps constants inside, ``"inputs"`` makes them inputs of the model, behind its own,
                 ``"external"`` leaves their data out, for readers that are handed their memory by name.
             weight_names: with ``"inputs"`` and ``"external"``, the constants that are meant; all by default.
-            legalise: changes the copy of the nodes before it is written, into forms that the SDK takes; the graph's
+            legalize: changes the copy of the nodes before it is written, into forms that the SDK takes; the graph's
                 inputs and outputs must stay.
         """
         graph, _ = extract(nodes)
-        return write_onnx(self.model, graph, weights, weight_names, legalise)
+        return write_onnx(self.model, graph, weights, weight_names, legalize)
 
 
 def write_onnx(
@@ -117,22 +117,22 @@ def write_onnx(
     graph: Graph,
     weights: str = "inline",
     weight_names: Collection[str] | None = None,
-    legalise: Callable[[Graph], None] | None = None,
+    legalize: Callable[[Graph], None] | None = None,
 ) -> bytes:
-    """Return a copied part of a model as a serialised model of its own, as ``GraphView.to_onnx`` says; changes it.
+    """Return a copied part of a model as a serialized model of its own, as ``GraphView.to_onnx`` says; changes it.
 
     Raises:
         InvalidArgument: ``weights`` is not one of the three words.
     """
-    from ort_core.onnx_io.save import model_to_bytes  # the serialiser is only loaded by providers that need it
+    from ort_core.onnx_io.save import model_to_bytes  # the serializer is only loaded by providers that need it
 
     if weights not in WEIGHTS:
         raise InvalidArgument(f"weights={weights!r}: expected one of {', '.join(map(repr, WEIGHTS))}")
     if weights == "inputs":
         _make_inputs(graph, weight_names)
     part = Model(graph, _imports_of(model, graph), dict(model.functions), model.ir_version, "ort-core")
-    if legalise is not None:
-        legalise(graph)
+    if legalize is not None:
+        legalize(graph)
     if weights != "external":
         return model_to_bytes(part)
     names = {v.name for v in graph.initializers if weight_names is None or v.name in weight_names}

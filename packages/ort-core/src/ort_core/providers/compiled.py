@@ -63,9 +63,9 @@ class CompileRequest:
         *,
         weights: str = "inline",
         weight_names: Collection[str] | None = None,
-        legalise: Callable[[Graph], None] | None = None,
+        legalize: Callable[[Graph], None] | None = None,
     ) -> bytes:
-        """Return the partition as a serialised ONNX model, for SDKs that read ONNX.
+        """Return the partition as a serialized ONNX model, for SDKs that read ONNX.
 
         Its inputs and outputs are those of ``graph``, by name and in order; the arguments are those of
         ``GraphView.to_onnx``. Nodes that the provider's own fusions made are written as they are.
@@ -73,10 +73,10 @@ class CompileRequest:
         Example:
             ``sdk.read_model(request.to_onnx())`` with a vendor's SDK, in ``ExecutionProvider.compile``.
         """
-        from ort_core.ir.subgraph import clone_graph  # with the serialiser, only by who needs it
+        from ort_core.ir.subgraph import clone_graph  # with the serializer, only by who needs it
         from ort_core.providers.capability import write_onnx
 
-        return write_onnx(self._model(), clone_graph(self.graph), weights, weight_names, legalise)
+        return write_onnx(self._model(), clone_graph(self.graph), weights, weight_names, legalize)
 
     def _model(self) -> Model:
         from ort_core.ir.model import Model  # as in view: a session out of the cache compiles nothing

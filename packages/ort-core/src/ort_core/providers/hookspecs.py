@@ -77,7 +77,7 @@ def ort_custom_ops() -> Sequence[OpLibrary | CustomOp]:
 def ort_passes() -> Sequence[Pass]:
     """Return graph passes of this plugin, run with the basic passes at the places that their constraints name.
 
-    Called once per environment, when the first session optimises a model. A pass may introduce standard operators and
+    Called once per environment, when the first session optimizes a model. A pass may introduce standard operators and
     operators of its own plugin only: it runs before any provider has claimed a node.
     """
     raise NotImplementedError

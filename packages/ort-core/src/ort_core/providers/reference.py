@@ -1,4 +1,4 @@
-"""ReferenceExecutionProvider: the numpy kernels, without any optimisation of its own. The oracle."""
+"""ReferenceExecutionProvider: the numpy kernels, without any optimization of its own. The oracle."""
 
 from __future__ import annotations
 

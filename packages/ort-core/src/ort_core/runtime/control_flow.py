@@ -11,7 +11,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import ValueType
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluation_context import EvaluationContext
-from ort_core.kernels.evaluator import failed, normalise, runtime_attribute
+from ort_core.kernels.evaluator import failed, normalize, runtime_attribute
 from ort_core.kernels.kernel import KernelContext
 from ort_core.kernels.registry import wants_context
 from ort_core.runtime.plan import ExecutionPlan
@@ -54,7 +54,7 @@ class ControlFlowStep:
         if wants_context(self._function):
             keywords["ctx"] = self._context(run_state)
         try:
-            results = normalise(self._function(*inputs, **keywords))
+            results = normalize(self._function(*inputs, **keywords))
         except (OrtError, RecursionError):
             raise
         except Exception as error:  # the border to kernels

@@ -1,7 +1,7 @@
 """ModelSource: where a session's model came from, so that it can be loaded again and pickled.
 
 A path is kept as a path. Bytes, file objects and protos are not kept: the loaded model is, which shares its constants
-with the optimised one.
+with the optimized one.
 """
 
 from __future__ import annotations

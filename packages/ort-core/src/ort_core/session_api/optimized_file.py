@@ -1,4 +1,4 @@
-"""The file that ``SessionOptions.optimized_model_filepath`` names: the optimised model, for any reader of ONNX."""
+"""The file that ``SessionOptions.optimized_model_filepath`` names: the optimized model, for any reader of ONNX."""
 
 from __future__ import annotations
 

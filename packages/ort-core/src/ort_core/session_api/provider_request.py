@@ -36,7 +36,7 @@ def provider_request(
                 "InferenceSession().",
                 stacklevel=4,
             )
-        return normalised(providers, provider_options)
+        return normalized(providers, provider_options)
     if provider_options:
         raise InvalidArgument("'provider_options' was given without 'providers'; name a provider for each")
     if options.providers:
@@ -48,7 +48,7 @@ def provider_request(
     return None
 
 
-def normalised(providers: Providers, provider_options: Sequence[Mapping[str, object]] | None) -> Request:
+def normalized(providers: Providers, provider_options: Sequence[Mapping[str, object]] | None) -> Request:
     """Return the request in its one form; a provider named twice counts once, with a warning."""
     if isinstance(providers, str) or not isinstance(providers, Sequence):
         raise InvalidType(f"providers is {providers!r}, expected a list such as [{providers!r}]")

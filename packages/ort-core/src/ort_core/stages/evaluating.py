@@ -1,4 +1,4 @@
-"""A model evaluated by the reference provider, node by node and unoptimised: the truth to compare others with."""
+"""A model evaluated by the reference provider, node by node and unoptimized: the truth to compare others with."""
 
 from __future__ import annotations
 

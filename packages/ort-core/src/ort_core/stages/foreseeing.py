@@ -32,7 +32,7 @@ from ort_core.stages.settings import PrepareSettings
 
 @dataclass(frozen=True, slots=True)
 class ForeseenPlacement:
-    """An optimised model, and where its nodes would run. A session may place otherwise what then fails to compile."""
+    """An optimized model, and where its nodes would run. A session may place otherwise what then fails to compile."""
 
     model: Model
     report: PlacementReport

@@ -48,7 +48,7 @@ class OptimizedModel:
 
 @paused_collection()
 def optimize_cached(model: Model, environment: Environment, settings: PrepareSettings) -> OptimizedModel:
-    """Return the optimised model out of the artefact cache, else optimise ``model`` in place and keep the result.
+    """Return the optimized model out of the artefact cache, else optimize ``model`` in place and keep the result.
 
     Passes and operators of plugins and users have no version that could be part of a key: with any of them the
     cache is left alone. Raises as ``optimize``.
@@ -62,26 +62,26 @@ def optimize_cached(model: Model, environment: Environment, settings: PrepareSet
     cache = _open_cache(model, settings) if is_cacheable else None
     found = cache.find() if cache is not None else None
     if found is not None:
-        log.info("the optimised model comes from the cache")
+        log.info("the optimized model comes from the cache")
         found.notes = model.notes
         return OptimizedModel(found, None, is_from_cache=True)
     start = time.perf_counter()
     report = optimize(model, environment, settings)
     if cache is not None and cache.keep(model, time.perf_counter() - start):
-        log.info("the optimised model was put into the cache")
+        log.info("the optimized model was put into the cache")
     return OptimizedModel(model, report)
 
 
 def _open_cache(model: Model, settings: PrepareSettings) -> OptimizedModelCache | None:
     try:
         return OptimizedModelCache(model, settings.optimization_facts)
-    except OrtError as error:  # a constant is unreadable: optimising says so with the node that needs it
-        log.info("the cache of optimised models is not used: %s", error)
+    except OrtError as error:  # a constant is unreadable: optimizing says so with the node that needs it
+        log.info("the cache of optimized models is not used: %s", error)
         return None
 
 
 def optimize(model: Model, environment: Environment, settings: PrepareSettings) -> PipelineReport | None:
-    """Infer types and run the basic passes on an editable model; ``None`` when optimisation is off.
+    """Infer types and run the basic passes on an editable model; ``None`` when optimization is off.
 
     Raises:
         InvalidGraph: types contradict each other.

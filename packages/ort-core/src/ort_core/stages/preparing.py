@@ -37,7 +37,7 @@ def prepare(
     *,
     takes_defaults: bool = False,
 ) -> PreparedModel:
-    """Take a loaded model through all stages. The model given is used up: optimised in place, or replaced.
+    """Take a loaded model through all stages. The model given is used up: optimized in place, or replaced.
 
     Args:
         model: an editable model.

@@ -49,7 +49,7 @@ class PrepareSettings:
     """What decides how a model is prepared.
 
     ``strict``: anything that does not run on the first provider asked for is an error. ``allow_last_resort``: what
-    nobody else took may go to the last resort (the CPU) although it was not asked for. ``use_cache``: the optimised
+    nobody else took may go to the last resort (the CPU) although it was not asked for. ``use_cache``: the optimized
     model may come from the artefact cache. ``placement``: the policy, which ``measured`` tries on ``samples``.
     ``short_cuts``: known signatures may run by one native call, and objects be linked without LLVM.
     """
@@ -100,7 +100,7 @@ class PrepareSettings:
 
     @property
     def optimization_facts(self) -> tuple[tuple[str, str], ...]:
-        """What decides how a model is optimised, as facts of a cache key: every setting that is not known not to."""
+        """What decides how a model is optimized, as facts of a cache key: every setting that is not known not to."""
         return tuple((name, text) for name, text in self.facts if name not in _NOT_OPTIMIZING)
 
 

@@ -1,6 +1,6 @@
 """CUDA C++ run on the CPU, through a C++ compiler: the results of kernels are checked without a GPU, not their speed.
 
-Blocks run one after the other. The threads of a block run one after the other too, unless the source synchronises or
+Blocks run one after the other. The threads of a block run one after the other too, unless the source synchronizes or
 shuffles: then each is a fiber, or a thread of the system where there are no fibers. Static ``__shared__`` arrays,
 barriers, shuffles of whole warps and ``atomicAdd`` work; dynamic shared memory and textures do not.
 """
@@ -21,7 +21,7 @@ from ort_core.errors import Fail
 from ort_core.testing.cuda_fibers_posix import FIBER_INCLUDES, FIBERS, HAS_FIBERS
 
 _COMPILERS = ("c++", "g++", "clang++")
-_SYNCHRONISES = ("__sync", "__shfl", "cooperative_groups")
+_SYNCHRONIZES = ("__sync", "__shfl", "cooperative_groups")
 _HEADER = r"""
 @INCLUDES@
 #include <cmath>
@@ -121,7 +121,7 @@ static void emu_launch(void (*run)(void**), void** a, const unsigned* g) {
   for (unsigned b = 0; b < g[0] * g[1] * g[2]; ++b) {
     const emu_dim3 block = {b % g[0], b / g[0] % g[1], b / (g[0] * g[1])};
     blockIdx = block;
-    if (!@SYNCHRONISES@) {
+    if (!@SYNCHRONIZES@) {
       for (unsigned t = 0; t < count; ++t) {
         threadIdx = {t % g[3], t / g[3] % g[4], t / (g[3] * g[4])};
         run(a);
@@ -161,13 +161,13 @@ def emulate(source: str, entries: Sequence[str], folder: Path) -> dict[str, Emul
     compiler = find_compiler()
     if compiler is None:
         raise Fail(f"emulating CUDA kernels needs a C++ compiler; none of CXX, {', '.join(_COMPILERS)} was found")
-    synchronises = any(word in source for word in _SYNCHRONISES)
+    synchronizes = any(word in source for word in _SYNCHRONIZES)
     launchers = [_ENTRY.replace("@ENTRY@", entry) for entry in entries]
     blocks, includes = (FIBERS, FIBER_INCLUDES) if HAS_FIBERS else (_THREADS, _THREAD_INCLUDES)
     header = _HEADER.replace("@BLOCKS@", blocks).replace("@INCLUDES@", includes)
     parts = (header, f'#line 1 "{entries[0]}.cu"', source, _LAUNCHER, *launchers)
     text, library = folder / f"{entries[0]}.cpp", folder / f"{entries[0]}.emulated"
-    text.write_text("\n".join(parts).replace("@SYNCHRONISES@", "1" if synchronises else "0"), encoding="utf-8")
+    text.write_text("\n".join(parts).replace("@SYNCHRONIZES@", "1" if synchronizes else "0"), encoding="utf-8")
     flags = ("-std=c++17", "-O1", "-w", "-pthread", "-shared", "-fPIC", "-ffp-contract=off")
     done = subprocess.run([compiler, *flags, str(text), "-o", str(library)], capture_output=True, text=True)
     if done.returncode:

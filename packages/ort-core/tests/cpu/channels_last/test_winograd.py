@@ -73,4 +73,4 @@ def test_transforms_compile_for_arm() -> None:
         input_kernel("kernel", CHANNELS, (1, 1), arm),
         output_kernel("kernel", CHANNELS, None, False, arm),
     ):
-        assert "kernel:" in assembly(module_text(functions), arm, is_vectorised=True)
+        assert "kernel:" in assembly(module_text(functions), arm, is_vectorized=True)

@@ -53,7 +53,7 @@ def float_models() -> dict[str, tuple[ModelProto, Arrays]]:
         made[f"depthwise convolution of {n} channels"] = deep, {"x": numbers(1, n, 9, 11)}
     rows = {
         "softmax": "a = Softmax(x) y = Mul(a, x)",
-        "layer normalisation": "a = LayerNormalization(x, gamma, beta) y = Tanh(a)",
+        "layer normalization": "a = LayerNormalization(x, gamma, beta) y = Tanh(a)",
         "reduction": "a = ReduceMean<keepdims=1>(x, last) b = Sub(x, a) y = Exp(b)",
         "transposition": "a = Transpose<perm=[0,2,1]>(x) b = Sqrt(a) c = Abs(x) d = Transpose<perm=[0,2,1]>(b) "
         "y = Add(c, d)",
@@ -81,19 +81,19 @@ def float_models() -> dict[str, tuple[ModelProto, Arrays]]:
 
 def integer_models() -> dict[str, tuple[ModelProto, Arrays]]:
     made: dict[str, tuple[ModelProto, Arrays]] = {}
-    quantised = "q = QuantizeLinear(x, sx, zx) d = DequantizeLinear(q, sx, zx) v = DequantizeLinear(w, sw, zw) "
+    quantized = "q = QuantizeLinear(x, sx, zx) d = DequantizeLinear(q, sx, zx) v = DequantizeLinear(w, sw, zw) "
     steps = {"sx": np.float32(0.03), "zx": np.uint8(7), "sw": np.float32(0.01), "zw": np.int8(0), "so": np.float32(0.4)}
     arrays = {name: np.asarray(value) for name, value in {**steps, "zo": np.uint8(9)}.items()}
     for n in TAILS:
-        body = quantised + "a = MatMul(d, v) b = Relu(a) y = QuantizeLinear(b, so, zo)"
+        body = quantized + "a = MatMul(d, v) b = Relu(a) y = QuantizeLinear(b, so, zo)"
         product = model(body, "float[N,15] x", f"uint8[N,{n}] y", {**arrays, "w": integers(15, n)})
-        made[f"quantised product of {n} columns"] = product, {"x": numbers(6, 15)}
-        body = quantised + "a = Conv<pads=[1,1,1,1]>(d, v) y = QuantizeLinear(a, so, zo)"
+        made[f"quantized product of {n} columns"] = product, {"x": numbers(6, 15)}
+        body = quantized + "a = Conv<pads=[1,1,1,1]>(d, v) y = QuantizeLinear(a, so, zo)"
         images = model(body, "float[N,5,H,W] x", f"uint8[N,{n},H,W] y", {**arrays, "w": integers(n, 5, 3, 3)})
-        made[f"quantised convolution of {n} channels"] = images, {"x": numbers(2, 5, 7, 9)}
+        made[f"quantized convolution of {n} channels"] = images, {"x": numbers(2, 5, 7, 9)}
         body = "q, s, z = DynamicQuantizeLinear(x) a = MatMulInteger(q, w, z) b = Cast<to=1>(a) y = Mul(b, s)"
         dynamic = model(body, "float[N,15] x", f"float[N,{n}] y", {"w": integers(15, n)})
-        made[f"dynamically quantised product of {n} columns"] = dynamic, {"x": numbers(6, 15)}
+        made[f"dynamically quantized product of {n} columns"] = dynamic, {"x": numbers(6, 15)}
         node = helper.make_node(
             "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=40, N=n, bits=4, block_size=16
         )

@@ -51,7 +51,7 @@ def numbers(kind: type = np.float32) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("axis", "block"), AXES)
-def test_floats_are_quantised_by_blocks(partitions: list[CpuPartition], axis: int, block: int) -> None:
+def test_floats_are_quantized_by_blocks(partitions: list[CpuPartition], axis: int, block: int) -> None:
     nodes = [N("QuantizeLinear", ["x", "s", "z"], ["y"], axis=axis, block_size=block)]
     constants = parameters("INT8", axis, block)
     found, expected = run_both(partitions, nodes, constants, numbers(), TensorProto.FLOAT, TensorProto.INT8)
@@ -59,7 +59,7 @@ def test_floats_are_quantised_by_blocks(partitions: list[CpuPartition], axis: in
 
 
 @pytest.mark.parametrize("name", [*WHOLE, *FLOAT8])
-def test_every_type_is_quantised_by_blocks_behind_what_it_is_fused_with(
+def test_every_type_is_quantized_by_blocks_behind_what_it_is_fused_with(
     partitions: list[CpuPartition], name: str
 ) -> None:
     kind = getattr(TensorProto, name)
@@ -112,7 +112,7 @@ def test_blocks_go_there_and_back_as_onnx_has_them(partitions: list[CpuPartition
     np.testing.assert_array_equal(found, by_onnx)
 
 
-def test_half_precision_is_quantised_and_made_real_by_blocks(partitions: list[CpuPartition]) -> None:
+def test_half_precision_is_quantized_and_made_real_by_blocks(partitions: list[CpuPartition]) -> None:
     nodes = [
         N("QuantizeLinear", ["x", "s", "z"], ["q"], axis=1, block_size=3),
         N("DequantizeLinear", ["q", "s", "z"], ["y"], axis=1, block_size=3),

@@ -78,7 +78,7 @@ def test_attention_of_unequal_widths_with_an_addend_equals_onnxruntime() -> None
 
 
 @pytest.mark.parametrize("is_masked", [False, True], ids=["all", "masked"])
-def test_quantised_attention_equals_onnxruntime(is_masked: bool) -> None:
+def test_quantized_attention_equals_onnxruntime(is_masked: bool) -> None:
     width, heads = 16, 2
     names = ["x", "w", "b", "xs", "ws", "mask" if is_masked else "", "xz", "wz"]
     node = N("QAttention", names, ["y"], domain=DOMAIN, num_heads=heads)
@@ -96,7 +96,7 @@ def test_quantised_attention_equals_onnxruntime(is_masked: bool) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 40])
 @pytest.mark.parametrize("zero", [False, True], ids=["symmetric", "zero points"])
-def test_dynamically_quantised_product_equals_onnxruntime(rows: int, zero: bool) -> None:
+def test_dynamically_quantized_product_equals_onnxruntime(rows: int, zero: bool) -> None:
     names = ["x", "w", "ws", "wz" if zero else "", "b"]
     node = N("DynamicQuantizeMatMul", names, ["y"], domain=DOMAIN)
     constants = {
@@ -112,7 +112,7 @@ def test_dynamically_quantised_product_equals_onnxruntime(rows: int, zero: bool)
 @pytest.mark.parametrize("channels_last", [0, 1])
 @pytest.mark.parametrize("op_type", ["QLinearAveragePool", "QLinearGlobalAveragePool"])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_quantised_mean_of_windows_equals_onnxruntime(op_type: str, channels_last: int, dtype: type) -> None:
+def test_quantized_mean_of_windows_equals_onnxruntime(op_type: str, channels_last: int, dtype: type) -> None:
     attributes = {"channels_last": channels_last}
     if op_type == "QLinearAveragePool":
         attributes |= {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
@@ -128,7 +128,7 @@ def test_quantised_mean_of_windows_equals_onnxruntime(op_type: str, channels_las
 
 @pytest.mark.parametrize("outputs", [["y", "counts"], ["y", "counts", "total"]], ids=len)
 @pytest.mark.parametrize("optional", [False, True], ids=["plain", "segments and positions"])
-def test_embedding_normalisation_equals_onnxruntime(outputs: list[str], optional: bool) -> None:
+def test_embedding_normalization_equals_onnxruntime(outputs: list[str], optional: bool) -> None:
     names = ["ids", "seg" if optional else "", "word", "place", "kind" if optional else "", "g", "b"]
     inputs: dict[str, tuple[int, list[int | str]]] = {"ids": (INT32, ["B", "S"])}
     feeds = {"ids": RANDOM.integers(0, 30, (3, 7)).astype(np.int32)}

@@ -32,7 +32,7 @@ CASES: dict[str, tuple[list[NodeProto], list[int | str]]] = {
     "activation": ([N("Sigmoid", ["x"], ["t"]), N("Tanh", ["t"], ["u"]), N("Exp", ["u"], ["y"])], ["N", 24]),
     "product": ([N("MatMul", ["x", "w"], ["t"]), N("Add", ["t", "b"], ["u"]), N("Relu", ["u"], ["y"])], ["N", 24]),
     "computed product": ([N("Transpose", ["x"], ["t"], perm=[1, 0]), N("MatMul", ["x", "t"], ["y"])], ["N", 24]),
-    "normalisation": ([N("LayerNormalization", ["x", "scale"], ["t"]), N("Softmax", ["t"], ["y"])], ["N", 24]),
+    "normalization": ([N("LayerNormalization", ["x", "scale"], ["t"]), N("Softmax", ["t"], ["y"])], ["N", 24]),
     "convolution": ([N("Conv", ["x", "kernel"], ["t"], pads=[1, 1, 1, 1]), N("Relu", ["t"], ["y"])], ["N", 3, 7, 8]),
     "views": (
         [N("Reshape", ["x", "shape"], ["t"]), N("Concat", ["t", "t"], ["u"], axis=1), N("Neg", ["u"], ["y"])],

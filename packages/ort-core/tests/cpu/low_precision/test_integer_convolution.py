@@ -227,7 +227,7 @@ def test_steps_of_avx2_take_few_instructions_beside_their_products() -> None:
     """Where a core is shared, every instruction counts: a step of 4 pixels has 48 of products, 8 shuffles, 4 loads."""
     target = target_of("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
     spec = in_pairs(spec_of(Case(256, 64), x_pixel=256), None, target)
-    text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target, is_vectorised=True)
+    text = assembly(module_text(integer_convolution_kernel("kernel", spec, target)), target, is_vectorized=True)
     body = text.split("\nkernel.1x4:", 1)[1].split(".Lfunc_end", 1)[0]
     loops = [block for block in re.split(r"\n\.LBB\w+:", body) if "vpmaddubsw" in block]
     assert len(loops) == 1

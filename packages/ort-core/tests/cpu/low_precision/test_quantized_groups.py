@@ -1,4 +1,4 @@
-"""Quantised operators and QDQ groups by the CPU provider, against onnxruntime and the reference provider."""
+"""Quantized operators and QDQ groups by the CPU provider, against onnxruntime and the reference provider."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def images(*shape: int, dtype: type = np.float32) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
-def test_quantise_and_dequantise_equal_the_reference(dtype: type, axis: int | None) -> None:
+def test_quantize_and_dequantize_equal_the_reference(dtype: type, axis: int | None) -> None:
     shape = (3, 5, 7)
     count = () if axis is None else (shape[axis],)
     limits = np.iinfo(dtype)
@@ -140,7 +140,7 @@ def test_integer_product_equals_int64(x_dtype: type, w_dtype: type, zeros: bool)
         np.testing.assert_array_equal(run_native(model, {"x": x})[0], expected)
 
 
-def test_dynamically_quantised_product_equals_onnxruntime() -> None:
+def test_dynamically_quantized_product_equals_onnxruntime() -> None:
     constants = {
         "w": weights(40, 24), "w_s": scale(0.01), "b": images(24), "wz": np.zeros((), np.int8),
     }  # fmt: skip
@@ -156,7 +156,7 @@ def test_dynamically_quantised_product_equals_onnxruntime() -> None:
 
 
 def residual_block(relu: bool, dtype: type) -> tuple[ModelProto, np.ndarray]:
-    """Return Conv, Add, [Relu], MaxPool and Conv, each quantised, over dequantised constants."""
+    """Return Conv, Add, [Relu], MaxPool and Conv, each quantized, over dequantized constants."""
     zero = 0 if relu and dtype is np.uint8 else 4
     constants = {
         **grid("x", 0.02, 3, dtype), **grid("c", 0.05, zero, dtype), **grid("a", 0.06, zero, dtype),
@@ -185,7 +185,7 @@ def residual_block(relu: bool, dtype: type) -> tuple[ModelProto, np.ndarray]:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8], ids=lambda d: d.__name__)
 @pytest.mark.parametrize("relu", [False, True], ids=["no Relu", "Relu"])
-def test_residual_block_between_quantisations_equals_onnxruntime(relu: bool, dtype: type) -> None:
+def test_residual_block_between_quantizations_equals_onnxruntime(relu: bool, dtype: type) -> None:
     model, x = residual_block(relu, dtype)
     check(model, {"x": x}, "approximate")
     check(model, {"x": x[:0]}, "approximate")
@@ -193,7 +193,7 @@ def test_residual_block_between_quantisations_equals_onnxruntime(relu: bool, dty
 
 @pytest.mark.parametrize("op_type", ["QLinearAdd", "QLinearMul"])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8], ids=lambda d: d.__name__)
-def test_quantised_arithmetic_equals_onnxruntime(op_type: str, dtype: type) -> None:
+def test_quantized_arithmetic_equals_onnxruntime(op_type: str, dtype: type) -> None:
     constants = {**grid("a", 0.03, 5, dtype), **grid("b", 0.02, 7, dtype), **grid("y", 0.05, 9, dtype)}
     names = ["a", "a_s", "a_z", "b", "b_s", "b_z", "y_s", "y_z"]
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -203,14 +203,14 @@ def test_quantised_arithmetic_equals_onnxruntime(op_type: str, dtype: type) -> N
 
 
 @pytest.mark.parametrize("op_type", ["QLinearLeakyRelu", "QLinearSigmoid"])
-def test_quantised_activation_equals_onnxruntime(op_type: str) -> None:
+def test_quantized_activation_equals_onnxruntime(op_type: str) -> None:
     constants = {**grid("x", 0.05, 120), **grid("y", 0.02, 9)}
     node = N(op_type, ["x", "x_s", "x_z", "y_s", "y_z"], ["y"], domain="com.microsoft")
     model = model_of([node], {"x": (U8, ["N", 19])}, {"y": U8}, constants)
     check(model, {"x": images(3, 19, dtype=np.uint8)}, "approximate")
 
 
-def test_quantised_concatenation_equals_onnxruntime() -> None:
+def test_quantized_concatenation_equals_onnxruntime() -> None:
     constants = {**grid("y", 0.04, 9), **grid("a", 0.05, 120), **grid("b", 0.02, 3)}
     node = N(
         "QLinearConcat", ["y_s", "y_z", "a", "a_s", "a_z", "b", "b_s", "b_z"], ["y"], "", None, "com.microsoft", axis=1
@@ -220,7 +220,7 @@ def test_quantised_concatenation_equals_onnxruntime() -> None:
 
 
 @pytest.mark.parametrize("transposed", [0, 1])
-def test_quantised_gemm_equals_onnxruntime(transposed: int) -> None:
+def test_quantized_gemm_equals_onnxruntime(transposed: int) -> None:
     constants = {
         **grid("a", 0.03, 5), "w": weights(*((18, 33) if transposed else (33, 18))), "w_s": scale(0.01),
         "w_z": np.zeros((), np.int8), "c": RANDOM.integers(-900, 900, 18).astype(np.int32), **grid("y", 0.2, 100),
@@ -263,7 +263,7 @@ def test_product_with_few_bits_equals_onnxruntime(bits: int, zeros: bool) -> Non
         check(model, {"x": images(*size, depth)})
 
 
-def test_weights_alone_quantised_are_dequantised_once() -> None:
+def test_weights_alone_quantized_are_dequantized_once() -> None:
     constants = {
         "w": integers(5, 3, 3, 3),
         "w_s": np.full(5, 0.01, np.float32),
@@ -311,7 +311,7 @@ def test_image_stored_inside_the_border_of_the_next_convolution_equals_onnxrunti
 
 
 @pytest.mark.parametrize("shape", [[1, 8, -1], [1, -1]], ids=["pixels", "all"])
-def test_quantised_images_are_reshaped_in_row_major_order(shape: list[int]) -> None:
+def test_quantized_images_are_reshaped_in_row_major_order(shape: list[int]) -> None:
     nodes = [
         N("QuantizeLinear", ["x", "x_s", "x_z"], ["xq"]), N("DequantizeLinear", ["xq", "x_s", "x_z"], ["xf"]),
         N("DequantizeLinear", ["w", "w_s", "w_z"], ["wf"]), N("Conv", ["xf", "wf"], ["c"]),

@@ -139,24 +139,24 @@ INTEGER = (
     + "}, float s = {0.02}, \
 uint8 wz = {7}, float[5] b = {1,2,3,4,5}, float[5] ss = {0.1,0.2,0.3,0.4,0.5}>"
 )
-QUANTISED = "q, qs, qz = DynamicQuantizeLinear(x) m = MatMulInteger(q, w, qz, wz) f = Cast <to = 1> (m)"
+QUANTIZED = "q, qs, qz = DynamicQuantizeLinear(x) m = MatMulInteger(q, w, qz, wz) f = Cast <to = 1> (m)"
 
 
 @pytest.mark.parametrize("scale", ["s", "ss"])
-def test_integer_product_becomes_float_product_and_then_takes_in_the_quantisation(scale: str) -> None:
-    body = f"{QUANTISED} p = Mul(qs, {scale}) r = Mul(f, p) y = Add(r, b)"
+def test_integer_product_becomes_float_product_and_then_takes_in_the_quantization(scale: str) -> None:
+    body = f"{QUANTIZED} p = Mul(qs, {scale}) r = Mul(f, p) y = Add(r, b)"
     fires("MatMulIntegerToFloatFusion", f"{INTEGER} {{ {body} }}", ["DynamicQuantizeLinear", "MatMulIntegerToFloat"])
     names = ["MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"]
     fires(names, f"{INTEGER} {{ {body} }}", ["DynamicQuantizeMatMul"])
 
 
-def test_quantisation_that_two_products_share_stays() -> None:
+def test_quantization_that_two_products_share_stays() -> None:
     head = INTEGER.replace("(float[3,5] y)", "(float[3,5] y, uint8[3,4] q)")
-    body = f"{QUANTISED} p = Mul(qs, s) y = Mul(f, p)"
+    body = f"{QUANTIZED} p = Mul(qs, s) y = Mul(f, p)"
     stays(["MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion"], f"{head} {{ {body} }}")
 
 
-def test_bias_behind_block_quantised_product_becomes_its_input() -> None:
+def test_bias_behind_block_quantized_product_becomes_its_input() -> None:
     weights = ",".join(str(int(n)) for n in np.random.default_rng(0).integers(0, 255, 4 * 16))
     head = f"g (float[2,32] x) => (float[2,4] y) <uint8[4,1,16] w = {{{weights}}}, float[4] s = {{0.1,0.2,0.3,0.4}}, \
 float[4] b = {{1,2,3,4}}>"

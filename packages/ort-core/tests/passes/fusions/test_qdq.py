@@ -1,4 +1,4 @@
-"""QDQ models: integer operators between dequantisation and quantisation, and the pairs that go away."""
+"""QDQ models: integer operators between dequantization and quantization, and the pairs that go away."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _pair(name: str, source: str, grid: str = "s, z") -> str:
         ("Softmax(da)", "QLinearSoftmax"),
     ],
 )
-def test_operator_of_one_dequantised_input_becomes_its_integer_form(operator: str, expected: str) -> None:
+def test_operator_of_one_dequantized_input_becomes_its_integer_form(operator: str, expected: str) -> None:
     body = f"{_pair('a', 'x')} f = {operator} q = QuantizeLinear(f, t, u)"
     model = fires("QDQSelectorActionTransformer", _model(body), steps=STEP)
     assert ops_of(model) == ["QuantizeLinear", expected, "DequantizeLinear", "Identity"]
@@ -36,7 +36,7 @@ def test_operator_of_one_dequantised_input_becomes_its_integer_form(operator: st
     ("operator", "expected"),
     [("Add(da, db)", "QLinearAdd"), ("Mul(da, db)", "QLinearMul"), ("Concat <axis = 0> (da, db)", "QLinearConcat")],
 )
-def test_operator_of_two_dequantised_inputs_becomes_its_integer_form(operator: str, expected: str) -> None:
+def test_operator_of_two_dequantized_inputs_becomes_its_integer_form(operator: str, expected: str) -> None:
     body = f"{_pair('a', 'x')} {_pair('b', 'w', 'v, z')} f = {operator} q = QuantizeLinear(f, t, u)"
     output = "float[4,3,4,4] y" if "Concat" in operator else "float[2,3,4,4] y"
     model = fires(
@@ -45,7 +45,7 @@ def test_operator_of_two_dequantised_inputs_becomes_its_integer_form(operator: s
     assert expected in ops_of(model)
 
 
-def test_choice_between_dequantised_inputs_becomes_where_of_integers() -> None:
+def test_choice_between_dequantized_inputs_becomes_where_of_integers() -> None:
     body = f"{_pair('a', 'x')} {_pair('b', 'w', 'v, z')} f = Where(c, da, db) q = QuantizeLinear(f, t, u)"
     inputs = "float[2,3,4,4] x, float[2,3,4,4] w, bool[2,3,4,4] c"
     assert "QLinearWhere" in ops_of(fires("QDQSelectorActionTransformer", _model(body, inputs), steps=STEP))
@@ -85,7 +85,7 @@ def test_matrix_product_becomes_its_integer_form(operator: str, expected: str) -
     assert expected in ops_of(model)
 
 
-def test_matrix_product_without_quantisation_behind_stays_in_float() -> None:
+def test_matrix_product_without_quantization_behind_stays_in_float() -> None:
     text = f"g (float[2,4] x) => (float[2,3] y) <{GRID}{MATRIX}> {{ {_pair('a', 'x')} \
 dm = DequantizeLinear(m, ms, mz) y = MatMul(da, dm) }}"
     fires("QDQSelectorActionTransformer", text, ["QuantizeLinear", "MatMulIntegerToFloat"])
@@ -121,7 +121,7 @@ def test_near_misses_stay_in_float(body: str, reason: str) -> None:
     stays("QDQSelectorActionTransformer", _model(body, output=output), because=reason)
 
 
-def test_quantisation_is_carried_over_movements_in_both_directions() -> None:
+def test_quantization_is_carried_over_movements_in_both_directions() -> None:
     body = "f = Transpose(x) q = QuantizeLinear(f, t, u)"
     model = fires("QDQPropagationTransformer", _model(body, output="float[4,4,3,2] y"), within="exact")
     assert ops_of(model)[:4] == ["QuantizeLinear", "DequantizeLinear", "Transpose", "QuantizeLinear"]
@@ -130,14 +130,14 @@ def test_quantisation_is_carried_over_movements_in_both_directions() -> None:
     assert ops_of(model)[2:5] == ["Transpose", "QuantizeLinear", "DequantizeLinear"]
 
 
-def test_quantisation_is_not_carried_over_arithmetic() -> None:
+def test_quantization_is_not_carried_over_arithmetic() -> None:
     stays("QDQPropagationTransformer", _model("f = Neg(x) q = QuantizeLinear(f, t, u)"))
 
 
 @pytest.mark.parametrize(
     ("name", "bounded"), [("ReluQuantRewrite", "Relu(x)"), ("ClipQuantRewrite", "Clip(x, low, high)")]
 )
-def test_bound_that_quantisation_keeps_goes_away(name: str, bounded: str) -> None:
+def test_bound_that_quantization_keeps_goes_away(name: str, bounded: str) -> None:
     text = f"g (float[2,3] x) => (uint8[2,3] y) <{GRID}, float low = {{0.0}}, float high = {{12.8}}> \
 {{ f = {bounded} y = QuantizeLinear(f, s, o) }}"
     fires(name, text, ["QuantizeLinear"], within="exact")
@@ -152,13 +152,13 @@ def test_bound_within_the_grid_stays(name: str, bounded: str) -> None:
     stays(name, text, because="beyond the bounds")
 
 
-def test_dequantisation_that_is_quantised_again_goes_away() -> None:
+def test_dequantization_that_is_quantized_again_goes_away() -> None:
     text = f"g (uint8[2,3] x) => (uint8[2,3] y) <{GRID}> {{ n = Identity(x) d = DequantizeLinear(n, s, z) \
 q = QuantizeLinear(d, s, z) y = Identity(q) }}"
     fires("QDQFinalCleanupTransformer", text, ["Identity", "Identity"], within="exact")
 
 
-def test_quantisation_to_another_grid_stays() -> None:
+def test_quantization_to_another_grid_stays() -> None:
     text = (
         f"g (uint8[2,3] x) => (uint8[2,3] y) <{GRID}> {{ d = DequantizeLinear(x, s, z) y = QuantizeLinear(d, t, u) }}"
     )

@@ -53,7 +53,7 @@ EXPECTED = {  # onnxruntime 1.31 finds no attention in any of them
     "bert_base_int8_dynamic": {ATTENTION: 12, "DynamicQuantizeMatMul": 37, "MatMulIntegerToFloat": 36, "Gelu": 12},
 }
 COMPARED = {"whisper_tiny_encoder": 0.0, "unet_diffusion": 0.0, "mobilenet_v2": 0.0, "resnet50_qdq_int8": 0.3}
-# the absolute differences allowed beside the tolerance: one step of the grid of the quantised output
+# the absolute differences allowed beside the tolerance: one step of the grid of the quantized output
 
 
 def _load(name: str) -> Model:

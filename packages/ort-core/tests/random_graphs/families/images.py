@@ -69,7 +69,7 @@ def convolution(g: GraphWriter) -> Value:
 
 
 def followed(g: GraphWriter, result: Value) -> Value:
-    """Add what stands behind a convolution: normalisation, activation, a sum."""
+    """Add what stands behind a convolution: normalization, activation, a sum."""
     if g.chance(0.25) and result.dtype in (et.F32, et.F64, et.F16):
         result = batch_norm(g, result)
     if g.chance(0.5):
@@ -80,7 +80,7 @@ def followed(g: GraphWriter, result: Value) -> Value:
 
 
 def batch_norm(g: GraphWriter, value: Value) -> Value:
-    """Add a batch normalisation."""
+    """Add a batch normalization."""
     count = value.size(1)
     parts = [g.weights(value.dtype, count) for _ in range(3)]
     variance = g.constant(g.numbers_of(value.dtype, (count,), 0.3, 2))
@@ -88,7 +88,7 @@ def batch_norm(g: GraphWriter, value: Value) -> Value:
 
 
 @family(2)
-def batch_normalisation(g: GraphWriter) -> Value:
+def batch_normalization(g: GraphWriter) -> Value:
     return batch_norm(g, g.pick(et.F32, et.F32, et.F64, et.F16, least=2))
 
 

@@ -1,4 +1,4 @@
-"""Other operators of com.microsoft that exports and onnxruntime's own optimiser write."""
+"""Other operators of com.microsoft that exports and onnxruntime's own optimizer write."""
 
 from __future__ import annotations
 

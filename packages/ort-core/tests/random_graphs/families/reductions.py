@@ -80,6 +80,6 @@ def softmax(g: GraphWriter) -> Value:
 
 
 @family()
-def lp_normalisation(g: GraphWriter) -> Value:
+def lp_normalization(g: GraphWriter) -> Value:
     value = guarded(g, g.pick(et.F32, et.F64, least=1), "positive")
     return g.node("LpNormalization", [value], axis=g.axis(value), p=g.choice((1, 2)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ort_ep_coreml.evaluation.indexing import INDEXED_VALUES
-from ort_ep_coreml.evaluation.quantised import QUANTISED_VALUES
+from ort_ep_coreml.evaluation.quantized import QUANTIZED_VALUES
 from ort_ep_coreml.evaluation.recurrent import RECURRENT_VALUES
 from ort_ep_coreml.evaluation.resizing import RESIZED_VALUES
 from ort_ep_coreml.evaluation.values import Value
@@ -16,6 +16,6 @@ OWN_VALUES: Mapping[str, Value] = {
     **RESIZED_VALUES,
     **INDEXED_VALUES,
     **RECURRENT_VALUES,
-    **QUANTISED_VALUES,
+    **QUANTIZED_VALUES,
 }
 """Functions of the inputs by name, by operation."""

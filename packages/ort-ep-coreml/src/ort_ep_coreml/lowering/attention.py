@@ -17,7 +17,7 @@ from ort_ep_coreml.lowering.attention_masks import MASKED, attention_bias, forbi
 from ort_ep_coreml.lowering.conditions import known_attributes, only_outputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.indexing import from_the_front, indices_in_bounds
-from ort_ep_coreml.lowering.normalisation import narrowed, widened
+from ort_ep_coreml.lowering.normalization import narrowed, widened
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, joined, term
 from ort_ep_coreml.mil import Operand

@@ -1,4 +1,4 @@
-"""Products of quantised factors: of integers as such, and of floats between dequantising and quantising."""
+"""Products of quantized factors: of integers as such, and of floats between dequantizing and quantizing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ort_core.plugin.ir import DataType, Node, Value
 from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type
 from ort_ep_coreml.lowering.products import matrix_product
-from ort_ep_coreml.lowering.quantisation import BLOCKWISE_TARGET, axis_shape, blockwise, quantized
+from ort_ep_coreml.lowering.quantization import BLOCKWISE_TARGET, axis_shape, blockwise, quantized
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, NARROW, Lower, Rule
 from ort_ep_coreml.lowering.terms import Term, first
 from ort_ep_coreml.lowering.windows import convolved, window_conditions
@@ -113,7 +113,7 @@ def _is_exact(asked: Asked, node: Node) -> str | None:
 
 
 def _dequantized(to: EmissionState, node: Node, place: int, dtype: np.dtype, axis: int | None = None) -> Term:
-    """Return the quantised input at a position, with its scale and zero point behind it, as floats."""
+    """Return the quantized input at a position, with its scale and zero point behind it, as floats."""
     data, scale, zero = to.operand(node.input(place)), _values(to, node, place + 1), _values(to, node, place + 2)
     if scale.size > 1 and axis is not None and isinstance(data, np.ndarray):
         shape = axis_shape(scale.size, axis % data.ndim, data.ndim)
@@ -136,7 +136,7 @@ def _values(to: EmissionState, node: Node, place: int) -> np.ndarray:
 
 
 def _requantized(to: EmissionState, node: Node, x: Term, place: int) -> Operand:
-    """Return floats quantised by the scale and zero point at a position."""
+    """Return floats quantized by the scale and zero point at a position."""
     scale, zero = _values(to, node, place).reshape(()), to.asked.constant(node.input(place + 1))
     shift = 0 if zero is None else int(zero.reshape(-1)[0])
     return quantized(x / float(scale), shift, mil_type(node.output)).operand

@@ -10,7 +10,7 @@ from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.conditions import lies_within, ranks
 from ort_ep_coreml.lowering.emission import EmissionState
-from ort_ep_coreml.lowering.normalisation import narrowed, widened
+from ort_ep_coreml.lowering.normalization import narrowed, widened
 from ort_ep_coreml.lowering.rule import INTS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, term
 from ort_ep_coreml.mil import Operand

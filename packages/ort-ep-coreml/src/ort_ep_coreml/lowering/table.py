@@ -14,10 +14,10 @@ from ort_ep_coreml.lowering.indexing import INDEXING
 from ort_ep_coreml.lowering.integers import CONTRIBUTED_INTEGERS, INTEGERS
 from ort_ep_coreml.lowering.losses import LOSSES
 from ort_ep_coreml.lowering.movement import MOVEMENT
-from ort_ep_coreml.lowering.normalisation import CONTRIBUTED_NORMALISATION, NORMALISATION
+from ort_ep_coreml.lowering.normalization import CONTRIBUTED_NORMALIZATION, NORMALIZATION
 from ort_ep_coreml.lowering.padding import PADDING
 from ort_ep_coreml.lowering.products import CONTRIBUTED_PRODUCTS, PRODUCTS
-from ort_ep_coreml.lowering.quantisation import QUANTISATION
+from ort_ep_coreml.lowering.quantization import QUANTIZATION
 from ort_ep_coreml.lowering.recurrent import RECURRENT
 from ort_ep_coreml.lowering.reductions import REDUCTIONS
 from ort_ep_coreml.lowering.resizing import RESIZING
@@ -29,12 +29,12 @@ from ort_ep_coreml.lowering.windows import WINDOWS
 
 STANDARD, CONTRIBUTED = "", "com.microsoft"
 _STANDARD_FAMILIES = (
-    ELEMENTWISE, ACTIVATIONS, PRODUCTS, INTEGERS, WINDOWS, WINDOW_SUMS, REDUCTIONS, NORMALISATION, RECURRENT, MOVEMENT,
-    SHAPES, PADDING, SLICING, INDEXING, RESIZING, QUANTISATION, ATTENTION, LOSSES,
+    ELEMENTWISE, ACTIVATIONS, PRODUCTS, INTEGERS, WINDOWS, WINDOW_SUMS, REDUCTIONS, NORMALIZATION, RECURRENT, MOVEMENT,
+    SHAPES, PADDING, SLICING, INDEXING, RESIZING, QUANTIZATION, ATTENTION, LOSSES,
 )  # fmt: skip
 _CONTRIBUTED_FAMILIES = (
     CONTRIBUTED_ACTIVATIONS,
-    CONTRIBUTED_NORMALISATION,
+    CONTRIBUTED_NORMALIZATION,
     CONTRIBUTED_PRODUCTS,
     CONTRIBUTED_INTEGERS,
     CONTRIBUTED_ATTENTION,

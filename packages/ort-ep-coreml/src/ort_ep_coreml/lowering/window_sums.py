@@ -11,7 +11,7 @@ from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.asked import Asked, sizes_of
 from ort_ep_coreml.lowering.conditions import ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
-from ort_ep_coreml.lowering.normalisation import narrowed, widened
+from ort_ep_coreml.lowering.normalization import narrowed, widened
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.terms import Term, first, joined, term
 from ort_ep_coreml.lowering.windows import POOLED, kernel_of, padding_is_known, pooled, window_padding

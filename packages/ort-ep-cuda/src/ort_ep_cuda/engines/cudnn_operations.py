@@ -31,7 +31,7 @@ def refuse_form(step: AnyLibraryStep) -> str | None:
         return None
     if isinstance(step, Normalization):
         is_whole = step.kind == "rms" or step.bias is not None
-        return None if is_whole else "cuDNN normalises with a bias only"
+        return None if is_whole else "cuDNN normalizes with a bias only"
     if isinstance(step, MatrixProduct) and step.alpha != 1.0:
         return "cuDNN multiplies matrices as they are"
     activation = step.epilogue.activation
@@ -136,7 +136,7 @@ def _matrix(cudnn: Any, graph: Any, name: str, view: TensorView) -> Any:  # Any:
 
 
 def _normalization(cudnn: Any, graph: Any, step: Normalization) -> Tensors:  # Any: as above
-    """Add a normalisation: rows are images of one place whose columns are channels."""
+    """Add a normalization: rows are images of one place whose columns are channels."""
     is_instance = step.kind == "instance"
     x, out = (view if is_instance else _as_channels(view) for view in (step.x, step.out))
     channels = x.shape[1]

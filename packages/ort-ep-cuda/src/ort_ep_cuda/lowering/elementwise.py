@@ -75,14 +75,14 @@ def _known(node: Node, scalars: Sequence[Scalar]) -> Scalar:
 
 
 def refuse_quantization(node: Node) -> str | None:
-    """Return why a quantisation is not generated: blocks, or types other than 8 bits."""
+    """Return why a quantization is not generated: blocks, or types other than 8 bits."""
     if node.int_attribute("block_size", 0):
-        return "blocked quantisation is not generated"
+        return "blocked quantization is not generated"
     narrow = node.output if node.op_type == "QuantizeLinear" else node.input(0)
     assert narrow is not None
     allowed = (*_RANGES, DataType.INT32) if node.op_type == "DequantizeLinear" else tuple(_RANGES)
     if element_type(narrow) not in allowed:
-        return f"quantisation of {element_type(narrow).text} is not generated"
+        return f"quantization of {element_type(narrow).text} is not generated"
     return None
 
 
@@ -131,7 +131,7 @@ def along_axis(tensor: LazyTensor, shape: tuple[int, ...], axis: int) -> LazyTen
 
 
 def refuse_batch_norm(node: Node) -> str | None:
-    """Return why a batch normalisation is not generated: training, or types that have no form."""
+    """Return why a batch normalization is not generated: training, or types that have no form."""
     if node.int_attribute("training_mode", 0) or len(list(node.present_outputs())) > 1:
         return "BatchNormalization in training is not generated"
     return None

@@ -1,7 +1,7 @@
 """Products and convolutions of 8-bit integers, summed exactly in int32: generated, since no library takes zero points.
 
 A block computes a tile of 16 x 16 results and reads tiles of both factors through shared memory; zero points are taken
-off as they are read. Quantised results (QLinear...) are rounded by the next elementwise kernel.
+off as they are read. Quantized results (QLinear...) are rounded by the next elementwise kernel.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ out[i] = total;
 
 
 def lower_convolution_integer(facts: LoweredNode) -> None:
-    """Convolve bytes, zero points taken off, into int32; a quantised form is scaled and rounded to bytes."""
+    """Convolve bytes, zero points taken off, into int32; a quantized form is scaled and rounded to bytes."""
     is_quantized = facts.node.op_type == "QLinearConv"
     x = facts.builder.dense(facts.value(0))
     weights = facts.builder.dense(facts.value(3 if is_quantized else 1))

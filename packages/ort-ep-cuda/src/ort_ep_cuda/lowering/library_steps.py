@@ -1,4 +1,4 @@
-"""Steps that a vendor's library runs: products, convolutions, attention, normalisations, and what it does behind them.
+"""Steps that a vendor's library runs: products, convolutions, attention, normalizations, and what it does behind them.
 
 A step is also the key of its engine: two steps of equal ``layout`` run by one plan, wherever their tensors lie.
 """
@@ -202,7 +202,7 @@ class ScaledAttention(LibraryStep):
 class Normalization(LibraryStep):
     """``(x - mean) / sqrt(variance + epsilon) * scale + bias``; ``rms`` without mean and bias.
 
-    ``layer`` and ``rms`` normalise rows of ``[rows, columns]``, with a factor for each column; ``instance`` each
+    ``layer`` and ``rms`` normalize rows of ``[rows, columns]``, with a factor for each column; ``instance`` each
     channel of ``[N, C, ...]``, with one for each channel. All views are dense, of one element type. ``own`` is the
     generated kernel that does the same: whichever is faster runs.
     """
@@ -216,7 +216,7 @@ class Normalization(LibraryStep):
 
     @property
     def inputs(self) -> tuple[TensorView, ...]:
-        """What is normalised, the factors, and the summands where there are any."""
+        """What is normalized, the factors, and the summands where there are any."""
         return (self.x, self.scale, *(() if self.bias is None else (self.bias,)))
 
     def layout(self) -> Normalization:

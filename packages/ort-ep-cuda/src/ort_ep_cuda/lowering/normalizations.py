@@ -1,6 +1,6 @@
-"""Normalisations as calls of the library: where nothing is fused in front, a candidate beside the generated kernel.
+"""Normalizations as calls of the library: where nothing is fused in front, a candidate beside the generated kernel.
 
-Rows are normalised behind the last axes, images by channel; whatever the library does not take stays with the kernel.
+Rows are normalized behind the last axes, images by channel; whatever the library does not take stays with the kernel.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def as_library_step(
     *,
     is_centred: bool,
 ) -> Normalization | None:
-    """Return a normalisation as a step of the library, ``None`` where its form or the library does not allow it.
+    """Return a normalization as a step of the library, ``None`` where its form or the library does not allow it.
 
     Args:
         facts: the node.
-        x: what is normalised; an expression stays with the kernel, which computes it on the way.
+        x: what is normalized; an expression stays with the kernel, which computes it on the way.
         affine: factors and summands, broadcast over ``x`` or not.
         axes: over which.
         out: where the result lies.

@@ -1,4 +1,4 @@
-"""Row kernels: reductions, softmax and normalisations: stages that each reduce the row, then what is stored of it.
+"""Row kernels: reductions, softmax and normalizations: stages that each reduce the row, then what is stored of it.
 
     softmax:  r0 = max(x);  r1 = sum(exp(x - r0));  out = exp(x - r0) / r1
 

@@ -1,4 +1,4 @@
-"""Reductions, softmax and normalisations as stages over rows."""
+"""Reductions, softmax and normalizations as stages over rows."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def lower_lp_normalization(facts: LoweredNode) -> None:
 
 
 def lower_dynamic_quantize(facts: LoweredNode) -> None:
-    """Quantise to 8 bits by the range of all elements, zero included; scale and zero point are outputs."""
+    """Quantize to 8 bits by the range of all elements, zero included; scale and zero point are outputs."""
     x = _with_operand(facts, facts.tensor(0))
     zero = lift(0.0, x.root.dtype)
     least, largest = (binary(c, row_value(k), zero) for k, c in enumerate(("min", "max")))
@@ -235,7 +235,7 @@ def lower_rms_norm(facts: LoweredNode) -> None:
 
 
 def lower_instance_norm(facts: LoweredNode) -> None:
-    """Normalise each channel of each image; scale and bias belong to channels."""
+    """Normalize each channel of each image; scale and bias belong to channels."""
     x = _with_operand(facts, facts.tensor(0))
     affine = [along_axis(facts.tensor(k), x.shape, 1) for k in (1, 2)]
     _normalize(facts, x, range(2, len(x.shape)), affine, is_centred=True)
@@ -290,7 +290,7 @@ def _row_launch(
 
 
 def lower_group_norm(facts: LoweredNode) -> None:
-    """Normalise groups of channels of each image; scale and bias belong to channels."""
+    """Normalize groups of channels of each image; scale and bias belong to channels."""
     x = facts.builder.dense(facts.value(0))
     groups = facts.node.int_attribute("num_groups", 1)
     split = (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])

@@ -1,4 +1,4 @@
-"""Normalisations. What DirectML has no operator for is a few of them, in float32 where ONNX says so."""
+"""Normalizations. What DirectML has no operator for is a few of them, in float32 where ONNX says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised operators: numbers in 8 bits with scales and zero points."""
+"""Quantized operators: numbers in 8 bits with scales and zero points."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _spread(to: EmissionState, part: Operand, node: Node, x: Operand) -> tuple[O
         return expanded(shaped, x.sizes), x.sizes
     blocks = part.sizes[axis]
     if not block or x.sizes[axis] != blocks * block:
-        raise Refused("blocks of a quantisation that do not divide the dimension are left to others")
+        raise Refused("blocks of a quantization that do not divide the dimension are left to others")
     sizes = x.sizes[:axis] + (blocks, block) + x.sizes[axis + 1 :]
     shaped = to.reshape(part, part.sizes[: axis + 1] + (1,) + part.sizes[axis + 1 :])
     return expanded(shaped, sizes), sizes
@@ -51,7 +51,7 @@ def _zero(to: EmissionState, node: Node, x: Operand, dtype: ElementType) -> Oper
 def _quantize(to: EmissionState, node: Node) -> Operand:
     x, dtype = to.operand(node.input(0)), element_type(node.output)
     if dtype is None:
-        raise Refused("DirectML quantises to 8 bits alone")
+        raise Refused("DirectML quantizes to 8 bits alone")
     scale, sizes = _spread(to, to.operand(node.input(1)), node, x)
     zero = _zero(to, node, x, dtype)
     wide = to.reshape(to.cast(x, scale.dtype), sizes)
@@ -157,7 +157,7 @@ def _qlinear_conv(to: EmissionState, node: Node) -> Operand:
     parts = {"Input": x, "Filter": filters, **dict(zip(names, shaped, strict=True))}
     dtype = element_type(node.output)
     if dtype is None:
-        raise Refused("DirectML quantises to 8 bits alone")
+        raise Refused("DirectML quantizes to 8 bits alone")
     fields = _window_fields(to, node, x, filters)
     return to.emit("QUANTIZED_LINEAR_CONVOLUTION", (dtype, to.sizes(node.output)), **parts, **fields)
 

@@ -103,7 +103,7 @@ def _recurrent(kind: str) -> Lower:
 def _lengthened(to: EmissionState, node: Node, x: Operand) -> Operand:
     """Return a sequence of one step with another behind it, which its length leaves out, unless weights are inputs.
 
-    DirectML gives up on its device when it initialises a graph with a recurrent operator of one step and weights that
+    DirectML gives up on its device when it initializes a graph with a recurrent operator of one step and weights that
     it owns, or computes of what it owns (seen with feature level 6.2).
     """
     if x.sizes[0] != 1 or all(to.operand(node.input(place)).source.kind == "input" for place in (1, 2)):

@@ -65,7 +65,7 @@ class _Axis:
 
 
 def _places(to: EmissionState, axis: _Axis, points: Operand) -> Operand:
-    """Append the places along an axis that normalised coordinates mean, counted in elements."""
+    """Append the places along an axis that normalized coordinates mean, counted in elements."""
     moved = scaled(to, points, 1.0, 1.0)
     whole = scaled(to, moved, axis.size - 1.0) if axis.is_aligned else scaled(to, moved, axis.size, -1.0)
     found = scaled(to, whole, 0.5)

@@ -1,4 +1,4 @@
-"""CompiledGraph: a plan compiled and initialised on a device, and the slots that run it. Safe from many threads."""
+"""CompiledGraph: a plan compiled and initialized on a device, and the slots that run it. Safe from many threads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CompiledGraph:
                     device.dml, "CompileGraph", dml.COMPILED_OPERATOR, ctypes.byref(description.desc), flags
                 )
                 self._owned = len(description.owned)
-                self._persistent = _initialised(device, self._operator, len(plan.inputs), description.owned)
+                self._persistent = _initialized(device, self._operator, len(plan.inputs), description.owned)
             finally:
                 description.close()
 
@@ -72,10 +72,10 @@ class CompiledGraph:
         return RunSlotState(self.device, self._plan, self._operator, self._owned, self._persistent)
 
 
-def _initialised(
+def _initialized(
     device: DmlDevice, operator: ComObject, open_inputs: int, owned: Sequence[np.ndarray]
 ) -> Buffer | None:
-    """Initialise a compiled graph with the arrays that DirectML owns, and return its persistent resource."""
+    """Initialize a compiled graph with the arrays that DirectML owns, and return its persistent resource."""
     keep = binding_properties(operator).PersistentResourceSize
     persistent = build_buffer(device, d3d12.HEAP_TYPE_DEFAULT, keep) if keep else None
     operators = ctypes.c_void_p(operator.address)

@@ -37,7 +37,7 @@ class Bindings:
         inputs: one for each input.
         outputs: one for each output.
         temporary: scratch memory.
-        persistent: what initialising wrote, for its executions.
+        persistent: what initializing wrote, for its executions.
     """
 
     inputs: Sequence[Bound]
@@ -83,7 +83,7 @@ class CommandRecording:
         self.commands.call("ResourceBarrier", 1, ctypes.byref(barrier))
 
     def dispatch(self, dispatchable: ComObject, bindings: Bindings) -> None:
-        """Record an initialisation or an execution.
+        """Record an initialization or an execution.
 
         Raises:
             HResultError: there are no descriptors, or DirectML refused a binding (it then gives up on the device).

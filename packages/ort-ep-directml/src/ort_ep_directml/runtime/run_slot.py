@@ -24,7 +24,7 @@ class RunSlotState:
         plan: the graph.
         operator: compiled.
         owned: how many inputs DirectML owns; they are bound to nothing.
-        persistent: what initialising wrote.
+        persistent: what initializing wrote.
 
     Raises:
         HResultError: there is not enough memory, or the device was lost.

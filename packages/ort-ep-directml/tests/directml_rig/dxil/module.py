@@ -14,7 +14,7 @@ _NODE = re.compile(r"^!(\d+) = (?:distinct )?!\{(.*)\}$", re.MULTILINE)
 _NAMED = re.compile(r"^!([\w.]+) = !\{(.*)\}$", re.MULTILINE)
 _NUM_THREADS_TAG = 4
 _ELEMENT_TAG, _STRUCTURE_TAG = 0, 1
-_FLOAT_ELEMENTS = (8, 9, 10, 13, 14)  # of DXIL's component types: half, float, double, and normalised ones
+_FLOAT_ELEMENTS = (8, 9, 10, 13, 14)  # of DXIL's component types: half, float, double, and normalized ones
 
 
 class ResourceClass(IntEnum):

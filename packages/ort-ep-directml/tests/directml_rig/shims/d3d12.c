@@ -3,16 +3,16 @@
 #include <stdint.h>
 
 typedef int32_t (*create_device)(void *adapter, uint32_t level, const void *iid, void **device);
-typedef int32_t (*serialise)(const void *desc, void **blob, void **error);
+typedef int32_t (*serialize)(const void *desc, void **blob, void **error);
 
 static create_device on_create_device;
-static serialise on_serialise;
+static serialize on_serialize;
 
 #define NOT_SET ((int32_t)0x80004005)
 
-void rig_set_d3d12(create_device create, serialise signature) {
+void rig_set_d3d12(create_device create, serialize signature) {
   on_create_device = create;
-  on_serialise = signature;
+  on_serialize = signature;
 }
 
 int32_t D3D12CreateDevice(void *adapter, uint32_t level, const void *iid, void **device) {
@@ -20,5 +20,5 @@ int32_t D3D12CreateDevice(void *adapter, uint32_t level, const void *iid, void *
 }
 
 int32_t D3D12SerializeVersionedRootSignature(const void *desc, void **blob, void **error) {
-  return on_serialise ? on_serialise(desc, blob, error) : NOT_SET;
+  return on_serialize ? on_serialize(desc, blob, error) : NOT_SET;
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from ort_core.plugin import CompileRequest, GraphView
 from ort_core.plugin.ir import Constant, DataType, Node, Value, border_of
-from ort_ep_openvino.lowering.legalisation import legalise
+from ort_ep_openvino.lowering.legalization import legalize
 
 INLINE_NBYTES = 4096  # smaller constants stay in the model: shapes and axes must be there when the frontend reads it
 _SHARED = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.INT8, DataType.UINT8})
@@ -17,7 +17,7 @@ _SHARED = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.INT8, DataType.U
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A serialised ONNX model whose inputs are those of the claim, then its weights.
+    """A serialized ONNX model whose inputs are those of the claim, then its weights.
 
     Attributes:
         content: the model.
@@ -51,7 +51,7 @@ def program_of(view: GraphView, nodes: Iterable[Node]) -> Program:
     nodes = tuple(nodes)
     border = border_of(nodes)
     shared = _shared_among(view, border.constants)
-    content = view.to_onnx(nodes, weights="inputs", weight_names=frozenset(shared), legalise=legalise)
+    content = view.to_onnx(nodes, weights="inputs", weight_names=frozenset(shared), legalize=legalize)
     return Program(content, shared, tuple(value.name for value in border.inputs))
 
 
@@ -59,7 +59,7 @@ def program_of_request(request: CompileRequest) -> Program:
     """Return the program of a partition that is to be compiled."""
     graph = request.graph
     shared = _shared_among(request.view(), graph.initializers)
-    content = request.to_onnx(weights="inputs", weight_names=frozenset(shared), legalise=legalise)
+    content = request.to_onnx(weights="inputs", weight_names=frozenset(shared), legalize=legalize)
     return Program(content, shared, tuple(value.name for value in graph.inputs))
 
 

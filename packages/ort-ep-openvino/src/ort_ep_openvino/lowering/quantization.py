@@ -1,4 +1,4 @@
-"""Quantised tensors: to and from float32, and products of them."""
+"""Quantized tensors: to and from float32, and products of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions and normalisations over axes, and the losses that are made of them."""
+"""Reductions and normalizations over axes, and the losses that are made of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _of_one_axis(view: GraphView, node: Node) -> str | None:
     return f"before opset {_SOFTMAX_OF_ONE_AXIS} {node.op_type} runs over several axes, in OpenVINO over one"
 
 
-def _normalises_as_onnx(view: GraphView, node: Node) -> str | None:
+def _normalizes_as_onnx(view: GraphView, node: Node) -> str | None:
     bias, size = node.float_attribute("bias", 1.0), node.int_attribute("size", 1)
     if bias != int(bias):
         return f"OpenVINO cuts the bias {bias} of LRN down to an integer"
@@ -58,7 +58,7 @@ REDUCTIONS: Mapping[str, Rule] = {
     "GroupNormalization": Rule(FLOATS),
     "LayerNormalization": Rule(FLOATS),
     "RMSNormalization": Rule(FLOATS),
-    "LRN": Rule(FLOATS, conditions=(_normalises_as_onnx,)),
+    "LRN": Rule(FLOATS, conditions=(_normalizes_as_onnx,)),
     "NegativeLogLikelihoodLoss": Rule(FLOATS, ports={1: INDICES}),
     "SoftmaxCrossEntropyLoss": Rule(FLOATS, ports={1: INDICES}),
 }

@@ -39,7 +39,7 @@ _KEPT: Mapping[str, str] = {
     "Cast": "it names its types itself",
     "CastLike": "it names its types itself",
 }  # fmt: skip
-NORMALISATIONS = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization"})
+NORMALIZATIONS = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization", "InstanceNormalization"})
 _MOVING = frozenset(
     {
         "Compress", "Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
@@ -50,13 +50,13 @@ _MOVING = frozenset(
 _SAMPLED = 1 << 22  # elements of a constant that are looked at; a larger one is looked at in steps
 
 
-def narrow(graph: Graph, precision: str, *, keeps_normalisations: bool) -> dict[int, str]:
+def narrow(graph: Graph, precision: str, *, keeps_normalizations: bool) -> dict[int, str]:
     """Write casts into a marked copy of a claim.
 
     Args:
         graph: the copy.
         precision: ``"float16"`` or ``"bfloat16"``.
-        keeps_normalisations: layer normalisation and its kin stay in float32.
+        keeps_normalizations: layer normalization and its kin stay in float32.
 
     Returns:
         For each place whose node of float32 numbers stays in float32, the reason.
@@ -67,7 +67,7 @@ def narrow(graph: Graph, precision: str, *, keeps_normalisations: bool) -> dict[
     for node in graph.nodes:
         if not _makes_floats(node) or (node.op_type in _MOVING and narrowed.keys().isdisjoint(node.inputs)):
             continue  # what only moves or compares numbers of float32 leaves them so
-        reason = _reason(graph, node, dtype, keeps_normalisations)
+        reason = _reason(graph, node, dtype, keeps_normalizations)
         if reason is not None:
             kept[place_of(node)] = reason
         else:
@@ -79,10 +79,10 @@ def _makes_floats(node: Node) -> bool:
     return any(dtype_of(value) is DataType.FLOAT for value in node.present_outputs())
 
 
-def _reason(graph: Graph, node: Node, dtype: DataType, keeps_normalisations: bool) -> str | None:
+def _reason(graph: Graph, node: Node, dtype: DataType, keeps_normalizations: bool) -> str | None:
     if node.op_type in _KEPT:
         return f"{node.op_type} stays in float32: {_KEPT[node.op_type]}"
-    if node.op_type in NORMALISATIONS and keeps_normalisations:
+    if node.op_type in NORMALIZATIONS and keeps_normalizations:
         return f"{node.op_type} stays in float32: option trt_layer_norm_fp32_fallback"
     if node.subgraphs():
         return f"{node.op_type} stays in float32: its bodies keep their types"
@@ -90,7 +90,7 @@ def _reason(graph: Graph, node: Node, dtype: DataType, keeps_normalisations: boo
     if any(value.type is None for value in values):
         return f"{node.op_type} stays in float32: the types of its values are not known"
     if any(v.producer is not None and v.producer.op_type == "DequantizeLinear" for v in node.present_inputs()):
-        return f"{node.op_type} stays in float32: it reads quantised values, with which TensorRT computes in int8"
+        return f"{node.op_type} stays in float32: it reads quantized values, with which TensorRT computes in int8"
     for value in node.present_inputs():
         constant = graph.fixed_constant(value)
         misfit = None if constant is None or constant.dtype is not DataType.FLOAT else misfit_of(constant, dtype)

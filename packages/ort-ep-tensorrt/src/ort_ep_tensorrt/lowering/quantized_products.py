@@ -1,4 +1,4 @@
-"""Quantised products: MatMulInteger, ConvInteger, QLinearMatMul and QLinearConv as products in float32.
+"""Quantized products: MatMulInteger, ConvInteger, QLinearMatMul and QLinearConv as products in float32.
 
 q = QLinearMatMul(a, sa, za, b, sb, zb, s, z)
 ->  p = MatMul(a - za, b - zb)   q = Min(Max(Round(p * (sa * sb / s)) + z, 0), 255)
@@ -37,7 +37,7 @@ def q_linear_mat_mul(editor: Editor) -> Results | Rejection:
         return sums
     left = editor.add("Mul", [_wide(editor, _rows(editor, 1)), _wide(editor, editor.input(4))])
     ratio = editor.add("Div", [left, _wide(editor, _rows(editor, 6))])
-    return _requantised(editor, sums, ratio, _rows(editor, 7))
+    return _requantized(editor, sums, ratio, _rows(editor, 7))
 
 
 def conv_integer(editor: Editor) -> Results | Rejection:
@@ -56,7 +56,7 @@ def q_linear_conv(editor: Editor) -> Results | Rejection:
         sums = editor.add("Add", [sums, _channels(editor, bias)], like=sums)
     scales = editor.add("Mul", [_single(editor, editor.input(1)), _channels(editor, editor.input(4))])
     ratio = editor.add("Div", [scales, _single(editor, editor.input(6))])
-    return _requantised(editor, sums, ratio, _single(editor, editor.input(7)))
+    return _requantized(editor, sums, ratio, _single(editor, editor.input(7)))
 
 
 def _product(editor: Editor, left: tuple[int, int], right: tuple[int, int]) -> Value | Rejection:
@@ -119,7 +119,7 @@ def _added(editor: Editor, parts: Iterable[Value]) -> Value:
     return total
 
 
-def _requantised(editor: Editor, sums: Value, ratio: Value, zero: Value) -> Results | Rejection:
+def _requantized(editor: Editor, sums: Value, ratio: Value, zero: Value) -> Results | Rejection:
     target = dtype_of(zero)
     if target is None or target not in BOUNDS:
         return Rejection(f"{editor.node.op_type} makes {zero.type}, which TensorRT lacks", editor.node)

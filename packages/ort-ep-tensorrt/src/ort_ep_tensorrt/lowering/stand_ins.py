@@ -156,7 +156,7 @@ def _quantize(state: _StandIns, editor: Editor) -> Held:
     node = editor.node
     target = _target_of(state, node)
     if target is None or target not in BOUNDS:
-        raise LoweringRefusal(place_of(node), f"TensorRT quantises to no {target.name if target else 'unknown type'}")
+        raise LoweringRefusal(place_of(node), f"TensorRT quantizes to no {target.name if target else 'unknown type'}")
     source, scale = node.inputs[:2]
     assert source is not None
     assert scale is not None
@@ -178,7 +178,7 @@ def _dequantize(state: _StandIns, editor: Editor) -> Held:
     assert source is not None
     assert scale is not None
     if state.dtype(source) not in (*BOUNDS, DataType.INT32, None):
-        raise LoweringRefusal(place_of(node), f"TensorRT dequantises no {source.type}")
+        raise LoweringRefusal(place_of(node), f"TensorRT dequantizes no {source.type}")
     graph = editor.graph
     constants = [None if value is None else graph.fixed_constant(value) for value in (source, scale, zero)]
     if constants[0] is not None and constants[1] is not None and (zero is None or constants[2] is not None):
@@ -214,7 +214,7 @@ def _spread(node: Node, values: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _along_axis(editor: Editor, values: Value, source: Value) -> Value:
-    """Return scales or zero points in a shape that broadcasts along the axis of quantisation."""
+    """Return scales or zero points in a shape that broadcasts along the axis of quantization."""
     node = editor.node
     if node.int_attribute("block_size", 0):
         raise LoweringRefusal(place_of(node), f"{node.op_type} in blocks of 8 bits is not rewritten for TensorRT")

@@ -1,4 +1,4 @@
-"""``ort quantize``: write a quantised model, and say what became of it."""
+"""``ort quantize``: write a quantized model, and say what became of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ort_quantization.calibration_data import Sample
     from ort_quantization.reports import QuantizationReport
 
-_WHAT = "What is quantised"
+_WHAT = "What is quantized"
 _HOW = "How"
 _CALIBRATION = "Calibration"
 
@@ -31,7 +31,7 @@ class TypeName(enum.StrEnum):
 
 
 class FormatName(enum.StrEnum):
-    """How a statically quantised model is written."""
+    """How a statically quantized model is written."""
 
     QDQ = "qdq"
     QOPERATOR = "qoperator"
@@ -56,7 +56,7 @@ def quantize(
             metavar="PATH",
             rich_help_panel=_CALIBRATION,
             help="Samples: .npz, .npy or .pb files, or folders of them (one sample a file; in test_data_set_* one a "
-            "folder). With samples activations are quantised in the file, without while the model runs.",
+            "folder). With samples activations are quantized in the file, without while the model runs.",
         ),
     ] = None,
     method: Annotated[MethodName, typer.Option(rich_help_panel=_CALIBRATION, help="Ranges.")] = MethodName.MINMAX,
@@ -76,7 +76,7 @@ def quantize(
         list[str] | None, typer.Option(metavar="NODE", rich_help_panel=_WHAT, help="Stays as it is.")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NODE", rich_help_panel=_WHAT, help="Nothing else is quantised.")
+        list[str] | None, typer.Option(metavar="NODE", rich_help_panel=_WHAT, help="Nothing else is quantized.")
     ] = None,
     op_type: Annotated[
         list[str] | None, typer.Option(metavar="TYPE", rich_help_panel=_WHAT, help="Only these operators.")
@@ -89,7 +89,7 @@ def quantize(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Quantise a model, and report its size, its operators and how far its results lie from the float model's."""
+    """Quantize a model, and report its size, its operators and how far its results lie from the float model's."""
     import tempfile
 
     from ort_quantization.quantize import quantize as by_config
@@ -170,7 +170,7 @@ def _show(report: QuantizationReport) -> None:
 
     console = output_console()
     show_facts(console, report.facts())
-    table = new_table(["operator", "float", "quantised"], numbers=["float", "quantised"], title="Operators")
+    table = new_table(["operator", "float", "quantized"], numbers=["float", "quantized"], title="Operators")
     for op_type, before, after in report.operators:
         table.add_row(op_type, str(before), str(after))
     show_table(console, table)

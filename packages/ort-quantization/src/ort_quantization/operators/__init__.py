@@ -1,1 +1,1 @@
-"""The writers of quantised operators, one family a file; ``ort_quantization.registry`` lists them."""
+"""The writers of quantized operators, one family a file; ``ort_quantization.registry`` lists them."""

@@ -19,13 +19,13 @@ def _marks_results(quantizer: QDQQuantizer, node: NodeProto) -> bool:
 
 
 def mark_all(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise everything that a node reads and gives."""
+    """Quantize everything that a node reads and gives."""
     for name in (*node.input, *(node.output if _marks_results(quantizer, node) else ())):
         quantizer.quantize_activation_tensor(name)
 
 
 def mark_product(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a MatMul: initializers on either side are weights, with their channels along the last axis."""
+    """Quantize a MatMul: initializers on either side are weights, with their channels along the last axis."""
     for name in (*node.input, *(node.output if _marks_results(quantizer, node) else ())):
         if not quantizer.is_input_a_initializer(name):
             quantizer.quantize_activation_tensor(name)
@@ -34,20 +34,20 @@ def mark_product(quantizer: QDQQuantizer, node: NodeProto) -> None:
 
 
 def mark_conv(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a Conv or ConvTranspose: its channels are those of its result."""
+    """Quantize a Conv or ConvTranspose: its channels are those of its result."""
     _mark_with_bias(quantizer, node, 0 if node.op_type == "Conv" else 1)
     if len(node.input) == 3 and node.input[2]:
         quantizer.quantize_bias_tensor(node.name, node.input[2], node.input[0], node.input[1])
 
 
 def mark_gemm(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a Gemm; the factor of its bias goes into the bias, if that is quantised."""
+    """Quantize a Gemm; the factor of its bias goes into the bias, if that is quantized."""
     is_transposed = any(each.name == "transB" and each.i for each in node.attribute)
     _mark_with_bias(quantizer, node, 0 if is_transposed else 1)
     if len(node.input) < 3 or not node.input[2]:
         return
     if not quantizer.is_input_a_initializer(node.input[2]):
-        log.warning("the bias of node %r (Gemm) is computed: the node would run faster unquantised", node.name)
+        log.warning("the bias of node %r (Gemm) is computed: the node would run faster unquantized", node.name)
         return
     factor = next((each for each in node.attribute if each.name == "beta"), None)
     beta = 1.0 if factor is None else factor.f
@@ -65,7 +65,7 @@ def _mark_with_bias(quantizer: QDQQuantizer, node: NodeProto, axis: int) -> None
 
 
 def mark_normalization(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a normalisation: its scale is a weight, its bias a bias."""
+    """Quantize a normalization: its scale is a weight, its bias a bias."""
     quantizer.quantize_activation_tensor(node.input[0])
     name = node.input[1]
     if quantizer.is_input_a_initializer(name):
@@ -80,7 +80,7 @@ def mark_normalization(quantizer: QDQQuantizer, node: NodeProto) -> None:
 
 
 def mark_removable(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Leave out a Relu or Clip whose producer's range ends where its own does; else quantise it."""
+    """Leave out a Relu or Clip whose producer's range ends where its own does; else quantize it."""
     name = node.input[0]
     if not quantizer.is_tensor_quantized(name):
         return
@@ -95,7 +95,7 @@ def mark_removable(quantizer: QDQQuantizer, node: NodeProto) -> None:
 
 
 def mark_direct(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Give a node that only moves numbers the parameters of what it reads, if that is quantised."""
+    """Give a node that only moves numbers the parameters of what it reads, if that is quantized."""
     if quantizer.force_quantize_no_input_check:
         quantizer.quantize_activation_tensor(node.input[0])
     elif not quantizer.is_tensor_quantized(node.input[0]):
@@ -105,19 +105,19 @@ def mark_direct(quantizer: QDQQuantizer, node: NodeProto) -> None:
 
 
 def mark_max_pool(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a MaxPool, which takes bytes from opset 12 on."""
+    """Quantize a MaxPool, which takes bytes from opset 12 on."""
     if quantizer.opset_version >= 12 and quantizer.activation_qType != TensorProto.FLOAT8E4M3FN:
         mark_direct(quantizer, node)
 
 
 def mark_resize(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a Resize, from opset 11 on."""
+    """Quantize a Resize, from opset 11 on."""
     if quantizer.opset_version >= 11:
         mark_direct(quantizer, node)
 
 
 def mark_gather(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a Gather from an initializer, or from what is quantised."""
+    """Quantize a Gather from an initializer, or from what is quantized."""
     name = node.input[0]
     if quantizer.is_valid_quantize_weight(name) or quantizer.force_quantize_no_input_check:
         quantizer.quantize_activation_tensor(name)
@@ -136,7 +136,7 @@ def mark_split(quantizer: QDQQuantizer, node: NodeProto) -> None:
 
 
 def mark_where(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a Where whose both sides are quantised, or any where that is asked for."""
+    """Quantize a Where whose both sides are quantized, or any where that is asked for."""
     sides = node.input[1], node.input[2]
     if quantizer.force_quantize_no_input_check:
         for name in sides:
@@ -149,7 +149,7 @@ def mark_where(quantizer: QDQQuantizer, node: NodeProto) -> None:
 
 
 def mark_pad(quantizer: QDQQuantizer, node: NodeProto) -> None:
-    """Quantise a Pad; by zeros, or by what the input holds, its result has the input's parameters."""
+    """Quantize a Pad; by zeros, or by what the input holds, its result has the input's parameters."""
     for name in node.input:
         if name:
             quantizer.quantize_activation_tensor(name)

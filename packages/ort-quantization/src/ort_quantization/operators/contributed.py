@@ -1,4 +1,4 @@
-"""Operators of com.microsoft that read quantised weights: attention, embeddings, LSTM."""
+"""Operators of com.microsoft that read quantized weights: attention, embeddings, LSTM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _input(node: NodeProto, place: int) -> str:
 
 
 def write_attention(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Write QAttention; an Attention whose three hidden sizes differ has no quantised form."""
+    """Write QAttention; an Attention whose three hidden sizes differ has no quantized form."""
     if any(each.name == "qkv_hidden_sizes" for each in node.attribute):
         return quantizer.keep(node)
     first = quantizer.quantized_input(node.input[0])
@@ -50,7 +50,7 @@ def write_attention(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def write_embedding(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Write QEmbedLayerNormalization: indices stay as they are, tables, gamma and beta are quantised."""
+    """Write QEmbedLayerNormalization: indices stay as they are, tables, gamma and beta are quantized."""
     values = quantizer.quantized_inputs(node.input[2:7]) if len(node.output) <= 2 else None
     if values is None:
         return quantizer.keep(node)
@@ -85,7 +85,7 @@ def write_lstm(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def _lstm_weight(quantizer: ONNXQuantizer, name: str) -> QuantizedValue:
-    """Return weights (directions, 4 * hidden, inputs) quantised: a scale for each direction, or for each row of it."""
+    """Return weights (directions, 4 * hidden, inputs) quantized: a scale for each direction, or for each row of it."""
     if name in quantizer.quantized_value_map:
         return quantizer.quantized_value_map[name]
     values = quantizer.array_of(name)

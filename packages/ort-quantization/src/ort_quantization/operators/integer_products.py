@@ -23,7 +23,7 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 
 def is_chosen_product(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
-    """Return whether a product is quantised: chosen, of floats, and with constant weights where that is asked."""
+    """Return whether a product is quantized: chosen, of floats, and with constant weights where that is asked."""
     if not quantizer.should_quantize_node(node):
         return False
     if not (quantizer.is_float_tensor(node.input[1]) or quantizer.is_float_tensor(node.input[0])):
@@ -32,12 +32,12 @@ def is_chosen_product(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
 
 
 def is_chosen_run_time_product(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
-    """Return whether a MatMul is quantised while the model runs."""
+    """Return whether a MatMul is quantized while the model runs."""
     return is_chosen_product(quantizer, node) and has_run_time_parameters(quantizer, node)
 
 
 def has_run_time_parameters(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
-    """Return whether what a node reads can be quantised while the model runs: that is done in float32 only."""
+    """Return whether what a node reads can be quantized while the model runs: that is done in float32 only."""
     names = [name for name in node.input[:2] if not quantizer.find_initializer_in_path(name)]
     return all(quantizer.element_type(name) != TensorProto.FLOAT16 for name in names)
 
@@ -62,7 +62,7 @@ def write_conv(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 def _both(first: QuantizedValue | None, second: QuantizedValue | None) -> tuple[QuantizedValue, QuantizedValue]:
     if first is None or second is None:
-        raise InvalidQuantization("a value that is quantised while the model runs has no quantised form")
+        raise InvalidQuantization("a value that is quantized while the model runs has no quantized form")
     return first, second
 
 

@@ -1,4 +1,4 @@
-"""Operators that read and give quantised numbers by parameters that calibration found.
+"""Operators that read and give quantized numbers by parameters that calibration found.
 
 Before:  Y = Conv(X, W, B)
 After:   Y_quantized = QLinearConv(X_quantized, X_scale, X_zero_point, W_quantized, W_scale, W_zero_point,
@@ -27,15 +27,15 @@ def _write(
     quantizer: ONNXQuantizer, node: NodeProto, op_type: str, inputs: Sequence[str], parameters: tuple[str, str],
     domain: str = MICROSOFT, without: str = "", kind: QuantizedValueType = QuantizedValueType.Input,
 ) -> NodeProto:  # fmt: skip
-    """Add a quantised operator in a node's place, and say that it gives the node's result.
+    """Add a quantized operator in a node's place, and say that it gives the node's result.
 
     Args:
         quantizer: whose graph it is.
         node: what is replaced; its attributes are taken over.
-        op_type: of the quantised operator.
-        inputs: of the quantised operator.
+        op_type: of the quantized operator.
+        inputs: of the quantized operator.
         parameters: the names of the result's scale and zero point.
-        domain: of the quantised operator.
+        domain: of the quantized operator.
         without: an attribute that it does not have.
         kind: of the result.
     """
@@ -52,7 +52,7 @@ def _write(
 def _product_inputs(
     quantizer: ONNXQuantizer, node: NodeProto, axis: int | None, kind: int | None = None, is_reduced: bool = True
 ) -> tuple[QuantizedValue, QuantizedValue] | None:
-    """Return the quantised forms of what is multiplied, ``None`` where one was not calibrated.
+    """Return the quantized forms of what is multiplied, ``None`` where one was not calibrated.
 
     Args:
         quantizer: whose graph it is.
@@ -127,7 +127,7 @@ def write_binary(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def write_clip(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Leave out a Relu or Clip of a quantised value whose producer's range ends where theirs does.
+    """Leave out a Relu or Clip of a quantized value whose producer's range ends where theirs does.
 
     With symmetric ranges, and where others read that value, it does not.
     """
@@ -163,7 +163,7 @@ def _write_unary(quantizer: ONNXQuantizer, node: NodeProto, given: tuple[float, 
 
 
 def write_global_pool(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Write QLinearGlobalAveragePool of a value that is quantised already."""
+    """Write QLinearGlobalAveragePool of a value that is quantized already."""
     value = quantizer.quantized_value_map.get(node.input[0])
     if value is None:
         return quantizer.keep(node)

@@ -1,4 +1,4 @@
-"""Operators that move numbers without computing: they run on quantised numbers as they are."""
+"""Operators that move numbers without computing: they run on quantized numbers as they are."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def is_chosen_gather(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
-    """Return whether a Gather is quantised: chosen, and from an initializer of floats."""
+    """Return whether a Gather is quantized: chosen, and from an initializer of floats."""
     return quantizer.should_quantize_node(node) and quantizer.is_valid_quantize_weight(node.input[0])
 
 
 def write_gather(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Let a Gather read quantised numbers."""
+    """Let a Gather read quantized numbers."""
     _write_on(quantizer, node, quantizer.quantized_input(node.input[0]))
 
 
 def _write_on(quantizer: ONNXQuantizer, node: NodeProto, value: QuantizedValue | None) -> None:
-    """Write a node that reads and gives a value's quantised form; without one it stays as it is."""
+    """Write a node that reads and gives a value's quantized form; without one it stays as it is."""
     if value is None:
         return quantizer.keep(node)
     result = node.output[0]
@@ -40,7 +40,7 @@ def _write_on(quantizer: ONNXQuantizer, node: NodeProto, value: QuantizedValue |
 
 
 def write_direct(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Let a node read quantised numbers if they are quantised already, or in any case where that is asked for."""
+    """Let a node read quantized numbers if they are quantized already, or in any case where that is asked for."""
     if not quantizer.force_quantize_no_input_check:
         return _write_on(quantizer, node, quantizer.find_quantized_value(node.input[0]))
     if not quantizer.is_valid_quantize_weight(node.input[0]):
@@ -57,12 +57,12 @@ def write_max_pool(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def write_resize(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Let a Resize read quantised numbers, from opset 11 on."""
+    """Let a Resize read quantized numbers, from opset 11 on."""
     return quantizer.keep(node) if quantizer.opset_version < 11 else write_direct(quantizer, node)
 
 
 def write_arg_max(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Let an ArgMax read quantised numbers: their order is the same."""
+    """Let an ArgMax read quantized numbers: their order is the same."""
     value = quantizer.find_quantized_value(node.input[0])
     if value is None:
         return quantizer.keep(node)
@@ -72,7 +72,7 @@ def write_arg_max(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def write_split(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Split quantised numbers."""
+    """Split quantized numbers."""
     value = quantizer.quantized_input(node.input[0])
     if value is None:
         return quantizer.keep(node)
@@ -87,7 +87,7 @@ def write_split(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def write_pad(quantizer: ONNXQuantizer, node: NodeProto) -> None:
-    """Pad quantised numbers, by the quantised form of what reals are padded with."""
+    """Pad quantized numbers, by the quantized form of what reals are padded with."""
     value = quantizer.quantized_value_map.get(node.input[0])
     if quantizer.opset_version < 11 or value is None:
         return quantizer.keep(node)
@@ -103,7 +103,7 @@ def write_pad(quantizer: ONNXQuantizer, node: NodeProto) -> None:
 
 
 def _padding(quantizer: ONNXQuantizer, node: NodeProto, value: QuantizedValue) -> str | None:
-    """Return the name of what quantised numbers are padded with; zero is their zero point."""
+    """Return the name of what quantized numbers are padded with; zero is their zero point."""
     name = node.input[2] if len(node.input) > 2 else ""
     if not name:
         return value.zp_name

@@ -234,9 +234,9 @@ def compare_outputs(model: Model, ours: Sequence[object], theirs: Sequence[objec
 
 
 def _shapes(feeds: Mapping[str, object]) -> dict[str, str]:
-    from ort_core.cli.summaries import shape_text, summarise
+    from ort_core.cli.summaries import shape_text, summarize
 
-    return {name: shape_text(summarise(value, 0)) for name, value in feeds.items()}
+    return {name: shape_text(summarize(value, 0)) for name, value in feeds.items()}
 
 
 _COLUMNS = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("min", "min"), ("mean", "mean"))

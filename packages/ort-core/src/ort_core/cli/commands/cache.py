@@ -1,4 +1,4 @@
-"""``ort cache``: the folder of compiled artefacts and optimised models."""
+"""``ort cache``: the folder of compiled artefacts and optimized models."""
 
 from __future__ import annotations
 

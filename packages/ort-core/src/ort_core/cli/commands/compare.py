@@ -63,7 +63,7 @@ def compare(
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Compare results, by default against the unoptimised reference; exit with 1 when they differ."""
+    """Compare results, by default against the unoptimized reference; exit with 1 when they differ."""
     from ort_core.cli.comparison import Side, compare_interior, compare_outputs
     from ort_core.cli.console import print_json, working
     from ort_core.cli.feeds import InputRequest

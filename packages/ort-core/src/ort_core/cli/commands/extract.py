@@ -37,7 +37,7 @@ def extract(
         list[str] | None, typer.Option("--to", metavar="VALUE", help="End with these values; repeatable.")
     ] = None,
     level: Annotated[
-        LevelName, typer.Option("--level", "-O", help="Optimise first, up to this level.")
+        LevelName, typer.Option("--level", "-O", help="Optimize first, up to this level.")
     ] = LevelName.DISABLE,
     provider: ProviderNames = None,
     ops: Operators = None,

@@ -1,4 +1,4 @@
-"""``ort optimize``: the optimised model as a file, and what each pass did."""
+"""``ort optimize``: the optimized model as a file, and what each pass did."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def optimize(
     seed: Seed = 0,
     json: JsonFlag = False,
 ) -> None:
-    """Optimise a model and show what each pass did."""
+    """Optimize a model and show what each pass did."""
     from ort_core.cli.console import print_json, working
     from ort_core.cli.feeds import InputRequest
     from ort_core.cli.optimization import build_pipelines, load_passes, optimize_model
@@ -109,8 +109,8 @@ def optimize(
         _show_passes(pipelines, json)
         return
     if model is None:
-        raise typer.BadParameter("give the model to optimise, or --list", param_hint="MODEL")
-    with working(f"Optimising {model.name}"):
+        raise typer.BadParameter("give the model to optimize, or --list", param_hint="MODEL")
+    with working(f"Optimizing {model.name}"):
         loaded = load_model(model)
         request = InputRequest(inputs, shape, dim, seed)
         equivalence = _equivalence(loaded, request, environment, allow) if check else None

@@ -54,7 +54,7 @@ def profile(
     from ort_core.cli.console import print_json
     from ort_core.cli.feeds import InputRequest
     from ort_core.cli.output_files import check_folder
-    from ort_core.cli.profile_report import summarise_trace
+    from ort_core.cli.profile_report import summarize_trace
     from ort_core.cli.sessions import SessionRequest
 
     if trace is not None:
@@ -65,7 +65,7 @@ def profile(
     inputs_request = InputRequest(inputs, shape, dim, seed)
     with tempfile.TemporaryDirectory(prefix="ort-profile-") as folder:
         written, run_ns, ceilings = _record(model, inputs_request, request, Path(folder), warmup, iterations)
-        report = {"model": str(model), **summarise_trace(written, iterations, run_ns, ceilings), "trace": None}
+        report = {"model": str(model), **summarize_trace(written, iterations, run_ns, ceilings), "trace": None}
         if trace is not None:
             shutil.move(written, trace)
             report["trace"] = str(trace)

@@ -104,7 +104,7 @@ def run(
     from ort_core.cli.output_files import check_output, save_outputs
     from ort_core.cli.parameters import check_known
     from ort_core.cli.sessions import providers_used
-    from ort_core.cli.summaries import summarise
+    from ort_core.cli.summaries import summarize
     from ort_core.onnx_io.load import load_model
 
     check_output(output)
@@ -129,8 +129,8 @@ def run(
         "providers": providers_used(session),
         "load_ms": load_ns / 1e6,
         "run_ms": run_ns / 1e6,
-        "inputs": {name: {**summarise(v, first), "origin": feeds.origins[name]} for name, v in feeds.values.items()},
-        "outputs": {name: summarise(value, first) for name, value in outputs.items()},
+        "inputs": {name: {**summarize(v, first), "origin": feeds.origins[name]} for name, v in feeds.values.items()},
+        "outputs": {name: summarize(value, first) for name, value in outputs.items()},
         "saved": None if output is None else str(output),
     }
     if json:

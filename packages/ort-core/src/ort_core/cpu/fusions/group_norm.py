@@ -1,4 +1,4 @@
-"""GroupNormFusion: what exporters write for a group normalisation, an instance normalisation of reshaped groups.
+"""GroupNormFusion: what exporters write for a group normalization, an instance normalization of reshaped groups.
 
     g = Reshape(x, [0, groups, -1])
     y = Reshape(InstanceNormalization(g, ones, zeros), Shape(x))     ->  y = GroupNormalization(x, ones, zeros)

@@ -39,8 +39,8 @@ def _written(kernel: KernelText, form: str, target: Target) -> str:
     text = _ir(code)
     if form == "llvm":
         return text
-    is_vectorised = isinstance(code, DeferredKernel) and code.is_vectorised
-    return (assembly if form == "asm" else optimized_text)(text, target, is_vectorised=is_vectorised)
+    is_vectorized = isinstance(code, DeferredKernel) and code.is_vectorized
+    return (assembly if form == "asm" else optimized_text)(text, target, is_vectorized=is_vectorized)
 
 
 def _ir(code: Emitter | str | DeferredKernel) -> str:

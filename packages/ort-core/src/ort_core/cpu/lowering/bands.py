@@ -84,7 +84,7 @@ def _joined(lowering: Lowering, run: Sequence[Step]) -> Step:
     stages = _stages(run)
     bands = Bands(stages, fitting_rows(stages, BAND_NBYTES))
     machine = lowering.target
-    kernel = kernel_text("bands", bands.facts, lambda name: bands_kernel(name, bands, machine), is_vectorised=True)
+    kernel = kernel_text("bands", bands.facts, lambda name: bands_kernel(name, bands, machine), is_vectorized=True)
     lowering.kernels.setdefault(kernel.name, kernel)
     floats = max(bands.starts[-1], BAND_NBYTES // 4)
     scratch = lowering.scratch(DataType.FLOAT, floats)

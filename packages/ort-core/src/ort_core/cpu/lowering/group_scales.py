@@ -1,4 +1,4 @@
-"""Normalisation of groups of channels of channels-last images, which stay so: two small steps and an expression.
+"""Normalization of groups of channels of channels-last images, which stay so: two small steps and an expression.
 
 The first step reads the images once and leaves sums, the second makes a mean and a factor of each channel of each image
 from them. What is left is elementwise and takes in what follows, such as SiLU.
@@ -19,7 +19,7 @@ F32, F64 = DataType.FLOAT, DataType.DOUBLE
 
 
 def takes_groups(view: View) -> bool:
-    """Return whether images lie so that their groups are normalised as they lie."""
+    """Return whether images lie so that their groups are normalized as they lie."""
     return view.dtype is F32 and (is_channels_last(view) or lies_among_channels(view))
 
 
@@ -77,7 +77,7 @@ def _scales(
     pitch = pixel_pitch(images) if len(images.shape) == 4 else None
     kernel = kernel_text(
         "moments", f"{channels} {pitch}", lambda name: moments_kernel(name, channels, machine, pitch=pitch),
-        is_vectorised=True,
+        is_vectorized=True,
     )  # fmt: skip
     arguments: list[Argument] = [pointer(images), pointer(moments), batch, pixels, length, parts, images.strides[0]]
     lowering.emit(
@@ -87,7 +87,7 @@ def _scales(
     kernel = kernel_text(
         "scales", f"{channels} {groups} {epsilon!r} {scale is not None}",
         lambda name: scales_kernel(name, channels, groups, epsilon, machine, is_scaled=scale is not None),
-        is_vectorised=True,
+        is_vectorized=True,
     )  # fmt: skip
     given: Argument = 0 if scale is None else pointer(scale)
     reads = [moments.buffer, *([] if scale is None else [scale.buffer])]

@@ -111,7 +111,7 @@ def emit_padded(lowering: Lowering, source: View, pads: Sequence[int], value: fl
         source, machine = origin, lowering.target
         kernel = kernel_text(
             "padlayout", f"{channels}", lambda name: padded_channels_last_kernel(name, channels, machine),
-            is_vectorised=True,
+            is_vectorized=True,
         )  # fmt: skip
     else:
         pitch = pixel_pitch(source)
@@ -140,10 +140,10 @@ def _has_long_rows(images: View) -> bool:
 
 
 def kernel_text(
-    prefix: str, facts: str, generate: Callable[[str], Sequence[Emitter]], *, is_vectorised: bool = False
+    prefix: str, facts: str, generate: Callable[[str], Sequence[Emitter]], *, is_vectorized: bool = False
 ) -> KernelText:
     """Return a kernel that is written when it is needed; ``facts`` say all that its text depends on."""
-    deferred = deferred_kernel(prefix, facts, generate, is_vectorised=is_vectorised)
+    deferred = deferred_kernel(prefix, facts, generate, is_vectorized=is_vectorized)
     return KernelText(deferred.name, deferred)
 
 
@@ -160,7 +160,7 @@ def _emit_transpose(
     make = channels_last_kernel if to_last else channels_first_kernel
     pitch = pixel_pitch(source) if len(shape) == 4 and not to_last else None
     facts, machine = f"{channels} {to_last} {pitch}", lowering.target
-    kernel = kernel_text("layout", facts, lambda name: make(name, channels, machine, pitch=pitch), is_vectorised=True)
+    kernel = kernel_text("layout", facts, lambda name: make(name, channels, machine, pitch=pitch), is_vectorized=True)
     pixels = count_of(shape[2:])
     image = pixels * channels
     spread = image if pitch is None else pixels * pitch

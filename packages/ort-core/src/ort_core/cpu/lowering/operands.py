@@ -132,7 +132,7 @@ class Operands:
     def _read_beside_anchor(self, value: Value) -> Sequence[View]:
         """Return the views that an anchor's epilogue reads for an operand, computing it now unless it is small.
 
-        Small elements (quantised ones) are read as they are and widened in the epilogue; so are single numbers.
+        Small elements (quantized ones) are read as they are and widened in the epilogue; so are single numbers.
         """
         if self.number(value) is not None:
             return ()

@@ -16,7 +16,7 @@ def emit_pooling(lowering: Lowering, node: Node, spec: Pooling, x: View, y: View
     """Append the step that pools channels-last images of rank 4; both may be some of the channels of others."""
     machine = lowering.target
     spec = replace(spec, x_pixel=pixel_pitch(x), y_pixel=pixel_pitch(y))
-    kernel_code = kernel_text("pool", repr(spec), lambda name: pooling_kernel(name, spec, machine), is_vectorised=True)
+    kernel_code = kernel_text("pool", repr(spec), lambda name: pooling_kernel(name, spec, machine), is_vectorized=True)
     words: list[Argument] = [
         pointer(x), pointer(y), y.shape[0], y.shape[2], y.shape[3], x.shape[2], x.shape[3], x.strides[2], x.strides[0],
         y.strides[2], y.strides[0],

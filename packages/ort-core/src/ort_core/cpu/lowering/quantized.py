@@ -1,4 +1,4 @@
-"""Quantised values: which real numbers the integers in memory stand for, ``(integer - zero_point) * scale``."""
+"""Quantized values: which real numbers the integers in memory stand for, ``(integer - zero_point) * scale``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions of expressions over any axes into new tensors: what normalisations and softmax are made of.
+"""Reductions of expressions over any axes into new tensors: what normalizations and softmax are made of.
 
 Trailing axes of float32 go to row nests, others to folds. Leading and trailing axes at once are two steps.
 """

@@ -42,7 +42,7 @@ class OutputMemory:
             return None
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Return an uninitialised array of its own memory, C-contiguous."""
+        """Return an uninitialized array of its own memory, C-contiguous."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < LEAST:
             return np.empty(shape, dtype)

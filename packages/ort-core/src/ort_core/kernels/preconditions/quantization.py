@@ -1,4 +1,4 @@
-"""Products and arithmetic over quantised tensors: shapes of scales and zero points."""
+"""Products and arithmetic over quantized tensors: shapes of scales and zero points."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def n_bits_product(c: Conditions) -> None:
 
 
 def gathered_blocks(c: Conditions) -> None:
-    """GatherBlockQuantized: scales and zero points have one element for each block of the quantised axis."""
+    """GatherBlockQuantized: scales and zero points have one element for each block of the quantized axis."""
     data, scales = c.at_least(0, "data", 1), c.shape(2)
     if data is None or scales is None:
         return

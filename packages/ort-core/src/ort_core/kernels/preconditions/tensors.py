@@ -1,4 +1,4 @@
-"""Operators that move or normalise tensors: ranks of data, and of the inputs that say what to do with it."""
+"""Operators that move or normalize tensors: ranks of data, and of the inputs that say what to do with it."""
 
 from __future__ import annotations
 

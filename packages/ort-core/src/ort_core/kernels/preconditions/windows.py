@@ -1,4 +1,4 @@
-"""Convolutions and pooling: ranks, what windows must fit in, sizes of biases and of quantisation parameters."""
+"""Convolutions and pooling: ranks, what windows must fit in, sizes of biases and of quantization parameters."""
 
 from __future__ import annotations
 

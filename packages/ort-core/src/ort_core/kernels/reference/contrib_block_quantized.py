@@ -1,4 +1,4 @@
-"""Weights quantised in blocks along one axis: MatMulNBits, MatMulBnb4, GatherBlockQuantized."""
+"""Weights quantized in blocks along one axis: MatMulNBits, MatMulBnb4, GatherBlockQuantized."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def once_per_weight(
     return result
 
 
-def dequantise_blocks(
+def dequantize_blocks(
     packed: np.ndarray, scales: np.ndarray, zero_points: np.ndarray | None, bits: int, rows: int, width: int
 ) -> np.ndarray:
     """Return float32 (rows, width) weights from bytes (rows, blocks, bytes per block), one scale per block.
@@ -66,7 +66,7 @@ def dequantise_blocks(
     return weights.reshape(rows, -1)[:, :width]
 
 
-def _dequantise_groups(
+def _dequantize_groups(
     packed: np.ndarray,
     scales: np.ndarray,
     zeros: np.ndarray | None,
@@ -75,7 +75,7 @@ def _dequantise_groups(
     rows: int,
     width: int,
 ) -> np.ndarray:
-    """Like ``dequantise_blocks``, the block of each column given by ``groups`` (width,)."""
+    """Like ``dequantize_blocks``, the block of each column given by ``groups`` (width,)."""
     blocks = scales.size // rows
     chosen = groups[:width].astype(np.int64)
     wrong = np.flatnonzero((chosen < 0) | (chosen >= blocks))
@@ -123,13 +123,13 @@ def matmul_n_bits(
     weight_prepacked: int = 0,
     ctx: KernelContext | None = None,
 ) -> np.ndarray:
-    """Y = A @ dequantised(B).T + bias. ``accuracy_level`` allows less precision than float32, which is not used."""
+    """Y = A @ dequantized(B).T + bias. ``accuracy_level`` allows less precision than float32, which is not used."""
     _check_blocks(b, scales, N, K, bits, block_size)
 
     def build() -> np.ndarray:
         if g_idx is not None:
-            return _dequantise_groups(b, scales, zero_points, g_idx, bits, N, K)
-        return dequantise_blocks(b, scales, zero_points, bits, N, K)
+            return _dequantize_groups(b, scales, zero_points, g_idx, bits, N, K)
+        return dequantize_blocks(b, scales, zero_points, bits, N, K)
 
     product = np.matmul(widen(a), once_per_weight(ctx, (b, scales, zero_points, g_idx), build).T)
     return narrow(product if bias is None else product + widen(bias), a.dtype)
@@ -154,13 +154,13 @@ def matmul_n_bits_with_adapter(
     lora_block_size: int = 32,
     ctx: KernelContext | None = None,
 ) -> np.ndarray:
-    """Y = X @ W.T + (X @ A.T) @ B.T, all weights quantised in blocks; an empty B: the base product only."""
+    """Y = X @ W.T + (X @ A.T) @ B.T, all weights quantized in blocks; an empty B: the base product only."""
 
     def weights(
         packed: np.ndarray, factors: np.ndarray, rows: int, width: int, size: int, block: int, slot: str
     ) -> np.ndarray:
         _check_blocks(packed, factors, rows, width, size, block)
-        build = lambda: dequantise_blocks(packed, factors, None, size, rows, width)  # noqa: E731  # of these arguments
+        build = lambda: dequantize_blocks(packed, factors, None, size, rows, width)  # noqa: E731  # of these arguments
         return once_per_weight(ctx, (packed, factors), build, slot)
 
     base = narrow(np.matmul(widen(x), weights(w, scales, N, K, bits, block_size, "base").T), x.dtype)
@@ -219,7 +219,7 @@ def gather_block_quantized(
     gather_axis: int = 0,
     quantize_axis: int = 1,
 ) -> np.ndarray:
-    """Gather slices of block-quantised data and dequantise them; an index out of range gives a slice of zeros."""
+    """Gather slices of block-quantized data and dequantize them; an index out of range gives a slice of zeros."""
     rank, packed = data.ndim, data.dtype == np.uint8
     gather, along = gather_axis % rank, quantize_axis % rank
     is_float = data.dtype.name.startswith("float")
@@ -261,7 +261,7 @@ def _check_gather_types(
 ) -> None:
     known = {"uint8", "int4", "uint4"}
     if data.dtype.name not in known and not data.dtype.name.startswith("float8") and data.dtype.name != "float4_e2m1fn":
-        raise errors.InvalidArgument(f"GatherBlockQuantized: data of type {data.dtype} is not a quantised type")
+        raise errors.InvalidArgument(f"GatherBlockQuantized: data of type {data.dtype} is not a quantized type")
     if indices.dtype.name not in ("int32", "int64"):
         raise errors.InvalidArgument(f"GatherBlockQuantized: indices of type {indices.dtype}, expected int32 or int64")
     # bfloat16 scales of integers have no meaning in onnxruntime's CPU kernel either.

@@ -8,7 +8,7 @@ from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.convolution import conv_transpose, convolve
 from ort_core.kernels.reference.named_activations import find_activation
-from ort_core.kernels.reference.rounding_to_integers import quantise
+from ort_core.kernels.reference.rounding_to_integers import quantize
 from ort_core.kernels.reference.widening import narrow, widen
 from ort_core.kernels.reference.windows import slide
 
@@ -143,7 +143,7 @@ def qlinear_conv(
     pads: Ints = (),
     strides: Ints = (),
 ) -> np.ndarray:
-    """Quantised convolution; W's scale and zero point are scalars or one per output channel; padding is X's zero."""
+    """Quantized convolution; W's scale and zero point are scalars or one per output channel; padding is X's zero."""
     image = np.moveaxis(x, -1, 1) if channels_last else x
     # float64 holds sums of 8-bit products exactly and runs in BLAS, which integers do not.
     shifted = image.astype(np.float64) - float(x_zero_point.reshape(()))
@@ -160,7 +160,7 @@ def qlinear_conv(
     if b is not None:
         total = total + _channels(b, x.ndim)
     scale = x_scale.reshape(()).astype(np.float64) * _channels(w_scale.astype(np.float64), x.ndim)
-    result = quantise(
+    result = quantize(
         (total * scale).astype(np.float32), y_scale.reshape(()), y_zero_point.reshape(()), y_zero_point.dtype
     )
     return np.moveaxis(result, 1, -1) if channels_last else result

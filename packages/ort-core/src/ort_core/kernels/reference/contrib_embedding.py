@@ -1,4 +1,4 @@
-"""Embedding tables: the summed and normalised embeddings of BERT, plain and quantised, and words from characters."""
+"""Embedding tables: the summed and normalized embeddings of BERT, plain and quantized, and words from characters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.contrib_normalization import layer_norm
-from ort_core.kernels.reference.rounding_to_integers import dequantise
+from ort_core.kernels.reference.rounding_to_integers import dequantize
 from ort_core.kernels.reference.widening import narrow, widen, widen_optional
 
 Optional = np.ndarray | None
@@ -31,7 +31,7 @@ def _embed(
     position_ids: Optional,
     epsilon: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (normalised, mask index, sum of embeddings) for float32 tables (word, position, segment)."""
+    """Return (normalized, mask index, sum of embeddings) for float32 tables (word, position, segment)."""
     if input_ids.ndim != 2:
         raise errors.InvalidArgument(f"input_ids is expected to have 2 dimensions, got {input_ids.ndim}")
     positions = np.arange(input_ids.shape[1])[None] if position_ids is None else position_ids
@@ -91,17 +91,17 @@ def quantized_embed_layer_normalization(
     """EmbedLayerNormalization over 8-bit tables, each with its scale and zero point."""
     segments = None
     if segment_embedding is not None and segment_embedding_scale is not None:
-        segments = dequantise(segment_embedding, segment_embedding_scale, segment_embedding_zero_point)
+        segments = dequantize(segment_embedding, segment_embedding_scale, segment_embedding_zero_point)
     result, counts, _ = _embed(
         input_ids,
         segment_ids,
         (
-            dequantise(word_embedding_quant, word_embedding_scale, word_embedding_zero_point),
-            dequantise(position_embedding_quant, position_embedding_scale, position_embedding_zero_point),
+            dequantize(word_embedding_quant, word_embedding_scale, word_embedding_zero_point),
+            dequantize(position_embedding_quant, position_embedding_scale, position_embedding_zero_point),
             segments,
         ),
-        dequantise(gamma_quant, gamma_scale, gamma_zero_point),
-        dequantise(beta_quant, beta_scale, beta_zero_point),
+        dequantize(gamma_quant, gamma_scale, gamma_zero_point),
+        dequantize(beta_quant, beta_scale, beta_zero_point),
         mask,
         None,
         epsilon,

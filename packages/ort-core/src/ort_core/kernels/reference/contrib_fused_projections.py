@@ -1,4 +1,4 @@
-"""Projections with quantised weights behind one normalised input, and weights of 8 and 4 bits in floating point."""
+"""Projections with quantized weights behind one normalized input, and weights of 8 and 4 bits in floating point."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ort_core import errors
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import KernelContext, kernel
 from ort_core.kernels.reference.bit_unpacking import unpack_bits
-from ort_core.kernels.reference.contrib_block_quantized import dequantise_blocks, once_per_weight
+from ort_core.kernels.reference.contrib_block_quantized import dequantize_blocks, once_per_weight
 from ort_core.kernels.reference.contrib_normalization import rms_norm
 from ort_core.kernels.reference.gates import fast_gelu, gelu, silu
 from ort_core.kernels.reference.widening import narrow, widen
@@ -17,7 +17,7 @@ Optional = np.ndarray | None
 _GATES = {"silu": silu, "swish": silu, "gelu": gelu, "fastgelu": fast_gelu}
 
 
-def _normalised(a: np.ndarray, skip: Optional, scale: Optional, epsilon: float) -> tuple[np.ndarray, np.ndarray | None]:
+def _normalized(a: np.ndarray, skip: Optional, scale: Optional, epsilon: float) -> tuple[np.ndarray, np.ndarray | None]:
     """Return (input of the projections, sum of input and skip if there is one), the first rounded to A's type."""
     total = widen(a) if skip is None else widen(a) + widen(skip)
     result = total
@@ -39,7 +39,7 @@ def _project(
     rows, width, bits = shape
 
     def build() -> np.ndarray:
-        return dequantise_blocks(packed, scales, None, bits, rows, width)
+        return dequantize_blocks(packed, scales, None, bits, rows, width)
 
     product = x @ once_per_weight(ctx, (packed, scales), build, slot).T
     return narrow(product if bias is None else product + widen(bias), dtype)
@@ -66,10 +66,10 @@ def matmul_n_bits_mlp(
     epsilon: float = 9.999999747378752e-06,
     ctx: KernelContext,
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Y = activation(gate projection) * up projection of the (skipped and) normalised input."""
+    """Y = activation(gate projection) * up projection of the (skipped and) normalized input."""
     if activation.lower() not in _GATES:
         raise errors.InvalidArgument(f"activation {activation!r}: expected one of {', '.join(_GATES)}")
-    x, total = _normalised(a, skip, norm_scale, epsilon)
+    x, total = _normalized(a, skip, norm_scale, epsilon)
     gate = _project(x, (gate_b, gate_scales, gate_bias), (N, K, bits), a.dtype, ctx, "gate")
     up = _project(x, (up_b, up_scales, up_bias), (N, K, bits), a.dtype, ctx, "up")
     return narrow(_GATES[activation.lower()](widen(gate)) * widen(up), a.dtype), total
@@ -99,8 +99,8 @@ def matmul_n_bits_qkv(
     epsilon: float = 9.999999974752427e-07,
     ctx: KernelContext,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Queries, keys and values of the (skipped and) normalised input."""
-    x, total = _normalised(a, skip, norm_scale, epsilon)
+    """Queries, keys and values of the (skipped and) normalized input."""
+    x, total = _normalized(a, skip, norm_scale, epsilon)
     return (
         _project(x, (q_b, q_scales, q_bias), (Nq, K, bits), a.dtype, ctx, "query"),
         _project(x, (k_b, k_scales, k_bias), (Nkv, K, bits), a.dtype, ctx, "key"),

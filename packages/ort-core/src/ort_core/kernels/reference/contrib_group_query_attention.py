@@ -10,7 +10,7 @@ from ort_core.kernels.reference.cache_windows import CacheLayout, keep, lay_out,
 from ort_core.kernels.reference.contrib_normalization import rms_norm
 from ort_core.kernels.reference.contrib_rotary import rotate
 from ort_core.kernels.reference.head_attention import attend, merge_heads, split_heads
-from ort_core.kernels.reference.quantised_caches import read_cache, write_cache
+from ort_core.kernels.reference.quantized_caches import read_cache, write_cache
 from ort_core.kernels.reference.widening import narrow, widen
 
 Optional = np.ndarray | None

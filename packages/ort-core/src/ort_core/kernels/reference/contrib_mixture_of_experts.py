@@ -168,7 +168,7 @@ def mixture_of_experts(
     return narrow(result.reshape(x.shape), x.dtype)
 
 
-def dequantise_experts(packed: np.ndarray, scales: Optional, zeros: Optional, bits: int, block: int) -> np.ndarray:
+def dequantize_experts(packed: np.ndarray, scales: Optional, zeros: Optional, bits: int, block: int) -> np.ndarray:
     """Return float32 (experts, N, K) weights from packed codes with one scale per row, or per block of a row."""
     if scales is None:
         raise errors.InvalidArgument("integer experts need their scales")
@@ -252,7 +252,7 @@ def quantized_mixture_of_experts(
             zeros: Optional = zeros,
             bits: int = bits or expert_weight_bits,
         ) -> np.ndarray:
-            return dequantise_experts(packed, scales, zeros, bits, block_size)
+            return dequantize_experts(packed, scales, zeros, bits, block_size)
 
         weights.append(once_per_weight(ctx, (packed, scales, zeros), build, slot=f"fc{slot + 1}"))
     routed = route(widen(router_probs), k, normalize_routing_weights, use_sparse_mixer, widen_optional(router_weights))

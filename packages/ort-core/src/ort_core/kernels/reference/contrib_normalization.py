@@ -1,4 +1,4 @@
-"""Layer, group and root-mean-square normalisation with the additions and gates that are fused with them."""
+"""Layer, group and root-mean-square normalization with the additions and gates that are fused with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SkipResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 def layer_norm(
     x: np.ndarray, gamma: np.ndarray, beta: np.ndarray | None, epsilon: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (normalised, mean, inverse deviation) over the last axis of a float32 or float64 array."""
+    """Return (normalized, mean, inverse deviation) over the last axis of a float32 or float64 array."""
     mean = x.mean(axis=-1, keepdims=True, dtype=np.float64)
     centred = x - mean
     inverse = 1 / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + epsilon)

@@ -1,4 +1,4 @@
-"""RMS normalisation and rotary positions in one: com.microsoft's RMSNormRotary."""
+"""RMS normalization and rotary positions in one: com.microsoft's RMSNormRotary."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rms_norm_rotary(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Y = rotated(x[..., start : start + width] / rms * scale), and the values before the rotation.
 
-    With float16 on either side, or caches of float32, nothing is rounded before the end. Else the normalised values
+    With float16 on either side, or caches of float32, nothing is rounded before the end. Else the normalized values
     are bfloat16, and so are the products of the rotation in prefill mode or without ``use_fp32_arithmetic``.
     """
     width = _width_of(x, scale, input_start, input_width, epsilon)

@@ -9,7 +9,7 @@ from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.contrib_normalization import layer_norm
 from ort_core.kernels.reference.gates import gelu
-from ort_core.kernels.reference.rounding_to_integers import dequantise, quantise
+from ort_core.kernels.reference.rounding_to_integers import dequantize, quantize
 from ort_core.kernels.reference.widening import narrow, widen
 
 
@@ -21,7 +21,7 @@ def _same_order(order_in: int, order_out: int) -> None:
 
 
 def _to_int8(value: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    return quantise(value.astype(np.float32), scale.reshape(()), None, np.dtype(np.int8))
+    return quantize(value.astype(np.float32), scale.reshape(()), None, np.dtype(np.int8))
 
 
 @kernel("QuantizeWithOrder", domain="com.microsoft")
@@ -37,17 +37,17 @@ def dequantize_with_order(
 ) -> np.ndarray:
     """Y = X * scale in the type ``to``."""
     _same_order(order_input, order_output)
-    return narrow(dequantise(x, widen(scale_input).reshape(()), None), DataType(to).numpy)
+    return narrow(dequantize(x, widen(scale_input).reshape(()), None), DataType(to).numpy)
 
 
 @kernel("QOrderedGelu", domain="com.microsoft")
 def qordered_gelu(
     x: np.ndarray, scale_x: np.ndarray, scale_y: np.ndarray, *, order_X: int | None = None, order_Y: int | None = None
 ) -> np.ndarray:
-    """Y = quantised(Gelu(X))."""
+    """Y = quantized(Gelu(X))."""
     if order_X is not None and order_Y is not None:
         _same_order(order_X, order_Y)
-    return _to_int8(gelu(dequantise(x, widen(scale_x).reshape(()), None)), scale_y)
+    return _to_int8(gelu(dequantize(x, widen(scale_x).reshape(()), None)), scale_y)
 
 
 @kernel("QOrderedLayerNormalization", domain="com.microsoft")
@@ -63,11 +63,11 @@ def qordered_layer_normalization(
     order_X: int = 1,
     order_Y: int = 1,
 ) -> np.ndarray:
-    """Y = quantised(LayerNorm(X) * scale + B) over the last axis of row-major matrices."""
+    """Y = quantized(LayerNorm(X) * scale + B) over the last axis of row-major matrices."""
     _same_order(order_X, order_Y)
     if order_X != 1 or axis % x.ndim != x.ndim - 1:
         raise errors.NotImplemented(f"memory order {order_X} and axis {axis}: only row-major and the last axis")
-    value = dequantise(x, widen(scale_x).reshape(()), None)
+    value = dequantize(x, widen(scale_x).reshape(()), None)
     result, _, _ = layer_norm(value, widen(scale), None if b is None else widen(b), epsilon)
     return _to_int8(result, scale_y)
 

@@ -7,7 +7,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.pooling import average_pool, fold, lowest, pool_windows
-from ort_core.kernels.reference.rounding_to_integers import quantise
+from ort_core.kernels.reference.rounding_to_integers import quantize
 
 Ints = tuple[int, ...]
 
@@ -76,7 +76,7 @@ def qlinear_average_pool(
     pads: Ints = (),
     strides: Ints = (),
 ) -> np.ndarray:
-    """Quantised mean over windows; padding has the value zero and counts only with ``count_include_pad``."""
+    """Quantized mean over windows; padding has the value zero and counts only with ``count_include_pad``."""
     image = np.moveaxis(x, -1, 1) if channels_last else x
     zero = np.float32(0) if x_zero_point is None else x_zero_point.reshape(()).astype(np.float32)
     mean = average_pool(
@@ -89,5 +89,5 @@ def qlinear_average_pool(
         strides=strides,
     )
     y_zero = None if y_zero_point is None else y_zero_point.reshape(())
-    result = quantise(mean, y_scale.reshape(()), y_zero, x.dtype)
+    result = quantize(mean, y_scale.reshape(()), y_zero, x.dtype)
     return np.moveaxis(result, 1, -1) if channels_last else result

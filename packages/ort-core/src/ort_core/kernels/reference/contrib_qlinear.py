@@ -1,4 +1,4 @@
-"""Elementwise operators on 8-bit tensors: dequantise, compute in float, quantise."""
+"""Elementwise operators on 8-bit tensors: dequantize, compute in float, quantize."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.gates import sigmoid
-from ort_core.kernels.reference.rounding_to_integers import bounds, dequantise, quantise
+from ort_core.kernels.reference.rounding_to_integers import bounds, dequantize, quantize
 
 Optional = np.ndarray | None
 
@@ -19,11 +19,11 @@ def _scalar(parameter: Optional) -> Optional:
 
 
 def _in(x: np.ndarray, scale: np.ndarray, zero: Optional) -> np.ndarray:
-    return dequantise(x, scale.reshape(()), _scalar(zero))
+    return dequantize(x, scale.reshape(()), _scalar(zero))
 
 
 def _out(value: np.ndarray, scale: np.ndarray, zero: Optional, dtype: np.dtype) -> np.ndarray:
-    return quantise(value.astype(np.float32, copy=False), scale.reshape(()), _scalar(zero), dtype)
+    return quantize(value.astype(np.float32, copy=False), scale.reshape(()), _scalar(zero), dtype)
 
 
 def _out_shifted(value: np.ndarray, scale: np.ndarray, zero: Optional, dtype: np.dtype) -> np.ndarray:
@@ -45,7 +45,7 @@ def qlinear_add(
     c_scale: np.ndarray,
     c_zero_point: Optional = None,
 ) -> np.ndarray:
-    """C = quantised(A + B)."""
+    """C = quantized(A + B)."""
     return _out_shifted(_in(a, a_scale, a_zero_point) + _in(b, b_scale, b_zero_point), c_scale, c_zero_point, a.dtype)
 
 
@@ -60,7 +60,7 @@ def qlinear_mul(
     c_scale: np.ndarray,
     c_zero_point: Optional = None,
 ) -> np.ndarray:
-    """C = quantised(A * B)."""
+    """C = quantized(A * B)."""
     return _out_shifted(_in(a, a_scale, a_zero_point) * _in(b, b_scale, b_zero_point), c_scale, c_zero_point, a.dtype)
 
 
@@ -74,7 +74,7 @@ def qlinear_leaky_relu(
     *,
     alpha: float = 0.009999999776482582,
 ) -> np.ndarray:
-    """Y = quantised(X where X >= 0, else alpha * X)."""
+    """Y = quantized(X where X >= 0, else alpha * X)."""
     value = _in(x, x_scale, x_zero_point)
     return _out(np.where(value >= 0, value, value * np.float32(alpha)), y_scale, y_zero_point, x.dtype)
 
@@ -87,7 +87,7 @@ def qlinear_sigmoid(
     y_scale: np.ndarray,
     y_zero_point: Optional = None,
 ) -> np.ndarray:
-    """Y = quantised(Sigmoid(X))."""
+    """Y = quantized(Sigmoid(X))."""
     return _out(sigmoid(_in(x, x_scale, x_zero_point)), y_scale, y_zero_point, x.dtype)
 
 
@@ -102,7 +102,7 @@ def qlinear_softmax(
     opset: int,
     axis: int = -1,
 ) -> np.ndarray:
-    """Y = quantised(Softmax(X)) along ``axis``, or before opset 13 over ``axis`` and all later axes.
+    """Y = quantized(Softmax(X)) along ``axis``, or before opset 13 over ``axis`` and all later axes.
 
     As onnxruntime counts: in whole steps of 1 / y_scale, a half rounds up.
     """
@@ -129,7 +129,7 @@ def qlinear_where(
     z_scale: np.ndarray,
     z_zero_point: np.ndarray,
 ) -> np.ndarray:
-    """Z = quantised(X where condition, else Y)."""
+    """Z = quantized(X where condition, else Y)."""
     chosen = np.where(condition, _in(x, x_scale, x_zero_point), _in(y, y_scale, y_zero_point))
     return _out(chosen, z_scale, z_zero_point, x.dtype)
 
@@ -171,7 +171,7 @@ def qlinear_reduce_mean(
     axes: tuple[int, ...],
     keepdims: int,
 ) -> np.ndarray:
-    """Quantised mean over axes."""
+    """Quantized mean over axes."""
     mean = _in(data, data_scale, data_zero_point).mean(axis=tuple(axes) or None, keepdims=bool(keepdims))
     return _out(np.asarray(mean), reduced_scale, reduced_zero_point, data.dtype)
 
@@ -186,7 +186,7 @@ def qlinear_global_average_pool(
     *,
     channels_last: int = 0,
 ) -> np.ndarray:
-    """Quantised mean over all spatial axes, which stay with length 1."""
+    """Quantized mean over all spatial axes, which stay with length 1."""
     axes = tuple(range(1, x.ndim - 1)) if channels_last else tuple(range(2, x.ndim))
     count = math.prod(x.shape[axis] for axis in axes)
     total = x.astype(np.int64).sum(axis=axes, keepdims=True)

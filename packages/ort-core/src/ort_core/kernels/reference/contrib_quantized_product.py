@@ -1,4 +1,4 @@
-"""Integer matrix products with float scales: the quantiser's Gemm and MatMul forms, static and dynamic."""
+"""Integer matrix products with float scales: the quantizer's Gemm and MatMul forms, static and dynamic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.rounding_to_integers import dequantise, quantise, quantise_by_range
+from ort_core.kernels.reference.rounding_to_integers import dequantize, quantize, quantize_by_range
 
 
 def integer_product(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_zero: np.ndarray | None) -> np.ndarray:
@@ -57,8 +57,8 @@ def dynamic_quantize_matmul(
     b_zero_point: np.ndarray | None = None,
     bias: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Quantise A to uint8 over its own range, multiply with the quantised B, return float."""
-    levels, scale, zero = quantise_by_range(a)
+    """Quantize A to uint8 over its own range, multiply with the quantized B, return float."""
+    levels, scale, zero = quantize_by_range(a)
     return matmul_integer_to_float(levels, b, scale, b_scale, zero, b_zero_point, bias)
 
 
@@ -78,14 +78,14 @@ def quantized_gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> np.ndarray:
-    """Y = alpha * a_scale * b_scale * (op(A - a_zero) @ op(B - b_zero) + C), quantised when y_scale is given."""
+    """Y = alpha * a_scale * b_scale * (op(A - a_zero) @ op(B - b_zero) + C), quantized when y_scale is given."""
     total = integer_product(a.T if transA else a, b.T if transB else b, a_zero_point, b_zero_point)
     if c is not None:
         total = total + c
     value = (total * (np.float64(np.float32(alpha)) * a_scale * b_scale)).astype(np.float32)
     if y_scale is None:
         return value
-    return quantise(value, y_scale, y_zero_point, a.dtype)
+    return quantize(value, y_scale, y_zero_point, a.dtype)
 
 
 @kernel("MulInteger", domain="com.microsoft")
@@ -111,7 +111,7 @@ def quantize_linear(
 ) -> np.ndarray:
     """Y = saturate(round(X / scale) + zero point), along ``axis`` when scale is a vector; uint8 without zero point."""
     dtype = np.dtype(np.uint8) if y_zero_point is None else y_zero_point.dtype
-    return quantise(x, _along(y_scale, x, axis), None if y_zero_point is None else _along(y_zero_point, x, axis), dtype)
+    return quantize(x, _along(y_scale, x, axis), None if y_zero_point is None else _along(y_zero_point, x, axis), dtype)
 
 
 @kernel("DequantizeLinear", domain="com.microsoft")
@@ -120,7 +120,7 @@ def dequantize_linear(
 ) -> np.ndarray:
     """Y = (X - zero point) * scale, along ``axis`` when scale is a vector."""
     zero = None if x_zero_point is None else _along(x_zero_point, x, axis)
-    return dequantise(x, _along(x_scale, x, axis), zero)
+    return dequantize(x, _along(x_scale, x, axis), zero)
 
 
 def _along(parameter: np.ndarray, x: np.ndarray, axis: int | None) -> np.ndarray:

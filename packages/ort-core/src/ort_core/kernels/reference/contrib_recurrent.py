@@ -1,4 +1,4 @@
-"""LSTM variants: quantised weights with inputs quantised on the fly, and an LSTM wrapped in Bahdanau attention."""
+"""LSTM variants: quantized weights with inputs quantized on the fly, and an LSTM wrapped in Bahdanau attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ort_core import errors
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.contrib_quantized_product import integer_product
 from ort_core.kernels.reference.gated_cells import build_cells, direction_count, reverse_within, walk
-from ort_core.kernels.reference.rounding_to_integers import quantise_by_range
+from ort_core.kernels.reference.rounding_to_integers import quantize_by_range
 
 Optional = np.ndarray | None
 Result = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -43,9 +43,9 @@ def _check_zero_point(name: str, zero: np.ndarray) -> None:
         raise errors.InvalidArgument(f"DynamicQuantizeLSTM : {name}Weight point must be constant")
 
 
-def _quantised_product(x: np.ndarray, weight: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """Quantise x (rows, K) over its range, multiply with weight (K, N), scale back."""
-    levels, x_scale, x_zero = quantise_by_range(x)
+def _quantized_product(x: np.ndarray, weight: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+    """Quantize x (rows, K) over its range, multiply with weight (K, N), scale back."""
+    levels, x_scale, x_zero = quantize_by_range(x)
     return (integer_product(levels, weight, x_zero, zero) * (x_scale * scale.astype(np.float64))).astype(np.float32)
 
 
@@ -72,7 +72,7 @@ def dynamic_quantize_lstm(
     hidden_size: int | None = None,
     input_forget: int = 0,
 ) -> Result:
-    """LSTM with weights (directions, K, 4H) of 8 bits; the input and each hidden state are quantised to uint8."""
+    """LSTM with weights (directions, K, 4H) of 8 bits; the input and each hidden state are quantized to uint8."""
     directions, hidden = direction_count(direction), hidden_size or r.shape[1]
     for name, parameter in (("W_zero_point", w_zero_point), ("R_zero_point", r_zero_point)):
         _check_weight(name, parameter, directions, hidden)
@@ -98,14 +98,14 @@ def dynamic_quantize_lstm(
     for index, cell in enumerate(cells):
         backwards = _is_reverse(direction, index)
         data = reverse_within(x, lengths) if backwards else x
-        # Steps that no sequence reaches take no part in the range that the input is quantised over.
+        # Steps that no sequence reaches take no part in the range that the input is quantized over.
         reached = data[: lengths.max(initial=0)].reshape(-1, x.shape[2])
         inputs = np.zeros((steps, batch, 4 * hidden), np.float32)
-        products = _quantised_product(reached, w[index], w_scale[index], w_zero_point[index])
+        products = _quantized_product(reached, w[index], w_scale[index], w_zero_point[index])
         inputs.reshape(-1, 4 * hidden)[: products.shape[0]] = products
 
         def gates_at(t: int, h: np.ndarray, inputs: np.ndarray = inputs, index: int = index) -> np.ndarray:
-            return inputs[t] + _quantised_product(h, r[index], r_scale[index], r_zero_point[index])
+            return inputs[t] + _quantized_product(h, r[index], r_scale[index], r_zero_point[index])
 
         h, c = (_initial(state, index, batch, hidden, x.dtype) for state in (initial_h, initial_c))
         y, h, c = walk(cell, gates_at, steps, h, c, lengths)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
-from ort_core.kernels.reference.reductions import normalise_axes
+from ort_core.kernels.reference.reductions import normalize_axes
 from ort_core.kernels.reference.widening import accumulating_dtype, narrow
 
 
@@ -20,7 +20,7 @@ def _cumulative(op_type: str, since: int, function: np.ufunc) -> KernelFunction:
             raise InvalidArgument(
                 f"Cannot apply {op_type} operator on a scalar; input x must have at least one dimension"
             )
-        along = normalise_axes(op_type, (int(axis.reshape(())),), x.ndim)[0]
+        along = normalize_axes(op_type, (int(axis.reshape(())),), x.ndim)[0]
         values = np.flip(x, along) if reverse else x
         accumulated = function.accumulate(values, axis=along, dtype=accumulating_dtype(x.dtype))
         if exclusive:

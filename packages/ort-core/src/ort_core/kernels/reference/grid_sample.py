@@ -1,4 +1,4 @@
-"""Sampling at given points: a grid of normalised coordinates, and what an input holds there.
+"""Sampling at given points: a grid of normalized coordinates, and what an input holds there.
 
 A coordinate of -1 is the input's one end and 1 the other: the centres of its corner elements with ``align_corners``,
 their outer edges without. Outside stands zero, the border's element, or the input mirrored at its ends.

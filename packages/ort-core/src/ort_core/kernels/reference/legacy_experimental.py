@@ -6,7 +6,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.reductions import normalise_axes
+from ort_core.kernels.reference.reductions import normalize_axes
 from ort_core.kernels.reference.widening import narrow, widen
 
 
@@ -82,7 +82,7 @@ def dynamic_slice(x: np.ndarray, starts: np.ndarray, ends: np.ndarray, axes: np.
     """Return ``x[start:end]`` along each of ``axes`` (default: the first ones)."""
     if starts.ndim != 1 or starts.shape != ends.shape or (axes is not None and axes.shape != starts.shape):
         raise InvalidArgument("DynamicSlice: starts, ends and axes must be vectors of one length")
-    chosen = normalise_axes("DynamicSlice", range(starts.size) if axes is None else axes.tolist(), x.ndim)
+    chosen = normalize_axes("DynamicSlice", range(starts.size) if axes is None else axes.tolist(), x.ndim)
     window = [slice(None)] * x.ndim
     for axis, start, end in zip(chosen, starts.tolist(), ends.tolist(), strict=True):
         window[axis] = slice(start, end)

@@ -1,4 +1,4 @@
-"""Feature preparation of ai.onnx.ml: scale, fill in, threshold, pick, join, normalise, one-hot."""
+"""Feature preparation of ai.onnx.ml: scale, fill in, threshold, pick, join, normalize, one-hot."""
 
 from __future__ import annotations
 

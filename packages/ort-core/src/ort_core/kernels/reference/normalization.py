@@ -1,4 +1,4 @@
-"""Normalisation: subtract a mean, divide by a deviation, scale and shift; the operators differ in the axes they pool.
+"""Normalization: subtract a mean, divide by a deviation, scale and shift; the operators differ in the axes they pool.
 
     Y = (X - mean) / sqrt(var + epsilon) * scale + bias
 
@@ -31,8 +31,8 @@ def _moments(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarr
     return mean, variance
 
 
-def _standardise(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the standardised input, the mean and the inverse deviation over ``axes``."""
+def _standardize(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the standardized input, the mean and the inverse deviation over ``axes``."""
     if x.size == 0:
         shape = [1 if axis in {a % x.ndim for a in axes} else size for axis, size in enumerate(x.shape)]
         return x, np.zeros(shape, x.dtype), np.zeros(shape, x.dtype)
@@ -43,7 +43,7 @@ def _standardise(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[
     return centred, mean, inverse
 
 
-def _batch_normalise(
+def _batch_normalize(
     x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray, variance: np.ndarray, epsilon: float
 ) -> np.ndarray:
     """Apply given statistics, folded into one multiplication and one addition."""
@@ -68,10 +68,10 @@ def _check_channels(x: np.ndarray, scale: np.ndarray, *others: np.ndarray, spati
 def _train(
     x: np.ndarray, scale: np.ndarray, bias: np.ndarray, epsilon: float, spatial: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the normalised batch with its own mean and variance (in full width)."""
+    """Return the normalized batch with its own mean and variance (in full width)."""
     axes = (0, *range(2, x.ndim)) if spatial else (0,)
     mean, variance = (np.squeeze(m, axis=axes) for m in _moments(widen(x), axes))
-    return _batch_normalise(x, scale, bias, mean, variance, epsilon), mean, variance
+    return _batch_normalize(x, scale, bias, mean, variance, epsilon), mean, variance
 
 
 def _blend(running: np.ndarray, current: np.ndarray, momentum: float) -> np.ndarray:
@@ -90,10 +90,10 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Normalise each channel with the given statistics or, in training, with those of the batch."""
+    """Normalize each channel with the given statistics or, in training, with those of the batch."""
     _check_channels(x, scale, bias, input_mean, input_var)
     if not training_mode:
-        return _batch_normalise(x, scale, bias, input_mean, input_var, epsilon), None, None
+        return _batch_normalize(x, scale, bias, input_mean, input_var, epsilon), None, None
     y, mean, variance = _train(x, scale, bias, epsilon, spatial=True)
     return y, _blend(input_mean, mean, momentum), _blend(input_var, variance, momentum)
 
@@ -111,7 +111,7 @@ def batch_normalization_7(
     spatial: int = 1,
     ctx: KernelContext | None = None,
 ) -> tuple[np.ndarray | None, ...]:
-    """Normalise; naming more than the first output asks for training."""
+    """Normalize; naming more than the first output asks for training."""
     training = ctx is not None and any(ctx.output_present[1:])
     return _legacy(x, scale, bias, mean, var, epsilon, momentum, spatial=bool(spatial), training=training)
 
@@ -130,7 +130,7 @@ def batch_normalization_1(
     momentum: float = 0.9,
     spatial: int = 1,
 ) -> tuple[np.ndarray | None, ...]:
-    """Normalise; trains unless ``is_test``. ``consumed_inputs`` was a hint for memory and means nothing here."""
+    """Normalize; trains unless ``is_test``. ``consumed_inputs`` was a hint for memory and means nothing here."""
     return _legacy(x, scale, bias, mean, var, epsilon, momentum, spatial=bool(spatial), training=not is_test)
 
 
@@ -149,7 +149,7 @@ def _legacy(
     """Compute the five outputs of the versions before 14."""
     _check_channels(x, scale, bias, mean, var, spatial=spatial)
     if not training:
-        return _batch_normalise(x, scale, bias, mean, var, epsilon), None, None, None, None
+        return _batch_normalize(x, scale, bias, mean, var, epsilon), None, None, None, None
     y, batch_mean, batch_var = _train(x, scale, bias, epsilon, spatial)
     saved = narrow(batch_mean, x.dtype), narrow(batch_var, x.dtype)
     return y, _blend(mean, batch_mean, momentum), _blend(var, batch_var, momentum), *saved
@@ -164,11 +164,11 @@ def instance_normalization(
     consumed_inputs: tuple[int, ...] = (),
     epsilon: float = 1e-5,
 ) -> np.ndarray:
-    """Standardise each channel of each instance. ``consumed_inputs`` (version 1) was a hint for memory."""
+    """Standardize each channel of each instance. ``consumed_inputs`` (version 1) was a hint for memory."""
     if x.ndim < 3:
         raise InvalidArgument(f"Invalid input data: number of dimensions is less than 3: {x.ndim}")
     _check_channels(x, scale, bias)
-    y, _, _ = _standardise(widen(x), tuple(range(2, x.ndim)), epsilon)
+    y, _, _ = _standardize(widen(x), tuple(range(2, x.ndim)), epsilon)
     return narrow(y * _over_channels(widen(scale), x.ndim) + _over_channels(widen(bias), x.ndim), x.dtype)
 
 
@@ -197,13 +197,13 @@ def layer_normalization(
     epsilon: float = 1e-5,
     stash_type: int = 1,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standardise over the axes from ``axis`` on; also return the mean and the inverse deviation.
+    """Standardize over the axes from ``axis`` on; also return the mean and the inverse deviation.
 
     Standard since 17; models saved by onnxruntime import it at any older version too.
     """
     axes = _last_axes(x, axis)
     _check_broadcast(x, scale, bias, axes)
-    y, mean, inverse = _standardise(widen(x), axes, epsilon)
+    y, mean, inverse = _standardize(widen(x), axes, epsilon)
     y = y * widen(scale)
     if bias is not None:
         y += widen(bias)
@@ -218,9 +218,9 @@ def _check_broadcast(x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None, 
             size in (1, against) for size, against in zip(values.shape[::-1], x.shape[::-1], strict=False)
         )
         if not fits:
-            normalised = tuple(x.shape[axis] for axis in axes)
+            normalized = tuple(x.shape[axis] for axis in axes)
             raise InvalidArgument(
-                f"Size of X.shape()[axis:] is {normalised}; the size of {name} must match it, found {values.shape}"
+                f"Size of X.shape()[axis:] is {normalized}; the size of {name} must match it, found {values.shape}"
             )
 
 
@@ -255,9 +255,9 @@ def _rms(x: np.ndarray, scale: np.ndarray, axis: int, epsilon: float) -> tuple[n
 def group_normalization(
     x: np.ndarray, scale: np.ndarray, bias: np.ndarray, *, epsilon: float = 1e-5, num_groups: int, stash_type: int = 1
 ) -> np.ndarray:
-    """Standardise each group of channels, then scale and shift each channel, or all by one number."""
+    """Standardize each group of channels, then scale and shift each channel, or all by one number."""
     scale, bias = (_spread("GroupNormalization", n, v, x.shape[1]) for n, v in (("scale", scale), ("bias", bias)))
-    y = _standardise_groups(x, num_groups, epsilon).reshape(x.shape)
+    y = _standardize_groups(x, num_groups, epsilon).reshape(x.shape)
     return narrow(y * _over_channels(widen(scale), x.ndim) + _over_channels(widen(bias), x.ndim), x.dtype)
 
 
@@ -265,9 +265,9 @@ def group_normalization(
 def group_normalization_18(
     x: np.ndarray, scale: np.ndarray, bias: np.ndarray, *, epsilon: float = 1e-5, num_groups: int
 ) -> np.ndarray:
-    """Standardise each group of channels, then scale and shift each group."""
+    """Standardize each group of channels, then scale and shift each group."""
     scale, bias = (_spread("GroupNormalization", n, v, num_groups) for n, v in (("scale", scale), ("bias", bias)))
-    y = _standardise_groups(x, num_groups, epsilon) * widen(scale)[:, None] + widen(bias)[:, None]
+    y = _standardize_groups(x, num_groups, epsilon) * widen(scale)[:, None] + widen(bias)[:, None]
     return narrow(y.reshape(x.shape), x.dtype)
 
 
@@ -278,11 +278,11 @@ def _spread(op_type: str, name: str, values: np.ndarray, count: int) -> np.ndarr
     return np.broadcast_to(values.reshape(-1), (count,))
 
 
-def _standardise_groups(x: np.ndarray, num_groups: int, epsilon: float) -> np.ndarray:
+def _standardize_groups(x: np.ndarray, num_groups: int, epsilon: float) -> np.ndarray:
     if num_groups <= 0 or x.shape[1] % num_groups:
         raise InvalidArgument(f"GroupNormalization: {x.shape[1]} channels do not divide into num_groups {num_groups}")
     per_group = int(np.prod(x.shape[1:], dtype=np.int64)) // num_groups
-    return _standardise(widen(x).reshape(x.shape[0], num_groups, per_group), (2,), epsilon)[0]
+    return _standardize(widen(x).reshape(x.shape[0], num_groups, per_group), (2,), epsilon)[0]
 
 
 @kernel("LpNormalization")

@@ -11,7 +11,7 @@ from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.cast import element_type
 from ort_core.kernels.reference.element_conversion import convert, native_integers
-from ort_core.kernels.reference.reductions import normalise_axes
+from ort_core.kernels.reference.reductions import normalize_axes
 from ort_core.kernels.reference.widening import narrow, widen
 
 
@@ -38,7 +38,7 @@ def spread(parameter: np.ndarray, shape: tuple[int, ...], axis: int, block_size:
     """
     if block_size == 0 and (parameter.ndim == 0 or parameter.shape == (1,)):
         return parameter.reshape(())
-    along = normalise_axes(op_type, (axis,), len(shape))[0]
+    along = normalize_axes(op_type, (axis,), len(shape))[0]
     if block_size == 0 and parameter.shape == (shape[along],):
         return parameter.reshape((-1,) + (1,) * (len(shape) - 1 - along))
     if block_size > 0 and parameter.shape == _blocked(shape, along, block_size):
@@ -123,7 +123,7 @@ def dequantize_linear(
 
 
 def _exact(x: np.ndarray) -> np.ndarray:
-    """Return quantised values in a type that holds their differences."""
+    """Return quantized values in a type that holds their differences."""
     native = native_integers(x)
     return native.astype(np.int64) if native.dtype.kind in "iu" else widen(native)
 
@@ -136,5 +136,5 @@ def dynamic_quantize_linear(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     high = np.max(x, initial=0.0).astype(np.float32)
     scale = np.float32(1) if low == high else (high - low) / np.float32(255)
     zero_point = np.rint(np.clip(-low / scale, 0, 255)).astype(np.uint8)
-    quantised = saturate(np.rint(x / scale) + zero_point, np.dtype(np.uint8))
-    return quantised, np.asarray(scale, np.float32), np.asarray(zero_point)
+    quantized = saturate(np.rint(x / scale) + zero_point, np.dtype(np.uint8))
+    return quantized, np.asarray(scale, np.float32), np.asarray(zero_point)

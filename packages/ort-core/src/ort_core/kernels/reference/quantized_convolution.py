@@ -1,4 +1,4 @@
-"""ConvInteger and QLinearConv: convolution of quantised images in float64.
+"""ConvInteger and QLinearConv: convolution of quantized images in float64.
 
 float64 holds every sum of 8-bit products exactly, and has the fast matrix product that integers lack.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import kernel
 from ort_core.kernels.reference.convolution import convolve
-from ort_core.kernels.reference.quantized_matmul import requantise, wrap_int32
+from ort_core.kernels.reference.quantized_matmul import requantize, wrap_int32
 from ort_core.kernels.reference.windows import slide
 
 
@@ -55,7 +55,7 @@ def q_linear_conv(
     pads: tuple[int, ...] = (),
     strides: tuple[int, ...] = (),
 ) -> np.ndarray:
-    """Return the convolution of quantised images, quantised to the type of ``y_zero_point``.
+    """Return the convolution of quantized images, quantized to the type of ``y_zero_point``.
 
     ``bias`` is int32 with scale x_scale * w_scale; ``w_scale`` has one element or one for each output channel.
     """
@@ -68,7 +68,7 @@ def q_linear_conv(
     if bias is not None:
         exact += bias.reshape(per_channel)
     ratio = x_scale.reshape(()) * w_scale.reshape(per_channel) / y_scale.reshape(())
-    return requantise(exact, ratio, y_zero_point.reshape(()))
+    return requantize(exact, ratio, y_zero_point.reshape(()))
 
 
 def _check_shapes(x: np.ndarray, w: np.ndarray, group: int) -> None:

@@ -1,4 +1,4 @@
-"""MatMulInteger and QLinearMatMul: products of quantised matrices, accumulated exactly."""
+"""MatMulInteger and QLinearMatMul: products of quantized matrices, accumulated exactly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _per_line(parameter: np.ndarray, shape: tuple[int, ...], *, rows: bool) -> n
     except ValueError:
         pass  # reported below, together with shapes that broadcast beyond the matrix
     raise InvalidArgument(
-        f"a quantisation parameter of shape {parameter.shape} does not fit matrices of shape {shape}; expected one "
+        f"a quantization parameter of shape {parameter.shape} does not fit matrices of shape {shape}; expected one "
         f"element or one for each {'row' if rows else 'column'}"
     )
 
@@ -73,11 +73,11 @@ def q_linear_mat_mul(
     y_scale: np.ndarray,
     y_zero_point: np.ndarray,
 ) -> np.ndarray:
-    """Return the product of two quantised matrices, quantised to the type of ``y_zero_point``."""
+    """Return the product of two quantized matrices, quantized to the type of ``y_zero_point``."""
     check_matmul_shapes("QLinearMatMul", a, b)
     product = np.matmul(centred(a, a_zero_point, rows=True), centred(b, b_zero_point, rows=False))
     ratio = _product_scale(a_scale, b_scale, y_scale, product.shape)
-    return requantise(product, ratio, _per_line(y_zero_point, product.shape, rows=True))
+    return requantize(product, ratio, _per_line(y_zero_point, product.shape, rows=True))
 
 
 def _product_scale(a: np.ndarray, b: np.ndarray, y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -85,7 +85,7 @@ def _product_scale(a: np.ndarray, b: np.ndarray, y: np.ndarray, shape: tuple[int
     return left * _per_line(widen(b), shape, rows=False) / _per_line(widen(y), shape, rows=True)
 
 
-def requantise(exact: np.ndarray, ratio: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+def requantize(exact: np.ndarray, ratio: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     """Return exact sums times ``ratio``, rounded once in float32, offset and saturated to ``zero_point``'s type."""
     real = exact.astype(np.float32) * ratio.astype(np.float32)
     target = DataType.from_numpy(zero_point.dtype)

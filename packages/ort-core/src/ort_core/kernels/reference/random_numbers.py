@@ -154,7 +154,7 @@ def bernoulli(x: np.ndarray, *, dtype: int | None = None, seed: float | None = N
 def multinomial(
     x: np.ndarray, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None, ctx: KernelContext
 ) -> np.ndarray:
-    """Return ``sample_size`` class numbers for each row of unnormalised log-probabilities [batch, classes]."""
+    """Return ``sample_size`` class numbers for each row of unnormalized log-probabilities [batch, classes]."""
     if x.ndim != 2 or x.shape[1] < 1 or sample_size < 1:
         raise InvalidArgument(
             f"Multinomial: input of shape {x.shape} and sample_size {sample_size}; expected [batch, classes] with at "

@@ -26,7 +26,7 @@ from ort_core.kernels.reference.widening import narrow, widen
 Reduction = Callable[[np.ndarray, Axes, bool], np.ndarray | np.float64]  # values, axes, keepdims
 
 
-def normalise_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
+def normalize_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
     """Return ``axes`` counted from the front.
 
     Raises:
@@ -41,7 +41,7 @@ def normalise_axes(op_type: str, axes: Sequence[int], rank: int) -> Axes:
 
 
 def _reduced(op_type: str, function: Reduction, x: np.ndarray, axes: Sequence[int], keepdims: int) -> np.ndarray:
-    chosen = normalise_axes(op_type, axes, x.ndim)
+    chosen = normalize_axes(op_type, axes, x.ndim)
     return narrow(function(widen(x), chosen, bool(keepdims)), x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Linear quantisation: scale, round half to even, shift, saturate; and the way back."""
+"""Linear quantization: scale, round half to even, shift, saturate; and the way back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def bounds(dtype: np.dtype) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-def quantise(x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
+def quantize(x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
     """Return saturate(round(x / scale) + zero) in ``dtype``; scale and zero broadcast."""
     low, high = bounds(dtype)
     offset = np.float32(0) if zero is None else zero.astype(np.float32)
@@ -25,18 +25,18 @@ def quantise(x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, dtype: n
     return np.clip(np.nan_to_num(levels, nan=0.0, posinf=high, neginf=low), low, high).astype(np.int64).astype(dtype)
 
 
-def dequantise(x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
+def dequantize(x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None) -> np.ndarray:
     """Return (x - zero) * scale in the type of scale."""
     shifted = x.astype(np.int32) if zero is None else x.astype(np.int32) - zero.astype(np.int32)
     return narrow(shifted.astype(np.float32) * widen(scale), scale.dtype)
 
 
-def quantise_by_range(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (levels, scale, zero) of an affine uint8 quantisation over the range of ``x``, which includes 0."""
+def quantize_by_range(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (levels, scale, zero) of an affine uint8 quantization over the range of ``x``, which includes 0."""
     low = np.minimum(x.min(initial=0), 0).astype(np.float32)
     high = np.maximum(x.max(initial=0), 0).astype(np.float32)
     scale = np.float32((high - low) / np.float32(255))
     if scale == 0:
         scale = np.float32(1)
     zero = np.clip(np.rint(-low / scale), 0, 255).astype(np.uint8)
-    return quantise(x, np.asarray(scale), zero, np.dtype(np.uint8)), np.asarray(scale), np.asarray(zero)
+    return quantize(x, np.asarray(scale), zero, np.dtype(np.uint8)), np.asarray(scale), np.asarray(zero)

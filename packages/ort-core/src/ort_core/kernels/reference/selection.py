@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.errors import InvalidArgument
 from ort_core.kernels.kernel import KernelFunction, kernel
-from ort_core.kernels.reference.reductions import normalise_axes
+from ort_core.kernels.reference.reductions import normalize_axes
 from ort_core.kernels.reference.widening import widen
 
 
@@ -32,7 +32,7 @@ def _extreme_index(op_type: str, function: Callable[..., np.ndarray]) -> KernelF
 
 
 def _checked_axis(op_type: str, axis: int, rank: int) -> int:
-    return normalise_axes(op_type, (axis,), max(rank, 1))[0]
+    return normalize_axes(op_type, (axis,), max(rank, 1))[0]
 
 
 arg_max = _extreme_index("ArgMax", np.argmax)

@@ -1,6 +1,6 @@
 """Operators on strings.
 
-numpy has no vectorised form for arbitrary Python strings, so one Python function is applied to each string.
+numpy has no vectorized form for arbitrary Python strings, so one Python function is applied to each string.
 """
 
 from __future__ import annotations

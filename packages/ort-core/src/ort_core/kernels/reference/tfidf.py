@@ -1,7 +1,7 @@
 """TfIdfVectorizer: count the n-grams of a pool in every row, with skips, and weigh the counts.
 
 Tokens become numbers, and n-grams become numbers step by step: (number of the prefix, number of the next token)
-is looked up in the sorted pairs that the pool holds. So a window of n tokens costs n binary searches, vectorised
+is looked up in the sorted pairs that the pool holds. So a window of n tokens costs n binary searches, vectorized
 over all windows of all rows.
 """
 

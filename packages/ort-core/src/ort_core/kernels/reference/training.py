@@ -1,4 +1,4 @@
-"""Optimiser steps of ai.onnx.preview.training: Adagrad, Adam and Momentum on any number of tensors at once.
+"""Optimizer steps of ai.onnx.preview.training: Adagrad, Adam and Momentum on any number of tensors at once.
 
 The variadic inputs come in groups, all tensors' values first, then all gradients, then each kind of state; outputs
 are grouped alike.
@@ -21,7 +21,7 @@ _ADAM_ALPHA, _ADAM_BETA = float(np.float32(0.9)), float(np.float32(0.999))
 
 
 def _groups(op_type: str, inputs: tuple[np.ndarray, ...], kinds: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield (value, gradient, state...) for each optimised tensor."""
+    """Yield (value, gradient, state...) for each optimized tensor."""
     if len(inputs) % kinds:
         raise InvalidArgument(f"{op_type}: {len(inputs)} inputs after R and T; expected a multiple of {kinds}")
     count = len(inputs) // kinds
@@ -63,9 +63,9 @@ def adagrad(
     results = []
     for value, gradient, squares in _groups("Adagrad", inputs, 3):
         current = _scalar("Adagrad", "R", rate) / (1 + _scalar("Adagrad", "T", step) * decay_factor)
-        regularised = norm_coefficient * value + gradient
-        accumulated = squares + regularised * regularised
-        results.append((value - current * regularised / (np.sqrt(accumulated) + epsilon), accumulated))
+        regularized = norm_coefficient * value + gradient
+        accumulated = squares + regularized * regularized
+        results.append((value - current * regularized / (np.sqrt(accumulated) + epsilon), accumulated))
     return _by_kind(inputs, results)
 
 
@@ -87,9 +87,9 @@ def adam(
     adjusted = rate * np.sqrt(1 - beta**step) / (1 - alpha**step) if step > 0 else rate
     results = []
     for value, gradient, average, squares in _groups("Adam", inputs, 4):
-        regularised = norm_coefficient * value + gradient
-        average = alpha * average + (1 - alpha) * regularised
-        squares = beta * squares + (1 - beta) * regularised * regularised
+        regularized = norm_coefficient * value + gradient
+        average = alpha * average + (1 - alpha) * regularized
+        squares = beta * squares + (1 - beta) * regularized * regularized
         moved = value - adjusted * average / (np.sqrt(squares) + epsilon)
         results.append(((1 - norm_coefficient_post) * moved, average, squares))
     return _by_kind(inputs, results)
@@ -112,9 +112,9 @@ def momentum(
     rate, step = _scalar("Momentum", "R", rate), _scalar("Momentum", "T", step)
     results = []
     for value, gradient, velocity in _groups("Momentum", inputs, 3):
-        regularised = norm_coefficient * value + gradient
-        velocity = alpha * velocity + (beta if step > 0 else 1.0) * regularised
-        direction = velocity if mode == "standard" else regularised + alpha * velocity
+        regularized = norm_coefficient * value + gradient
+        velocity = alpha * velocity + (beta if step > 0 else 1.0) * regularized
+        direction = velocity if mode == "standard" else regularized + alpha * velocity
         results.append((value - rate * direction, velocity))
     return _by_kind(inputs, results)
 

@@ -1,4 +1,4 @@
-"""The summed and normalised embeddings of BERT."""
+"""The summed and normalized embeddings of BERT."""
 
 from __future__ import annotations
 

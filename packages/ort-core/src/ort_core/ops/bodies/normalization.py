@@ -1,4 +1,4 @@
-"""Layer, group and root-mean-square normalisation with the additions and gates that are fused with them."""
+"""Layer, group and root-mean-square normalization with the additions and gates that are fused with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAYER_NORMALIZATION = 17  # the opset that has it
 def layer_norm(
     w: BodyWriter, x: Value, scale: Value, shift: Value | None, epsilon: float, outputs: int = 1
 ) -> list[Value]:
-    """Return x normalised over its last axis; on request its mean and inverse deviation, too."""
+    """Return x normalized over its last axis; on request its mean and inverse deviation, too."""
     if w.opset >= _LAYER_NORMALIZATION:
         inputs = (x, scale) if shift is None else (x, scale, shift)
         return w.ops("LayerNormalization", *inputs, outputs=outputs, axis=-1, epsilon=epsilon)
@@ -71,7 +71,7 @@ def simplified_layer_normalization(w: BodyWriter) -> Results:
 
 
 def _grouped(w: BodyWriter, x: Value, rank: int) -> Value:
-    """Return a wide image, normalised by groups of channels, scaled, shifted and activated."""
+    """Return a wide image, normalized by groups of channels, scaled, shifted and activated."""
     last = bool(w.integer("channels_last", 1))
     moved = w.transpose(x, 0, rank - 1, *range(1, rank - 1)) if last else x
     rows = w.reshape(moved, 0, w.integer("groups"), -1)

@@ -1,4 +1,4 @@
-"""Normalisations, activations, dropout, and sums fused with them."""
+"""Normalizations, activations, dropout, and sums fused with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text generation, tokenising and hashing of text, and the markers of compiled subgraphs."""
+"""Text generation, tokenizing and hashing of text, and the markers of compiled subgraphs."""
 
 from __future__ import annotations
 

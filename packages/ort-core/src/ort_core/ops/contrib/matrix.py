@@ -1,4 +1,4 @@
-"""Matrix products, among them with quantised weights and with experts."""
+"""Matrix products, among them with quantized weights and with experts."""
 
 from __future__ import annotations
 

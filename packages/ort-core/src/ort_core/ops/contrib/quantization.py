@@ -1,4 +1,4 @@
-"""Quantised operators."""
+"""Quantized operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""com.microsoft layers: activations, normalisations, dropout, embeddings and hyper-connections."""
+"""com.microsoft layers: activations, normalizations, dropout, embeddings and hyper-connections."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def infer_skip_layer_normalization(ctx: InferenceContext) -> None:
 
 @infer_rule("EmbedLayerNormalization", domain=MS)
 def infer_embed_layer_normalization(ctx: InferenceContext) -> None:
-    """[batch, length, hidden], a mask index per batch, and the sum before normalising."""
+    """[batch, length, hidden], a mask index per batch, and the sum before normalizing."""
     _set_embedded(ctx, 2)
     if ctx.found and ctx.has_output(2):
         ctx.set_output(2, ctx.dtype(2), _embedded(ctx, 2))

@@ -1,4 +1,4 @@
-"""com.microsoft quantised operators and matrix products with packed weights."""
+"""com.microsoft quantized operators and matrix products with packed weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def infer_dequantize_with_order(ctx: InferenceContext) -> None:
 
 @infer_rule("QuantizeBFP", domain=MS)
 def infer_quantize_bfp(ctx: InferenceContext) -> None:
-    """Raw bytes, and the shape and strides of what was quantised."""
+    """Raw bytes, and the shape and strides of what was quantized."""
     rank = None if ctx.shape(0) is None else len(ctx.shape(0) or ())
     ctx.set_output(0, DataType.UINT8, (None,))
     ctx.set_output(1, DataType.INT64, (rank,))

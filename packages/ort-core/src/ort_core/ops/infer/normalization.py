@@ -1,4 +1,4 @@
-"""Normalisations and losses: the shape of the input, statistics per channel or per row, losses per element."""
+"""Normalizations and losses: the shape of the input, statistics per channel or per row, losses per element."""
 
 from __future__ import annotations
 

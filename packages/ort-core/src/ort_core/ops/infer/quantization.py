@@ -1,4 +1,4 @@
-"""Quantisation: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear."""
+"""Quantization: QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings: concatenation, splitting, normalising, matching, TF-IDF."""
+"""Strings: concatenation, splitting, normalizing, matching, TF-IDF."""
 
 from __future__ import annotations
 

@@ -53,13 +53,13 @@ class Embeddings:
 
 
 class EmbedLayerNormFusion(RewriteRule[Embeddings]):
-    """Fuse two or three embeddings and the normalisation."""
+    """Fuse two or three embeddings and the normalization."""
 
     name = "EmbedLayerNormFusion"
     emits: ClassVar[tuple[tuple[str, str], ...]] = ((ONNXRUNTIME, "EmbedLayerNormalization"),)
 
     def build_pattern(self) -> Pattern:
-        """Return the normalisation of a sum."""
+        """Return the normalization of a sum."""
         total = op("Add", var("a"), var("b"), name="total", shared=True)
         return op("LayerNormalization", total, var("scale"), var("bias"))
 
@@ -70,7 +70,7 @@ class EmbedLayerNormFusion(RewriteRule[Embeddings]):
         if refusal is not None:
             return refusal
         if match.root.int_attribute("axis", -1) not in (-1, 2) or len(match.root.outputs) > 1:
-            return Rejection("the normalisation is not over the last axis alone", match.root)
+            return Rejection("the normalization is not over the last axis alone", match.root)
         found = _look_ups(total)
         if found is None or len(found[0]) not in (2, 3):
             return Rejection("the sum is not one of two or three embeddings", match.root)

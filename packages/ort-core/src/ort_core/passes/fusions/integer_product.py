@@ -60,34 +60,34 @@ class MatMulIntegerToFloatFusion(RewriteRule[None]):
 
 
 class DynamicQuantizeMatMulFusion(RewriteRule[None]):
-    """Fuse the quantisation of the operand as well, where the product alone uses it."""
+    """Fuse the quantization of the operand as well, where the product alone uses it."""
 
     name = "DynamicQuantizeMatMulFusion"
     emits: ClassVar[tuple[tuple[str, str], ...]] = ((ONNXRUNTIME, "DynamicQuantizeMatMul"),)
 
     def build_pattern(self) -> Pattern:
-        """Return MatMulIntegerToFloat of a dynamically quantised operand."""
-        quantised = op("DynamicQuantizeLinear", var("x"))
+        """Return MatMulIntegerToFloat of a dynamically quantized operand."""
+        quantized = op("DynamicQuantizeLinear", var("x"))
         return op(
             "MatMulIntegerToFloat",
-            quantised,
+            quantized,
             var("b"),
-            quantised.output(1),
+            quantized.output(1),
             var("sb"),
-            quantised.output(2),
+            quantized.output(2),
             optional(var("zb")),
             optional(var("bias")),
             domain=ONNXRUNTIME,
         )
 
     def check(self, match: Match) -> Rejection | None:
-        """The second operand must be a constant, as it is quantised ahead."""
+        """The second operand must be a constant, as it is quantized ahead."""
         if constant_of(match["b"]) is None:
             return Rejection(f"{match['b'].name!r} is no constant", match.root)
         return None
 
     def rewrite(self, match: Match, bindings: None) -> GraphPatch:
-        """Put the product that quantises by itself there."""
+        """Put the product that quantizes by itself there."""
         patch = GraphPatch(match.model, match.root)
         fuse(
             patch,

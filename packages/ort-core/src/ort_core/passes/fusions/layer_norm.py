@@ -43,8 +43,8 @@ MAX_EPSILON = 0.1  # exporters use 1e-12 to 1e-3; something near 1 is another fo
 
 
 @dataclass(frozen=True, slots=True)
-class Normalisation:
-    """What a normalisation needs: the first of the trailing axes, epsilon, the element type it computes in."""
+class Normalization:
+    """What a normalization needs: the first of the trailing axes, epsilon, the element type it computes in."""
 
     axis: int
     epsilon: float
@@ -95,7 +95,7 @@ def reduced_axis(node: Node, rank: int | None) -> int | Rejection:
     return counted[0]
 
 
-def find_normalisation(match: Match, means: tuple[str, ...], x: Value, y: Value) -> Normalisation | Rejection:
+def find_normalization(match: Match, means: tuple[str, ...], x: Value, y: Value) -> Normalization | Rejection:
     """Return the facts that layer norm and RMS norm share: axes, epsilon and types of ``x`` in and ``y`` out."""
     axes = {reduced_axis(match.node(name), x.rank) for name in means}
     refused = next((axis for axis in axes if isinstance(axis, Rejection)), None)
@@ -115,7 +115,7 @@ def find_normalisation(match: Match, means: tuple[str, ...], x: Value, y: Value)
         return Rejection(f"the mean is computed in {stash.text}", match.root)
     axis = axes.pop()
     assert isinstance(axis, int)
-    return Normalisation(axis, epsilon, stash)
+    return Normalization(axis, epsilon, stash)
 
 
 def refuse_weight(weight: Value | None, x: Value, axis: int, node: Node) -> Rejection | None:
@@ -125,10 +125,10 @@ def refuse_weight(weight: Value | None, x: Value, axis: int, node: Node) -> Reje
     """
     if weight is None:
         is_known = all(fixed_dim(x, offset) is not None for offset in range(axis, 0))
-        return None if is_known else Rejection(f"the normalised sizes of {x.name!r} are not known", node)
+        return None if is_known else Rejection(f"the normalized sizes of {x.name!r} are not known", node)
     shape = weight.shape
     if shape is None or len(shape) != -axis:
-        return Rejection(f"{weight.name!r} has not the rank of the normalised axes", node)
+        return Rejection(f"{weight.name!r} has not the rank of the normalized axes", node)
     for offset in range(axis, 0):
         if not same_dim(shape[offset], dim(x, offset)):
             return Rejection(
@@ -139,7 +139,7 @@ def refuse_weight(weight: Value | None, x: Value, axis: int, node: Node) -> Reje
     return None
 
 
-class LayerNormFusion(RewriteRule[Normalisation]):
+class LayerNormFusion(RewriteRule[Normalization]):
     """Fuse to LayerNormalization, which onnxruntime also has in models of an opset before 17."""
 
     emits: ClassVar[tuple[tuple[str, str], ...]] = (("", "LayerNormalization"),)
@@ -163,12 +163,12 @@ class LayerNormFusion(RewriteRule[Normalisation]):
         folded = op("Add", op("Mul", inner, gain), op("Sub", bias, op("Mul", mean, gain)))
         return one_of(op("Add", scaled, bias), maybe_cast(op("Add", scaled, bias), "cast_last"), scaled, folded)
 
-    def check(self, match: Match) -> Normalisation | Rejection:
+    def check(self, match: Match) -> Normalization | Rejection:
         """Axes, epsilon, element types and the shapes of the weights must fit."""
         if self.is_standard and match.opset() < STANDARD_OPSET:
             return Rejection(f"opset {match.opset()} has no LayerNormalization, opset 17 has", match.root)
         x, bias = match["x"], match.get("bias")
-        found = find_normalisation(match, ("mean", "variance"), x, match.output)
+        found = find_normalization(match, ("mean", "variance"), x, match.output)
         if isinstance(found, Rejection):
             return found
         refusal = first_refusal(
@@ -178,7 +178,7 @@ class LayerNormFusion(RewriteRule[Normalisation]):
         )
         return found if refusal is None else refusal
 
-    def rewrite(self, match: Match, bindings: Normalisation) -> GraphPatch:
+    def rewrite(self, match: Match, bindings: Normalization) -> GraphPatch:
         """Put one LayerNormalization there."""
         patch = GraphPatch(match.model, match.root)
         attributes: dict[str, object] = {
@@ -197,7 +197,7 @@ def _is_weight(value: Value) -> bool:
 
 
 def refuse_unfinished(match: Match, op_types: tuple[str, ...]) -> Rejection | None:
-    """Return a rejection when what reads the result is a scale or shift that belongs to the normalisation."""
+    """Return a rejection when what reads the result is a scale or shift that belongs to the normalization."""
     reader = only_reader(match.output)
     if reader is None or reader.op_type not in op_types:
         return None
@@ -207,7 +207,7 @@ def refuse_unfinished(match: Match, op_types: tuple[str, ...]) -> Rejection | No
     return Rejection(f"the {reader.op_type} behind belongs to it and is fused with it", match.root)
 
 
-def scale_or_ones(patch: GraphPatch, match: Match, found: Normalisation) -> Value:
+def scale_or_ones(patch: GraphPatch, match: Match, found: Normalization) -> Value:
     """Return the matched scale, or a new one of ones (passes remove a multiplication by ones before)."""
     scale = match.get("scale")
     if scale is not None:

@@ -1,4 +1,4 @@
-"""MatMulNBitsFusion: the bias behind a product with block-quantised weights becomes its input.
+"""MatMulNBitsFusion: the bias behind a product with block-quantized weights becomes its input.
 
 y = Add(MatMulNBits(a, b, scales, zero_points, g_idx), bias)
     ->  y = MatMulNBits(a, b, scales, zero_points, g_idx, bias)

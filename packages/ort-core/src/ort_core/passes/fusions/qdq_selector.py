@@ -1,4 +1,4 @@
-"""QDQSelectorActionTransformer: dequantise, compute, quantise becomes one integer operator.
+"""QDQSelectorActionTransformer: dequantize, compute, quantize becomes one integer operator.
 
     y = QuantizeLinear(Conv(DequantizeLinear(x), DequantizeLinear(w), DequantizeLinear(b)))
         ->  y = QLinearConv(x, w, b)
@@ -21,12 +21,12 @@ from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.integer_product import without_trailing
 from ort_core.passes.fusions.operands import ONNXRUNTIME, fixed_dim
-from ort_core.passes.fusions.quantised_values import (
-    Quantised,
-    find_dequantised,
-    find_quantised,
+from ort_core.passes.fusions.quantized_values import (
+    Quantized,
+    find_dequantized,
+    find_quantized,
     has_same_grid,
-    quantised_by,
+    quantized_by,
 )
 from ort_core.rewrite.fuse import fuse
 from ort_core.rewrite.matcher import Match
@@ -49,16 +49,16 @@ class IntegerNode:
     attributes: dict[str, object] = field(default_factory=dict)
 
 
-Selector = Callable[[Node, Quantised, int], "IntegerNode | Rejection"]
+Selector = Callable[[Node, Quantized, int], "IntegerNode | Rejection"]
 
 
 class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
-    """Replace an operator between dequantised inputs and a quantised output."""
+    """Replace an operator between dequantized inputs and a quantized output."""
 
     name = "QDQSelectorActionTransformer"
 
     def build_pattern(self) -> Pattern:
-        """Return any quantisation; what it quantises selects the rule."""
+        """Return any quantization; what it quantizes selects the rule."""
         source = var("y", where=lambda value: value.producer is not None)
         return one_of(*(op("QuantizeLinear", source, more_inputs=True, domain=domain) for domain in ("", ONNXRUNTIME)))
 
@@ -69,10 +69,10 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
         select = SELECTORS.get(node.op_type) if node.domain == "" else None
         if select is None:
             return Rejection(f"there is no integer form of {node.op_type}", node)
-        made = quantised_by(match.root)
+        made = quantized_by(match.root)
         if made is None or not made.has_one_scale:
-            return Rejection("the output is not quantised to 8 bits with one constant scale", match.root)
-        if find_quantised(node.output) is None:
+            return Rejection("the output is not quantized to 8 bits with one constant scale", match.root)
+        if find_quantized(node.output) is None:
             return Rejection("the float result has other readers", node)
         return select(node, made, match.opset(node))
 
@@ -92,13 +92,13 @@ class QDQSelectorActionTransformer(RewriteRule[IntegerNode]):
         return patch
 
 
-def _operands(node: Node, indices: Sequence[int], dtype: DataType | None) -> list[Quantised] | Rejection:
-    """Return the dequantised inputs, each with one scale and of ``dtype``."""
+def _operands(node: Node, indices: Sequence[int], dtype: DataType | None) -> list[Quantized] | Rejection:
+    """Return the dequantized inputs, each with one scale and of ``dtype``."""
     found = []
     for index in indices:
-        operand = find_dequantised(node.input(index))
+        operand = find_dequantized(node.input(index))
         if operand is None or not operand.has_one_scale:
-            return Rejection(f"input {index} is not dequantised from 8 bits with one constant scale", node)
+            return Rejection(f"input {index} is not dequantized from 8 bits with one constant scale", node)
         if dtype is not None and operand.dtype != dtype:
             return Rejection(f"input {index} is {operand.dtype.text}, the output {dtype.text}", node)
         found.append(operand)
@@ -106,7 +106,7 @@ def _operands(node: Node, indices: Sequence[int], dtype: DataType | None) -> lis
 
 
 def _linear(
-    op_type: str, node: Node, made: Quantised, operands: Sequence[Quantised], attributes: dict[str, object]
+    op_type: str, node: Node, made: Quantized, operands: Sequence[Quantized], attributes: dict[str, object]
 ) -> IntegerNode:
     inputs = [part for operand in operands for part in operand.triple()]
     nodes = (*dict.fromkeys(operand.node for operand in operands), node, made.node)
@@ -114,7 +114,7 @@ def _linear(
 
 
 def _elementwise(op_type: str, count: int, attribute_names: tuple[str, ...] = ()) -> Selector:
-    def select(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
+    def select(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
         operands = _operands(node, range(count), made.dtype)
         if isinstance(operands, Rejection):
             return operands
@@ -124,7 +124,7 @@ def _elementwise(op_type: str, count: int, attribute_names: tuple[str, ...] = ()
     return select
 
 
-def _select_softmax(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
+def _select_softmax(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
     operands = _operands(node, (0,), made.dtype)
     if isinstance(operands, Rejection):
         return operands
@@ -134,14 +134,14 @@ def _select_softmax(node: Node, made: Quantised, opset: int) -> IntegerNode | Re
     return _linear("QLinearSoftmax", node, made, operands, {"axis": axis, "opset": opset})
 
 
-def _select_global_pool(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
+def _select_global_pool(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
     operands = _operands(node, (0,), made.dtype)
     if isinstance(operands, Rejection):
         return operands
     return _linear("QLinearGlobalAveragePool", node, made, operands, {"channels_last": 0})
 
 
-def _select_where(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
+def _select_where(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
     operands = _operands(node, (1, 2), made.dtype)
     if isinstance(operands, Rejection):
         return operands
@@ -151,7 +151,7 @@ def _select_where(node: Node, made: Quantised, opset: int) -> IntegerNode | Reje
     return IntegerNode(found.op_type, found.domain, (node.inputs[0], *found.inputs), found.nodes, found.outputs)
 
 
-def _select_concat(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
+def _select_concat(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
     operands = _operands(node, range(len(node.inputs)), made.dtype)
     if isinstance(operands, Rejection):
         return operands
@@ -162,12 +162,12 @@ def _select_concat(node: Node, made: Quantised, opset: int) -> IntegerNode | Rej
     return IntegerNode(found.op_type, found.domain, inputs, found.nodes, found.outputs, found.attributes)
 
 
-def weights_of(value: Value | None, axis: int, node: Node) -> Quantised | Rejection:
-    """Return dequantised weights whose scale is one number, or one for each index of ``axis``."""
-    found = find_dequantised(value)
+def weights_of(value: Value | None, axis: int, node: Node) -> Quantized | Rejection:
+    """Return dequantized weights whose scale is one number, or one for each index of ``axis``."""
+    found = find_dequantized(value)
     scale = None if found is None else found.scale_array()
     if found is None or scale is None or found.zero_array() is None:
-        return Rejection("the weights are not dequantised from 8 bits by constants", node)
+        return Rejection("the weights are not dequantized from 8 bits by constants", node)
     rank = found.tensor.rank
     if found.has_one_scale:
         return found
@@ -176,14 +176,14 @@ def weights_of(value: Value | None, axis: int, node: Node) -> Quantised | Reject
     return found
 
 
-def bias_of(value: Value | None, x: Quantised, w: Quantised, factor: float, node: Node) -> Quantised | Rejection | None:
+def bias_of(value: Value | None, x: Quantized, w: Quantized, factor: float, node: Node) -> Quantized | Rejection | None:
     """Return the bias as int32 with the scale of the product, ``None`` where there is none."""
     if value is None:
         return None
-    found = find_dequantised(value, frozenset({DataType.INT32}))
+    found = find_dequantized(value, frozenset({DataType.INT32}))
     scale, x_scale, w_scale = (None if each is None else each.scale_array() for each in (found, x, w))
     if found is None or scale is None or x_scale is None or w_scale is None:
-        return Rejection("the bias is not dequantised from int32 by constants", node)
+        return Rejection("the bias is not dequantized from int32 by constants", node)
     zero = found.zero_array()
     if zero is None or zero.any():
         return Rejection("the bias has a zero point", node)
@@ -192,7 +192,7 @@ def bias_of(value: Value | None, x: Quantised, w: Quantised, factor: float, node
     return found
 
 
-def _select_conv(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
+def _select_conv(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
     x = _operands(node, (0,), made.dtype)
     if isinstance(x, Rejection):
         return x
@@ -212,7 +212,7 @@ def _select_conv(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejec
     return IntegerNode("QLinearConv", "", inputs, nodes, (made.tensor,), dict(node.attributes))
 
 
-def _select_matmul(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
+def _select_matmul(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
     a = _operands(node, (0,), made.dtype)
     if isinstance(a, Rejection):
         return a
@@ -227,7 +227,7 @@ def _select_matmul(node: Node, made: Quantised, opset: int) -> IntegerNode | Rej
     return IntegerNode("QLinearMatMul", "", inputs, (a[0].node, b.node, node, made.node), (made.tensor,))
 
 
-def _select_gemm(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
+def _select_gemm(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
     a = _operands(node, (0,), made.dtype)
     if isinstance(a, Rejection):
         return a
@@ -249,13 +249,13 @@ def _select_gemm(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejec
 
 
 def _moves_since(opset_needed: int, only: Callable[[Node], bool] = lambda node: True) -> Selector:
-    def select(node: Node, made: Quantised, opset: int) -> IntegerNode | Rejection:
-        x = find_dequantised(node.input(0))
+    def select(node: Node, made: Quantized, opset: int) -> IntegerNode | Rejection:
+        x = find_dequantized(node.input(0))
         if opset < opset_needed or not only(node):
             return Rejection(f"{node.op_type} does not take integers like this at opset {opset}", node)
         outputs = []
         for value in node.present_outputs():
-            after = find_quantised(value)
+            after = find_quantized(value)
             if x is None or after is None or not has_same_grid(x, after):
                 return Rejection("the grids of input and outputs are not known to be equal", node)
             outputs.append(after)

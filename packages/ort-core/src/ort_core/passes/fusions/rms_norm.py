@@ -12,9 +12,9 @@ from __future__ import annotations
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType
 from ort_core.passes.fusions.layer_norm import (
-    Normalisation,
+    Normalization,
     divided,
-    find_normalisation,
+    find_normalization,
     maybe_cast,
     mean_of,
     refuse_unfinished,
@@ -32,7 +32,7 @@ from ort_core.rewrite.rule import RewriteRule
 STANDARD_OPSET = 23
 
 
-class SimplifiedLayerNormFusion(RewriteRule[Normalisation]):
+class SimplifiedLayerNormFusion(RewriteRule[Normalization]):
     """Fuse to SimplifiedLayerNormalization, which onnxruntime keeps in the standard's domain, or RMSNormalization."""
 
     name = "SimplifiedLayerNormFusion"
@@ -47,10 +47,10 @@ class SimplifiedLayerNormFusion(RewriteRule[Normalisation]):
         scaled = op("Mul", quotient, scale)
         return one_of(scaled, op("Cast", scaled, name="cast_last"), quotient)
 
-    def check(self, match: Match) -> Normalisation | Rejection:
+    def check(self, match: Match) -> Normalization | Rejection:
         """Axes, epsilon, element types and the scale must fit."""
         x = match["x"]
-        found = find_normalisation(match, ("mean",), x, match.output)
+        found = find_normalization(match, ("mean",), x, match.output)
         if isinstance(found, Rejection):
             return found
         refusal = first_refusal(
@@ -63,8 +63,8 @@ class SimplifiedLayerNormFusion(RewriteRule[Normalisation]):
             return Rejection("squares computed in float16 overflow where the fused operator does not", match.root)
         return found
 
-    def rewrite(self, match: Match, bindings: Normalisation) -> GraphPatch:
-        """Put one normalisation there."""
+    def rewrite(self, match: Match, bindings: Normalization) -> GraphPatch:
+        """Put one normalization there."""
         patch = GraphPatch(match.model, match.root)
         attributes: dict[str, object] = {
             "axis": bindings.axis,

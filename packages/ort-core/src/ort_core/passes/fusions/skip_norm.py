@@ -1,4 +1,4 @@
-"""SkipLayerNormFusion, BiasSkipLayerNormFusion: the residual addition in front of a normalisation becomes part of it.
+"""SkipLayerNormFusion, BiasSkipLayerNormFusion: the residual addition in front of a normalization becomes part of it.
 
     s = Add(a, b)    y = LayerNormalization(s, scale, bias)    ->  y, , , s = SkipLayerNormalization(a, b, scale, bias)
     s = Add(Add(m, v), skip) in the same place, v a vector
@@ -36,7 +36,7 @@ def _is_over_last_axis(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Skip:
-    """Which operand is normalised with which, and by what."""
+    """Which operand is normalized with which, and by what."""
 
     x: Value
     skip: Value
@@ -44,15 +44,15 @@ class _Skip:
 
 
 class SkipLayerNormFusion(RewriteRule[_Skip]):
-    """Fuse an addition into the normalisation that reads it."""
+    """Fuse an addition into the normalization that reads it."""
 
     name = "SkipLayerNormFusion"
     emits: ClassVar[tuple[tuple[str, str], ...]] = _EMITS
 
     def build_pattern(self) -> Pattern:
-        """Return both normalisations of a sum."""
+        """Return both normalizations of a sum."""
         total = op("Add", var("a"), var("b"), name="sum", shared=True)
-        return _normalised(total)
+        return _normalized(total)
 
     def check(self, match: Match) -> _Skip | Rejection:
         """The operands must have the same shape, which the fused operator takes."""
@@ -104,7 +104,7 @@ class BiasSkipLayerNormFusion(RewriteRule[_Skip]):
 _PRODUCTS = frozenset({"MatMul", "FusedMatMul", "MatMulNBits", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"})
 
 
-def _normalised(total: OpPattern) -> Pattern:
+def _normalized(total: OpPattern) -> Pattern:
     return one_of(
         op("LayerNormalization", total, var("scale"), optional(var("bias")), where=_is_over_last_axis),
         op(_RMS, total, var("scale"), where=_is_over_last_axis),

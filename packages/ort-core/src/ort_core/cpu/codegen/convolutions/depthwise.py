@@ -1,4 +1,4 @@
-"""Depthwise and narrow grouped convolution, channels-last, vectorised over the output channels.
+"""Depthwise and narrow grouped convolution, channels-last, vectorized over the output channels.
 
 A vector of output channels covers several groups. Each of its lanes needs the inputs of its own group: for a depthwise
 convolution these are the same channels, else a fixed exchange of lanes per input channel of the group. An input pixel

@@ -1,4 +1,4 @@
-"""Statistics of groups of channels of channels-last images: sums in float64, and what normalising makes of them.
+"""Statistics of groups of channels of channels-last images: sums in float64, and what normalizing makes of them.
 
 A group's variance is its mean square less its squared mean. In float64 that can be afforded: squares of float32 are
 exact, and what cancels lies 29 bits below the last one of the elements. So images are read once, in any parts.

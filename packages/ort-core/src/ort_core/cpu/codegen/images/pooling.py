@@ -1,4 +1,4 @@
-"""Pooling, channels-last, vectorised over the channels: maximum, average or sum, and each over a whole image.
+"""Pooling, channels-last, vectorized over the channels: maximum, average or sum, and each over a whole image.
 
 Windows are clipped to the image, so that no border is needed; a clipped maximum ignores what lies outside, a clipped
 average divides by what it counted, or with ``counts_border`` by the part of the window inside the padded image.

@@ -34,7 +34,7 @@ def resampling_kernel(name: str, taps: int) -> list[Emitter]:
 
 
 def _inner_function(name: str, taps: int) -> Emitter:
-    """Return the sum over whole lines, which the compiler vectorises."""
+    """Return the sum over whole lines, which the compiler vectorizes."""
     parameters = [("ptr noalias", "y"), ("i64", "length")]
     parameters += [("ptr noalias readonly", f"x{k}") for k in range(taps)]
     parameters += [("float", f"w{k}") for k in range(taps)] if taps > 1 else []

@@ -27,13 +27,13 @@ class DeferredKernel:
     Attributes:
         name: the kernel's symbol; equal names mean equal texts.
         generate: writes the functions, given the name.
-        is_vectorised: few passes do to compile it (``jit.compile_module``).
+        is_vectorized: few passes do to compile it (``jit.compile_module``).
         is_joined: the kernel is small: all such kernels of a program are compiled as one module.
     """
 
     name: str
     generate: Callable[[str], Sequence[Emitter]]
-    is_vectorised: bool = False
+    is_vectorized: bool = False
     is_joined: bool = False
 
 
@@ -42,12 +42,12 @@ def deferred_kernel(
     facts: str,
     generate: Callable[[str], Sequence[Emitter]],
     *,
-    is_vectorised: bool = False,
+    is_vectorized: bool = False,
     is_joined: bool = False,
 ) -> DeferredKernel:
     """Return a module whose text is determined by ``facts`` and the generators, the target apart."""
-    name = hashlib.sha256(f"{generators_digest()}|{prefix}|{is_vectorised}|{facts}".encode()).hexdigest()[:24]
-    return DeferredKernel(f"{prefix}_{name}", generate, is_vectorised, is_joined)
+    name = hashlib.sha256(f"{generators_digest()}|{prefix}|{is_vectorized}|{facts}".encode()).hexdigest()[:24]
+    return DeferredKernel(f"{prefix}_{name}", generate, is_vectorized, is_joined)
 
 
 @functools.cache

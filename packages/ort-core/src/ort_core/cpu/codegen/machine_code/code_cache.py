@@ -84,7 +84,7 @@ def compiled_deferred(deferred: DeferredKernel, target: Target) -> CompiledModul
     """Return the machine code of a module that is written only if neither this process nor the cache has it."""
 
     def write() -> CompiledModule:
-        return _compiled(_text(deferred.generate(deferred.name)), target, is_vectorised=deferred.is_vectorised)
+        return _compiled(_text(deferred.generate(deferred.name)), target, is_vectorized=deferred.is_vectorized)
 
     return _found_or_made(_digest(deferred.name, target.key), target, write)
 
@@ -115,10 +115,10 @@ def compiled_joined(kernels: Sequence[DeferredKernel], target: Target) -> Compil
     return _found_or_made(_digest(f"joined\n{names}", target.key), target, write)
 
 
-def _compiled(text: str, target: Target, *, is_vectorised: bool = False) -> CompiledModule:
+def _compiled(text: str, target: Target, *, is_vectorized: bool = False) -> CompiledModule:
     from ort_core.cpu.codegen.machine_code import jit
 
-    return jit.compile_module(text, target, is_vectorised=is_vectorised)
+    return jit.compile_module(text, target, is_vectorized=is_vectorized)
 
 
 def _text(functions: Sequence[Emitter]) -> str:

@@ -10,13 +10,13 @@ from ort_core.cpu.codegen.machine_code.object_loading import load_object
 from ort_core.cpu.codegen.machine_code.target import SCALAR_CHAINS, Target
 
 
-def compile_module(text: str, target: Target | None = None, *, is_vectorised: bool = False) -> CompiledModule:
-    """Optimise and compile a module for the host (or a restriction of it), ready to be called.
+def compile_module(text: str, target: Target | None = None, *, is_vectorized: bool = False) -> CompiledModule:
+    """Optimize and compile a module for the host (or a restriction of it), ready to be called.
 
     Args:
         text: LLVM IR.
         target: what the code is for.
-        is_vectorised: nothing of it is left to be unrolled, vectorised or inlined; then few passes do.
+        is_vectorized: nothing of it is left to be unrolled, vectorized or inlined; then few passes do.
 
     Raises:
         RuntimeError: the text is no valid LLVM IR; a bug of a generator.
@@ -24,25 +24,25 @@ def compile_module(text: str, target: Target | None = None, *, is_vectorised: bo
     target = target or host_target()
     with compiling:
         machine = target_machine(target)
-        module = _optimized(text, machine, target, is_vectorised)
+        module = _optimized(text, machine, target, is_vectorized)
         object_code = machine.emit_object(module)
     return load_object(object_code, target)
 
 
-def assembly(text: str, target: Target, *, is_vectorised: bool = False) -> str:
+def assembly(text: str, target: Target, *, is_vectorized: bool = False) -> str:
     """Return the assembly of a module for any target, also one that cannot run here."""
     with compiling:
         machine = target_machine(target)
-        return str(machine.emit_assembly(_optimized(text, machine, target, is_vectorised)))
+        return str(machine.emit_assembly(_optimized(text, machine, target, is_vectorized)))
 
 
-def optimized_text(text: str, target: Target, *, is_vectorised: bool = False) -> str:
+def optimized_text(text: str, target: Target, *, is_vectorized: bool = False) -> str:
     """Return a module's LLVM IR as the passes leave it that come before the machine code for a target."""
     with compiling:
-        return str(_optimized(text, target_machine(target), target, is_vectorised))
+        return str(_optimized(text, target_machine(target), target, is_vectorized))
 
 
-def _optimized(text: str, machine: llvm.TargetMachine, target: Target, is_vectorised: bool) -> llvm.ModuleRef:
+def _optimized(text: str, machine: llvm.TargetMachine, target: Target, is_vectorized: bool) -> llvm.ModuleRef:
     module = llvm.parse_assembly(text)
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
@@ -51,7 +51,7 @@ def _optimized(text: str, machine: llvm.TargetMachine, target: Target, is_vector
     tuning.loop_vectorization = True
     tuning.slp_vectorization = not text.startswith(SCALAR_CHAINS)
     builder = llvm.create_pass_builder(machine, tuning)
-    passes = _few_passes() if is_vectorised else builder.getModulePassManager()
+    passes = _few_passes() if is_vectorized else builder.getModulePassManager()
     passes.run(module, builder)
     return module
 

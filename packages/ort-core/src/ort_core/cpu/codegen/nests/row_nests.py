@@ -1,4 +1,4 @@
-"""Row nests: softmax, normalisations and reductions over the innermost axis, a row at a time.
+"""Row nests: softmax, normalizations and reductions over the innermost axis, a row at a time.
 
 A row runs through passes; a pass walks the elements once, storing results and reducing others to values of the row;
 derived values are computed between passes. ``row_value(0)`` is the length of the row.

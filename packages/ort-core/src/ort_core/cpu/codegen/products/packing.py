@@ -61,7 +61,7 @@ def pack_panels(
 
 
 def aligned_empty(shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """Return uninitialised float32 memory that starts on a cache line."""
+    """Return uninitialized float32 memory that starts on a cache line."""
     size = int(np.prod(shape, dtype=np.int64))
     raw = np.empty(size + ALIGNMENT // 4, np.float32)
     skip = -raw.ctypes.data % ALIGNMENT // 4

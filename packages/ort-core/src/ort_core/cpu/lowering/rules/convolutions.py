@@ -91,7 +91,7 @@ class ConvolutionAnchor:
             x, spec = emit_padded(lowering, x, self.pads), replace(spec, x_pixel=None)
         make = narrow_kernel if narrow else convolution_kernel
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
         weights = lowering.constant_view(self._packed(lowering, spec, facts), F32)
         batch, height, width = sizes
         words: list[Argument] = [

@@ -16,10 +16,10 @@ from ort_core.plugin.loops import cast, unary
 
 
 def dynamic_quantize_linear(lowering: Lowering, node: Node) -> None:
-    """Two steps for the scale and the zero point; the quantisation itself stays pending."""
+    """Two steps for the scale and the zero point; the quantization itself stays pending."""
     value = node.input(0)
     if value is None or tensor_type(value)[0] is not F32:
-        raise NotLowered("only float32 is quantised natively")
+        raise NotLowered("only float32 is quantized natively")
     x = lowering.contiguous(value)
     scale, zero = (
         _result(lowering, output, dtype) for output, dtype in zip(node.outputs[1:3], (F32, DataType.UINT8), strict=True)

@@ -1,4 +1,4 @@
-"""Embedding tables of com.microsoft: the summed and normalised ones of BERT, and tables of few bits in blocks."""
+"""Embedding tables of com.microsoft: the summed and normalized ones of BERT, and tables of few bits in blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INDICES = frozenset({I32, DataType.INT64})
 
 
 def embed_layer_normalization(lowering: Lowering, node: Node) -> None:
-    """EmbedLayerNormalization: rows of two or three tables, summed, normalised; also counts of a mask."""
+    """EmbedLayerNormalization: rows of two or three tables, summed, normalized; also counts of a mask."""
     ids = lowering.contiguous(_required(node, 0))
     if len(ids.shape) != 2:
         raise NotLowered("the ids are no matrix")

@@ -1,4 +1,4 @@
-"""Normalisation of groups of channels, and of channels: as images lie, with the channels last or first."""
+"""Normalization of groups of channels, and of channels: as images lie, with the channels last or first."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _channels_last_input(node: Node) -> Value:
 
 
 def _activated(lowering: Lowering, node: Node, x: View) -> PendingElementwise | View:
-    """Return the normalised images, and SiLU of them where it is asked for, in the order of the operator's axes."""
+    """Return the normalized images, and SiLU of them where it is asked for, in the order of the operator's axes."""
     x = x if x.is_contiguous else lowering.copied(x)
     images = x.transposed((0, 3, 1, 2))
     if not takes_groups(images):

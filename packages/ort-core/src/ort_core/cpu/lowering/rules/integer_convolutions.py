@@ -1,4 +1,4 @@
-"""Convolutions of quantised images: Conv between DequantizeLinear nodes, QLinearConv and ConvInteger."""
+"""Convolutions of quantized images: Conv between DequantizeLinear nodes, QLinearConv and ConvInteger."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BIAS_TOLERANCE = 1e-4  # of a bias' scale against the product of the operands': 
 
 
 def quantized_convolution(lowering: Lowering, node: Node) -> bool:
-    """Lower a Conv of dequantised bytes and constant dequantised weights; return whether it is one."""
+    """Lower a Conv of dequantized bytes and constant dequantized weights; return whether it is one."""
     x = quantized_value(lowering, node.input(0))
     weights = quantized_constant(lowering, node.input(1))
     if x is None or weights is None or x.grid.dtype not in BYTES or weights.integers.dtype.itemsize != 1:
@@ -162,7 +162,7 @@ def _own_bordered(lowering: Lowering, node: Node, source: Value | View, zero_poi
 
 
 def integer_bias(lowering: Lowering, value: Value | None, scales: np.ndarray) -> np.ndarray | None:
-    """Return a dequantised bias' integers if they are on the grid of the sums."""
+    """Return a dequantized bias' integers if they are on the grid of the sums."""
     bias = quantized_constant(lowering, value)
     if bias is None or np.any(bias.zero_points) or bias.integers.dtype != np.int32:
         return None

@@ -1,6 +1,6 @@
 """Maxima over small windows of bytes: one expression over shifted views of the images with a border.
 
-The order of integers on a grid is the order of the real numbers, so dequantised images are pooled as they are stored.
+The order of integers on a grid is the order of the real numbers, so dequantized images are pooled as they are stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_TAPS = 9  # operands of one expression
 
 
 def byte_max_pooling(lowering: Lowering, node: Node) -> bool:
-    """Lower a MaxPool of bytes, or of dequantised bytes; return whether it is one with a small window."""
+    """Lower a MaxPool of bytes, or of dequantized bytes; return whether it is one with a small window."""
     value = node.input(0)
     kernel = node.ints_attribute("kernel_shape") or ()
     rank = len(kernel) + 2

@@ -1,4 +1,4 @@
-"""Products of quantised matrices with constant right sides.
+"""Products of quantized matrices with constant right sides.
 
 MatMul and Gemm between DequantizeLinear nodes, QLinearMatMul, QGemm, and MatMulInteger and its com.microsoft forms
 that scale the sums. Everything that follows up to the store is fused; see ``integer_anchors`` for the arithmetic.
@@ -37,7 +37,7 @@ from ort_core.plugin.loops import Scalar, cast, element
 
 
 def quantized_product(lowering: Lowering, node: Node) -> bool:
-    """Lower a MatMul or Gemm of dequantised bytes and constant dequantised weights; return whether it is one."""
+    """Lower a MatMul or Gemm of dequantized bytes and constant dequantized weights; return whether it is one."""
     x, weights = quantized_value(lowering, node.input(0)), quantized_constant(lowering, node.input(1))
     if x is None or weights is None or x.grid.dtype not in BYTES or weights.integers.dtype.itemsize != 1:
         return False
@@ -80,7 +80,7 @@ def dynamic_quantize_matmul(lowering: Lowering, node: Node) -> None:
     """DynamicQuantizeMatMul: the left side on the grid that its own range gives, then as MatMulIntegerToFloat."""
     value = node.input(0)
     if value is None or tensor_type(value)[0] is not F32:
-        raise NotLowered("only float32 is quantised natively")
+        raise NotLowered("only float32 is quantized natively")
     real = lowering.contiguous(value)
     grid = DynamicGrid(lowering.new_view(F32, ()), lowering.new_view(DataType.UINT8, ()))
     emit_dynamic_grid(lowering, node, real, grid)

@@ -33,7 +33,7 @@ from ort_core.cpu.lowering.views import Place, View, broadcast_strides, count_of
 from ort_core.plugin.ir import DataType, KnownDim, Node, Value
 from ort_core.plugin.loops import SMALL_TYPES, Scalar, binary, cast, packed, substitute, unary, unpacked
 
-OWN_OPERANDS = 3  # that a quantisation adds: a scale, a zero point, and a scale divided by another
+OWN_OPERANDS = 3  # that a quantization adds: a scale, a zero point, and a scale divided by another
 
 
 def quantize_linear(lowering: Lowering, node: Node) -> None:
@@ -45,7 +45,7 @@ def quantize_linear(lowering: Lowering, node: Node) -> None:
         or tensor_type(value)[0] is not F32
         or dtype not in (STORED_TYPES | SMALL_TYPES) - {DataType.INT32}
     ):
-        raise NotLowered("only float32 is quantised natively, to 2, 4, 8 and 16 bits")
+        raise NotLowered("only float32 is quantized natively, to 2, 4, 8 and 16 bits")
     if node.int_attribute("precision", F32) not in (0, F32):
         raise NotLowered("another precision than float32")
     saturate = bool(node.int_attribute("saturate", 1))
@@ -80,7 +80,7 @@ def dequantize_linear(lowering: Lowering, node: Node) -> None:
     assert value is not None
     source = tensor_type(value)[0]
     if dtype is not F32:
-        raise NotLowered(f"values are dequantised natively to float32, not to {dtype.text}")
+        raise NotLowered(f"values are dequantized natively to float32, not to {dtype.text}")
     if source not in STORED_TYPES or node.int_attribute("block_size", 0):
         constant = dequantized_constant(lowering, node)
         if constant is not None:
@@ -133,7 +133,7 @@ def _store_if_anchor(lowering: Lowering, value: Value) -> None:
 
 
 def _store_if_crowded(lowering: Lowering, value: Value) -> None:
-    """Compute a value now whose anchor would not take the operands of another quantisation."""
+    """Compute a value now whose anchor would not take the operands of another quantization."""
     known = lowering.pending(value)
     if isinstance(known, PendingAnchor) and len(known.inputs) > MAX_OPERANDS - OWN_OPERANDS:
         lowering.view(value)

@@ -1,4 +1,4 @@
-"""Elementwise com.microsoft operators on quantised tensors, and QLinearConcat.
+"""Elementwise com.microsoft operators on quantized tensors, and QLinearConcat.
 
 Each computes on the real values and rounds once to the output's grid.
 """

@@ -48,7 +48,7 @@ def quantized_pooling(lowering: Lowering, node: Node) -> None:
 
 
 def _real_images(lowering: Lowering, node: Node, stored: View) -> View:
-    """Return the dequantised images, of rank 4 and channels-last."""
+    """Return the dequantized images, of rank 4 and channels-last."""
     if not isinstance(stored.shape[1], int):
         raise NotLowered("the number of channels is not known")
     state = FusionState()

@@ -1,4 +1,4 @@
-"""Reductions over any axes, extremes' indices, running sums, and what is composed of them: softmax, normalisations."""
+"""Reductions over any axes, extremes' indices, running sums, and what is composed of them: softmax, normalizations."""
 
 from __future__ import annotations
 

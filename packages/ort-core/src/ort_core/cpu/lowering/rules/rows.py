@@ -1,4 +1,4 @@
-"""Operators over rows: softmax, normalisations, reductions over trailing axes."""
+"""Operators over rows: softmax, normalizations, reductions over trailing axes."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _without_leading_ones(shape: Sequence[KnownDim]) -> tuple[KnownDim, ...]:
 def normalized_rows(
     lowering: Lowering, node: Node, rows: Sequence[View], scale: Value | None, bias: Value | None, epsilon: float
 ) -> None:
-    """Set a node's output to the layer normalisation, over the last axis, of the sum of views that broadcast to it."""
+    """Set a node's output to the layer normalization, over the last axis, of the sum of views that broadcast to it."""
     _, shape = tensor_type(node.output)
     state = FusionState()
     x = state.add(rows[0])

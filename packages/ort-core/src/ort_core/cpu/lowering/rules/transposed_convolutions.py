@@ -102,7 +102,7 @@ class TransposedConvolutionAnchor:
         packed = (pack_narrow_weights if narrow else pack_weights)(spec, chosen, machine)
         make = narrow_kernel if narrow else convolution_kernel
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
         aligned = aligned_empty(packed.shape)  # the kernels load whole, aligned vectors of weights
         aligned[...] = packed
         weights = lowering.constant_view(aligned, F32)

@@ -84,7 +84,7 @@ class TransposedVolumeConvolution:
         depth, height, width = (size + each.surplus for size, each in zip(sizes, phase, strict=True))
         spec, chosen = self._phase_spec(phase, epilogue, width)
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-        kernel = kernel_text("conv", facts, lambda name: convolution_kernel(name, spec, machine), is_vectorised=True)
+        kernel = kernel_text("conv", facts, lambda name: convolution_kernel(name, spec, machine), is_vectorized=True)
         packed = pack_weights(spec, chosen, machine)
         aligned = aligned_empty(packed.shape)  # the kernels load whole, aligned vectors of weights
         aligned[...] = packed

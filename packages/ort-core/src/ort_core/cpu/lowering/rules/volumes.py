@@ -137,7 +137,7 @@ class VolumeConvolution:
             x = emit_padded(lowering, x, self.window.plane_pads)
         make = narrow_kernel if narrow else convolution_kernel
         facts = f"{replace(spec, epilogue=None)!r} {epilogue.structure if epilogue else ''}"
-        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorised=True)
+        kernel = kernel_text("conv", facts, lambda name: make(name, spec, machine), is_vectorized=True)
         weights = lowering.constant_view(self._packed(lowering, spec, facts), F32)
         words: list[Argument] = [
             pointer(x), pointer(weights), pointer(y), batch, height, width, x.strides[2], depth * x.strides[0],

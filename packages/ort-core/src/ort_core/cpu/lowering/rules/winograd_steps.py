@@ -71,7 +71,7 @@ def emit_winograd(
     x_pixel, y_pixel = pixel_pitch(x), pixel_pitch(y)
     facts = f"{inputs} {pads[:2]} {x_pixel}"
     make_input = kernel_text(
-        "winograd_in", facts, lambda name: input_kernel(name, inputs, pads[:2], machine, x_pixel), is_vectorised=True
+        "winograd_in", facts, lambda name: input_kernel(name, inputs, pads[:2], machine, x_pixel), is_vectorized=True
     )
     words: list[Argument] = [
         pointer(x), pointer(v), pointer(zeros), batch, down, across, x.shape[2], x.shape[3], x.strides[2], x.strides[0],
@@ -90,7 +90,7 @@ def emit_winograd(
     facts = f"{outputs} {is_whole} {y_pixel} {epilogue.structure if epilogue else ''}"
     make_output = kernel_text(
         "winograd_out", facts, lambda name: output_kernel(name, outputs, epilogue, is_whole, machine, y_pixel),
-        is_vectorised=True,
+        is_vectorized=True,
     )  # fmt: skip
     words = [pointer(m), pointer(y), batch, down, across, height, width, y.strides[2], y.strides[0], m.strides[0]]
     assert len(words) == OUTPUT_ARGUMENTS.epilogue

@@ -1,4 +1,4 @@
-"""Values of MIL's dequantisation, of tensors and of constants that stay narrow in a package."""
+"""Values of MIL's dequantization, of tensors and of constants that stay narrow in a package."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _blockwise(inputs: Inputs) -> np.ndarray:
     return ((data.astype(np.float64) - shifts) * factors).astype(scale.dtype)
 
 
-QUANTISED_VALUES: Mapping[str, Value] = {
+QUANTIZED_VALUES: Mapping[str, Value] = {
     "dequantize": lambda inputs: _dequantized(inputs, "input"),
     "constexpr_affine_dequantize": lambda inputs: _dequantized(inputs, "quantized_data"),
     "constexpr_blockwise_shift_scale": _blockwise,

@@ -53,7 +53,7 @@ def model(reader: object, given: dict[str, np.ndarray], attributes: dict[str, in
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", TYPES)
-def test_product_with_dequantised_weights_equals_float64(name: str, layout: str) -> None:
+def test_product_with_dequantized_weights_equals_float64(name: str, layout: str) -> None:
     given, real, attributes = weights(name, layout)
     x = RANDOM.standard_normal((5, ROWS)).astype(np.float32)
     (found,) = run_native(model(N("MatMul", ["x", "w"], ["y"]), given, attributes, (FLOAT, ["N", ROWS])), {"x": x})
@@ -63,7 +63,7 @@ def test_product_with_dequantised_weights_equals_float64(name: str, layout: str)
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", TYPES)
-def test_rows_of_dequantised_tables_equal_float64(name: str, layout: str) -> None:
+def test_rows_of_dequantized_tables_equal_float64(name: str, layout: str) -> None:
     given, real, attributes = weights(name, layout)
     indices = RANDOM.integers(0, ROWS, (3, 2))
     reader = N("Gather", ["w", "x"], ["y"])

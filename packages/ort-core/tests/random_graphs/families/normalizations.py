@@ -1,4 +1,4 @@
-"""Normalisations, whole and as exporters write them."""
+"""Normalizations, whole and as exporters write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantised tensors as QDQ models spell them: an 8-bit tensor with its scale and zero point."""
+"""Quantized tensors as QDQ models spell them: an 8-bit tensor with its scale and zero point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EIGHT_BITS = frozenset({DataType.INT8, DataType.UINT8})
 
 
 @dataclass(frozen=True, slots=True)
-class Quantised:
+class Quantized:
     """A tensor of integers, its scale and zero point, the axis they run along, and the Q or DQ node that said so."""
 
     tensor: Value
@@ -53,24 +53,24 @@ class Quantised:
         return None if found is None else found.array().astype(np.int64)
 
 
-def find_dequantised(value: Value | None, dtypes: frozenset[DataType] = EIGHT_BITS) -> Quantised | None:
-    """Return the quantised tensor that a value is the dequantisation of, or ``None``."""
+def find_dequantized(value: Value | None, dtypes: frozenset[DataType] = EIGHT_BITS) -> Quantized | None:
+    """Return the quantized tensor that a value is the dequantization of, or ``None``."""
     node = None if value is None else value.producer
     return None if node is None else _read(node, "DequantizeLinear", node.input(0), dtypes)
 
 
-def find_quantised(value: Value) -> Quantised | None:
-    """Return the quantisation that alone reads a value, or ``None``."""
+def find_quantized(value: Value) -> Quantized | None:
+    """Return the quantization that alone reads a value, or ``None``."""
     node = only_reader(value)
-    return None if node is None else quantised_by(node)
+    return None if node is None else quantized_by(node)
 
 
-def quantised_by(node: Node) -> Quantised | None:
+def quantized_by(node: Node) -> Quantized | None:
     """Return what a QuantizeLinear makes, or ``None`` for another node."""
     return _read(node, "QuantizeLinear", node.output, EIGHT_BITS)
 
 
-def has_same_grid(left: Quantised, right: Quantised) -> bool:
+def has_same_grid(left: Quantized, right: Quantized) -> bool:
     """Return whether two tensors are known to have the same element type, scale and zero point, one number each."""
     if left.dtype != right.dtype or not (left.has_one_scale and right.has_one_scale):
         return False
@@ -83,16 +83,16 @@ def has_same_grid(left: Quantised, right: Quantised) -> bool:
     return bool(scales[0].item() == scales[1].item() and zeros[0].item() == zeros[1].item())
 
 
-def real_range(quantised: Quantised) -> tuple[float, float] | None:
+def real_range(quantized: Quantized) -> tuple[float, float] | None:
     """Return the least and the greatest real number that a tensor with one scale can express."""
-    scale, zero = quantised.scale_array(), quantised.zero_array()
-    if not quantised.has_one_scale or scale is None or zero is None or quantised.dtype not in EIGHT_BITS:
+    scale, zero = quantized.scale_array(), quantized.zero_array()
+    if not quantized.has_one_scale or scale is None or zero is None or quantized.dtype not in EIGHT_BITS:
         return None
-    bounds = np.iinfo(quantised.dtype.numpy)
+    bounds = np.iinfo(quantized.dtype.numpy)
     return (bounds.min - zero.item()) * scale.item(), (bounds.max - zero.item()) * scale.item()
 
 
-def _read(node: Node, op_type: str, tensor: Value | None, dtypes: frozenset[DataType]) -> Quantised | None:
+def _read(node: Node, op_type: str, tensor: Value | None, dtypes: frozenset[DataType]) -> Quantized | None:
     if (
         node.op_type != op_type
         or node.domain not in ("", ONNXRUNTIME)
@@ -103,4 +103,4 @@ def _read(node: Node, op_type: str, tensor: Value | None, dtypes: frozenset[Data
     scale = node.inputs[1]
     if scale is None or dtype_of(tensor) not in dtypes or dtype_of(scale) is not DataType.FLOAT:
         return None
-    return Quantised(tensor, scale, node.input(2), node.int_attribute("axis", 1), node)
+    return Quantized(tensor, scale, node.input(2), node.int_attribute("axis", 1), node)

@@ -1,4 +1,4 @@
-"""Quantising and dequantising. Constants of 8 bits stay narrow in a package; 4 bits do from iOS18 on."""
+"""Quantizing and dequantizing. Constants of 8 bits stay narrow in a package; 4 bits do from iOS18 on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def per_axis(to: EmissionState, node: Node, place: int) -> Term:
     axis, count = node.int_attribute("axis", 1) % rank, sizes_of(value)[0]  # type: ignore[arg-type]  # present
     if count == 1:
         return found.do("squeeze", axes=np.array([0], np.int32)) if not is_array(found) else _flat(found)
-    assert isinstance(count, int), "_quantises_as_lowered was asked"
+    assert isinstance(count, int), "_quantizes_as_lowered was asked"
     return found.reshaped(*axis_shape(count, axis, rank)) if not is_array(found) else _shaped(found, count, axis, rank)
 
 
@@ -104,7 +104,7 @@ def _dequantized_formula(to: EmissionState, node: Node) -> Term:
 def _dequantized_constant(to: EmissionState, node: Node, data: np.ndarray) -> Operand:
     """Return a constant that stays narrow where MIL has a form for it, else its floats."""
     scale = to.asked.constant(node.input(1))
-    assert scale is not None, "_quantises_as_lowered was asked"
+    assert scale is not None, "_quantizes_as_lowered was asked"
     zero = to.asked.constant(node.input(2))
     axis, block = node.int_attribute("axis", 1), node.int_attribute("block_size", 0)
     if data.ndim and not block and data.dtype in (np.int8, np.uint8):
@@ -147,7 +147,7 @@ def blockwise(to: EmissionState, data: np.ndarray, scale: np.ndarray, zero: np.n
     return to.emit("constexpr_blockwise_shift_scale", **inputs)
 
 
-def _quantises_as_lowered(asked: Asked, node: Node) -> str | None:
+def _quantizes_as_lowered(asked: Asked, node: Node) -> str | None:
     scale, data = node.input(1), asked.constant(node.input(0))
     if data is not None and (asked.constant(scale) is None or _is_open(asked, node.input(2))):
         return f"{node.op_type} of a constant by a scale that is none"
@@ -197,16 +197,16 @@ def _has_an_axis(asked: Asked, node: Node) -> str | None:
     return None if rank_of(node.input(0)) else "DynamicQuantizeLinear of a scalar is not lowered"
 
 
-QUANTISATION: Mapping[str, Rule] = {
+QUANTIZATION: Mapping[str, Rule] = {
     "QuantizeLinear": Rule(
-        _quantize, FLOATS, ports={2: NARROW}, results={0: NARROW}, conditions=(_quantises_as_lowered,), required=2
+        _quantize, FLOATS, ports={2: NARROW}, results={0: NARROW}, conditions=(_quantizes_as_lowered,), required=2
     ),
     "DequantizeLinear": Rule(
         _dequantize,
         NARROW | INTS,
         ports={1: FLOATS},
         results={0: FLOATS},
-        conditions=(_quantises_as_lowered,),
+        conditions=(_quantizes_as_lowered,),
         required=2,
         of_constants=NIBBLES,
     ),

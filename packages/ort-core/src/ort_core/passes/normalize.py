@@ -1,4 +1,4 @@
-"""normalise(): the form in which passes may rely on a model; meaning and public names stay.
+"""normalize(): the form in which passes may rely on a model; meaning and public names stay.
 
 Initializers of models before IR version 4 stop being inputs (they had to be, and could not be overridden then),
 Constant nodes become initializers, and a nested graph returns only values of its own (an Identity node copies what
@@ -21,7 +21,7 @@ from ort_core.ir.values import Value
 OVERRIDABLE_SINCE_IR = 4
 
 
-def normalise(model: Model) -> int:
+def normalize(model: Model) -> int:
     """Bring a model into the form described above and return how many changes that took."""
     graphs = tuple(graphs_of(model.graph))
     count = 0

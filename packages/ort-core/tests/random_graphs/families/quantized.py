@@ -1,4 +1,4 @@
-"""Quantisation written as DequantizeLinear, operator, QuantizeLinear."""
+"""Quantization written as DequantizeLinear, operator, QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def zero_point(g: GraphWriter, dtype: ElementType, *shape: int) -> Value:
     return g.constant(np.full(shape, g.choice((0, 3, middle))), dtype)
 
 
-def fake_quantised(g: GraphWriter, value: Value, dtype: ElementType) -> Value:
-    """Quantise and dequantise with one scale."""
+def fake_quantized(g: GraphWriter, value: Value, dtype: ElementType) -> Value:
+    """Quantize and dequantize with one scale."""
     parts = [scale(g, value.dtype), zero_point(g, dtype) if dtype is not et.U8 or g.chance(0.85) else None]
     return g.node("DequantizeLinear", [g.node("QuantizeLinear", [value, *parts]), *parts])
 
 
 @family(4)
-def quantise(g: GraphWriter) -> Value:
+def quantize(g: GraphWriter) -> Value:
     value = g.pick(et.F32, et.F32, et.F32, et.F16)
     dtypes = (et.U8, et.I8, et.U8, et.I8, *((et.U16, et.I16, et.I4, et.U4) if g.opset >= 21 else ()))
     dtype = g.choice(dtypes)
@@ -43,14 +43,14 @@ def quantise(g: GraphWriter) -> Value:
         shape = (value.size(axis),)
     low = 0.2 if dtype in (et.I4, et.U4) else 0.01
     parts = [scale(g, value.dtype, *shape, low=low, high=low * 6), zero_point(g, dtype, *shape)]
-    quantised = g.node("QuantizeLinear", [value, *parts], axis=axis)
+    quantized = g.node("QuantizeLinear", [value, *parts], axis=axis)
     if dtype in et.NARROW or g.chance(0.8):
-        return g.node("DequantizeLinear", [quantised, *parts], axis=axis)
-    return quantised
+        return g.node("DequantizeLinear", [quantized, *parts], axis=axis)
+    return quantized
 
 
 @family(2)
-def dequantised_constant(g: GraphWriter) -> Value:
+def dequantized_constant(g: GraphWriter) -> Value:
     """Weights in bytes or four bits, with scales by tensor, axis or block."""
     dtype = g.choice((et.I8, et.U8, et.I16, et.I4, et.U4) if g.opset >= 21 else (et.I8, et.U8))
     rows, columns = g.choice((2, 16, 17)), g.choice((16, 32))
@@ -71,7 +71,7 @@ def _weights(g: GraphWriter, dtype: ElementType, *shape: int) -> Value:
     return g.constant(g.numbers.integers(low, high, shape), dtype)
 
 
-def _dequantised_weights(g: GraphWriter, count_axis: int, *shape: int) -> Value:
+def _dequantized_weights(g: GraphWriter, count_axis: int, *shape: int) -> Value:
     dtype = g.choice((et.I8, et.I8, et.U8, *((et.I4,) if g.opset >= 21 else ())))
     weights = _weights(g, dtype, *shape)
     if g.chance(0.4):
@@ -82,47 +82,47 @@ def _dequantised_weights(g: GraphWriter, count_axis: int, *shape: int) -> Value:
 
 
 @family(4)
-def quantised_convolution(g: GraphWriter) -> Value:
+def quantized_convolution(g: GraphWriter) -> Value:
     value = image(g, et.F32, most=4)
     channels = value.size(1)
-    operand = fake_quantised(g, value, g.choice((et.U8, et.I8)))
+    operand = fake_quantized(g, value, g.choice((et.U8, et.I8)))
     kernel, given = window(g, value)
     groups = g.choice([d for d in (1, 1, channels) if channels % d == 0])
     count = groups * g.choice((1, 2, 4, 8, 16, 17, 33) if groups == 1 else (1, 2))
-    weights = _dequantised_weights(g, 0, count, channels // groups, *kernel)
+    weights = _dequantized_weights(g, 0, count, channels // groups, *kernel)
     bias = g.weights(et.F32, count) if g.chance(0.5) else None
     return finished(g, g.node("Conv", [operand, weights, bias], group=groups, **given))
 
 
 def finished(g: GraphWriter, result: Value) -> Value:
-    """Add an activation and the quantisation of a result."""
+    """Add an activation and the quantization of a result."""
     if g.chance(0.4):
         result = g.node(g.choice(("Relu", "Relu", "Sigmoid", "LeakyRelu")), [result])
-    return fake_quantised(g, result, g.choice((et.U8, et.I8))) if g.chance(0.8) else result
+    return fake_quantized(g, result, g.choice((et.U8, et.I8))) if g.chance(0.8) else result
 
 
 @family(4)
-def quantised_product(g: GraphWriter) -> Value:
+def quantized_product(g: GraphWriter) -> Value:
     value = g.pick(et.F32, least=2)
     depth, columns = value.size(-1), g.choice((1, 3, 8, 16, 17, 32, 33))
-    operand = fake_quantised(g, value, g.choice((et.U8, et.I8)))
-    result = g.node("MatMul", [operand, _dequantised_weights(g, 1, depth, columns)])
+    operand = fake_quantized(g, value, g.choice((et.U8, et.I8)))
+    result = g.node("MatMul", [operand, _dequantized_weights(g, 1, depth, columns)])
     if g.chance(0.5):
         result = g.node("Add", [result, g.weights(et.F32, columns)])
     return finished(g, result)
 
 
 @family(2)
-def quantised_gemm(g: GraphWriter) -> Value:
+def quantized_gemm(g: GraphWriter) -> Value:
     value = g.pick(et.F32, rank=2)
     depth, columns = value.size(1), g.choice((1, 8, 16, 17, 33))
-    operand = fake_quantised(g, value, g.choice((et.U8, et.I8)))
-    weights = _dequantised_weights(g, 0, columns, depth)
+    operand = fake_quantized(g, value, g.choice((et.U8, et.I8)))
+    weights = _dequantized_weights(g, 0, columns, depth)
     bias = g.weights(et.F32, columns) if g.chance(0.6) else None
     return finished(g, g.node("Gemm", [operand, weights, bias], transB=1))
 
 
-QUANTISED_UNARY = (
+QUANTIZED_UNARY = (
     "Relu",
     "Sigmoid",
     "Tanh",
@@ -138,29 +138,29 @@ QUANTISED_UNARY = (
 
 
 @family(3)
-def quantised_elementwise(g: GraphWriter) -> Value:
+def quantized_elementwise(g: GraphWriter) -> Value:
     """Any operator between the two, and operators of two operands."""
     value = g.pick(et.F32, least=1)
     dtype = g.choice((et.U8, et.I8))
-    operand = fake_quantised(g, value, dtype)
+    operand = fake_quantized(g, value, dtype)
     kind = g.choice(("unary", "binary", "move"))
     if kind == "unary":
-        op_type = g.choice(QUANTISED_UNARY)
+        op_type = g.choice(QUANTIZED_UNARY)
         operand = g.node("Abs", [operand]) if op_type == "Sqrt" else operand
         if op_type == "HardSwish" and g.opset < 14:
             raise Refused("a newer operator")
         return finished(g, g.node(op_type, [operand]))
     if kind == "binary":
         other = g.pick(et.F32, where=lambda v: v.shapes == value.shapes)
-        return finished(g, g.node(g.choice(("Add", "Mul", "Sub", "Max")), [operand, fake_quantised(g, other, dtype)]))
+        return finished(g, g.node(g.choice(("Add", "Mul", "Sub", "Max")), [operand, fake_quantized(g, other, dtype)]))
     order = g.random.sample(range(value.rank), value.rank)
-    return fake_quantised(g, g.node("Transpose", [operand], perm=order), dtype)
+    return fake_quantized(g, g.node("Transpose", [operand], perm=order), dtype)
 
 
 @family()
-def quantised_pooling(g: GraphWriter) -> Value:
+def quantized_pooling(g: GraphWriter) -> Value:
     value = image(g, et.F32, least=4, most=4)
-    operand = fake_quantised(g, value, g.choice((et.U8, et.I8)))
+    operand = fake_quantized(g, value, g.choice((et.U8, et.I8)))
     op_type = g.choice(("MaxPool", "AveragePool", "GlobalAveragePool"))
     if op_type == "GlobalAveragePool":
         return finished(g, g.node(op_type, [operand]))
@@ -170,8 +170,8 @@ def quantised_pooling(g: GraphWriter) -> Value:
 
 
 @family()
-def quantised_concat(g: GraphWriter) -> Value:
+def quantized_concat(g: GraphWriter) -> Value:
     value = g.pick(et.F32, least=1)
     dtype = g.choice((et.U8, et.I8))
-    parts = [fake_quantised(g, value, dtype) for _ in range(g.choice((2, 3)))]
-    return fake_quantised(g, g.node("Concat", parts, axis=g.axis(value)), dtype)
+    parts = [fake_quantized(g, value, dtype) for _ in range(g.choice((2, 3)))]
+    return fake_quantized(g, g.node("Concat", parts, axis=g.axis(value)), dtype)

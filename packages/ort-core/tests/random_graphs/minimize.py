@@ -1,6 +1,6 @@
 """Reduces seeds that a campaign found, and writes the failing test of each.
 
-    python minimise.py FOLDER SEED [SEED...]      test_seed_SEED.py in FOLDER, and the graph as text on stdout
+    python minimize.py FOLDER SEED [SEED...]      test_seed_SEED.py in FOLDER, and the graph as text on stdout
 
 A seed whose process crashes is not reduced: run it in guarded memory first, which says what was touched.
 """
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from random_graphs.cases import case_of_seed
 from random_graphs.explained import explanation
 from random_graphs.judging import judge
-from random_graphs.minimising import minimised
+from random_graphs.minimizing import minimized
 from random_graphs.writing import written
 
 LIMIT_S = 120.0
@@ -33,7 +33,7 @@ def main() -> None:
         if case is None:
             continue
         for found in judge(case).differences[:1]:
-            least, difference = minimised(case, found, LIMIT_S)
+            least, difference = minimized(case, found, LIMIT_S)
             path = written(least, difference, folder)
             print(onnx.printer.to_text(least.model))
             reason = explanation(least, difference) or "not explained"

@@ -1,4 +1,4 @@
-"""The steps of a quantised network are those of exact arithmetic; only values on a border of two may fall either way.
+"""The steps of a quantized network are those of exact arithmetic; only values on a border of two may fall either way.
 
 resnet50_qdq_int8 ends one step (0.273) beside the reference kernels at 203 of its 1,000 outputs. The first difference
 is behind its first convolution: 2 of 802,816 elements, 7.1e-6 and 1.0e-5 of a step from a border, where float64 agrees

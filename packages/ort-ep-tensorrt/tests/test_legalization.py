@@ -1,4 +1,4 @@
-"""Legalisation: what the parser is handed computes what the claim does; checked with numbers."""
+"""Legalization: what the parser is handed computes what the claim does; checked with numbers."""
 
 import numpy as np
 import onnx
@@ -10,7 +10,7 @@ from ort_core.plugin.kernels import BoundGraph, Unguarded
 from ort_core.testing.claims import typed_model, view_of
 from ort_core.tolerances import compare
 from ort_ep_tensorrt.lowering.editing import LoweringRefusal
-from ort_ep_tensorrt.lowering.legalisation import Changes
+from ort_ep_tensorrt.lowering.legalization import Changes
 from ort_ep_tensorrt.program import program_of
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21]> '
@@ -46,7 +46,7 @@ FLOATS = (random.standard_normal((3, 5)) * 90).astype(np.float32)
 BYTES = random.integers(0, 256, (3, 5), np.uint8)
 SIGNED = random.integers(-128, 128, (3, 5), np.int8)
 EXACT = {
-    "quantise and back": (
+    "quantize and back": (
         "g (float[3,5] x, float s, uint8 z) => (float[3,5] y) "
         "{ q = QuantizeLinear(x, s, z)  y = DequantizeLinear(q, s, z) }",
         (FLOATS, np.float32(0.3), np.uint8(120)),
@@ -127,7 +127,7 @@ def test_symmetric_int8_with_something_between_is_rewritten():
     np.testing.assert_array_equal(found["y"], expected["y"])
 
 
-def test_a_dynamic_quantisation_is_its_parts():
+def test_a_dynamic_quantization_is_its_parts():
     text = "g (float[3,5] x) => (uint8[3,5] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }"
     expected, found = both(text, FLOATS, in_parts=frozenset({0}))
     np.testing.assert_array_equal(found["z"], expected["z"])
@@ -254,7 +254,7 @@ def test_packed_weights_of_4_bits_are_int4():
     assert onnx.TensorProto.INT4 in [each.data_type for each in handed.graph.initializer]
     x = random.standard_normal((3, 64)).astype(np.float32)
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # else x is quantised, too
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # else x is quantized, too
     session = onnxruntime.InferenceSession(handed.SerializeToString(), options, providers=["CPUExecutionProvider"])
     packed, scales = (onnx.numpy_helper.to_array(each) for each in model.graph.initializer)
     numbers = np.stack([packed & 15, packed >> 4], -1).reshape(16, 2, 32).astype(np.float64) - 8

@@ -1,4 +1,4 @@
-"""Normalisations, of ONNX and of com.microsoft: MIL's own where it means the same, else their formula."""
+"""Normalizations, of ONNX and of com.microsoft: MIL's own where it means the same, else their formula."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _centred(x: Term, axes: Sequence[int]) -> tuple[Term, Term, Term]:
     return moved, mean, (moved * moved).reduced("reduce_mean", *axes)
 
 
-def _standardised(x: Term, axes: Sequence[int], epsilon: float) -> Term:
+def _standardized(x: Term, axes: Sequence[int], epsilon: float) -> Term:
     moved, _, variance = _centred(x, axes)
     return narrowed(moved / (variance + epsilon).do("sqrt"), x)
 
@@ -68,7 +68,7 @@ def _instance_norm(to: EmissionState, node: Node) -> Operand:
     if rank <= 4 and all(to.asked.constant(node.input(place)) is not None for place in (1, 2)):
         gamma, beta = to.operand(node.input(1)), to.operand(node.input(2))
         return x.do("instance_norm", gamma=gamma, beta=beta, epsilon=x.number(_epsilon(node))).operand
-    found = _standardised(x, range(2, rank), _epsilon(node))
+    found = _standardized(x, range(2, rank), _epsilon(node))
     return (found * _per_channel(to, node, 1) + _per_channel(to, node, 2)).operand
 
 
@@ -89,7 +89,7 @@ def _scaled_layer(
     if x.dtype == _FLOAT:
         found = x.do("layer_norm", axes=np.array(axes, np.int32), epsilon=x.number(epsilon))
     else:
-        found = _standardised(x, axes, epsilon)
+        found = _standardized(x, axes, epsilon)
     found = found * term(to, node.input(places[0]))
     return found if node.input(places[1]) is None else found + term(to, node.input(places[1]))
 
@@ -108,7 +108,7 @@ def _rms_norm(to: EmissionState, node: Node) -> Operand:
 
 
 def _skip_norm(to: EmissionState, node: Node) -> list[Operand]:
-    """Lower (Simplified)SkipLayerNormalization: inputs, a skip and a bias are added, then normalised."""
+    """Lower (Simplified)SkipLayerNormalization: inputs, a skip and a bias are added, then normalized."""
     is_simple = node.op_type == "SkipSimplifiedLayerNormalization"
     total, bias = first(to, node) + term(to, node.input(1)), node.input(3 if is_simple else 4)
     total = total if bias is None else total + term(to, bias)
@@ -126,7 +126,7 @@ def _group_norm(to: EmissionState, node: Node) -> Operand:
     assert isinstance(channels, int), "_groups_are_known was asked"
     sizes = [size for size in spatial if isinstance(size, int)]
     grouped = x.reshaped(-1, groups, channels // groups * int(np.prod(sizes)))
-    found = _standardised(grouped, (2,), _epsilon(node))
+    found = _standardized(grouped, (2,), _epsilon(node))
     if to.asked.opset(node) < 21:  # one scale for each group
         scale, bias = (term(to, node.input(place)).reshaped(-1, 1) for place in (1, 2))
         return (found * scale + bias).reshaped(-1, channels, *sizes).operand
@@ -181,7 +181,7 @@ def _computes_in_float(asked: Asked, node: Node) -> str | None:
 
 _EVALUATES = only_attributes(training_mode=0)
 
-NORMALISATION: Mapping[str, Rule] = {
+NORMALIZATION: Mapping[str, Rule] = {
     "BatchNormalization": Rule(_batch_norm, conditions=(_EVALUATES, ranks(2, 5)), required=5, oldest=7),
     "InstanceNormalization": Rule(_instance_norm, conditions=(ranks(3, 5),), required=3, oldest=6),
     "LayerNormalization": Rule(_layer_norm, conditions=(_computes_in_float,), required=2, outputs=3),
@@ -194,7 +194,7 @@ NORMALISATION: Mapping[str, Rule] = {
 }
 """Rules by operator of ``ai.onnx``."""
 
-CONTRIBUTED_NORMALISATION: Mapping[str, Rule] = {
+CONTRIBUTED_NORMALIZATION: Mapping[str, Rule] = {
     "SkipLayerNormalization": Rule(_skip_norm, conditions=(only_outputs(0, 3),), required=3, outputs=4),
     "SkipSimplifiedLayerNormalization": Rule(_skip_norm, conditions=(only_outputs(0, 3),), required=3, outputs=4),
 }

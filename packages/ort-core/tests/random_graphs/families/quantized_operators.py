@@ -1,4 +1,4 @@
-"""Operators on quantised numbers: integers in and out, dynamic quantisation, com.microsoft's own."""
+"""Operators on quantized numbers: integers in and out, dynamic quantization, com.microsoft's own."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy as np
 from random_graphs import element_types as et
 from random_graphs.element_types import ElementType
 from random_graphs.families.images import window
-from random_graphs.families.quantised import scale, zero_point
+from random_graphs.families.quantized import scale, zero_point
 from random_graphs.family import family
 from random_graphs.writer import GraphWriter, Refused, Value
 
 MICROSOFT = "com.microsoft"
 
 
-def quantised_value(g: GraphWriter, least: int = 1, most: int = 5) -> Value:
-    """Return bytes: some of the graph, or a float that is quantised now."""
+def quantized_value(g: GraphWriter, least: int = 1, most: int = 5) -> Value:
+    """Return bytes: some of the graph, or a float that is quantized now."""
     if g.chance(0.4):
         return g.pick(et.U8, et.I8, least=least, most=most, filled=True)
     value = g.pick(et.F32, least=least, most=most, filled=True)
@@ -31,7 +31,7 @@ def weights_for(g: GraphWriter, dtype: ElementType, *shape: int) -> Value:
 
 @family(2)
 def integer_product(g: GraphWriter) -> Value:
-    value = quantised_value(g)
+    value = quantized_value(g)
     weights = weights_for(g, value.dtype, value.size(-1), g.choice((1, 5, 8, 16, 17, 33)))
     if g.chance(0.4):
         return g.node("MatMulInteger", [value, weights])
@@ -41,7 +41,7 @@ def integer_product(g: GraphWriter) -> Value:
 
 @family(2)
 def linear_product(g: GraphWriter) -> Value:
-    value = quantised_value(g, 2)
+    value = quantized_value(g, 2)
     columns = g.choice((1, 5, 16, 17, 33))
     weights = weights_for(g, value.dtype, value.size(-1), columns)
     scales = scale(g, et.F32, *((columns,) if g.chance(0.3) else ()))
@@ -52,7 +52,7 @@ def linear_product(g: GraphWriter) -> Value:
 
 @family(2)
 def integer_convolution(g: GraphWriter) -> Value:
-    value = quantised_value(g, 3, 4)
+    value = quantized_value(g, 3, 4)
     channels = value.size(1)
     if not channels:
         raise Refused("no channels")
@@ -76,22 +76,22 @@ def integer_convolution(g: GraphWriter) -> Value:
 
 
 @family(2)
-def dynamic_quantisation(g: GraphWriter) -> Value | list[Value]:
-    """What dynamic quantisation writes: bytes of an operand, an integer product, its scale behind."""
+def dynamic_quantization(g: GraphWriter) -> Value | list[Value]:
+    """What dynamic quantization writes: bytes of an operand, an integer product, its scale behind."""
     value = g.pick(et.F32, least=2, filled=True)
-    quantised, factor, point = g.node("DynamicQuantizeLinear", [value], 3)
+    quantized, factor, point = g.node("DynamicQuantizeLinear", [value], 3)
     if g.chance(0.2):
-        return [quantised, factor, point]
+        return [quantized, factor, point]
     columns = g.choice((1, 8, 16, 17, 33))
     weights = weights_for(g, et.U8, value.size(-1), columns)
-    product = g.node("MatMulInteger", [quantised, weights, point, zero_point(g, weights.dtype)])
+    product = g.node("MatMulInteger", [quantized, weights, point, zero_point(g, weights.dtype)])
     whole = g.node("Mul", [factor, scale(g, et.F32, *((columns,) if g.chance(0.5) else ()))])
     result = g.node("Mul", [g.node("Cast", [product], to=et.F32.onnx), whole])
     return g.node("Add", [result, g.weights(et.F32, columns)]) if g.chance(0.5) else result
 
 
 @family()
-def dynamic_quantised_product(g: GraphWriter) -> Value:
+def dynamic_quantized_product(g: GraphWriter) -> Value:
     value = g.pick(et.F32, least=2, filled=True)
     columns = g.choice((1, 8, 16, 17, 33))
     weights = weights_for(g, et.U8, value.size(-1), columns)
@@ -101,40 +101,40 @@ def dynamic_quantised_product(g: GraphWriter) -> Value:
 
 
 @family()
-def quantised_arithmetic(g: GraphWriter) -> Value:
-    value = quantised_value(g)
+def quantized_arithmetic(g: GraphWriter) -> Value:
+    value = quantized_value(g)
     other = g.pick(value.dtype, where=lambda v: v.shapes == value.shapes)
-    quantisations = [[scale(g), zero_point(g, value.dtype)] for _ in range(3)]
-    operands = [value, *quantisations[0], other, *quantisations[1], *quantisations[2]]
+    quantizations = [[scale(g), zero_point(g, value.dtype)] for _ in range(3)]
+    operands = [value, *quantizations[0], other, *quantizations[1], *quantizations[2]]
     return g.node(g.choice(("QLinearAdd", "QLinearMul")), operands, domain=MICROSOFT)
 
 
 @family()
-def quantised_unary(g: GraphWriter) -> Value:
-    value = quantised_value(g)
+def quantized_unary(g: GraphWriter) -> Value:
+    value = quantized_value(g)
     operands = [value, scale(g), zero_point(g, value.dtype), scale(g), zero_point(g, value.dtype)]
     op_type = g.choice(("QLinearSigmoid", "QLinearLeakyRelu"))
     return g.node(op_type, operands, domain=MICROSOFT, alpha=0.2 if op_type == "QLinearLeakyRelu" else None)
 
 
 @family()
-def quantised_global_pooling(g: GraphWriter) -> Value:
-    value = quantised_value(g, 3, 4)
+def quantized_global_pooling(g: GraphWriter) -> Value:
+    value = quantized_value(g, 3, 4)
     operands = [value, scale(g), zero_point(g, value.dtype), scale(g), zero_point(g, value.dtype)]
     return g.node("QLinearGlobalAveragePool", operands, domain=MICROSOFT, channels_last=g.choice((0, 1)))
 
 
 @family()
-def quantised_softmax(g: GraphWriter) -> Value:
-    value = quantised_value(g, 2)
+def quantized_softmax(g: GraphWriter) -> Value:
+    value = quantized_value(g, 2)
     target = [g.constant(1 / 256, et.F32), g.constant(0 if value.dtype is et.U8 else -128, value.dtype)]
     operands = [value, scale(g), zero_point(g, value.dtype), *target]
     return g.node("QLinearSoftmax", operands, domain=MICROSOFT, axis=-1, opset=g.opset)
 
 
 @family()
-def quantised_gemm_operator(g: GraphWriter) -> Value:
-    value = quantised_value(g, 2, 2)
+def quantized_gemm_operator(g: GraphWriter) -> Value:
+    value = quantized_value(g, 2, 2)
     columns = g.choice((1, 8, 16, 17, 33))
     weights = weights_for(g, value.dtype, value.size(1), columns)
     bias = g.constant(g.numbers.integers(-500, 500, columns), et.I32) if g.chance(0.5) else None
@@ -144,7 +144,7 @@ def quantised_gemm_operator(g: GraphWriter) -> Value:
 
 
 @family(2)
-def block_quantised_product(g: GraphWriter) -> Value:
+def block_quantized_product(g: GraphWriter) -> Value:
     """Weights of two, four or eight bits with a scale for each block."""
     value = g.pick(et.F32, et.F32, et.F16, least=2)
     depth, columns, block = value.size(-1), g.choice((1, 8, 16, 17, 32)), g.choice((16, 32))

@@ -11,7 +11,7 @@ from ort_core.kernels.reference.widening import narrow, widen
 
 def _scale_for(scale: np.ndarray | None, kind: str, heads: int) -> np.ndarray:
     if scale is None:
-        raise errors.InvalidArgument(f"a cache quantised {kind} needs its scale input")
+        raise errors.InvalidArgument(f"a cache quantized {kind} needs its scale input")
     if kind == "PER_TENSOR":
         return scale.reshape(())
     return scale.reshape(1, heads, 1, -1)

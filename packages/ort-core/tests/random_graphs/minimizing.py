@@ -37,7 +37,7 @@ def shows_like(found: Difference, engine: Engine | None = None) -> Shows:
     return shows
 
 
-def minimised(case: Case, found: Difference, limit_s: float, shows: Shows | None = None) -> tuple[Case, Difference]:
+def minimized(case: Case, found: Difference, limit_s: float, shows: Shows | None = None) -> tuple[Case, Difference]:
     """Return the least case found within a time, and the difference that it shows."""
     shows = shows or shows_like(found)
     ends = time.monotonic() + limit_s

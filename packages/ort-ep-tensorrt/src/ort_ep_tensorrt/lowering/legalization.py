@@ -1,4 +1,4 @@
-"""Legalisation: all changes of a claim's copy before the parser reads it, in their order.
+"""Legalization: all changes of a claim's copy before the parser reads it, in their order.
 
 Settled inputs become constants, nodes that TensorRT does not take become their parts, integers of 8 bits float32, and
 float32 a narrow type where that was asked for. The model of the session keeps its nodes.
@@ -29,18 +29,18 @@ class Changes:
         is_unknown: whether the parser has no importer for an operator; such nodes are decomposed wherever they stand.
         settled: values of inputs that must be constants, by name.
         precision: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
-        keeps_normalisations: layer normalisation and its kin stay in float32.
+        keeps_normalizations: layer normalization and its kin stay in float32.
     """
 
     in_parts: frozenset[int] = frozenset()
     is_unknown: Callable[[str], bool] = field(default=lambda op_type: False)
     settled: Mapping[str, np.ndarray] = field(default_factory=dict)
     precision: str = "float32"
-    keeps_normalisations: bool = False
+    keeps_normalizations: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Legalised:
+class Legalized:
     """What the changes left.
 
     Attributes:
@@ -52,7 +52,7 @@ class Legalised:
     kept: Mapping[int, str]
 
 
-def legalise(graph: Graph, context: EvaluationContext, changes: Changes) -> Legalised:
+def legalize(graph: Graph, context: EvaluationContext, changes: Changes) -> Legalized:
     """Change the copy of a claim in place; its inputs and outputs stay.
 
     Raises:
@@ -65,6 +65,6 @@ def legalise(graph: Graph, context: EvaluationContext, changes: Changes) -> Lega
     hold_as_float32(graph)
     kept: dict[int, str] = {}
     if changes.precision != "float32":
-        kept = narrow(graph, changes.precision, keeps_normalisations=changes.keeps_normalisations)
+        kept = narrow(graph, changes.precision, keeps_normalizations=changes.keeps_normalizations)
         remove_unread_casts(graph)
-    return Legalised(take_places(graph), kept)
+    return Legalized(take_places(graph), kept)

@@ -1,4 +1,4 @@
-"""Legalisation: nodes that OpenVINO misreads, as others that mean the same and that it reads rightly.
+"""Legalization: nodes that OpenVINO misreads, as others that mean the same and that it reads rightly.
 
 Done on the copy of a claim that is handed to the frontend; the model of the session keeps its nodes.
 """
@@ -17,7 +17,7 @@ NARROW = (DataType.INT8, DataType.UINT8, *SHORTS)
 Rewrite = Callable[[Graph, Node], None]
 
 
-def legalise(graph: Graph) -> None:
+def legalize(graph: Graph) -> None:
     """Rewrite the nodes of a graph in place; its inputs and outputs stay."""
     for node in graph.nodes:
         rewrite = _REWRITES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
