@@ -171,7 +171,8 @@ def _of_given_heads(
         mask=g.input(mask), padding=g.input(padding), filtered=_filter(g), last_sees_all=True,
         is_causal=g.whole("unidirectional") != 0,
         cache=_cache(g, past, past + 1, Growth.BUFFER if is_buffer else Growth.APPENDED, start),
-        scores=ScoreStage.MASKED if scores_are_asked else None, beams=g.input(beams),
+        scores=ScoreStage.MASKED if scores_are_asked else None,
+        beams=g.input(beams) if beam_width is None or g.input(beam_width) is not None else None,
         beam_width=None if beam_width is None else g.input(beam_width), presents=(g.has_output(1), g.has_output(2)),
     )  # fmt: skip
 
@@ -230,7 +231,8 @@ def _of_projection(
         query, key, value, projection.widths[2], _contributed_scale(g), projection, mask=numbers[0],
         padding=g.input(padding), filtered=_filter(g), last_sees_all=True,
         is_causal=g.whole("unidirectional") != 0, cache=_cache(g, past, past, growth, numbers[1]), rotary=rotary,
-        beams=numbers[2], beam_width=numbers[3], presents=(g.has_output(1), g.has_output(1)),
+        beams=None if numbers[3] is None else numbers[2], beam_width=numbers[3],
+        presents=(g.has_output(1), g.has_output(1)),
     )  # fmt: skip
 
 

@@ -13,7 +13,9 @@ import numpy as np
 from ort_core.errors import InvalidArgument
 from ort_core.ir.types import DataType
 from ort_core.kernels.kernel import SubgraphRunner, kernel
+from ort_core.kernels.reference.attention_operands import part_of, sources
 from ort_core.kernels.reference.widening import computing_dtype, narrow, widen
+from ort_core.ops.attention_forms import call_attention
 
 
 @kernel("Attention", since=23)
@@ -41,7 +43,15 @@ def attention(
         raise InvalidArgument("Attention: past_key and past_value must be given together")
     if not 0 <= qk_matmul_output_mode <= 3:
         raise InvalidArgument(f"Attention: qk_matmul_output_mode is {qk_matmul_output_mode}, expected 0 to 3")
-    queries, keys, values = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
+    record = call_attention(
+        "Attention", "", (q, k, v, attn_mask, past_key, past_value, nonpad_kv_seqlen), (True,) * 4,
+        is_causal=is_causal, kv_num_heads=kv_num_heads, left_window_size=left_window_size, q_num_heads=q_num_heads,
+        qk_matmul_output_mode=qk_matmul_output_mode, right_window_size=right_window_size, scale=scale, softcap=softcap,
+        softmax_precision=softmax_precision,
+    )  # fmt: skip
+    queries, keys, values = (
+        part_of(source, array).swapaxes(1, 2) for source, array in zip(sources(record), (q, k, v), strict=True)
+    )
     _check_heads(queries, keys, values)
     past = 0 if past_key is None else past_key.shape[2]
     if past_key is not None and past_value is not None:
@@ -49,15 +59,13 @@ def attention(
     offset = (
         _check_lengths(nonpad_kv_seqlen, queries, keys) - queries.shape[2] if nonpad_kv_seqlen is not None else past
     )
-    raw = _scores(queries, keys, scale)
-    capped = softcap * np.tanh(raw / softcap) if softcap > 0 else raw
+    raw, cap = _scores(queries, keys, record.factor(queries.shape[3])), record.softcap
+    capped = cap * np.tanh(raw / cap) if cap else raw
     bias = _padding_bias(nonpad_kv_seqlen, keys.shape[2])
-    bias = _add(
-        bias, _frontier(queries.shape[2], keys.shape[2], offset, is_causal, left_window_size, right_window_size)
-    )
+    bias = _add(bias, _frontier(queries.shape[2], keys.shape[2], offset, record.left, record.ahead))
     bias = _add(bias, _mask_bias(attn_mask, keys.shape[2], raw.dtype))
     biased = capped if bias is None else capped + bias.astype(capped.dtype, copy=False)
-    weights = masked_softmax(_in_precision(biased, softmax_precision), bias)
+    weights = masked_softmax(biased.astype(np.float64) if record.is_double else biased, bias)
     y = join_heads(grouped_product(weights.astype(raw.dtype, copy=False), widen(values)), q.ndim)
     shown = (raw, capped, biased, weights)[qk_matmul_output_mode]
     return narrow(y, q.dtype), keys, values, narrow(shown, q.dtype)
@@ -106,12 +114,11 @@ def _check_lengths(lengths: np.ndarray, queries: np.ndarray, keys: np.ndarray) -
     return lengths
 
 
-def _scores(queries: np.ndarray, keys: np.ndarray, scale: float | None) -> np.ndarray:
-    """Return ``scale * Q K'``, each factor scaled by the root so that neither overflows."""
-    factor = math.sqrt(1 / math.sqrt(max(queries.shape[3], 1)) if scale is None else abs(scale))
+def _scores(queries: np.ndarray, keys: np.ndarray, factor: float) -> np.ndarray:
+    """Return ``factor * Q K'``, both scaled by the root so that neither overflows."""
     wide, wide_keys = widen(queries), widen(keys)
-    root = wide.dtype.type(factor)
-    sign = -1 if scale is not None and scale < 0 else 1
+    root = wide.dtype.type(math.sqrt(abs(factor)))
+    sign = -1 if factor < 0 else 1
     return grouped_product(wide * (root * sign), (wide_keys * root).swapaxes(2, 3))
 
 
@@ -133,17 +140,16 @@ def _padding_bias(lengths: np.ndarray | None, total: int) -> np.ndarray | None:
 
 
 def _frontier(
-    length: int, total: int, offset: np.ndarray | int, is_causal: int, left: int, right: int
+    length: int, total: int, offset: np.ndarray | int, left: int | None, right: int | None
 ) -> np.ndarray | None:
     """Forbid keys after the query (causal) or outside its window; query ``i`` stands at position ``offset + i``."""
-    right = min(right, 0) if is_causal and right >= 0 else 0 if is_causal else right
-    if left < 0 and right < 0:
+    if left is None and right is None:
         return None
     ahead = np.arange(total) - np.arange(length)[:, None] - np.asarray(offset).reshape(-1, 1, 1, 1)
     allowed = np.ones(ahead.shape, bool)
-    if left >= 0:
+    if left is not None:
         allowed &= ahead >= -left
-    if right >= 0:
+    if right is not None:
         allowed &= ahead <= right
     return _forbid(allowed)
 
@@ -167,11 +173,6 @@ def _add(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray | None
     if left is None or right is None:
         return right if left is None else left
     return left + right
-
-
-def _in_precision(scores: np.ndarray, softmax_precision: int | None) -> np.ndarray:
-    """Widen to double where the node asks for it; less than float32 is never used."""
-    return scores.astype(np.float64) if softmax_precision == DataType.DOUBLE else scores
 
 
 def masked_softmax(scores: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
@@ -206,7 +207,8 @@ def flex_attention(
         raise InvalidArgument(f"FlexAttention: Q, K and V have shapes {q.shape}, {k.shape}, {v.shape}, expected rank 4")
     _check_heads(q, k, v)
     seen = DataType(softmax_precision).numpy if softmax_precision else computing_dtype(q.dtype)
-    scores = narrow(_scores(q, k, scale), seen)
+    record = call_attention("FlexAttention", "ai.onnx.preview", (q, k, v), scale=scale)
+    scores = narrow(_scores(q, k, record.factor(q.shape[3])), seen)
     if score_mod is not None:
         (scores,) = score_mod(scores)
     weights = narrow(masked_softmax(widen(scores), None), seen)

@@ -6,28 +6,17 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.attention_operands import Inputs, heads_of
 from ort_core.kernels.reference.cache_windows import CacheLayout, keep, lay_out, stage
 from ort_core.kernels.reference.contrib_normalization import rms_norm
 from ort_core.kernels.reference.contrib_rotary import rotate
-from ort_core.kernels.reference.head_attention import attend, merge_heads, split_heads
+from ort_core.kernels.reference.head_attention import attend, merge_heads
 from ort_core.kernels.reference.quantized_caches import read_cache, write_cache
 from ort_core.kernels.reference.widening import narrow, widen
+from ort_core.ops.attention import AttentionRecord, Rotary
+from ort_core.ops.attention_forms import call_attention
 
 Optional = np.ndarray | None
-
-
-def split_query_key_value(
-    query: np.ndarray, key: Optional, value: Optional, heads: int, kv_heads: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return float heads (B, N, S, H) of separate inputs, or of one that packs queries, keys and values."""
-    if key is not None and value is not None:
-        return split_heads(widen(query), heads), split_heads(widen(key), kv_heads), split_heads(widen(value), kv_heads)
-    if query.shape[2] % (heads + 2 * kv_heads):
-        raise errors.InvalidArgument(
-            f"packed QKV of width {query.shape[2]} is no multiple of {heads + 2 * kv_heads} heads"
-        )
-    packed = split_heads(widen(query), heads + 2 * kv_heads)
-    return packed[:, :heads], packed[:, heads : heads + kv_heads], packed[:, heads + kv_heads :]
 
 
 def check_lengths(seqlens_k: np.ndarray, total: np.ndarray, batch: int, capacity: int) -> np.ndarray:
@@ -58,10 +47,9 @@ def rotary_positions(lengths: np.ndarray, fresh: int, position_ids: Optional) ->
     return np.maximum(lengths - fresh, 0)[:, None] + np.arange(fresh)
 
 
-def rotate_new(
-    heads: np.ndarray, positions: np.ndarray, cos_cache: Optional, sin_cache: Optional, interleaved: int
-) -> np.ndarray:
+def rotate_new(heads: np.ndarray, positions: np.ndarray, rotary: Rotary, inputs: Inputs) -> np.ndarray:
     """Rotate (B, N, S, H) by the caches' rows at (B, S) positions."""
+    cos_cache, sin_cache = (None if index is None else inputs[index] for index in (rotary.cos, rotary.sin))
     if cos_cache is None or sin_cache is None:
         raise errors.InvalidArgument("do_rotary needs the inputs cos_cache and sin_cache")
     wrong = (positions < 0) | (positions >= cos_cache.shape[0])
@@ -69,21 +57,23 @@ def rotate_new(
         raise errors.InvalidArgument(
             f"position {int(positions[wrong][0])} is out of range for rotary cache dimension 0 ({cos_cache.shape[0]})"
         )
-    return rotate(heads, widen(cos_cache)[positions][:, None], widen(sin_cache)[positions][:, None], interleaved)
+    return rotate(
+        heads, widen(cos_cache)[positions][:, None], widen(sin_cache)[positions][:, None], rotary.is_interleaved
+    )
 
 
-def _visible(layout: CacheLayout, lengths: np.ndarray, columns: int, *, causal: bool, local_window: int) -> np.ndarray:
+def _visible(layout: CacheLayout, lengths: np.ndarray, columns: int, record: AttentionRecord) -> np.ndarray:
     """Return the bool (B, 1, S, columns) of what each new token may attend to."""
     row = np.arange(columns)[None, None, None, :]
     # The staged row of each new token; of a padded prompt, too, the first tokens are the valid ones.
     own = layout.resident[:, None, None, None] + np.arange(layout.fresh)[None, None, :, None]
     valid = row < (lengths - layout.first_position)[:, None, None, None]
-    if not causal:
+    if not record.is_causal:
         return np.broadcast_to(valid, (lengths.size, 1, layout.fresh, columns))
     own = np.minimum(own, (lengths - layout.first_position)[:, None, None, None] - 1)  # padding: from the last key
     seen = (row <= own) & valid
-    if local_window >= 0:
-        seen &= row > own - local_window
+    if record.left is not None:
+        seen &= row >= own - record.left
     return seen
 
 
@@ -97,13 +87,13 @@ def _bias_columns(bias: np.ndarray, layout: CacheLayout, columns: int) -> np.nda
     return np.take_along_axis(full, index[:, None, None, :], axis=-1)
 
 
-def _check_attributes(causal: int, local_window: int, windowed: int, past_key: Optional) -> None:
-    if not causal and local_window != -1:
+def _check_window(record: AttentionRecord, capacity: int) -> None:
+    if not record.is_causal and record.left is not None:
         raise errors.InvalidArgument("GroupQueryAttention (CPU): local_window_size must be -1 when causal is 0.")
-    if windowed and (local_window <= 0 or past_key is None or past_key.shape[2] < local_window):
+    if record.slides and (record.left is None or record.left < 0 or capacity <= record.left):
         raise errors.InvalidArgument(
             f"sliding_window_cache needs local_window_size > 0 and a cache of at least that length; found "
-            f"{local_window} and {None if past_key is None else past_key.shape[2]}"
+            f"{-1 if record.left is None else record.left + 1} and {capacity}"
         )
 
 
@@ -147,33 +137,41 @@ def group_query_attention(
     ctx: KernelContext,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     """Attend with grouped heads; also present key and value, and the scores when ``qk_output`` asks for them."""
-    _check_attributes(causal, local_window_size, sliding_window_cache, past_key)
+    inputs = (
+        query, key, value, past_key, past_value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids,
+        attention_bias, head_sink, k_scale, v_scale, q_norm_weight, k_norm_weight,
+    )  # fmt: skip
+    record = call_attention(
+        "GroupQueryAttention", "com.microsoft", inputs, ctx.output_present, causal=causal, do_rotary=do_rotary,
+        k_norm_epsilon=k_norm_epsilon, k_quant_type=k_quant_type, kv_cache_bit_width=kv_cache_bit_width,
+        kv_num_heads=kv_num_heads, local_window_size=local_window_size, num_heads=num_heads,
+        q_norm_epsilon=q_norm_epsilon, qk_norm_epsilon=qk_norm_epsilon, qk_output=qk_output,
+        rotary_interleaved=rotary_interleaved, scale=scale, sliding_window_cache=sliding_window_cache,
+        smooth_softmax=smooth_softmax, softcap=softcap, v_quant_type=v_quant_type,
+    )  # fmt: skip
+    capacity = 0 if past_key is None else past_key.shape[2]
+    _check_window(record, capacity)
     if query_seqlens is not None:
         raise errors.InvalidArgument("GroupQueryAttention: query_seqlens is not supported, as on onnxruntime's CPU")
-    capacity = 0 if past_key is None else past_key.shape[2]
-    lengths = check_lengths(
-        seqlens_k, total_sequence_length, query.shape[0], 1 << 62 if sliding_window_cache else capacity
-    )
+    lengths = check_lengths(seqlens_k, total_sequence_length, query.shape[0], 1 << 62 if record.slides else capacity)
     longest = int(total_sequence_length.reshape(()))
-    queries, keys, values = split_query_key_value(query, key, value, num_heads, kv_num_heads)
+    queries, keys, values = heads_of(record, inputs)
     fresh = queries.shape[2]
-    if longest > capacity and longest != capacity + keys.shape[2] and not sliding_window_cache:
+    if longest > capacity and longest != capacity + keys.shape[2] and not record.slides:
         raise errors.InvalidArgument(
             f"total_sequence_length must equal past_sequence_length + kv_sequence_length for a dynamic cache, or be no "
             f"greater than past_sequence_length for a static cache. Got total_sequence_length={longest}, "
             f"past_sequence_length={capacity}, kv_sequence_length={keys.shape[2]}."
         )
-    if q_norm_weight is not None and k_norm_weight is not None:
-        own = (qk_norm_epsilon if each is None else each for each in (q_norm_epsilon, k_norm_epsilon))
-        queries = rms_norm(queries, next(own))[0] * widen(q_norm_weight)
-        keys = rms_norm(keys, next(own))[0] * widen(k_norm_weight)
-    if do_rotary:
+    if record.norms is not None and q_norm_weight is not None and k_norm_weight is not None:
+        queries = rms_norm(queries, record.norms.epsilons[0])[0] * widen(q_norm_weight)
+        keys = rms_norm(keys, record.norms.epsilons[1])[0] * widen(k_norm_weight)
+    if record.rotary is not None:
         positions = rotary_positions(lengths, fresh, position_ids)
-        queries = rotate_new(queries, positions, cos_cache, sin_cache, rotary_interleaved)
-        keys = rotate_new(keys, positions, cos_cache, sin_cache, rotary_interleaved)
+        queries, keys = (rotate_new(each, positions, record.rotary, inputs) for each in (queries, keys))
 
-    layout = lay_out(lengths, fresh, capacity, local_window_size if sliding_window_cache else 0)
-    present_length = capacity if sliding_window_cache else max(capacity, longest)
+    layout = lay_out(lengths, fresh, capacity, local_window_size if record.slides else 0)
+    present_length = capacity if record.slides else max(capacity, longest)
     staged, presents = [], []
     for past, new, cache_scale, kind in (
         (past_key, keys, k_scale, k_quant_type),
@@ -186,19 +184,19 @@ def group_query_attention(
 
     columns = staged[0].shape[2]
     sink = None if head_sink is None else widen(head_sink)
-    if sink is None and smooth_softmax == 1:
+    if sink is None and record.has_zero_sink:
         sink = np.zeros(num_heads, np.float32)
     result = attend(
         queries,
         staged[0],
         staged[1],
-        scale=scale,
+        factor=record.factor(queries.shape[3]),
         bias=None if attention_bias is None else _bias_columns(attention_bias, layout, columns),
-        allowed=_visible(layout, lengths, columns, causal=bool(causal), local_window=local_window_size),
-        softcap=max(softcap, 0.0),
+        allowed=_visible(layout, lengths, columns, record),
+        softcap=record.softcap,
         sink=sink,
     )
-    scores = {0: None, 1: result.scores, 2: result.weights}[qk_output]
+    scores = {1: result.scores, 2: result.weights}.get(qk_output)
     return (
         narrow(merge_heads(result.output), query.dtype),
         presents[0],

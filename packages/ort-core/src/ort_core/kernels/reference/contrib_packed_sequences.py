@@ -8,9 +8,12 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
+from ort_core.kernels.reference.attention_operands import Inputs, parts_of, projected_by, with_bias
 from ort_core.kernels.reference.contrib_linear_attention import causal_conv_with_state
-from ort_core.kernels.reference.head_attention import attend, merge_heads, split_heads
-from ort_core.kernels.reference.widening import narrow, widen, widen_optional
+from ort_core.kernels.reference.head_attention import attend, merge_heads
+from ort_core.kernels.reference.widening import narrow, widen_optional
+from ort_core.ops.attention import AttentionRecord
+from ort_core.ops.attention_forms import call_attention
 
 Optional = np.ndarray | None
 
@@ -36,20 +39,19 @@ def restore_padding(x: np.ndarray, token_offset: np.ndarray) -> np.ndarray:
     return padded.reshape(*token_offset.shape, *x.shape[1:])
 
 
-def _attend_packed(
-    parts: tuple[np.ndarray, np.ndarray, np.ndarray],
-    token_offset: np.ndarray,
-    ends: np.ndarray,
-    attention_bias: Optional,
-    heads: int,
-    scale: float | None,
-) -> np.ndarray:
-    """Attend within each sequence of packed (tokens, heads * width) queries, keys and values."""
-    query, key, value = (split_heads(restore_padding(part, token_offset), heads) for part in parts)
-    allowed = np.arange(token_offset.shape[1]) < np.diff(ends)[:, None, None, None]
-    mixed = attend(query, key, value, scale=scale, bias=widen_optional(attention_bias), allowed=allowed)
-    flat = merge_heads(mixed.output).reshape(token_offset.size, -1)
-    return flat[token_offset.reshape(-1)[: parts[0].shape[0]]]
+def _attend_packed(record: AttentionRecord, inputs: Inputs, projected: Optional = None) -> np.ndarray:
+    """Attend within each sequence of packed tokens; return (tokens, heads * width)."""
+    assert record.tokens is not None, "they are packed"
+    offsets, ends = inputs[record.tokens.offsets], inputs[record.tokens.ends]
+    assert offsets is not None, "the schema requires it"
+    assert ends is not None, "the schema requires it"
+    parts = with_bias(record, inputs, parts_of(record, inputs, projected))
+    query, key, value = (restore_padding(part, offsets).swapaxes(1, 2) for part in parts)
+    allowed = np.arange(offsets.shape[1]) < np.diff(ends)[:, None, None, None]
+    bias = widen_optional(None if record.mask is None else inputs[record.mask])
+    mixed = attend(query, key, value, factor=record.factor(query.shape[3]), bias=bias, allowed=allowed)
+    flat = merge_heads(mixed.output).reshape(offsets.size, -1)
+    return flat[offsets.reshape(-1)[: parts[0].shape[0]]]
 
 
 @kernel("PackedAttention", domain="com.microsoft")
@@ -66,13 +68,13 @@ def packed_attention(
     scale: float | None = None,
 ) -> np.ndarray:
     """Attention over packed tokens (tokens, width)."""
-    sizes = qkv_hidden_sizes or (weights.shape[1] // 3,) * 3
-    projected = widen(x) @ widen(weights) + widen(bias)
-    query, key, value = np.split(projected, np.cumsum(sizes)[:2], axis=-1)
-    result = _attend_packed(
-        (query, key, value), token_offset, cumulative_sequence_length, attention_bias, num_heads, scale
+    inputs = (x, weights, bias, token_offset, cumulative_sequence_length, attention_bias)
+    record = call_attention(
+        "PackedAttention", "com.microsoft", inputs, num_heads=num_heads, qkv_hidden_sizes=qkv_hidden_sizes, scale=scale
     )
-    return narrow(result, x.dtype)
+    assert record.projection is not None, "it projects"
+    projected = projected_by(record.projection, inputs, num_heads)
+    return narrow(_attend_packed(record, inputs, projected), x.dtype)
 
 
 @kernel("PackedMultiHeadAttention", domain="com.microsoft")
@@ -90,19 +92,9 @@ def packed_multi_head_attention(
     scale: float | None = None,
 ) -> np.ndarray:
     """MultiHeadAttention over packed tokens, separate or as (tokens, heads, 3, width)."""
-    if key is None or value is None:
-        if query.ndim != 4:
-            raise errors.InvalidArgument(f"query of shape {query.shape} without key and value must pack all three")
-        parts = [widen(query[:, :, index]).reshape(query.shape[0], -1) for index in range(3)]
-    else:
-        parts = [widen(query), widen(key), widen(value)]
-    if bias is not None:
-        widths = np.cumsum([part.shape[1] for part in parts])[:2]
-        parts = [part + shift for part, shift in zip(parts, np.split(widen(bias), widths), strict=True)]
-    result = _attend_packed(
-        (parts[0], parts[1], parts[2]), token_offset, cumulative_sequence_length, attention_bias, num_heads, scale
-    )
-    return narrow(result, query.dtype)
+    inputs = (query, key, value, bias, token_offset, cumulative_sequence_length, attention_bias)
+    record = call_attention("PackedMultiHeadAttention", "com.microsoft", inputs, num_heads=num_heads, scale=scale)
+    return narrow(_attend_packed(record, inputs), query.dtype)
 
 
 @kernel("VarlenCausalConvWithState", domain="com.microsoft")

@@ -6,11 +6,11 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import kernel
-from ort_core.kernels.reference.contrib_attention import self_attention
+from ort_core.kernels.reference.attention_operands import check_widths, heads_of
+from ort_core.kernels.reference.contrib_attention import dense
 from ort_core.kernels.reference.contrib_quantized_product import integer_product
-from ort_core.kernels.reference.contrib_rotary import rotate_by_position
-from ort_core.kernels.reference.head_attention import split_heads
-from ort_core.kernels.reference.widening import narrow, widen, widen_optional
+from ort_core.kernels.reference.widening import narrow, widen
+from ort_core.ops.attention_forms import call_attention
 
 Optional = np.ndarray | None
 
@@ -50,21 +50,15 @@ def quantized_attention(
     width = bias.shape[0]
     _check_column_parameter("weight_scale", weight_scale, width)
     _check_column_parameter("weight_zero_point", weight_zero_point, width)
+    inputs = (x, weight, bias, input_scale, weight_scale, mask_index, input_zero_point, weight_zero_point, past)
+    record = call_attention(
+        "QAttention", "com.microsoft", inputs, num_heads=num_heads, do_rotary=do_rotary,
+        mask_filter_value=mask_filter_value, past_present_share_buffer=past_present_share_buffer, scale=scale,
+        unidirectional=unidirectional,
+    )  # fmt: skip
+    assert record.projection is not None, "it projects"
+    check_widths(record.projection, width, num_heads)
     total = integer_product(x, weight, input_zero_point, weight_zero_point)
     projected = (total * (widen(input_scale).reshape(()) * widen(weight_scale).astype(np.float64))).astype(np.float32)
-    heads = [split_heads(part, num_heads) for part in np.split(projected + widen(bias), 3, axis=-1)]
-    if do_rotary:
-        positions = (0 if past is None else past.shape[3]) + np.arange(x.shape[1])
-        heads[:2] = [rotate_by_position(part, positions) for part in heads[:2]]
-    output, present = self_attention(
-        (heads[0], heads[1], heads[2]),
-        mask_index,
-        widen_optional(past),
-        None,
-        None,
-        scale=scale,
-        mask_filter_value=mask_filter_value,
-        unidirectional=unidirectional,
-        shared=bool(past_present_share_buffer),
-    )
-    return narrow(output, bias.dtype), None if present is None else narrow(present, bias.dtype)
+    found = dense(record, inputs, heads_of(record, inputs, projected + widen(bias)))
+    return narrow(found.output, bias.dtype), found.present(bias.dtype)

@@ -6,14 +6,12 @@ import numpy as np
 
 from ort_core import errors
 from ort_core.kernels.kernel import KernelContext, kernel
+from ort_core.kernels.reference.attention_operands import heads_of
 from ort_core.kernels.reference.cache_windows import keep, lay_out, stage
-from ort_core.kernels.reference.contrib_group_query_attention import (
-    rotary_positions,
-    rotate_new,
-    split_query_key_value,
-)
+from ort_core.kernels.reference.contrib_group_query_attention import rotary_positions, rotate_new
 from ort_core.kernels.reference.head_attention import attend, merge_heads
 from ort_core.kernels.reference.widening import narrow, widen
+from ort_core.ops.attention_forms import call_attention
 
 Optional = np.ndarray | None
 
@@ -85,14 +83,21 @@ def sparse_attention(
     ctx: KernelContext,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Attend causally within the blocks that each head's layout names; layouts are used cyclically over heads."""
-    queries, keys, values = split_query_key_value(query, key, value, num_heads, kv_num_heads)
+    inputs = (
+        query, key, value, past_key, past_value, block_row_indices, block_col_indices, total_sequence_length,
+        key_total_sequence_lengths, cos_cache, sin_cache,
+    )  # fmt: skip
+    record = call_attention(
+        "SparseAttention", "com.microsoft", inputs, do_rotary=do_rotary, kv_num_heads=kv_num_heads,
+        num_heads=num_heads, rotary_interleaved=rotary_interleaved, scale=scale,
+    )  # fmt: skip
+    queries, keys, values = heads_of(record, inputs)
     fresh, total = queries.shape[2], int(total_sequence_length.reshape(()))
     table = block_table(block_row_indices, block_col_indices, num_heads)
     lengths = _check_lengths(key_total_sequence_lengths, query.shape[0], fresh, total)
-    if do_rotary:
+    if record.rotary is not None:
         positions = rotary_positions(lengths, fresh, None)
-        queries = rotate_new(queries, positions, cos_cache, sin_cache, rotary_interleaved)
-        keys = rotate_new(keys, positions, cos_cache, sin_cache, rotary_interleaved)
+        queries, keys = (rotate_new(each, positions, record.rotary, inputs) for each in (queries, keys))
     layout = lay_out(lengths, fresh, past_key.shape[2], 0)
     stored = [stage(past, narrow(new, past.dtype), layout) for past, new in ((past_key, keys), (past_value, values))]
     own = layout.resident[:, None] + np.arange(fresh)
@@ -101,7 +106,9 @@ def sparse_attention(
     blocks = table[:, np.minimum(own // sparse_block_size, last)][..., np.minimum(column // sparse_block_size, last)]
     by_head = np.tile(blocks, (num_heads // table.shape[0], 1, 1, 1)).transpose(1, 0, 2, 3)
     allowed = by_head & (column <= own[:, None, :, None])
-    result = attend(queries, widen(stored[0]), widen(stored[1]), scale=scale, allowed=allowed)
+    result = attend(
+        queries, widen(stored[0]), widen(stored[1]), factor=record.factor(queries.shape[3]), allowed=allowed
+    )
     capacity = past_key.shape[2]
     presents = [
         keep(rows, layout, capacity, past, ctx.guard) if capacity else rows

@@ -30,11 +30,6 @@ def merge_heads(x: np.ndarray) -> np.ndarray:
     return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
 
 
-def repeat_heads(x: np.ndarray, heads: int) -> np.ndarray:
-    """Return key or value heads, each repeated so that there are ``heads`` of them."""
-    return x if x.shape[1] == heads else np.repeat(x, heads // x.shape[1], axis=1)
-
-
 def softmax_with_sink(scores: np.ndarray, sink: np.ndarray | None) -> np.ndarray:
     """Return softmax over the last axis; ``sink`` is one more score per row that takes weight and gives no value.
 
@@ -56,7 +51,7 @@ def attend(
     key: np.ndarray,
     value: np.ndarray,
     *,
-    scale: float | None,
+    factor: float,
     bias: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
     softcap: float = 0.0,
@@ -64,13 +59,12 @@ def attend(
 ) -> Attended:
     """Attend with queries (B, N, S, H) to keys (B, M, T, H) and values (B, M, T, V), M a divisor of N.
 
-    ``scale`` of ``None`` or 0 means 1/sqrt(H); ``softcap`` c means c*tanh(score/c); ``bias`` is added after that;
+    ``factor`` scales the products; ``softcap`` c means c*tanh(score/c); ``bias`` is added after that;
     where ``allowed`` is False the score is minus infinity; ``sink`` (heads,) joins each head's softmax.
     """
     heads, groups = query.shape[1], key.shape[1]
-    factor = query.dtype.type(scale or 1 / np.sqrt(query.shape[-1]))
     grouped = query.reshape(query.shape[0], groups, heads // groups, *query.shape[2:])
-    scores = np.matmul(grouped, key[:, :, None].swapaxes(-1, -2)) * factor
+    scores = np.matmul(grouped, key[:, :, None].swapaxes(-1, -2)) * query.dtype.type(factor)
     scores = scores.reshape(query.shape[0], heads, query.shape[2], key.shape[2])
     if softcap:
         scores = np.tanh(scores / query.dtype.type(softcap)) * query.dtype.type(softcap)

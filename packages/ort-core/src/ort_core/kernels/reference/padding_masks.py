@@ -6,9 +6,6 @@ import numpy as np
 
 from ort_core import errors
 
-# onnxruntime's value for a masked score; finite, so that a row that is masked as a whole stays defined.
-DEFAULT_FILTER = -10000.0
-
 
 def additive_mask(
     mask: np.ndarray | None,
@@ -17,21 +14,20 @@ def additive_mask(
     key_length: int,
     *,
     causal: bool,
-    filter_value: float | None,
-    past: int | None = None,
+    filter_value: float,
+    past: int,
 ) -> np.ndarray | None:
     """Return what to add to the scores, shape (batch, 1, query, key), or ``None`` when nothing is masked.
 
     ``mask`` is (batch,) of lengths, (2 * batch,) of ends then starts, (batch, key) or (batch, query, key) of 0 and 1,
-    or (batch, 1, max, max) in the manner of Megatron. A causal mask lets query i see keys up to ``past`` + i (without
-    ``past``: key - query + i), and the last query all, as onnxruntime has it.
+    or (batch, 1, max, max) in the manner of Megatron. A causal mask lets query i see keys up to ``past`` + i, and
+    the last query all, as onnxruntime has it.
     """
-    fill = np.float32(DEFAULT_FILTER if filter_value is None else filter_value)
+    fill = np.float32(filter_value)
     total = None
     if mask is not None:
         total = np.where(_kept(mask, batch, query_length, key_length), np.float32(0), fill)
     if causal:
-        past = key_length - query_length if past is None else past
         future = np.arange(key_length) > past + np.arange(query_length)[:, None]
         future[-1:] = False
         # Half of the lowest float: finite, and stays so when a raw mask's value and a score join it.
