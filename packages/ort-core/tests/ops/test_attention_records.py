@@ -282,7 +282,7 @@ def test_no_other_file_reads_what_attributes_of_attention_say() -> None:
     """Who attends asks ``ops.attention_forms``."""
     package = Path(ort_core.__file__).parent
     packages = [package, *package.parents[2].glob("ort-ep-*/src")]  # those of vendors where they lie beside it
-    reads = re.compile(rf'(?:attribute|_of|whole|number)\(\s*"(?:{"|".join(NAMES)})"')
+    reads = re.compile(rf'(?:attribute|_of|whole|number|integer|real)\(\s*"(?:{"|".join(NAMES)})"')
     found = {
         path.relative_to(package.parents[2]).as_posix()
         for each in packages

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
+from ort_core.ops.attention import AttentionFeature, AttentionRecord, HeadSource, Layout
+from ort_core.ops.attention_forms import node_attention
 from ort_core.ops.bodies.writer import BodyWriter, NoBody
 
 FLOAT = DataType.FLOAT
 LOWEST = -3.4028234663852886e38  # of float32: as a score it has no weight beside any other
-DEFAULT_FILTER = -10000.0  # what onnxruntime adds to a masked score
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,58 @@ class Masks:
     sink: Value | None = None
 
 
+def read_record(w: BodyWriter, *features: AttentionFeature) -> AttentionRecord:
+    """Return what the node means.
+
+    Raises:
+        NoBody: it asks for more than some features.
+    """
+    record = node_attention(w.node, w.shape_of_rank, w.attribute)
+    what = record.beyond(*features)
+    if what is not None:
+        raise NoBody(f"{w.node.op_type} with {what} has no body")
+    return record
+
+
+def operands(w: BodyWriter, record: AttentionRecord, projected: Value | None = None) -> tuple[Value, Value, Value]:
+    """Return queries, keys and values as (batch, heads, sequence, width), with their bias; without, the projection's.
+
+    Raises:
+        NoBody: one is absent, or nothing says where its columns lie.
+    """
+    sources = (record.query, record.key, record.value)
+    start: Value | int = 0
+    found = []
+    for number, source in enumerate(sources):
+        x = projected if source.input is None else w.find_wide(source.input)
+        if x is None or source.layout is None:
+            raise NoBody("keys or values are absent, and nothing packs them")
+        if source.layout is Layout.HEADS:
+            found.append(x)
+            continue
+        rows = _rows_of(w, x, source)
+        if record.bias is not None and number < record.biased:
+            width = w.size(rows, 2)
+            end: Value | int | None = width if number == 0 else None if number == 2 else w.op("Mul", width, w.ints(2))
+            rows = w.op("Add", rows, w.slice(w.wide(record.bias), 0, start, end))
+            start = end if end is not None else 0
+        assert isinstance(source.heads, int), "the schema requires it"
+        found.append(split_heads(w, rows, source.heads))
+    return found[0], found[1], found[2]
+
+
+def _rows_of(w: BodyWriter, x: Value, source: HeadSource) -> Value:
+    """Return what a source names as (batch, sequence, heads * width)."""
+    first, size = source.first, source.size
+    if source.layout is Layout.PARTS and isinstance(first, int):  # (batch, sequence, heads, parts, width)
+        return w.reshape(w.squeeze(w.slice(x, 3, first, first + 1), 3), 0, 0, -1)
+    if not source.is_part:
+        return x
+    if not isinstance(first, int) or not isinstance(size, int) or not isinstance(source.heads, int):
+        raise NoBody("the number of columns of its queries, keys and values is not known")
+    return w.slice(x, 2, first, first + source.heads * size)
+
+
 def split_heads(w: BodyWriter, x: Value, heads: int) -> Value:
     """Return (batch, sequence, heads * width) as (batch, heads, sequence, width)."""
     return w.transpose(w.reshape(x, 0, 0, heads, -1), 0, 2, 1, 3)
@@ -41,20 +94,21 @@ def merge_heads(w: BodyWriter, x: Value) -> Value:
 
 
 def attend(
-    w: BodyWriter, heads: tuple[Value, Value, Value], counts: tuple[int, int], scale: float, masks: Masks
+    w: BodyWriter, heads: tuple[Value, Value, Value], record: AttentionRecord, masks: Masks
 ) -> tuple[Value, Value]:
     """Return what queries (B, N, S, H) take of values (B, M, T, V) by keys (B, M, T, H), and the scores.
 
     Args:
         w: the body.
         heads: queries, keys and values, float32.
-        counts: N and M, a divisor of N.
-        scale: of the products; 0 means 1 / sqrt(H).
+        record: with N, M, a divisor of N, and the scale of the products.
         masks: what changes scores.
     """
     query, key, value = heads
-    scaled = w.op("Mul", query, _factor(w, query, scale))
-    many, few = counts
+    scaled = w.op("Mul", query, _factor(w, query, record.scale))
+    many, few = record.query.heads, record.key.heads
+    assert isinstance(many, int), "the schema requires it"
+    assert isinstance(few, int), "the schema requires it"
     if few != many:  # all heads of a group are rows of one matrix: the keys are read once
         width = w.size(query, 3)
         scaled = w.reshape(scaled, 0, few, -1, width)
@@ -69,8 +123,8 @@ def attend(
     return w.op("MatMul", weights, value), scores
 
 
-def _factor(w: BodyWriter, query: Value, scale: float) -> Value:
-    if scale:
+def _factor(w: BodyWriter, query: Value, scale: float | None) -> Value:
+    if scale is not None:
         return w.constant(scale, FLOAT)
     width = w.cast(w.size(query, 3), FLOAT)
     return w.op("Div", w.constant(1, FLOAT), w.op("Sqrt", width))
@@ -132,21 +186,21 @@ def _between(w: BodyWriter, index: int, batch: Value, key_length: Value) -> Valu
 
 
 def additive_mask(
-    w: BodyWriter, keeps: Value | None, filter_value: float, *, causal: bool, lengths: tuple[Value, Value], past: Value
+    w: BodyWriter, keeps: Value | None, record: AttentionRecord, *, lengths: tuple[Value, Value], past: Value
 ) -> Value | None:
     """Return what is added to scores, ``None`` where nothing is masked.
 
     Args:
         w: the body.
         keeps: which keys are kept.
-        filter_value: what is added to the scores of others.
-        causal: whether query i sees keys up to ``past`` + i only; the last query sees all, as onnxruntime has it.
+        record: says what is added to the scores of others, and whether query i sees keys up to ``past`` + i only; the
+            last query sees all, as onnxruntime has it.
         lengths: of queries and keys.
         past: how many keys come before those of the queries.
     """
     none = w.constant(0, FLOAT)
-    total = None if keeps is None else w.op("Where", keeps, none, w.constant(filter_value, FLOAT))
-    if not causal:
+    total = None if keeps is None else w.op("Where", keeps, none, w.constant(record.filtered, FLOAT))
+    if not record.is_causal:
         return total
     rows = w.unsqueeze(positions(w, lengths[0]), 1)
     columns = w.unsqueeze(positions(w, lengths[1]), 0)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from ort_core.ir.types import DataType
 from ort_core.ir.values import Value
+from ort_core.ops.attention import AttentionFeature, AttentionRecord, Rotary
 from ort_core.ops.bodies.activations import Results
-from ort_core.ops.bodies.attention import Masks, attend, merge_heads, split_heads
+from ort_core.ops.bodies.attention import Masks, attend, merge_heads, operands, read_record
 from ort_core.ops.bodies.normalization import rms_norm
 from ort_core.ops.bodies.rotary import pairs_of, rotate
 from ort_core.ops.bodies.writer import BodyWriter, NoBody
@@ -34,51 +35,37 @@ class _Rows:
     total: Value
 
 
+_WRITTEN = (
+    AttentionFeature.PACKED, AttentionFeature.MASK, AttentionFeature.PAST, AttentionFeature.PRESENT,
+    AttentionFeature.LENGTHS, AttentionFeature.CAUSAL, AttentionFeature.WINDOW, AttentionFeature.SOFTCAP,
+    AttentionFeature.ROTARY, AttentionFeature.POSITIONS, AttentionFeature.SINK, AttentionFeature.SMOOTH,
+    AttentionFeature.NORMALIZED,
+)  # fmt: skip
+
+
 def group_query_attention(w: BodyWriter) -> Results:
     """Attend with grouped heads; also present key and value."""
-    _check(w)
-    heads, few = w.integer("num_heads"), w.integer("kv_num_heads")
-    query, key, value = _split(w, heads, few)
+    record = read_record(w, *_WRITTEN)
+    if w.has(16):
+        raise NoBody("packed queries have no body")
+    query, key, value = operands(w, record)
     rows = _rows(w, query)
-    if w.has(14) and w.has(15):
-        query = w.op("Mul", rms_norm(w, query, _epsilon(w, "q_norm_epsilon"))[0], w.wide(14))
-        key = w.op("Mul", rms_norm(w, key, _epsilon(w, "k_norm_epsilon"))[0], w.wide(15))
-    if w.integer("do_rotary"):
-        query, key = _turned(w, rows, query, key)
+    if record.norms is not None:
+        query, key = (
+            w.op("Mul", rms_norm(w, x, epsilon)[0], w.wide(weight))
+            for x, epsilon, weight in zip(
+                (query, key), record.norms.epsilons, (record.norms.query, record.norms.key), strict=True
+            )
+        )
+    if record.rotary is not None:
+        query, key = _turned(w, rows, record, record.rotary, query, key)
     key, value = (_present(w, rows, index, new) for index, new in ((3, key), (4, value)))
     seen_key, seen_value, bias = _seen(w, rows, key, value)
     columns = w.size(seen_key, 2)
-    masks = Masks(bias, _visible(w, rows, columns), max(w.real("softcap"), 0.0), _sink(w, heads))
-    output, _ = attend(w, (query, seen_key, seen_value), (heads, few), w.real("scale"), masks)
+    masks = Masks(bias, _visible(w, rows, columns, record), record.softcap, _sink(w, record))
+    output, _ = attend(w, (query, seen_key, seen_value), record, masks)
     stored = [w.narrow(_kept(w, rows, each)) if w.wants(place) else None for place, each in ((1, key), (2, value))]
     return [w.narrow(merge_heads(w, output)), *stored]
-
-
-def _check(w: BodyWriter) -> None:
-    for name in ("k_quant_type", "v_quant_type"):
-        if w.text(name, "NONE") != "NONE":
-            raise NoBody("quantized caches have no body")
-    if w.integer("sliding_window_cache") or w.has(16):
-        raise NoBody("caches that hold a window only, and packed queries, have no body")
-    if w.wants(3) or w.integer("qk_output"):
-        raise NoBody("the scores as a result have no body")
-    if w.has(9) and (w.shape(9) is None or w.shape(9) != (w.shape(0) or ())[:2]):
-        raise NoBody("nothing says that its positions have the shape of its tokens")
-
-
-def _epsilon(w: BodyWriter, name: str) -> float:
-    own = w.attribute(name)
-    return float(own) if isinstance(own, (int, float)) else w.real("qk_norm_epsilon", 1e-6)
-
-
-def _split(w: BodyWriter, heads: int, few: int) -> tuple[Value, Value, Value]:
-    if w.has(1) and w.has(2):
-        parts = ((w.wide(0), heads), (w.wide(1), few), (w.wide(2), few))
-        query, key, value = (split_heads(w, x, count) for x, count in parts)
-        return query, key, value
-    packed = split_heads(w, w.wide(0), heads + 2 * few)
-    ends = (heads, heads + few, heads + 2 * few)
-    return w.slice(packed, 1, 0, ends[0]), w.slice(packed, 1, ends[0], ends[1]), w.slice(packed, 1, ends[1], ends[2])
 
 
 def _rows(w: BodyWriter, query: Value) -> _Rows:
@@ -94,25 +81,21 @@ def _rows(w: BodyWriter, query: Value) -> _Rows:
     return _Rows(fresh, capacity, w.op("Max", capacity, longest), past, total)
 
 
-def _turned(w: BodyWriter, rows: _Rows, query: Value, key: Value) -> tuple[Value, Value]:
-    pairs = pairs_of(w, 7)
+def _turned(
+    w: BodyWriter, rows: _Rows, record: AttentionRecord, rotary: Rotary, query: Value, key: Value
+) -> tuple[Value, Value]:
+    if rotary.cos is None or rotary.sin is None:
+        raise NoBody("a rotary embedding without tables of angles has no body")
+    pairs = pairs_of(w, rotary.cos)
     places = w.op("Add", w.reshape(rows.past, -1, 1), w.unsqueeze(w.range(rows.fresh), 0))
-    if w.has(9):
-        places = w.input(9)
-    cos, sin = (w.unsqueeze(w.op("Gather", w.wide(index), places, axis=0), 1) for index in (7, 8))
-    width = _head_width(w)
-    interleaved = bool(w.integer("rotary_interleaved"))
-    first, second = (
-        rotate(w, x, cos, sin, pairs, interleaved=interleaved, whole=width == 2 * pairs) for x in (query, key)
-    )
+    if rotary.positions is not None:
+        if w.shape(rotary.positions) is None or w.shape(rotary.positions) != (w.shape(0) or ())[:2]:
+            raise NoBody("nothing says that its positions have the shape of its tokens")
+        places = w.input(rotary.positions)
+    cos, sin = (w.unsqueeze(w.op("Gather", w.wide(index), places, axis=0), 1) for index in (rotary.cos, rotary.sin))
+    whole, interleaved = record.query.size == 2 * pairs, rotary.is_interleaved
+    first, second = (rotate(w, x, cos, sin, pairs, interleaved=interleaved, whole=whole) for x in (query, key))
     return first, second
-
-
-def _head_width(w: BodyWriter) -> int | None:
-    shape = w.shape(0)
-    last = shape[-1] if shape else None
-    heads = w.integer("num_heads") + (0 if w.has(1) and w.has(2) else 2 * w.integer("kv_num_heads"))
-    return last // heads if isinstance(last, int) else None
 
 
 def _present(w: BodyWriter, rows: _Rows, index: int, new: Value) -> Value:
@@ -138,28 +121,27 @@ def _seen(w: BodyWriter, rows: _Rows, key: Value, value: Value) -> tuple[Value, 
     return w.slice(key, 2, 0, width), w.slice(value, 2, 0, width), w.slice(bias, 3, 0, columns)
 
 
-def _visible(w: BodyWriter, rows: _Rows, columns: Value) -> Value:
+def _visible(w: BodyWriter, rows: _Rows, columns: Value, record: AttentionRecord) -> Value:
     """Return (B, 1, S, columns): what each new token may attend to."""
     column = w.reshape(w.range(columns), 1, 1, 1, -1)
     lengths = w.reshape(w.op("Add", w.cast(w.input(5), INT64), w.ints(1)), -1, 1, 1, 1)
     valid = w.op("Less", column, lengths)
-    if not w.integer("causal", 1):
+    if not record.is_causal:
         return valid
     new = w.reshape(w.range(rows.fresh), 1, 1, -1, 1)
     own = w.op("Min", w.op("Add", rows.past, new), w.op("Sub", lengths, w.ints(1)))  # padding: from the last key
     seen = w.op("And", w.op("LessOrEqual", column, own), valid)
-    window = w.integer("local_window_size", -1)
-    if window >= 0:
-        seen = w.op("And", seen, w.op("Greater", column, w.op("Sub", own, w.ints(window))))
+    if record.left is not None:
+        seen = w.op("And", seen, w.op("Greater", column, w.op("Sub", own, w.ints(record.left + 1))))
     return seen
 
 
-def _sink(w: BodyWriter, heads: int) -> Value | None:
-    if w.has(11):
-        return w.reshape(w.wide(11), 1, heads, 1, 1)
-    if w.integer("smooth_softmax", -1) == 1:
-        return w.constant([[[[0.0]]] * heads], DataType.FLOAT)
-    return None
+def _sink(w: BodyWriter, record: AttentionRecord) -> Value | None:
+    heads = record.query.heads
+    assert isinstance(heads, int), "the schema requires it"
+    if record.sink is not None:
+        return w.reshape(w.wide(record.sink), 1, heads, 1, 1)
+    return w.constant([[[[0.0]]] * heads], DataType.FLOAT) if record.has_zero_sink else None
 
 
 def _kept(w: BodyWriter, rows: _Rows, stored: Value) -> Value:

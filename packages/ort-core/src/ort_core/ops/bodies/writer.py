@@ -63,6 +63,10 @@ class BodyWriter:
         """Return an input, ``None`` where it is absent."""
         return self._inputs[index] if self.has(index) else None
 
+    def place(self, index: int | None) -> Value | None:
+        """Return an input of floats in the type that is computed in, ``None`` where there is none."""
+        return None if index is None else self.find_wide(index)
+
     def input(self, index: int) -> Value:
         """Return an input that must be there."""
         if not self.has(index):
@@ -91,6 +95,11 @@ class BodyWriter:
         if shape is None:
             raise NoBody(f"the rank of input {index} is not known")
         return len(shape)
+
+    def shape_of_rank(self, index: int, *ranks: int) -> tuple[Dim, ...] | None:
+        """Return the shape of an input if it is known and has one of some ranks."""
+        shape = self.shape(index) if self.has(index) else None
+        return shape if shape is not None and len(shape) in ranks else None
 
     def constant_input(self, index: int) -> Constant | None:
         """Return the constant that an input is, ``None`` of one that a run hands in."""
