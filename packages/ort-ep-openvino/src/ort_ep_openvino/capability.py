@@ -10,7 +10,7 @@ from ort_core.plugin.claims import claims_of, form_groups, is_static
 from ort_core.plugin.ir import Node
 from ort_core.plugin.ops import ValueRanges
 from ort_ep_openvino import _sdk
-from ort_ep_openvino.lowering.outside import bounds_from_outside
+from ort_ep_openvino.lowering.outside import bounds_from_outside, sizes_from_outside
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of
 from ort_ep_openvino.lowering.table import refusal
@@ -35,7 +35,9 @@ def _untrusted(view: GraphView, options: OpenVinoOptions) -> dict[Node, str]:
     """Return the nodes that the table refuses; values that they make come from outside of every claim."""
     offered = set(view.nodes)
     outside = {value for node in view.graph if node not in offered for value in node.present_outputs()}
-    ranges = ValueRanges(given=lambda value: bounds_from_outside(view, outside, value))
+    ranges = ValueRanges(
+        given=lambda value: bounds_from_outside(view, outside, ranges, value), sizes=sizes_from_outside(view)
+    )
     seen = replace(view, ranges=ranges.value_range)
     reasons: dict[Node, str] = {}
     for node in view.nodes:

@@ -40,6 +40,7 @@ class EngineProvider(ExecutionProvider):
     """Builds engines of claims and runs them on an NVIDIA GPU, in the model's own types."""
 
     kind: ClassVar[_sdk.Kind]
+    takes_parts: ClassVar[bool] = False  # it takes nodes apart itself: the parser names those that it lacks
     is_listed: ClassVar[bool] = False  # builds take minutes: it is used where a session names it
 
     @classmethod

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from ort_core import __version__
 from ort_core.ep_context.container import ContextContent, context_digest, encode_context
@@ -26,13 +25,13 @@ from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.structure import MAX_CONTENT_NBYTES, graphs_and_bodies
-from ort_core.ir.subgraph import Border, border_of, extract
+from ort_core.ir.subgraph import Border, border_of
 from ort_core.ir.traversal import topological_order
 from ort_core.ir.values import Value
 from ort_core.partitioning.partition import Partition, PartitionedGraph
 from ort_core.providers.compiled import CompiledPartition
 
-FusePartition = Callable[[Partition, Graph], None]
+OwnGraph = Callable[[Partition], Graph]
 KeepContent = Callable[[str, bytes], bytes | str]
 """Takes a partition's name and content; returns the content, to embed it, or the name of the file that it went to."""
 
@@ -59,7 +58,7 @@ def write_contexts(
     model: Model,
     partitioned: PartitionedGraph,
     compiled: Sequence[CompiledPartition | None],
-    fuse: FusePartition,
+    own_graph: OwnGraph,
     style: ContextStyle,
 ) -> CompiledModel:
     """Return a copy of a planned model in which compiled partitions stand for their nodes.
@@ -68,7 +67,7 @@ def write_contexts(
         model: the frozen model that was planned.
         partitioned: its steps.
         compiled: for each step what its provider compiled, ``None`` for control flow.
-        fuse: what the plan did to a partition's own graph before its provider compiled it.
+        own_graph: returns the graph that the provider of a partition compiled.
         style: how nodes are written.
     """
     copy = model.clone()
@@ -79,7 +78,7 @@ def write_contexts(
         if not isinstance(step, Partition) or result is None:
             refused[step.name] = "the runtime runs this control flow itself"
             continue
-        content = _content(step, result, model, partial(fuse, step))
+        content = _content(step, result, model, own_graph)
         if isinstance(content, Rejection):
             refused[step.name] = content.reason
             continue
@@ -98,9 +97,7 @@ class _Content:
     constants: tuple[Constant, ...]
 
 
-def _content(
-    part: Partition, compiled: CompiledPartition, model: Model, fuse: Callable[[Graph], None]
-) -> _Content | Rejection:
+def _content(part: Partition, compiled: CompiledPartition, model: Model, own_graph: OwnGraph) -> _Content | Rejection:
     if part.restored is not None:
         return Rejection("it came out of a compiled model already; compile the original")
     for value in (*part.border.inputs, *part.border.outputs):
@@ -109,17 +106,15 @@ def _content(
     blob = compiled.serialize()
     if isinstance(blob, Rejection):
         return blob
-    graph, constants = (b"", ()) if part.provider.loads_without_graph else _graph(part, model, fuse)
+    graph, constants = (b"", ()) if part.provider.loads_without_graph else _graph(own_graph(part), model)
     count = len(part.border.inputs)
     content = ContextContent(part.provider.name, part.provider.cache_key(), __version__, count, graph, blob)
     return _Content(encode_context(content), constants)
 
 
-def _graph(part: Partition, model: Model, fuse: Callable[[Graph], None]) -> tuple[bytes, tuple[Constant, ...]]:
+def _graph(graph: Graph, model: Model) -> tuple[bytes, tuple[Constant, ...]]:
     from ort_core.onnx_io.artefact import encode_optimized  # imports onnx
 
-    graph, _ = extract(part.nodes, part.name)
-    fuse(graph)
     constants = {
         id(value.constant): value.constant
         for inner in graphs_and_bodies(graph)

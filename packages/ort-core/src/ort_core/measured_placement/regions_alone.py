@@ -10,14 +10,17 @@ import numpy as np
 
 from ort_core.errors import OrtError
 from ort_core.ir.graph import Graph
+from ort_core.ir.nodes import Node
 from ort_core.ir.rejection import Rejection
 from ort_core.ir.subgraph import border_of
 from ort_core.ir.values import Value
 from ort_core.measured_placement.request import MeasureRequest
 from ort_core.measured_placement.timing import median_in_turns
-from ort_core.partitioning.assign import Exclusions
+from ort_core.partitioning.assign import Exclusions, assign_by_priority
 from ort_core.partitioning.partition import Partition
 from ort_core.partitioning.policies.measured import Choice, Crossing, Estimate, Region, uniform_choices
+from ort_core.providers.capability import Kinds
+from ort_core.providers.provider import ExecutionProvider
 from ort_core.runtime.limits import DEFAULT_RUN
 from ort_core.runtime.plan import PartitionStep
 from ort_core.runtime.schedule import compile_partition
@@ -43,12 +46,13 @@ def estimate_regions(request: MeasureRequest, regions: Sequence[Region], feeds: 
     alone: list[Mapping[str, float]] = []
     failures: dict[tuple[int, str], str] = {}
     providers = {provider.name: provider for provider in request.providers}
+    parts = {name: _in_parts(request, provider) for name, provider in providers.items()}
     for index, region in enumerate(regions):
         border = border_of(region.nodes)
         arguments = [values[value] for value in border.inputs]
         times: dict[str, float] = dict.fromkeys(region.providers, 0.0)  # without a choice the same in every assignment
         for name in region.providers if region.is_contested else ():
-            part = Partition(f"measured-{index}", providers[name], region.nodes, border)
+            part = Partition(f"measured-{index}", providers[name], region.nodes, border, in_parts=parts[name])
             found = _time_partition(part, arguments, request)
             times[name] = math.inf if isinstance(found, Rejection) else found
             if isinstance(found, Rejection):
@@ -104,6 +108,14 @@ def _observed(
             default = value.constant.array() if value.constant is not None else None
             found[value] = feeds.get(value.name, default)
     return found
+
+
+def _in_parts(request: MeasureRequest, provider: ExecutionProvider) -> dict[Node, Kinds]:
+    """Return the nodes of the model's graph that a provider claims in their parts."""
+    alone = assign_by_priority(
+        request.model, request.model.graph, [provider], request.build.context, request.exclusions, request.restored
+    )
+    return {node: kinds for claim in alone.claims for node, kinds in claim.in_parts.items()}
 
 
 def _time_partition(part: Partition, arguments: list[RuntimeValue], request: MeasureRequest) -> float | Rejection:

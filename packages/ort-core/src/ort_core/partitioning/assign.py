@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ort_core.errors import NotImplemented
@@ -20,8 +20,9 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.traversal import predecessors
 from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.ops.value_range import ValueRanges
+from ort_core.partitioning.parts import claims_with_parts
 from ort_core.partitioning.report import Refusal
-from ort_core.providers.capability import Claim, GraphView
+from ort_core.providers.capability import Capability, Claim, GraphView, Kinds
 from ort_core.providers.grouping import is_convex
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.restored import RestoredPartition
@@ -38,6 +39,7 @@ class AcceptedClaim:
 
     nodes: tuple[Node, ...]
     provider: ExecutionProvider
+    in_parts: Mapping[Node, Kinds] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def _checked_claims(
         refusals.setdefault(node, []).append(Refusal(provider.name, reason, is_fault))
 
     try:
-        answers = list(provider.get_capability(view))
+        answers = _asked(provider, view, order)
     except Exception as error:
         is_said = isinstance(error, NotImplemented)  # what it needs to decide is not here, in its own words
         reason = str(error) if is_said else f"get_capability failed: {type(error).__name__}: {error}"
@@ -116,7 +118,7 @@ def _checked_claims(
         problem = _problem(answer, offered, taken, order)
         if problem is not None:
             broken.append(f"its claim was refused: {problem}")
-        own = [*good, AcceptedClaim(answer.nodes, provider)] if problem is None else []
+        own = [*good, AcceptedClaim(answer.nodes, provider, answer.in_parts)] if problem is None else []
         if len(own) > 1 and len(answer.nodes) > 1 and order_claims(own, order) is None:
             problem = "the claim would form a cycle with another claim of the same provider"
         if problem is not None:
@@ -126,11 +128,32 @@ def _checked_claims(
             continue
         taken.update(answer.nodes)
         ordered = tuple(sorted(answer.nodes, key=position.__getitem__))
-        good += _acyclic_pieces(AcceptedClaim(ordered, provider), [*earlier, *good], order)
+        good += _acyclic_pieces(AcceptedClaim(ordered, provider, answer.in_parts), [*earlier, *good], order)
     silent = [n for n in view.nodes if n not in taken and not _has_spoken(refusals.get(n, ()), provider.name)]
     for node in silent:
         refuse(node, broken[0] if broken else "left without a reason", is_fault=bool(broken))
     return good
+
+
+def _asked(provider: ExecutionProvider, view: GraphView, order: Sequence[Node]) -> Capability:
+    plain = list(provider.get_capability(view))
+    if provider.is_last_resort or not provider.takes_parts:
+        return plain
+
+    def ask_again(seen: GraphView) -> Capability | None:
+        try:
+            return list(provider.get_capability(seen))
+        except Exception as error:  # noqa: BLE001 - the border to providers: what it said before counts
+            log.debug("%s claims nothing in parts: %s: %s", provider.name, type(error).__name__, error)
+            return None
+
+    def is_sound(claims: Sequence[Claim]) -> bool:
+        accepted = [AcceptedClaim(claim.nodes, provider) for claim in claims]
+        if any(len(claim.nodes) > 1 and not is_convex(order, set(claim.nodes)) for claim in claims):
+            return False
+        return order_claims(accepted, order) is not None
+
+    return claims_with_parts(plain, ask_again, view, is_sound)
 
 
 def _acyclic_pieces(claim: AcceptedClaim, others: list[AcceptedClaim], order: Sequence[Node]) -> list[AcceptedClaim]:
@@ -141,8 +164,8 @@ def _acyclic_pieces(claim: AcceptedClaim, others: list[AcceptedClaim], order: Se
     if len(claim.nodes) == 1 or order_claims([*others, claim], order) is not None:
         return [claim]
     middle = len(claim.nodes) // 2
-    first = _acyclic_pieces(AcceptedClaim(claim.nodes[:middle], claim.provider), others, order)
-    rest = AcceptedClaim(claim.nodes[middle:], claim.provider)
+    first = _acyclic_pieces(replace(claim, nodes=claim.nodes[:middle]), others, order)
+    rest = replace(claim, nodes=claim.nodes[middle:])
     return [*first, *_acyclic_pieces(rest, [*others, *first], order)]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ort_core.collecting import paused_collection
@@ -11,13 +11,16 @@ from ort_core.errors import KernelNotFoundError, UnknownOperator, UnregisteredOp
 from ort_core.ir.graph import Graph
 from ort_core.ir.model import Model
 from ort_core.ir.nodes import Node
-from ort_core.ir.subgraph import Border, border_of
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.subgraph import Border, border_of, extract
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.kernels.unknown_operator import unknown_operator_hint
 from ort_core.ops.signature import node_text
 from ort_core.partitioning.assign import AcceptedClaim, Assignment, Exclusions, Restored, assign_by_priority
+from ort_core.partitioning.parts import take_apart
 from ort_core.partitioning.report import NodePlacement, Refusal
+from ort_core.providers.capability import Kinds
 from ort_core.providers.provider import ExecutionProvider
 from ort_core.providers.restored import RestoredPartition
 
@@ -31,6 +34,16 @@ class Partition:
     nodes: tuple[Node, ...]
     border: Border
     restored: RestoredPartition | None = None
+    in_parts: Mapping[Node, Kinds] = field(default_factory=dict)
+
+    def own_graph(self, context: EvaluationContext) -> Graph:
+        """Return a copy of the nodes with their border; those that are claimed in their parts are these."""
+        graph, _ = extract(self.nodes, self.name)
+        for node, twin in zip(self.nodes, graph.nodes, strict=True) if self.in_parts else ():
+            if node in self.in_parts:
+                made = take_apart(graph, twin, self.in_parts[node], context)
+                assert not isinstance(made, Rejection), "it had parts when it was claimed"
+        return graph
 
     @property
     def reads(self) -> tuple[Value, ...]:
@@ -95,7 +108,9 @@ def partition_graph(
         if isinstance(claim, AcceptedClaim):
             name = names.next(claim.provider.name)
             border = border_of(claim.nodes)
-            steps.append(Partition(name, claim.provider, claim.nodes, border, restored.get(claim.nodes[0])))
+            steps.append(
+                Partition(name, claim.provider, claim.nodes, border, restored.get(claim.nodes[0]), claim.in_parts)
+            )
             placements.extend(
                 NodePlacement.of(node, claim.provider.name, name, assignment.refusals.get(node, ()))
                 for node in claim.nodes
@@ -174,7 +189,7 @@ def _split_control_flow(
             steps.append(claim)
             continue
         for group in _runs(claim.nodes, wanted):
-            steps.append((group[0], claim.provider) if group[0] in wanted else AcceptedClaim(group, claim.provider))
+            steps.append((group[0], claim.provider) if group[0] in wanted else replace(claim, nodes=group))
     return steps
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ort_core.ir.values import Value
     from ort_core.kernels.evaluation_context import EvaluationContext
 
+Kinds = frozenset[tuple[str, str]]
+"""Operators: domains and names."""
 WEIGHTS = ("inline", "inputs", "external")  # where constants go in a model for an SDK
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
@@ -28,12 +30,15 @@ QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 class Claim:
     """A convex set of nodes of one graph that a provider offers to compile and run as one partition.
 
-    ``name`` is for reports; ``cost`` is the provider's estimate in nanoseconds where it has one.
+    ``name`` is for reports; ``cost`` is the provider's estimate in nanoseconds where it has one. ``in_parts`` are nodes
+    that are compiled as the operators that they are made of, each with the operators among these that are taken apart,
+    too: the core sets it, for providers that take some of a composite's parts and not the composite.
     """
 
     nodes: tuple[Node, ...]
     name: str = ""
     cost_ns: float | None = None
+    in_parts: Mapping[Node, Kinds] = field(default_factory=dict)
 
 
 Capability = list["Claim | Rejection"]

@@ -64,6 +64,10 @@ class ExecutionProvider(ABC):
     """Whether sessions that name no provider use this one where it can run: installing its package then moves models.
     A provider that wants that declares it; every other is used where a session names it."""
 
+    takes_parts: ClassVar[bool] = True
+    """Whether ``get_capability`` is asked again about the parts of composites that it left: with the same graph, where
+    the operators that they are made of stand for these nodes. What it claims so is compiled so."""
+
     loads_without_graph: ClassVar[bool] = False
     """Whether ``load`` needs no more of the request's graph than inputs and outputs: what ``serialize`` returns then
     holds the weights, and a compiled model keeps neither the nodes nor the weights of the partition."""

@@ -9,7 +9,6 @@ from typing import Any
 from ort_core.errors import EPFail, OrtError
 from ort_core.ir.graph import Graph
 from ort_core.ir.nodes import Node
-from ort_core.ir.subgraph import extract
 from ort_core.ir.traversal import reads_of
 from ort_core.ir.values import Value
 from ort_core.kernels.evaluation_context import EvaluationContext
@@ -104,7 +103,7 @@ def compile_partition(part: Partition, settings: BuildSettings) -> CompiledParti
     Raises:
         CompileFailed: its provider failed.
     """
-    graph, _ = extract(part.nodes, part.name)
+    graph = part.own_graph(settings.context)
     if settings.fuse is not None:
         settings.fuse(part, graph)
     request = CompileRequest(

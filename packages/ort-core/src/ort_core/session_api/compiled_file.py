@@ -12,11 +12,13 @@ from ort_core.environment import Environment, default_environment
 from ort_core.ep_context.write import CompiledModel, ContextStyle, write_contexts
 from ort_core.errors import Fail, InvalidArgument
 from ort_core.runtime.plan import PartitionStep
-from ort_core.stages import PreparedModel, PrepareSettings, fuse_partition
+from ort_core.stages import PreparedModel, PrepareSettings, evaluation_context, fuse_partition
 
 if TYPE_CHECKING:
+    from ort_core.ir.graph import Graph
     from ort_core.ir.model import Model
     from ort_core.options import SessionOptions
+    from ort_core.partitioning.partition import Partition
 
 _CTX = "_ctx.onnx"
 
@@ -44,11 +46,18 @@ def compiled_model(
     environment = prepared.environment or environment
     settings = PrepareSettings.of(options, environment)
     steps = [planned.step for planned in prepared.plan.steps]
+    context = evaluation_context(prepared.model, environment, settings.seed, settings.threads.num_threads)
+
+    def own_graph(part: Partition) -> Graph:
+        graph = part.own_graph(context)
+        fuse_partition(part, graph, prepared.model, environment, settings)
+        return graph
+
     return write_contexts(
         prepared.model,
         prepared.partitioned,
         [step.compiled if isinstance(step, PartitionStep) else None for step in steps],
-        lambda part, graph: fuse_partition(part, graph, prepared.model, environment, settings),
+        own_graph,
         style,
     )
 

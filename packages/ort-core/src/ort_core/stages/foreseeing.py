@@ -15,7 +15,6 @@ from ort_core.environment import Environment
 from ort_core.errors import EPFail, OrtError, ProviderUnavailable
 from ort_core.ir.model import Model
 from ort_core.ir.rejection import Rejection
-from ort_core.ir.subgraph import extract
 from ort_core.kernels.evaluation_context import EvaluationContext
 from ort_core.options import SessionOptions
 from ort_core.partitioning.partition import Partition, PartitionedGraph, partition_graph
@@ -49,7 +48,7 @@ class ForeseenPlacement:
         for part in self.partitions:
             if part.provider.name != provider:
                 continue
-            graph, _ = extract(part.nodes, part.name)
+            graph = part.own_graph(self.context)
             request = CompileRequest(part.name, graph, self.context, ThreadOptions(), None, self.services)
             try:
                 refused = part.provider.build(request)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ort_core.custom_ops.sources import load_libraries
 from ort_core.ir.model import Model
-from ort_core.ir.subgraph import extract
 from ort_core.ops.shape_inference import infer_types
 from ort_core.options import GraphOptimizationLevel
 from ort_core.partitioning.partition import Partition, partition_graph
@@ -24,6 +23,7 @@ from ort_core.stages.settings import PrepareSettings
 
 if TYPE_CHECKING:
     from ort_core.environment import Environment
+    from ort_core.kernels.evaluation_context import EvaluationContext
     from ort_core.options import SessionOptions
 
 
@@ -58,12 +58,14 @@ def find_fusion_misses(
     partitioned = partition_graph(ready, ready.graph, selection.providers, context)
     if settings.level >= GraphOptimizationLevel.ORT_ENABLE_EXTENDED:
         for part in partitions_of(partitioned):
-            found += _inside(part, ready, environment, settings)
+            found += _inside(part, ready, context, environment, settings)
     return found
 
 
-def _inside(part: Partition, model: Model, environment: Environment, settings: PrepareSettings) -> list[NearMiss]:
-    graph, _ = extract(part.nodes, part.name)
+def _inside(
+    part: Partition, model: Model, context: EvaluationContext, environment: Environment, settings: PrepareSettings
+) -> list[NearMiss]:
+    graph = part.own_graph(context)
     fuse_partition(part, graph, model, environment, settings)
     inner = Model(graph, dict(model.opset_imports), dict(model.functions), model.ir_version)
     passes = passes_of(part.provider, environment, settings)

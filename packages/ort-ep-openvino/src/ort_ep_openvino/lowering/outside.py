@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Set
 
 from ort_core.plugin import GraphView
-from ort_core.plugin.ir import DataType, TensorType, Value
-from ort_core.plugin.ops import type_interval
+from ort_core.plugin.ir import DataType, SymbolicDim, TensorType, Value
+from ort_core.plugin.ops import ValueRanges, type_interval
 
 HIGHEST_SMALL = 2**24 - 1  # the next integer but one has no float32 of its own
+_UNBOUNDED = 2**63 - 1  # sizes are int64
 Interval = tuple[int, int]
 WIDE = frozenset({DataType.INT32, DataType.INT64, DataType.UINT32, DataType.UINT64})
 
@@ -28,8 +29,22 @@ def comes_from_outside(view: GraphView, outside: Set[Value], value: Value) -> bo
     return value in outside or value.producer is None or value.producer.graph is not view.graph
 
 
-def bounds_from_outside(view: GraphView, outside: Set[Value], value: Value) -> Interval | None:
-    """Return the bounds that a claim may count on for a value, ``None`` where nothing is looked at before a run."""
+def sizes_from_outside(view: GraphView) -> dict[str, Interval]:
+    """Return the bounds that claims may count on for the named sizes of a graph's inputs."""
+    shapes = (value.shape or () for value in view.graph.inputs)
+    named = (size for shape in shapes for size in shape if isinstance(size, SymbolicDim))
+    return {name: (0, HIGHEST_SMALL) for size in named for name in size.symbols()}
+
+
+def bounds_from_outside(view: GraphView, outside: Set[Value], ranges: ValueRanges, value: Value) -> Interval | None:
+    """Return the bounds that a claim may count on for a value, ``None`` where nothing is looked at before a run.
+
+    Args:
+        view: the graph that claims are made of.
+        outside: outputs of nodes that are in no claim.
+        ranges: bounds sizes that are computed from named ones.
+        value: what is asked about.
+    """
     dtype = value.type.dtype if isinstance(value.type, TensorType) else None
     if dtype not in WIDE or view.constant(value) is not None:
         return None
@@ -39,6 +54,9 @@ def bounds_from_outside(view: GraphView, outside: Set[Value], value: Value) -> I
         return max(limits[0], -HIGHEST_SMALL), HIGHEST_SMALL
     producer = value.producer
     source = producer.input(0) if producer is not None and producer.op_type == "Shape" else None
-    if source is None or source.shape is None or not comes_from_outside(view, outside, source):
+    if source is None or source.shape is None or all(isinstance(size, int) for size in source.shape):
         return None
-    return None if all(isinstance(size, int) for size in source.shape) else (0, HIGHEST_SMALL)
+    if comes_from_outside(view, outside, source):
+        return 0, HIGHEST_SMALL
+    highest = max(_UNBOUNDED if size is None else ranges.size_range(size)[1] for size in source.shape)
+    return 0, highest

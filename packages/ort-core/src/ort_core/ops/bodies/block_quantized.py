@@ -11,8 +11,6 @@ from ort_core.ir.values import Value
 from ort_core.ops.bodies.activations import Results
 from ort_core.ops.bodies.writer import BodyWriter, NoBody
 
-_CAST_SINCE = 21  # the opset from which on Cast takes integers of 4 bits
-
 FP4_VALUES = (
     0, 5.208333e-03, 0.6666667, 1, 0.3333333, 0.5, 0.1666667, 0.25,
     0, -5.208333e-03, -0.6666667, -1, -0.3333333, -0.5, -0.1666667, -0.25,
@@ -53,26 +51,25 @@ def _unpacked(w: BodyWriter, packed: Value, bits: int, *shape: int | Value, high
 def _codes(w: BodyWriter, index: int, bits: int, rows: int, width: int) -> Value:
     """Return the first ``width`` codes of each row of an input of bytes, as floats of (rows, width).
 
-    Those of a constant are one, too: of 4 bits where the opset has integers of so few, else of a byte each.
+    Those of a constant are one, too, of a byte each: engines that multiply by narrow weights know them so.
     """
     held = w.constant_input(index)
     if held is None:
         packed = w.reshape(w.input(index), rows, -1)
         codes = w.slice(_unpacked(w, packed, bits, rows, -1), 1, 0, width)
         return w.cast(codes, DataType.FLOAT)
-    dtype = DataType.UINT4 if bits == 4 and w.opset >= _CAST_SINCE else DataType.UINT8
-    return w.cast(w.op("Constant", value=_spread(held, bits, dtype, rows, width)), DataType.FLOAT)
+    return w.cast(w.op("Constant", value=_spread(held, bits, rows, width)), DataType.FLOAT)
 
 
-def _spread(held: Constant, bits: int, dtype: DataType, rows: int, width: int) -> Constant:
+def _spread(held: Constant, bits: int, rows: int, width: int) -> Constant:
     """Return the codes of constant bytes, spread when they are read."""
 
     def read() -> np.ndarray:
         packed = held.array().reshape(rows, -1, 1)
         codes = (packed >> np.arange(0, 8, bits, dtype=np.uint8)) & np.uint8((1 << bits) - 1)
-        return np.ascontiguousarray(codes.reshape(rows, -1)[:, :width]).astype(dtype.numpy)
+        return np.ascontiguousarray(codes.reshape(rows, -1)[:, :width])
 
-    return Constant(dtype, (rows, width), read)
+    return Constant(DataType.UINT8, (rows, width), read)
 
 
 def _zero_points(w: BodyWriter, index: int, bits: int, rows: int, blocks: int) -> Value:

@@ -1,0 +1,251 @@
+"""Parts: a provider that leaves an operator is asked about the operators that it is made of.
+
+    y = SkipLayerNormalization(x, skip, gamma)   ->   total = Add(x, skip)   y = LayerNormalization(total, gamma)
+
+The nodes of a claim stay those of the model: reports, fallbacks and other providers know no parts. A node that is
+claimed in its parts is replaced by them in the graph that the provider compiles. It is claimed so where one claim takes
+all of its parts, and where that makes no more partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ort_core.ir.graph import Graph
+from ort_core.ir.nodes import Node
+from ort_core.ir.rejection import Rejection
+from ort_core.ir.subgraph import extract
+from ort_core.kernels.evaluation_context import EvaluationContext
+from ort_core.ops.constant_node import constant_of_node
+from ort_core.ops.value_range import ValueRanges
+from ort_core.providers.capability import Capability, Claim, GraphView, Kinds
+from ort_core.providers.grouping import convex_groups
+from ort_core.rewrite.decompose import decompose
+
+MAX_ROUNDS = 8  # of questions: one for each depth of bodies within bodies, and one for what is put back each time
+MAX_PARTS = 600  # of one node; the body of a grouped attention with everything has about a hundred
+
+Ask = Callable[[GraphView], Capability | None]
+IsSound = Callable[[Sequence[Claim]], bool]
+Chosen = dict[Node, Kinds]
+"""Nodes that are taken apart, and which operators among their parts are, too."""
+
+
+def claims_with_parts(plain: Capability, ask: Ask, view: GraphView, is_sound: IsSound) -> Capability:
+    """Return what a provider claims of a graph, composites that it does not know in their parts.
+
+    Args:
+        plain: what it claims of the graph as it is.
+        ask: asks it about a copy with parts; ``None`` where it has no answer.
+        view: what the provider is offered.
+        is_sound: whether claims on the nodes of the view keep the rules.
+    """
+    left = {answer.node for answer in plain if isinstance(answer, Rejection) and answer.node is not None}
+    chosen: Chosen = {node: frozenset() for node in view.nodes if node in left and _has_body(node, view.context)}
+    reasons: dict[Node, str] = {}
+    for _ in range(MAX_ROUNDS):
+        if not chosen:
+            break
+        taken = TakenApart.of(view, chosen, reasons)
+        answers = ask(taken.view)
+        if answers is None or not taken.holds(answers):
+            break
+        if taken.revise(answers, chosen, reasons):
+            continue
+        claims = _worthwhile(taken.claims(answers), view)
+        if _count(claims, view) > _count(_claims(plain), view) or not is_sound(claims):
+            break
+        return [*claims, *_left(claims, plain, taken.rejections(answers), reasons)]
+    return [_with_reason(answer, reasons) for answer in plain]
+
+
+def take_apart(graph: Graph, node: Node, kinds: Kinds, context: EvaluationContext) -> list[Node] | Rejection:
+    """Replace a node of an editable graph by its parts, and return these, or say why it has none.
+
+    Constants among the parts become constants of the graph.
+
+    Args:
+        graph: of the node.
+        node: what is replaced.
+        kinds: operators that are taken apart, too, where they are among the parts.
+        context: of the model.
+    """
+    first = decompose(graph, node, context)
+    if isinstance(first, Rejection):
+        return first
+    waiting, parts = list(reversed(first)), list[Node]()
+    while waiting:
+        part = waiting.pop()
+        constant = constant_of_node(part)
+        if constant is not None:
+            part.output.replace_uses(graph.new_constant(constant, part.output.name), outputs=True)
+            graph.remove(part)
+            continue
+        made = decompose(graph, part, context) if _kind(part) in kinds and len(parts) < MAX_PARTS else None
+        if made:
+            waiting.extend(reversed(made))  # type: ignore[arg-type]  # a Rejection is falsy
+        else:
+            parts.append(part)
+    for place, part in enumerate(parts):
+        part.name = f"{node.name or node.op_type}/{part.op_type}_{place}"
+    return parts
+
+
+def _kind(node: Node) -> tuple[str, str]:
+    return (node.domain, node.op_type)
+
+
+def _has_body(node: Node, context: EvaluationContext) -> bool:
+    if (node.domain, node.op_type, node.overload) in context.functions or node.body is not None:
+        return False
+    schema = context.schemas.find(node.domain, node.op_type, context.opset_of(node))
+    return not isinstance(schema, Rejection) and schema.build_body is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenApart:
+    """A copy of a view in which some nodes are their parts.
+
+    Attributes:
+        view: the copy.
+        original: the node of the original view that each node of the copy stands for.
+        parts: the parts of each node that was taken apart.
+        kinds: which operators among these were taken apart, too.
+        constant: the parts that compute with constants only.
+    """
+
+    view: GraphView
+    original: Mapping[Node, Node]
+    parts: Mapping[Node, Sequence[Node]]
+    kinds: Mapping[Node, Kinds]
+    constant: frozenset[Node]
+
+    @classmethod
+    def of(cls, view: GraphView, chosen: Chosen, reasons: dict[Node, str]) -> TakenApart:
+        """Copy a view; nodes that have no parts are taken out of ``chosen``, with the reason in ``reasons``."""
+        graph, _ = extract(view.graph.nodes, view.graph.name)
+        original = dict(zip(graph.nodes, view.graph.nodes, strict=True))
+        parts: dict[Node, Sequence[Node]] = {}
+        for twin, node in list(original.items()):
+            if node not in chosen:
+                continue
+            made = take_apart(graph, twin, chosen[node], view.context)
+            if isinstance(made, Rejection):
+                reasons[node] = made.reason
+                del chosen[node]
+                continue
+            parts[node] = made
+            del original[twin]
+            original.update(dict.fromkeys(made, node))
+        offered = set(view.nodes)
+        nodes = tuple(node for node in graph if original[node] in offered)
+        graph.freeze()
+        copy = replace(view, graph=graph, nodes=nodes, ranges=ValueRanges().value_range)
+        return cls(copy, original, parts, dict(chosen), _constant_parts(copy, parts))
+
+    def holds(self, answers: Capability) -> bool:
+        """Return whether claims are made of nodes on offer, and of each once."""
+        claimed = [node for claim in _claims(answers) for node in claim.nodes]
+        return len(set(claimed)) == len(claimed) and set(claimed) <= set(self.view.nodes)
+
+    def revise(self, answers: Capability, chosen: Chosen, reasons: dict[Node, str]) -> bool:
+        """Take deeper apart, or put back, what is not claimed whole; return whether anything changed."""
+        claim_of = {part: place for place, claim in enumerate(_claims(answers)) for part in claim.nodes}
+        why = {each.node: each.reason for each in answers if isinstance(each, Rejection)}
+        is_changed = False
+        for node, parts in self.parts.items():
+            left = [part for part in parts if part not in claim_of]
+            deeper = {_kind(part) for part in left if _has_body(part, self.view.context)} - chosen[node]
+            if left and deeper:
+                chosen[node] |= deeper
+            elif left:
+                reasons[node] = f"its part {left[0].op_type}: {why.get(left[0], 'it is left without a reason')}"
+                del chosen[node]
+            elif self._home(node, claim_of) is None:
+                reasons[node] = "its parts are not taken together"
+                del chosen[node]
+            else:
+                continue
+            is_changed = True
+        return is_changed
+
+    def _home(self, node: Node, claim_of: Mapping[Node, int]) -> int | None:
+        """Return which claim takes all parts of a node, ``None`` where there is none.
+
+        Parts that compute with constants only go where the others are: they wait for nothing.
+        """
+        places = {claim_of[part] for part in self.parts[node] if part not in self.constant}
+        if not places:
+            places = {claim_of[part] for part in self.parts[node]}
+        return places.pop() if len(places) == 1 else None
+
+    def claims(self, answers: Capability) -> list[Claim]:
+        """Return claims on the copy as claims on the original."""
+        claims = _claims(answers)
+        claim_of = {part: place for place, claim in enumerate(claims) for part in claim.nodes}
+        home = {node: self._home(node, claim_of) for node in self.parts}
+        found = []
+        for place, claim in enumerate(claims):
+            whole = dict.fromkeys(self.original[node] for node in claim.nodes)
+            nodes = tuple(node for node in whole if home.get(node, place) == place)
+            kinds = {node: self.kinds[node] for node in nodes if node in self.parts}
+            if nodes:
+                found.append(replace(claim, nodes=nodes, in_parts=kinds))
+        return found
+
+    def rejections(self, answers: Capability) -> list[Rejection]:
+        """Return rejections of the copy as those of the original."""
+        return [
+            Rejection(each.reason, None if each.node is None else self.original.get(each.node, each.node))
+            for each in answers
+            if isinstance(each, Rejection)
+        ]
+
+
+def _constant_parts(view: GraphView, parts: Mapping[Node, Sequence[Node]]) -> frozenset[Node]:
+    found: set[Node] = set()
+    for part in (part for each in parts.values() for part in each):
+        inputs = list(part.present_inputs())
+        if inputs and all(view.constant(value) is not None or value.producer in found for value in inputs):
+            found.add(part)
+    return frozenset(found)
+
+
+def _claims(answers: Capability) -> list[Claim]:
+    return [answer for answer in answers if isinstance(answer, Claim)]
+
+
+def _worthwhile(claims: list[Claim], view: GraphView) -> list[Claim]:
+    """Leave out claims on nothing but composites in their parts, where others' partitions are fewer without them."""
+    kept = list(claims)
+    for claim in claims:
+        if len(claim.in_parts) == len(claim.nodes):
+            without = [each for each in kept if each is not claim]
+            kept = without if _count(without, view) < _count(kept, view) else kept
+    return kept
+
+
+def _count(claims: Iterable[Claim], view: GraphView) -> int:
+    """Return how many partitions there are, what nobody has claimed in the largest groups of it."""
+    chosen = list(claims)
+    taken = {node for claim in chosen for node in claim.nodes}
+    return len(chosen) + len(convex_groups(view.graph.nodes, lambda node: node not in taken))
+
+
+def _left(
+    claims: Iterable[Claim], plain: Capability, rejections: Iterable[Rejection], reasons: Mapping[Node, str]
+) -> list[Rejection]:
+    """Return a rejection of each node that is not claimed; a composite's tells of itself, and of its parts."""
+    taken = {node for claim in claims for node in claim.nodes}
+    found = {each.node: each for each in rejections if each.node not in taken}
+    found.update({each.node: each for each in plain if isinstance(each, Rejection) and each.node not in taken})
+    return [_with_reason(each, reasons) for each in found.values()]  # type: ignore[misc]  # a Rejection stays one
+
+
+def _with_reason(answer: Claim | Rejection, reasons: Mapping[Node, str]) -> Claim | Rejection:
+    if not isinstance(answer, Rejection) or answer.node is None or answer.node not in reasons:
+        return answer
+    if reasons[answer.node].endswith(f": {answer.reason}"):  # it has one word for all
+        return answer
+    return Rejection(f"{answer.reason}; in its parts: {reasons[answer.node]}", answer.node)
