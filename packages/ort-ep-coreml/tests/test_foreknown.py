@@ -17,21 +17,21 @@ def claimed(found) -> list[list[str]]:
 
 
 def test_a_constant_node_goes_along_with_the_one_claim_that_reads_it(view):
-    asked = view("g (float[4] x) => (float[4,1] y) { a = Constant<value = int64[1] {1}>()  y = Unsqueeze(x, a) }")
-    (claim,) = find_capability(asked, OPTIONS)
+    context = view("g (float[4] x) => (float[4,1] y) { a = Constant<value = int64[1] {1}>()  y = Unsqueeze(x, a) }")
+    (claim,) = find_capability(context, OPTIONS)
     assert [node.op_type for node in claim.nodes] == ["Constant", "Unsqueeze"]
-    kinds = [each.kind for each in program_of(request_for(asked, claim), OPTIONS).operations]
+    kinds = [each.kind for each in program_of(request_for(context, claim), OPTIONS).operations]
     assert kinds == ["expand_dims", "identity"], "the constant is an operand, and no operation"
 
 
 def test_arithmetic_on_fixed_sizes_becomes_constants_of_the_program(view):
-    asked = view(
+    context = view(
         "g (float[2,3] x) => (float[2,3] y) { t = Relu(x)  s = Shape<start=1, end=2>(t)  f = Cast<to=1>(s) "
         "y = Div(t, f) }"
     )
-    (claim,) = find_capability(asked, OPTIONS)
+    (claim,) = find_capability(context, OPTIONS)
     assert [node.op_type for node in claim.nodes] == ["Relu", "Shape", "Cast", "Div"]
-    operations = program_of(request_for(asked, claim), OPTIONS).operations
+    operations = program_of(request_for(context, claim), OPTIONS).operations
     assert [each.kind for each in operations] == ["relu", "real_div", "identity"]
     assert operations[1].inputs["y"].tolist() == [3.0]
 
@@ -64,12 +64,12 @@ def test_what_others_read_too_is_left_with_the_reason(view, text, left):
 
 
 def test_sizes_of_what_another_provider_computes_stay_behind_it(view):
-    asked = view(
+    context = view(
         'g (float[4,4] x) => (float[4,4] y) { a = Relu(x)  b = Einsum<equation="ii->ii">(a)  s = Shape(b) '
         "f = Cast<to=1>(s)  m = ReduceMax<keepdims=0>(f)  y = Add(a, m) }"
     )
-    graph = [node.op_type for node in asked.graph]
-    for claim in (each for each in find_capability(asked, OPTIONS) if isinstance(each, Claim)):
+    graph = [node.op_type for node in context.graph]
+    for claim in (each for each in find_capability(context, OPTIONS) if isinstance(each, Claim)):
         names = [node.op_type for node in claim.nodes]
         assert not {"Relu", "Shape"} <= set(names), f"{names} of {graph}: a cycle through what lies between"
 
@@ -80,8 +80,8 @@ def test_a_graph_that_computes_of_constants_alone_is_not_claimed(view):
 
 
 def test_a_constant_that_is_cast_to_the_type_of_an_input_is_foreknown(view):
-    asked = view("g (float16[4] x) => (float16[4] y) <float o = {1.0}> { t = CastLike(o, x)  y = Add(x, t) }")
-    (claim,) = find_capability(asked, OPTIONS)
-    assert [each.kind for each in program_of(request_for(asked, claim), OPTIONS).operations] == ["add", "identity"]
+    context = view("g (float16[4] x) => (float16[4] y) <float o = {1.0}> { t = CastLike(o, x)  y = Add(x, t) }")
+    (claim,) = find_capability(context, OPTIONS)
+    assert [each.kind for each in program_of(request_for(context, claim), OPTIONS).operations] == ["add", "identity"]
     given = view("g (float16[4] x) => (float16 t) <float o = {1.0}> { t = CastLike(o, x) }")
     assert not claimed(find_capability(given, OPTIONS)), "a program must not give constants"

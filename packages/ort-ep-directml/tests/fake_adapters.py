@@ -71,10 +71,10 @@ class CoreAdapter(Served):
 
     @implements("IsAttributeSupported")
     def is_attribute_supported(self, attribute: int) -> bool:
-        asked = ctypes.string_at(attribute, 16)
-        if asked == bytes(dxcore.ATTRIBUTE_D3D12_GRAPHICS):
+        context = ctypes.string_at(attribute, 16)
+        if context == bytes(dxcore.ATTRIBUTE_D3D12_GRAPHICS):
             return self.card.draws
-        return self.card.computes or asked != bytes(dxcore.ATTRIBUTE_D3D12_CORE_COMPUTE)
+        return self.card.computes or context != bytes(dxcore.ATTRIBUTE_D3D12_CORE_COMPUTE)
 
     @implements("GetPropertySize")
     def get_property_size(self, of: int, result: int) -> int:

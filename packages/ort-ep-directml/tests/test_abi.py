@@ -152,18 +152,18 @@ def test_success_without_an_object_is_an_error():
 
 
 def test_an_object_is_asked_by_its_interfaces_guid_and_released_once():
-    asked = []
+    context = []
     other = FakeObject(QueryInterface=lambda *arguments: 0)
 
     def query(this, iid, out):
-        asked.append(str(Guid.from_address(iid)))
+        context.append(str(Guid.from_address(iid)))
         ctypes.c_void_p.from_address(out).value = other.address
         return 0
 
     fake = FakeObject(QueryInterface=query)
     held = ComObject(fake.address, com.UNKNOWN)
     found = held.query(d3d12.DEVICE)
-    assert asked == [str(d3d12.DEVICE.iid)] == ["189819f1-1db6-4b57-be54-1821339b85f7"]
+    assert context == [str(d3d12.DEVICE.iid)] == ["189819f1-1db6-4b57-be54-1821339b85f7"]
     assert found.address == other.address
     del found
     held.release()

@@ -17,8 +17,8 @@ from lowered_plans import LEVEL, model_of_text, plans, programs
 from lowered_programs import OPSET
 
 from ort_core.testing.claims import typed_model, view_of
-from ort_ep_directml.lowering.asked import Asked
 from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.lowering_context import LoweringContext
 from ort_ep_directml.lowering.table import RULES
 from ort_ep_directml.schema.operators import parse_level
 
@@ -80,7 +80,7 @@ def test_one_value_given_twice_is_copied_for_the_second_output():
 
 def test_a_weight_that_lies_transposed_is_seen_so_and_not_copied():
     view = view_of(typed_model(model_of_text("g (float[4] x) => (float[4] y) { y = Neg(x) }", OPSET)))
-    to = EmissionState(Asked(view, LEVEL), {})
+    to = EmissionState(LoweringContext(view, LEVEL), {})
     weight = np.arange(600, dtype=np.float32).reshape(20, 30)
     operand = to.constant(weight.T)
     assert (operand.sizes, operand.strides) == ((30, 20), (1, 30))

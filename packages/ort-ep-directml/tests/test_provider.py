@@ -105,8 +105,8 @@ def test_options_have_onnxruntimes_names():
 
 def test_half_precision_is_only_allowed_when_asked():
     assert DmlExecutionProvider({}).options.execution_flags == dml.EXECUTION_FLAG_NONE
-    asked = DmlExecutionProvider({"allow_half_precision": "1"}).options
-    assert asked.execution_flags == dml.EXECUTION_FLAG_ALLOW_HALF_PRECISION_COMPUTATION
+    context = DmlExecutionProvider({"allow_half_precision": "1"}).options
+    assert context.execution_flags == dml.EXECUTION_FLAG_ALLOW_HALF_PRECISION_COMPUTATION
 
 
 @pytest.mark.parametrize(

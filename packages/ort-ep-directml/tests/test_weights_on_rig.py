@@ -114,10 +114,10 @@ def test_a_table_of_rows_is_looked_up(rig):
 
 def test_a_network_is_computed_at_a_level_before_constant_nodes_and_the_library_is_asked(rig, monkeypatch):
     gc.collect()  # a device of earlier tests would keep its level
-    asked: list[str] = []
+    context: list[str] = []
 
     def refusal(device, node) -> str | None:
-        asked.append(node.kind)
+        context.append(node.kind)
         return refusal_of(device, node)
 
     monkeypatch.setattr(device_module, "_level", lambda device: 0x5000)
@@ -145,5 +145,5 @@ def test_a_network_is_computed_at_a_level_before_constant_nodes_and_the_library_
     (found,) = run(model, {"x": x})
 
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    assert {"CONVOLUTION", "ACTIVATION_HARD_SIGMOID", "ELEMENT_WISE_MULTIPLY", "GEMM"} <= set(asked)
-    assert "ACTIVATION_HARD_SWISH" not in asked
+    assert {"CONVOLUTION", "ACTIVATION_HARD_SIGMOID", "ELEMENT_WISE_MULTIPLY", "GEMM"} <= set(context)
+    assert "ACTIVATION_HARD_SWISH" not in context

@@ -270,10 +270,10 @@ def test_packed_weights_that_are_not_int4_are_refused():
 
 def test_settled_inputs_are_constants_and_stay_inputs():
     text = "g (float[3,5] x, int64[1] k) => (float[a,b] y) { y = ReduceSum(x, k) }"
-    _, _, model = lowered(text, settled={"k": np.array([1])})
+    _, _, model = lowered(text, fixed={"k": np.array([1])})
     assert [each.name for each in model.graph.input] == ["x", "k"]
     assert "k" not in model.graph.node[0].input
-    expected, found = both(text, FLOATS, np.array([1]), settled={"k": np.array([1])})
+    expected, found = both(text, FLOATS, np.array([1]), fixed={"k": np.array([1])})
     np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-5)
 
 

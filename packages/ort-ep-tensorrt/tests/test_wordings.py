@@ -49,7 +49,7 @@ def handed(case, arrays):
     known = {name: array for name, array in zip(names, arrays, strict=True) if name != names[0] and array.size <= 64}
     numbers = {n: a for n, a in known.items() if a.dtype.kind == "i" or case.model.graph.node[0].op_type == "Resize"}
     try:
-        program = program_of(view, view.nodes, Changes(in_parts=frozenset({0}), settled=numbers))
+        program = program_of(view, view.nodes, Changes(in_parts=frozenset({0}), fixed=numbers))
     except LoweringRefusal as refusal:
         return refusal
     model = onnx.load_from_string(program.content)

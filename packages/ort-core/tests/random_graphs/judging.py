@@ -34,14 +34,14 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class MeasuredChoice:
     """The differences of a case, and for each engine whether it ran, was refused by itself, or not asked."""
 
     differences: Sequence[Difference]
     endings: Mapping[str, str]
 
 
-def judge(case: Case, chosen: Sequence[Engine] | None = None) -> Verdict:
+def judge(case: Case, chosen: Sequence[Engine] | None = None) -> MeasuredChoice:
     """Run a case by all engines and compare every output of every run."""
     truths = case.truths()
     found: list[Difference] = []
@@ -50,7 +50,7 @@ def judge(case: Case, chosen: Sequence[Engine] | None = None) -> Verdict:
         ending, differences = _judge_engine(case, engine, truths)
         endings[engine.name] = ending
         found += differences
-    return Verdict(tuple(found), endings)
+    return MeasuredChoice(tuple(found), endings)
 
 
 def _judge_engine(case: Case, engine: Engine, truths: Sequence[Sequence[Triple]]) -> tuple[str, list[Difference]]:

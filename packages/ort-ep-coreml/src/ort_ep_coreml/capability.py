@@ -7,9 +7,9 @@ from collections.abc import Set
 from ort_core.plugin import Capability, CompileRequest, GraphView, Rejection
 from ort_core.plugin.claims import claims_of, form_groups, is_static
 from ort_core.plugin.ir import Node, SymbolicDim, Value
-from ort_ep_coreml.lowering.asked import Asked
-from ort_ep_coreml.lowering.foreknown import Foreknown, attached, find_foreknown
 from ort_ep_coreml.lowering.lowered import lower
+from ort_ep_coreml.lowering.lowering_context import LoweringContext
+from ort_ep_coreml.lowering.static_values import StaticValues, attached, find_static_values
 from ort_ep_coreml.lowering.table import refusal
 from ort_ep_coreml.mil import MilProgram
 from ort_ep_coreml.options import CoreMlOptions
@@ -26,7 +26,7 @@ def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
         return [Rejection(reason, node) for node in view.nodes]
     alone: set[Node] = set()
     while True:
-        known = find_foreknown(view, alone)
+        known = find_static_values(view, alone)
         reasons = _refused(view, options, known)
         ordered = [node for node in view.graph.nodes if node not in known.free]
         groups = form_groups(view, reasons, lambda group: _lone_constants(view, group), nodes=ordered)
@@ -43,7 +43,7 @@ def find_capability(view: GraphView, options: CoreMlOptions) -> Capability:
     return claims_of(groups, reasons, idle)
 
 
-def _refused(view: GraphView, options: CoreMlOptions, known: Foreknown) -> dict[Node, str]:
+def _refused(view: GraphView, options: CoreMlOptions, known: StaticValues) -> dict[Node, str]:
     """Return the nodes that are not claimed, with their reasons, in order: what they make comes from outside."""
     offered = set(view.nodes)
     outside = _given(view)
@@ -54,12 +54,12 @@ def _refused(view: GraphView, options: CoreMlOptions, known: Foreknown) -> dict[
     for node in view.nodes:
         if node in known:
             continue
-        asked = Asked(view, outside, options.DeploymentTarget, options.Precision, sizes, known.values)
+        context = LoweringContext(view, outside, options.DeploymentTarget, options.Precision, sizes, known.values)
         reason = _dynamic(node) if options.RequireStaticInputShapes else None
-        if _is_known_beforehand(asked, node, beforehand):
+        if _is_known_beforehand(context, node, beforehand):
             beforehand.update(node.present_outputs())
             reason = "there is nothing to compute at run time: sizes and constants alone give the result"
-        reason = reason or refusal(asked, node) or _unwritable_border(asked, node)
+        reason = reason or refusal(context, node) or _unwritable_border(context, node)
         if reason is not None:
             reasons[node] = reason
             outside.update(node.present_outputs())
@@ -80,12 +80,12 @@ def _is_read_elsewhere(node: Node, group: Set[Node]) -> bool:
     return is_given or any(reader not in group for value in values for reader in value.consumers())
 
 
-def _is_known_beforehand(asked: Asked, node: Node, beforehand: set[Value]) -> bool:
+def _is_known_beforehand(context: LoweringContext, node: Node, beforehand: set[Value]) -> bool:
     """Return whether no value of a run changes the result: a program must not give constants."""
     inputs = tuple(node.present_inputs())
     if node.op_type in ("Shape", "Size"):
         return all(is_static(value) for value in inputs)
-    is_fixed = all(value in beforehand or asked.constant(value) is not None for value in inputs)
+    is_fixed = all(value in beforehand or context.constant(value) is not None for value in inputs)
     return is_fixed and any(value in beforehand for value in inputs)
 
 
@@ -99,10 +99,10 @@ def _dynamic(node: Node) -> str | None:
     return f"option RequireStaticInputShapes: the sizes of {open_values[0]!r} are not fixed" if open_values else None
 
 
-def _unwritable_border(asked: Asked, node: Node) -> str | None:
+def _unwritable_border(context: LoweringContext, node: Node) -> str | None:
     """Refuse inputs from outside with a size that has no name: two of them may be one, and nothing says so."""
     for value in node.present_inputs():
-        if value not in asked.outside or asked.constant(value) is not None:
+        if value not in context.outside or context.constant(value) is not None:
             continue
         if any(not isinstance(size, (int, SymbolicDim)) for size in value.shape or ()):
             return f"a size of {value.name!r} is not known at all"
@@ -117,7 +117,7 @@ def program_of(request: CompileRequest, options: CoreMlOptions) -> MilProgram:
     """
     view, graph = request.view(), request.graph
     sizes = options.sizes()
-    known = find_foreknown(view).values
-    asked = Asked(view, frozenset(graph.inputs), options.DeploymentTarget, options.Precision, sizes, known)
-    states = states_of(asked, parse_states(options.States), graph.inputs, graph.outputs) if options.States else {}
-    return lower(asked, tuple(graph), graph.inputs, graph.outputs, states)
+    known = find_static_values(view).values
+    context = LoweringContext(view, frozenset(graph.inputs), options.DeploymentTarget, options.Precision, sizes, known)
+    states = states_of(context, parse_states(options.States), graph.inputs, graph.outputs) if options.States else {}
+    return lower(context, tuple(graph), graph.inputs, graph.outputs, states)

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from ort_core.plugin.claims import dtype_of, is_static
 from ort_core.plugin.ir import DataType, Value
-from ort_ep_coreml.lowering.asked import Asked
+from ort_ep_coreml.lowering.lowering_context import LoweringContext
 from ort_ep_coreml.mil import MilState
 
 TARGET = "iOS18"
 
 
 def states_of(
-    asked: Asked, pairs: Mapping[str, str], inputs: Sequence[Value], outputs: Sequence[Value]
+    context: LoweringContext, pairs: Mapping[str, str], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> dict[Value, MilState]:
     """Return the states of a program by the input of its claim; ``feature`` is the input's name still.
 
@@ -33,7 +33,7 @@ def states_of(
                 f"its inputs are {', '.join(by_name)}; its outputs are {', '.join(results)}"
             )
         (place, value), (result_place, result) = by_name[source], results[target]
-        reason = _refusal(asked, value, result)
+        reason = _refusal(context, value, result)
         if reason is not None:
             raise ValueError(f"option 'States' names {source!r} and {target!r}: {reason}")
         sizes = tuple(size for size in value.shape or () if isinstance(size, int))
@@ -43,8 +43,8 @@ def states_of(
     return found
 
 
-def _refusal(asked: Asked, value: Value, result: Value) -> str | None:
-    if asked.target != TARGET:
+def _refusal(context: LoweringContext, value: Value, result: Value) -> str | None:
+    if context.target != TARGET:
         return f"Core ML has states from {TARGET} on; set DeploymentTarget={TARGET}"
     if not is_static(value) or value.shape != result.shape or not value.shape:
         return (
@@ -53,6 +53,6 @@ def _refusal(asked: Asked, value: Value, result: Value) -> str | None:
         )
     if dtype_of(value) is not dtype_of(result) or dtype_of(value) not in (DataType.FLOAT, DataType.FLOAT16):
         return f"they are {value.type} and {result.type}; states hold floats"
-    if dtype_of(value) is DataType.FLOAT and asked.precision != "FLOAT16":
+    if dtype_of(value) is DataType.FLOAT and context.precision != "FLOAT16":
         return "they are float32, and Core ML keeps states in half precision; allow it by Precision=FLOAT16"
     return None

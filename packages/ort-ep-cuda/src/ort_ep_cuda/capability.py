@@ -27,7 +27,7 @@ def find_capability(view: GraphView, missing_library: Callable[[str], str | None
         view: the graph.
         missing_library: gives for a standard operator why the library that runs it is not there, else ``None``.
     """
-    asked = _Asked(view.context, missing_library)
+    asked = _LoweringContext(view.context, missing_library)
     on_host = host_computations(view.graph)
     found = {node: asked.refusal(node, on_host) for node in view.nodes}
     reasons = {node: reason for node, reason in found.items() if reason is not None}
@@ -67,7 +67,7 @@ def _is_small(value: Value) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _LoweringContext:
     """What decides about one node: the model's context, and which libraries are there."""
 
     context: EvaluationContext

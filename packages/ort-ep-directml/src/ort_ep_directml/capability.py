@@ -14,7 +14,7 @@ from ort_core.plugin.claims import SHAPE_READERS, claims_of
 from ort_core.plugin.ir import Node
 from ort_ep_directml.grouping import planned_groups
 from ort_ep_directml.index_limits import unproven
-from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.lowering_context import LoweringContext, element_type
 from ort_ep_directml.lowering.plan import PlanNode
 from ort_ep_directml.lowering.table import refusal
 
@@ -41,9 +41,9 @@ def find_capability(
             do not speak for.
     """
     reasons: dict[Node, str] = {}
-    asked = Asked(view, level, device_refusal=device_refusal)
+    context = LoweringContext(view, level, device_refusal=device_refusal)
     for node in view.nodes:
-        why = _lacking(node, lacking) or refusal(replace(asked, numbers={}), node)
+        why = _lacking(node, lacking) or refusal(replace(context, numbers={}), node)
         if why is not None:
             reasons[node] = why
     for node in view.nodes:
@@ -59,7 +59,7 @@ def find_capability(
             return {}
         return dict.fromkeys(group, "there is nothing to compute: values that are handed on or moved")
 
-    return claims_of(planned_groups(asked, reasons, is_fused=is_fused), reasons, idle)
+    return claims_of(planned_groups(context, reasons, is_fused=is_fused), reasons, idle)
 
 
 def _derived(view: GraphView) -> set[Node]:

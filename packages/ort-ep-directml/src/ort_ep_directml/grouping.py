@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from ort_core.plugin.claims import form_groups
 from ort_core.plugin.ir import Node, Value
-from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.emission import EmissionState
 from ort_ep_directml.lowering.lowered import known_sizes
+from ort_ep_directml.lowering.lowering_context import LoweringContext, element_type
 from ort_ep_directml.lowering.operand import packed
 from ort_ep_directml.lowering.plan import Source
 from ort_ep_directml.lowering.refused import Refused
@@ -22,21 +22,21 @@ from ort_ep_directml.lowering.table import ask_device, lower_node, sampled
 Group = tuple[Node, ...]
 
 
-def planned_groups(asked: Asked, reasons: dict[Node, str], *, is_fused: bool) -> list[Group]:
+def planned_groups(context: LoweringContext, reasons: dict[Node, str], *, is_fused: bool) -> list[Group]:
     """Return groups of what is not refused; ``reasons`` takes the nodes that are refused while they are formed.
 
     Args:
-        asked: the graph, and the device's facts.
+        context: the graph, and the device's facts.
         reasons: nodes that are refused, with reasons.
         is_fused: whether a group may hold more than one node.
     """
-    return form_groups(asked.view, reasons, lambda group: _failing(asked, group), is_fused=is_fused)
+    return form_groups(context.view, reasons, lambda group: _failing(context, group), is_fused=is_fused)
 
 
-def _failing(known: Asked, group: Group) -> dict[Node, str]:
+def _failing(known: LoweringContext, group: Group) -> dict[Node, str]:
     """Return the nodes that keep a group from being planned, with reasons; empty when it can be."""
     members = frozenset(group)
-    asked = replace(known, members=members, numbers={})
+    context = replace(known, members=members, numbers={})
     read = dict.fromkeys(value for node in group for value in node.present_inputs())
     inputs = [value for value in read if value.producer not in members and known.view.constant(value) is None]
     shapes = [sampled(value) for value in inputs]
@@ -47,14 +47,14 @@ def _failing(known: Asked, group: Group) -> dict[Node, str]:
         for value in node.present_outputs()
         if value not in sizes and all(v in sizes for v in node.present_inputs())
     }
-    return unsized or _failing_rule(asked, group, inputs, sizes)
+    return unsized or _failing_rule(context, group, inputs, sizes)
 
 
 def _failing_rule(
-    asked: Asked, group: Group, inputs: Sequence[Value], sizes: dict[Value, tuple[int, ...]]
+    context: LoweringContext, group: Group, inputs: Sequence[Value], sizes: dict[Value, tuple[int, ...]]
 ) -> dict[Node, str]:
     is_sample = any(value.shape != sizes[value] for value in inputs)
-    to = EmissionState(asked, sizes, is_sample=is_sample, is_trial=True)
+    to = EmissionState(context, sizes, is_sample=is_sample, is_trial=True)
     for place, value in enumerate(inputs):
         dtype = element_type(value)
         if dtype is not None:
@@ -63,7 +63,7 @@ def _failing_rule(
         before = len(to.nodes)
         try:
             lower_node(to, node)
-            ask_device(asked, to.nodes[before:])
+            ask_device(context, to.nodes[before:])
         except Refused as refused:
             return {node: refused.reason}
     return {}

@@ -14,7 +14,7 @@ import numpy as np
 
 from ort_core.plugin import GraphView
 from ort_core.plugin.ir import Node, Value
-from ort_ep_directml.lowering.asked import Asked
+from ort_ep_directml.lowering.lowering_context import LoweringContext
 from ort_ep_directml.lowering.refused import Refused
 from ort_ep_directml.lowering.shape_numbers import learn_behind
 from ort_ep_directml.lowering.sizes import sampled_sizes
@@ -74,11 +74,11 @@ def unproven(view: GraphView, node: Node, claimed: AbstractSet[Node]) -> str | N
         return None
     given = node.input(0) if node.op_type != "RotaryEmbedding" else node.input(1)
     sizes = [size for size in given.shape or () if isinstance(size, int)] if given is not None else []
-    asked = Asked(view, 0)
-    learn_behind(asked, node, sampled_sizes)
-    if indices in asked.numbers:
+    context = LoweringContext(view, 0)
+    learn_behind(context, node, sampled_sizes)
+    if indices in context.numbers:
         return None  # they are looked at when a plan is made
-    bounds = Asked(view, 0).interval(root) or Asked(view, 0).interval(indices)
+    bounds = LoweringContext(view, 0).interval(root) or LoweringContext(view, 0).interval(indices)
     if bounds is not None and given is not None and given.shape is not None and len(sizes) == len(given.shape):
         ends = _axes(node, tuple(sizes), indices)
         if -min(ends) * _is_counted_back(node) <= bounds[0] and bounds[1] < min(ends):
@@ -121,7 +121,7 @@ def index_limits(
     return tuple(dict.fromkeys(found))
 
 
-def check_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes]) -> None:
+def check_numbers(context: LoweringContext, node: Node, sizes: Callable[[Value], Sizes]) -> None:
     """Look at indices of a node that are numbers of shapes.
 
     Raises:
@@ -129,11 +129,11 @@ def check_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes]) -> 
     """
     indices = _indices(node)
     given = node.input(1 if node.op_type == "RotaryEmbedding" else 0)
-    if indices is None or given is None or indices not in asked.numbers:
+    if indices is None or given is None or indices not in context.numbers:
         return
     ends = _axes(node, sizes(given), indices)
     limit = IndexLimit(-1, indices.name, ends, _is_counted_back(node), _ignored(node))
-    why = limit.broken_by(asked.numbers[indices])
+    why = limit.broken_by(context.numbers[indices])
     if why is not None:
         raise Refused(why)
 

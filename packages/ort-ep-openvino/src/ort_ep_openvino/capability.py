@@ -15,19 +15,19 @@ from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of
 from ort_ep_openvino.lowering.table import refusal
 from ort_ep_openvino.options import OpenVinoOptions
-from ort_ep_openvino.verdicts import Refused, Verdict, VerdictsState
+from ort_ep_openvino.support_cache import Refused, SupportAnswer, SupportCacheState
 
 _NOTHING_TO_COMPUTE = frozenset({"Constant", "Identity"})
 _VIRTUAL = ("AUTO", "HETERO", "MULTI", "BATCH")
 
 
-def find_capability(view: GraphView, options: OpenVinoOptions, verdicts: VerdictsState) -> Capability:
+def find_capability(view: GraphView, options: OpenVinoOptions, answers: SupportCacheState) -> Capability:
     """Claim convex groups that the table trusts and the device runs; refuse every other node with its reason."""
     absent = _absence(options.device)
     if absent is not None:
         return [Rejection(absent, node) for node in view.nodes]
     reasons = _untrusted(view, options)
-    question = _Question(view, options.device, verdicts)
+    question = _Question(view, options.device, answers)
     return claims_of(form_groups(view, reasons, lambda group: _refused(question, group)), reasons)
 
 
@@ -63,20 +63,20 @@ class _Question:
     Attributes:
         view: the graph, and what is known of it.
         device: as OpenVINO names it.
-        verdicts: what was said before.
+        answers: what was said before.
     """
 
     view: GraphView
     device: str
-    verdicts: VerdictsState
+    answers: SupportCacheState
 
-    def ask(self, group: tuple[Node, ...]) -> Verdict:
+    def ask(self, group: tuple[Node, ...]) -> SupportAnswer:
         """Return how the ports of a group's model stand to it, or why OpenVINO does not take it."""
         program = program_of(self.view, group)
-        known = self.verdicts.find(program, len(group))
+        known = self.answers.find(program, len(group))
         if known is None:
             known = _asked(program, self.device)
-            self.verdicts.keep(program, len(group), known)
+            self.answers.keep(program, len(group), known)
         return known
 
 
@@ -119,7 +119,7 @@ def _named(group: tuple[Node, ...], names: frozenset[str]) -> tuple[Node, ...]:
     return tuple(n for n in group if made[n] & names or (n.name in names and shared[n.name] == 1))
 
 
-def _asked(program: Program, device: str) -> Verdict:
+def _asked(program: Program, device: str) -> SupportAnswer:
     """Ask OpenVINO."""
     weights = program.shuffled_weights()  # held while the model lives
     try:

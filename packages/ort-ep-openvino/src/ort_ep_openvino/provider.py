@@ -19,7 +19,7 @@ from ort_ep_openvino import _sdk
 from ort_ep_openvino.options import OpenVinoOptions
 
 if TYPE_CHECKING:
-    from ort_ep_openvino.verdicts import VerdictsState
+    from ort_ep_openvino.support_cache import SupportCacheState
 
 
 class OpenVinoExecutionProvider(ExecutionProvider):
@@ -39,7 +39,7 @@ class OpenVinoExecutionProvider(ExecutionProvider):
         """Return claims of convex groups, and a reason for every node that is left."""
         from ort_ep_openvino.capability import find_capability
 
-        return find_capability(view, self._options, self._verdicts)
+        return find_capability(view, self._options, self._support)
 
     def compile(self, request: CompileRequest) -> CompiledPartition:
         """Compile one claim to an OpenVINO model, or take it from the cache.
@@ -62,10 +62,10 @@ class OpenVinoExecutionProvider(ExecutionProvider):
         return f"{self.name}|{_sdk.version()}|{_sdk.device_name(self._options.device)}|{self.options!r}"
 
     @functools.cached_property
-    def _verdicts(self) -> VerdictsState:
-        from ort_ep_openvino.verdicts import VerdictsState
+    def _support(self) -> SupportCacheState:
+        from ort_ep_openvino.support_cache import SupportCacheState
 
-        return VerdictsState(f"{_sdk.version()}|{_sdk.device_name(self._options.device)}")
+        return SupportCacheState(f"{_sdk.version()}|{_sdk.device_name(self._options.device)}")
 
     @property
     def _options(self) -> OpenVinoOptions:

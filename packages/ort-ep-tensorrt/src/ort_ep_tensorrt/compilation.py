@@ -17,7 +17,7 @@ from ort_ep_tensorrt.compiled import TensorRtPartition
 from ort_ep_tensorrt.engine import Values
 from ort_ep_tensorrt.engines import EnginesState
 from ort_ep_tensorrt.lowered import Lowered, LowerRefusal, lower
-from ort_ep_tensorrt.lowering.settled import likely_values
+from ort_ep_tensorrt.lowering.fixed_inputs import likely_values
 from ort_ep_tensorrt.ranges import Shape, bounds_for
 from ort_ep_tensorrt.recording import SdkError
 from ort_ep_tensorrt.settings import BuildSettings
@@ -96,7 +96,7 @@ def _partition(request: CompileRequest, sdk: Sdk, settings: BuildSettings) -> Te
         chosen = _lowered(view, sdk, settings, values).program if values else program
         return EnginesState(request.name, sdk, settings, chosen, hardware)
 
-    return TensorRtPartition(request, settings, api, engines_of, lowered.settled, deciding)
+    return TensorRtPartition(request, settings, api, engines_of, lowered.fixed, deciding)
 
 
 def _lowered(view: GraphView, sdk: Sdk, settings: BuildSettings, values: Values) -> Lowered:

@@ -32,10 +32,10 @@ from ort_ep_tensorrt.run_slot import RunSlotState, Tensor
 from ort_ep_tensorrt.settings import BuildSettings
 
 MAXIMUM_IDLE_SLOTS = 8  # for each engine; each holds a context's memory
-MAXIMUM_PROGRAMS = 8  # with other settled values each; axes that come from outside rarely take more
+MAXIMUM_PROGRAMS = 8  # with other fixed values each; axes that come from outside rarely take more
 
 EnginesOf = Callable[[Values], EnginesState]
-"""Returns the engines of a program whose settled inputs have these values."""
+"""Returns the engines of a program whose fixed inputs have these values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class TensorRtPartition(CompiledPartition):
         settings: how engines run.
         api: the device.
         engines_of: engines by the values of the inputs that are constants of a program.
-        settled: the names of these inputs.
+        fixed: the names of these inputs.
         deciding: the names of inputs whose values decide shapes.
     """
 
@@ -63,13 +63,13 @@ class TensorRtPartition(CompiledPartition):
         settings: BuildSettings,
         api: DeviceApi,
         engines_of: EnginesOf,
-        settled: Sequence[str],
+        fixed: Sequence[str],
         deciding: Sequence[str],
     ) -> None:
         self._name, self._graph = request.name, request.graph
         self._settings, self._api = settings, api
         self._engines_of = engines_of
-        self._settled, self._deciding = frozenset(settled), frozenset(deciding)
+        self._settled, self._deciding = frozenset(fixed), frozenset(deciding)
         names = [value.name for value in request.graph.inputs]
         self.value_inputs = tuple(i for i, name in enumerate(names) if name in self._settled | self._deciding)
         self.device = api.device

@@ -16,8 +16,8 @@ from ort_core.plugin.ir import Node, border_of
 from ort_ep_tensorrt._sdk import Sdk
 from ort_ep_tensorrt.lowering.decomposition import has_parts
 from ort_ep_tensorrt.lowering.editing import LoweringRefusal
+from ort_ep_tensorrt.lowering.fixed_inputs import fixed_inputs, sample_of
 from ort_ep_tensorrt.lowering.legalization import Changes
-from ort_ep_tensorrt.lowering.settled import sample_of, settled_inputs
 from ort_ep_tensorrt.network import Network, knows, parse, unsupported
 from ort_ep_tensorrt.program import Program, program_of, question_of
 from ort_ep_tensorrt.rules import built_in_parts
@@ -33,12 +33,12 @@ class Lowered:
     Attributes:
         program: what the parser is handed.
         network: what it made of that.
-        settled: inputs that are constants of the program.
+        fixed: inputs that are constants of the program.
     """
 
     program: Program
     network: Network
-    settled: tuple[str, ...]
+    fixed: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ def lower(
         nodes: the claim.
         sdk: whose parser reads it.
         settings: how it is to be built.
-        values: of settled inputs, by name; by default some that fit what is known of shapes.
+        values: of fixed inputs, by name; by default some that fit what is known of shapes.
 
     Raises:
         SdkError: the SDK failed outside of its parser.
     """
-    settled = settled_inputs(border_of(nodes).inputs, nodes)
+    fixed = fixed_inputs(border_of(nodes).inputs, nodes)
     chosen: dict[str, np.ndarray] = dict(values or {})
-    for value, reader in settled.items():
+    for value, reader in fixed.items():
         if value.name in chosen:
             continue
         sample = sample_of(value, reader)
@@ -78,7 +78,7 @@ def lower(
             reason = f"TensorRT must know the values of {value.name!r} when it builds, and its length is open"
             return LowerRefusal({nodes.index(reader): reason})
         chosen[value.name] = sample
-    names = tuple(value.name for value in settled)
+    names = tuple(value.name for value in fixed)
     return _attempt(view, nodes, sdk, settings, {name: chosen[name] for name in names})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ort_core.plugin import GraphView
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, TensorType, Value, captured_values, walk
-from ort_ep_tensorrt.lowering import stand_ins
+from ort_ep_tensorrt.lowering import integer_emulation
 from ort_ep_tensorrt.lowering.branches import unequal_branches
 from ort_ep_tensorrt.lowering.decomposition import RANDOM, has_parts, is_mistaken, mistaken_words
 from ort_ep_tensorrt.settings import BuildSettings
@@ -14,7 +14,7 @@ _COMPUTED = frozenset(
     {DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16, DataType.INT32, DataType.INT64, DataType.BOOL}
 )
 _QUANTIZED = frozenset({DataType.INT8, DataType.INT4, DataType.FLOAT8E4M3FN})
-_BUILT_IN = _QUANTIZED - stand_ins.BOUNDS.keys()
+_BUILT_IN = _QUANTIZED - integer_emulation.BOUNDS.keys()
 _WHY = {
     DataType.DOUBLE: "TensorRT's parser makes float32 of float64",
     DataType.UINT8: "TensorRT computes this in no integers of 8 bits",
@@ -64,9 +64,9 @@ def refusal(view: GraphView, node: Node, settings: BuildSettings, *, is_rtx: boo
 
 def _allowed(node: Node) -> frozenset[DataType]:
     if node.op_type in _CONVERTING:
-        return _COMPUTED | _QUANTIZED | stand_ins.BOUNDS.keys()
-    if node.op_type in stand_ins.OPERATORS or node.op_type in _PARTS_TAKE_8_BITS:
-        return _COMPUTED | stand_ins.BOUNDS.keys()
+        return _COMPUTED | _QUANTIZED | integer_emulation.BOUNDS.keys()
+    if node.op_type in integer_emulation.OPERATORS or node.op_type in _PARTS_TAKE_8_BITS:
+        return _COMPUTED | integer_emulation.BOUNDS.keys()
     return _COMPUTED
 
 

@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 import ort_core
 from ort_core.errors import OrtError
 from ort_quantization.calibration_data import CalibrationDataReader, Sample, samples_of
-from ort_quantization.calibration_taps import TapsState, tap_subgraphs
+from ort_quantization.calibration_outputs import SubgraphOutputsState, add_subgraph_outputs
 from ort_quantization.errors import InvalidCalibration, InvalidQuantization
 from ort_quantization.histograms import Histogram
 from ort_quantization.model_files import is_external, opset_of, read_with_shapes, write_model
@@ -69,7 +69,7 @@ class CalibraterBase:
         self.use_external_data_format = use_external_data_format
         self.per_channel = per_channel
         self.calibrate_subgraphs = False
-        self._taps: dict[str, list[str]] = {}
+        self._added_outputs: dict[str, list[str]] = {}
         self.augment_model: ModelProto | None = None
         self.infer_session: Any = None  # Any: sessions of ort-core, or whatever a subclass makes
         self.execution_providers: Providers = ["CPUExecutionProvider"]
@@ -122,16 +122,18 @@ class CalibraterBase:
         if not self.calibrate_subgraphs:
             return
         chosen = self.op_types_to_calibrate
-        state = TapsState(lambda node: not chosen or node.op_type in chosen, extremes_only, opset_of(self.model))
-        for tap in tap_subgraphs(self.model.graph, {}, state):
-            if tap.tensor in seen:
+        state = SubgraphOutputsState(
+            lambda node: not chosen or node.op_type in chosen, extremes_only, opset_of(self.model)
+        )
+        for output in add_subgraph_outputs(self.model.graph, {}, state):
+            if output.tensor in seen:
                 continue
-            self._taps.setdefault(tap.tensor, []).append(tap.result)
-            self.model.graph.output.append(helper.make_tensor_value_info(tap.result, tap.kind, None))
+            self._added_outputs.setdefault(output.tensor, []).append(output.result)
+            self.model.graph.output.append(helper.make_tensor_value_info(output.result, output.kind, None))
 
     def tapped(self, values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
         """Return what a sample's run gave of a value inside bodies: a vector, empty where they did not run."""
-        return np.concatenate([values[result] for result in self._taps[name]])
+        return np.concatenate([values[result] for result in self._added_outputs[name]])
 
     def write_augmented(self) -> None:
         """Write the model that gives its inner values."""
@@ -253,7 +255,7 @@ class MinMaxCalibrater(CalibraterBase):
         """Take the extremes of one sample."""
         for name in self._tensors:
             self._take_ends(name, [values[f"{name}_{end}"].reshape(-1) for end in ("ReduceMin", "ReduceMax")])
-        for name in self._taps:
+        for name in self._added_outputs:
             numbers = self.tapped(values, name)
             if numbers.size:
                 self._take_ends(name, [numbers.min(keepdims=True), numbers.max(keepdims=True)])
@@ -359,7 +361,7 @@ class HistogramCalibrater(CalibraterBase):
         """Count the numbers of one sample."""
         for name in self.tensors_to_calibrate:
             self._count(name, values[name])
-        for name in self._taps:
+        for name in self._added_outputs:
             numbers = self.tapped(values, name)
             if numbers.size:
                 self._count(name, numbers)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DataSetResult:
     """What came of one data set: ``error`` where it could not be read or run."""
 
     name: str
@@ -112,7 +112,7 @@ def judge_folder(request: JudgeRequest, *, is_json: bool) -> None:
 def judge_data_sets(
     session: InferenceSession, model: Model, folders: Sequence[Path], fetched: Sequence[str], allowance: Allowance,
     options: RunOptions,
-) -> list[Verdict]:  # fmt: skip
+) -> list[DataSetResult]:  # fmt: skip
     """Run and judge every data set; one that cannot be read or fails is a verdict, too.
 
     Args:
@@ -129,16 +129,16 @@ def judge_data_sets(
 def _verdict(
     session: InferenceSession, model: Model, folder: Path, fetched: Sequence[str], allowance: Allowance,
     options: RunOptions,
-) -> Verdict:  # fmt: skip
+) -> DataSetResult:  # fmt: skip
     try:
         data = read_data_set(folder, model)
         start = time.perf_counter_ns()
         results = session.run(list(fetched), data.feeds, options)
         run_ms = (time.perf_counter_ns() - start) / 1e6
     except OrtError as error:
-        return Verdict(folder.name, error=str(error))
+        return DataSetResult(folder.name, error=str(error))
     found = dict(zip(fetched, results, strict=True))
-    return Verdict(folder.name, _differences(found, data, allowance), run_ms, unjudged=_unjudged(found, data))
+    return DataSetResult(folder.name, _differences(found, data, allowance), run_ms, unjudged=_unjudged(found, data))
 
 
 def _differences(found: Mapping[str, object], data: DataSet, allowance: Allowance) -> tuple[Difference, ...]:

@@ -31,8 +31,8 @@ from ort_core.partitioning.assign import assign_by_priority
 from ort_core.partitioning.policies.measured import (
     Choice,
     Estimate,
+    MeasuredChoice,
     Region,
-    Verdict,
     decide,
     finalists,
     find_regions,
@@ -116,7 +116,7 @@ class _Figures:
 
     regions: Sequence[Region]
     estimate: Estimate | None
-    verdict: Verdict
+    verdict: MeasuredChoice
     failures: Mapping[Choice, str]
 
     def exclusions(self) -> dict[tuple[str, Node], str]:

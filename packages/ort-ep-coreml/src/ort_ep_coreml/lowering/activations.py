@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, Lower, Rule
 from ort_ep_coreml.lowering.terms import Number, Term, chosen, first, term
 from ort_ep_coreml.mil import Operand
@@ -141,7 +141,7 @@ def _bias_split_gelu(to: EmissionState, node: Node) -> Operand:
     return (left * gelu(right, approximate=False)).operand
 
 
-def _width_is_even(asked: Asked, node: Node) -> str | None:
+def _width_is_even(context: LoweringContext, node: Node) -> str | None:
     sizes = sizes_of(node.inputs[0])  # type: ignore[arg-type]  # required
     is_even = bool(sizes) and isinstance(sizes[-1], int) and sizes[-1] % 2 == 0
     return None if is_even else f"{node.op_type} halves its last axis, whose size is {sizes[-1] if sizes else 'absent'}"

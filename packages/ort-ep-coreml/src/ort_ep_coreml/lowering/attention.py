@@ -12,11 +12,11 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_core.plugin.ops import AttentionFeature, HeadSource, Layout, ScoreStage, node_attention
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.attention_masks import MASKED, attention_bias, forbids_as_lowered, may_forbid_all
 from ort_ep_coreml.lowering.conditions import known_attributes, only_outputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.indexing import from_the_front, indices_in_bounds
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.normalization import narrowed, widened
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, joined, term
@@ -112,7 +112,7 @@ def _attention(to: EmissionState, node: Node) -> list[Operand]:
     return [y.operand, k.operand, v.operand, shown[(record.scores or ScoreStage.RAW).value].operand]
 
 
-def _attends_as_lowered(asked: Asked, node: Node) -> str | None:
+def _attends_as_lowered(context: LoweringContext, node: Node) -> str | None:
     record = node_attention(node)
     sources = (record.query, record.key, record.value)
     heads, groups = record.query.heads, record.key.heads
@@ -122,7 +122,7 @@ def _attends_as_lowered(asked: Asked, node: Node) -> str | None:
         return f"the size of {node.op_type}'s heads is not known beforehand"
     if record.is_double:
         return "Attention with a softmax in float64 is not lowered: Core ML has none"
-    return forbids_as_lowered(asked, node, record)
+    return forbids_as_lowered(context, node, record)
 
 
 def _rotary(to: EmissionState, node: Node) -> Operand:
@@ -166,14 +166,14 @@ def rotated(x: Term, cos: Term, sin: Term, size: int, turned: int, interleaved: 
     return found if turned == size else joined([found, x.cut(3, turned, None, 4)], 3)
 
 
-def _rotates_as_lowered(asked: Asked, node: Node) -> str | None:
+def _rotates_as_lowered(context: LoweringContext, node: Node) -> str | None:
     rank, width = rank_of(node.input(0)), sizes_of(node.inputs[0])[-1]  # type: ignore[arg-type]  # required
     if not isinstance(width, int) or (rank == 3 and not node.int_attribute("num_heads", 0)):
         return "the size of the heads of RotaryEmbedding is not known beforehand"
     positions = node.input(3)
     if positions is None:
         return None
-    return _positions_in_bounds(asked, node)
+    return _positions_in_bounds(context, node)
 
 
 _positions_in_bounds = indices_in_bounds(lambda node: sizes_of(node.inputs[1])[:1], position=3)  # type: ignore[arg-type]  # required
@@ -195,7 +195,7 @@ def _multi_head(to: EmissionState, node: Node) -> list[Operand]:
     return [merged(attended(q, k, v, record.factor(counts(record.query)[1]), added), heads, size).operand]
 
 
-def _multi_head_as_lowered(asked: Asked, node: Node) -> str | None:
+def _multi_head_as_lowered(context: LoweringContext, node: Node) -> str | None:
     record = node_attention(node)
     sources = (record.query, record.key, record.value)
     if any(source.layout is not Layout.ROWS or source.is_part for source in sources):

@@ -8,9 +8,9 @@ import numpy as np
 
 from ort_core.plugin.ir import Node
 from ort_core.plugin.ops import AttentionRecord, Lengths
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.conditions import lies_within
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.terms import Term, chosen, term
 
 MASKED = -np.inf
@@ -85,7 +85,7 @@ def _padding(to: EmissionState, node: Node, record: AttentionRecord, like: Term)
     return chosen(_key_lengths(to, node, record.lengths, total).with_("greater", np.arange(total)), 0, MASKED, like)
 
 
-def forbids_as_lowered(asked: Asked, node: Node, record: AttentionRecord) -> str | None:
+def forbids_as_lowered(context: LoweringContext, node: Node, record: AttentionRecord) -> str | None:
     """Return why what forbids keys cannot be lowered, or ``None``."""
     total, is_bounded = record.total, (record.left, record.ahead) != (None, None)
     if (record.lengths is not None or is_bounded) and not (
@@ -95,7 +95,7 @@ def forbids_as_lowered(asked: Asked, node: Node, record: AttentionRecord) -> str
             "Attention that is causal, in windows or over padded keys is lowered of lengths that are known beforehand"
         )
     key_lengths = None if record.lengths is None else node.input(record.lengths.input)
-    if key_lengths is not None and isinstance(total, int) and not lies_within(asked, key_lengths, 0, total):
+    if key_lengths is not None and isinstance(total, int) and not lies_within(context, key_lengths, 0, total):
         return "nothing proves that nonpad_kv_seqlen lies within the keys"
     if record.mask is None:
         return None

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.terms import Term, term
 from ort_ep_coreml.mil import Operand, Size
@@ -63,7 +63,7 @@ def _sizes(node: Node, equation: Equation) -> dict[str, Size]:
     return found
 
 
-def _einsum_as_lowered(asked: Asked, node: Node) -> str | None:
+def _einsum_as_lowered(context: LoweringContext, node: Node) -> str | None:
     equation = parsed(node)
     if isinstance(equation, str):
         return equation

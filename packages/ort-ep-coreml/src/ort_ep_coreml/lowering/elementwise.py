@@ -9,9 +9,9 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_coreml.lowering.asked import Asked
 from ort_ep_coreml.lowering.conditions import constants_fit, may_be_negative
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type
+from ort_ep_coreml.lowering.lowering_context import LoweringContext
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, MOVED, NARROW, NUMBERS, Lower, Rule
 from ort_ep_coreml.lowering.terms import Number, Term, term
 from ort_ep_coreml.mil import Operand
@@ -61,7 +61,7 @@ def _div(to: EmissionState, node: Node) -> Operand:
     x, y = term(to, node.input(0)), term(to, node.input(1))
     if dtype_of(node.input(0)) not in INTS:
         return (x / y).operand
-    if may_be_negative(to.asked, node):  # Core ML rounds integer quotients downwards, ONNX towards zero
+    if may_be_negative(to.context, node):  # Core ML rounds integer quotients downwards, ONNX towards zero
         return (x.do("sign") * _sign(y) * x.do("abs").with_("floor_div", _size(y))).operand
     return x.with_("floor_div", y).operand
 
@@ -104,27 +104,27 @@ def _cast(to: EmissionState, node: Node) -> Operand:
     return to.emit("cast", x=to.operand(source), dtype=mil_type(target))
 
 
-def _cast_is_right(asked: Asked, node: Node) -> str | None:
+def _cast_is_right(context: LoweringContext, node: Node) -> str | None:
     if dtype_of(node.input(0)) in FLOATS and dtype_of(node.output) is DataType.INT64:
         return "Core ML casts to int32, and nothing bounds these numbers"
     if dtype_of(node.output) in NARROW and dtype_of(node.input(0)) not in FLOATS | BOOL:
-        return _narrow_cast_is_right(asked, node)
+        return _narrow_cast_is_right(context, node)
     if dtype_of(node.input(0)) is DataType.INT64 and dtype_of(node.output) is DataType.INT32:
-        return constants_fit(asked, node)
+        return constants_fit(context, node)
     return None
 
 
-def _is_no_constant(asked: Asked, node: Node) -> str | None:
-    if asked.constant(node.input(0)) is None:
+def _is_no_constant(context: LoweringContext, node: Node) -> str | None:
+    if context.constant(node.input(0)) is None:
         return None
     return "there is nothing to compute at run time: what is cast is constant"
 
 
-def _narrow_cast_is_right(asked: Asked, node: Node) -> str | None:
+def _narrow_cast_is_right(context: LoweringContext, node: Node) -> str | None:
     dtype, value = dtype_of(node.output), node.input(0)
     assert dtype is not None, "types were asked"
     assert value is not None, "required"
-    limits, found = np.iinfo(dtype.numpy), asked.interval(value)
+    limits, found = np.iinfo(dtype.numpy), context.interval(value)
     if dtype_of(value) is dtype or (found is not None and limits.min <= found[0] <= found[1] <= limits.max):
         return None
     return f"nothing proves that {value.name!r} fits {dtype.name.lower()}; what Core ML does beyond is not known"

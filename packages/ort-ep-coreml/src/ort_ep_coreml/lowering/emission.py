@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Node, SymbolicDim, Value
-from ort_ep_coreml.lowering.asked import Asked, rank_of
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.mil import INT32_LIMITS, MIL_TYPES, MilOperation, Operand, Ref
 
 _UNSAFE = re.compile(r"\W", re.ASCII)
@@ -27,12 +27,12 @@ class EmissionState:
     """What has been lowered so far.
 
     Args:
-        asked: the graph that is lowered.
+        context: the graph that is lowered.
         taken: names that belong to inputs and outputs of the model.
     """
 
-    def __init__(self, asked: Asked, taken: Sequence[str]) -> None:
-        self.asked = asked
+    def __init__(self, context: LoweringContext, taken: Sequence[str]) -> None:
+        self.context = context
         self.operations: list[MilOperation] = []
         self.limits: dict[Value, tuple[int, int]] = {}
         self._taken = {*_RESERVED, *taken}
@@ -51,7 +51,7 @@ class EmissionState:
         """Return what a value is in the program; wide integers of constants become int32."""
         assert value is not None, "rules refuse nodes without the inputs that they read"
         if value not in self._operands:
-            constant = self.asked.constant(value)
+            constant = self.context.constant(value)
             assert constant is not None, f"{value.name!r} is neither computed nor constant"
             self._operands[value] = narrow(constant)
         return self._operands[value]

@@ -16,12 +16,12 @@ import numpy as np
 
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.ops import AttentionFeature, AttentionRecord, Layout, Rotary, node_attention
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.attention import merged, repeated, rotated, split_rows, weighted
 from ort_ep_coreml.lowering.attention_masks import MASKED
 from ort_ep_coreml.lowering.conditions import known_attributes, lies_within, only_attributes, only_outputs
 from ort_ep_coreml.lowering.emission import EmissionState
 from ort_ep_coreml.lowering.indexing import from_the_front, indices_in_bounds
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, joined, term
 from ort_ep_coreml.mil import Operand, Size
@@ -177,7 +177,7 @@ def _visible(record: AttentionRecord, resident: Term | int, sizes: _Grouped, lik
     return chosen(flags, 0, MASKED, like)
 
 
-def _groups_as_lowered(asked: Asked, node: Node) -> str | None:
+def _groups_as_lowered(context: LoweringContext, node: Node) -> str | None:
     record = node_attention(node)
     if any(source.layout is not Layout.ROWS for source in (record.query, record.key, record.value)):
         return "GroupQueryAttention is lowered of queries, keys and values of three dimensions each, or all in one"
@@ -194,7 +194,7 @@ def _groups_as_lowered(asked: Asked, node: Node) -> str | None:
     for value, limits in zip(_counts(node, record), (sizes.limits_of_lengths, sizes.limits_of_total), strict=True):
         if value is None:
             return "GroupQueryAttention without seqlens_k or total_sequence_length is not lowered"
-        if not lies_within(asked, value, *limits):
+        if not lies_within(context, value, *limits):
             return f"nothing proves that {value.name!r} lies within {list(limits)}"
     return _rotates(node, record.rotary, sizes)
 
@@ -251,18 +251,20 @@ def _head_size(node: Node) -> int:
     return width if len(sizes) == 4 else width // heads if heads else 2 * pairs
 
 
-def _turns_as_lowered(asked: Asked, node: Node) -> str | None:
+def _turns_as_lowered(context: LoweringContext, node: Node) -> str | None:
     positions, table = node.input(1), sizes_of(node.inputs[2])  # type: ignore[arg-type]  # required
     if rank_of(node.input(0)) not in (3, 4) or not isinstance(sizes_of(node.inputs[0])[-1], int):  # type: ignore[arg-type]  # required
         return "the size of the heads of RotaryEmbedding is not known beforehand"
     if any(not isinstance(size, int) for size in table):
         return "how many rows the cosines of RotaryEmbedding have is not known beforehand"
     if positions is None or positions.shape != (1,):
-        return _positions_in_bounds(asked, node) if rank_of(positions) == 2 else "its positions have no two dimensions"
+        return (
+            _positions_in_bounds(context, node) if rank_of(positions) == 2 else "its positions have no two dimensions"
+        )
     fresh, rows = _length(node), table[0]
     if not isinstance(fresh, int) or not isinstance(rows, int):
         return "RotaryEmbedding from a first position on over a length that is not known beforehand is not lowered"
-    if lies_within(asked, positions, 0, rows - fresh):
+    if lies_within(context, positions, 0, rows - fresh):
         return None
     return f"nothing proves that positions from {positions.name!r} on have a row"
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ort_core.plugin.ir import Node, Value
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.conditions import lies_within, only_attributes
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, mil_type
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, MOVED, NARROW, NUMBERS, Condition, Lower, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, term
 from ort_ep_coreml.mil import Operand, Size
@@ -36,10 +36,10 @@ def from_the_front(to: EmissionState, value: Value, sizes: Sequence[Size]) -> Op
     """Return indices, those that count from the end counted from the front; the input of a claim gets limits."""
     fixed = [size for size in sizes if isinstance(size, int)]
     wraps = len(fixed) == len(sizes)
-    constant = to.asked.constant(value)
+    constant = to.context.constant(value)
     if constant is not None:
         return (np.where(constant < 0, constant + np.array(fixed), constant) if wraps else constant).astype(np.int32)
-    found = to.asked.interval(value)
+    found = to.context.interval(value)
     if wraps and not _lies_within(found, min(fixed)):  # an input of the claim: looked at before each run
         to.count_on(value, -min(fixed), min(fixed) - 1)
     indices = term(to, value)
@@ -68,31 +68,31 @@ def _columns(value: Value, sizes: Sequence[Size]) -> list[tuple[Value, Size]]:
     return list(zip(parts if is_apart and is_last else [value] * len(sizes), sizes, strict=True))
 
 
-def _lies_below(asked: Asked, value: Value, size: Size) -> bool:
+def _lies_below(context: LoweringContext, value: Value, size: Size) -> bool:
     """Return whether indices are proven to count from the front and to lie below the smallest size of an axis."""
-    found = asked.interval(value)
-    least = size if isinstance(size, int) else asked.sizes.of(size).low
+    found = context.interval(value)
+    least = size if isinstance(size, int) else context.sizes.of(size).low
     return found is not None and found[0] >= 0 and found[1] < least
 
 
 def indices_in_bounds(sizes: Sizes, position: int = 1) -> Condition:
     """Refuse indices that nothing bounds."""
 
-    def check(asked: Asked, node: Node) -> str | None:
+    def check(context: LoweringContext, node: Node) -> str | None:
         value = node.input(position)
         assert value is not None, "required"
         found = sizes(node)
         fixed = [size for size in found if isinstance(size, int)]
         if len(fixed) < len(found):
-            if all(_lies_below(asked, part, size) for part, size in _columns(value, found)):
+            if all(_lies_below(context, part, size) for part, size in _columns(value, found)):
                 return None
             return (
                 f"the size of the axis that {value.name!r} indexes is not known beforehand, and nothing proves that "
                 "they lie below its smallest: OpenSizes may bound both"
             )
-        if _constant_lies_within(asked.constant(value), fixed):
+        if _constant_lies_within(context.constant(value), fixed):
             return None
-        if lies_within(asked, value, -min(fixed), min(fixed) - 1):
+        if lies_within(context, value, -min(fixed), min(fixed) - 1):
             return None
         return (
             f"nothing proves that the indices {value.name!r} lie within an axis of {min(fixed)}; Core ML does not look"
@@ -136,7 +136,7 @@ def _shortened(node: Node) -> list[tuple[int, int]]:
     return [(place, new) for place, (old, new) in pairs if place != axis and old != new and isinstance(new, int)]
 
 
-def _other_axes_fit(asked: Asked, node: Node) -> str | None:
+def _other_axes_fit(context: LoweringContext, node: Node) -> str | None:
     data, indices = (sizes_of(node.inputs[place]) for place in (0, 1))  # type: ignore[arg-type]  # required
     axis = axis_of(node, node.input(0), 0)
     for place, (old, new) in enumerate(zip(data, indices, strict=True)):
@@ -178,7 +178,7 @@ def _scatter(kind: str, sizes: Sizes) -> Lower:
     return lower
 
 
-def _whole_other_axes(asked: Asked, node: Node) -> str | None:
+def _whole_other_axes(context: LoweringContext, node: Node) -> str | None:
     data, indices = node.input(0), node.input(1)
     assert data is not None, "required"
     assert indices is not None, "required"
@@ -189,7 +189,7 @@ def _whole_other_axes(asked: Asked, node: Node) -> str | None:
 
 
 def _top(to: EmissionState, node: Node) -> list[Operand]:
-    count = to.asked.constant(node.input(1))
+    count = to.context.constant(node.input(1))
     k = int(count.reshape(-1)[0]) if count is not None else node.int_attribute("k", 1)
     x, axis = to.operand(node.input(0)), axis_of(node, node.input(0), -1)
     found = to.emit_many("topk", 2, x=x, k=k, axis=axis, ascending=not node.int_attribute("largest", 1))
@@ -197,7 +197,7 @@ def _top(to: EmissionState, node: Node) -> list[Operand]:
 
 
 def _one_hot(to: EmissionState, node: Node) -> Operand:
-    count, values = to.asked.constant(node.input(1)), to.asked.constant(node.input(2))
+    count, values = to.context.constant(node.input(1)), to.context.constant(node.input(2))
     assert count is not None, "read beforehand"
     assert values is not None, "read beforehand"
     depth, rank = int(count.reshape(-1)[0]), rank_of(node.output)
@@ -223,7 +223,7 @@ def is_place(at: Term, axis: int, depth: int, rank: int) -> Term:
     return at.with_("equal", np.arange(depth).reshape(shape))
 
 
-def _one_hot_as_lowered(asked: Asked, node: Node) -> str | None:
+def _one_hot_as_lowered(context: LoweringContext, node: Node) -> str | None:
     return (
         None if mil_type(node.output) in ("fp32", "fp16", "int32", "bool") else "OneHot of these values is not lowered"
     )
@@ -243,10 +243,10 @@ def _steps(node: Node) -> Size:
     return sizes_of(node.inputs[0])[node.int_attribute("time_axis", 0)]  # type: ignore[arg-type]  # required
 
 
-def _lengths_fit(asked: Asked, node: Node) -> str | None:
+def _lengths_fit(context: LoweringContext, node: Node) -> str | None:
     size, lengths = _steps(node), node.input(1)
     assert lengths is not None, "required"
-    if isinstance(size, int) and lies_within(asked, lengths, 0, size):
+    if isinstance(size, int) and lies_within(context, lengths, 0, size):
         return None
     return f"nothing proves that the lengths {lengths.name!r} lie within the {size} steps of a sequence"
 

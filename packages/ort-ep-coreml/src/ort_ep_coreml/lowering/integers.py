@@ -8,8 +8,8 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of, is_static
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.lowering.products import matrix_product
 from ort_ep_coreml.lowering.quantization import BLOCKWISE_TARGET, axis_shape, blockwise, quantized
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, NARROW, Lower, Rule
@@ -51,17 +51,17 @@ def _reshaped(x: Term, sizes: tuple[int, ...]) -> Term:
 def _matmul_integer(to: EmissionState, node: Node) -> Operand:
     """Lower to a product of floats where that is exact, which leaves the weights at 8 bits, else to one of int32."""
     ranks = rank_of(node.input(0)), rank_of(node.input(1))
-    a, weight = _less_zero(to, node, 0, 2, True), _fixed_factor(to.asked, node)
-    if weight is None or not _sums_are_exact(to.asked, weight, weight.ndim - 2):
+    a, weight = _less_zero(to, node, 0, 2, True), _fixed_factor(to.context, node)
+    if weight is None or not _sums_are_exact(to.context, weight, weight.ndim - 2):
         return matrix_product(a, _less_zero(to, node, 1, 3, False), ranks).operand
     wide = np.dtype(np.float32)
     found = matrix_product(a.cast(wide, "fp32"), _as_floats(to, node), ranks)
     return found.cast(_INT32, "int32").operand
 
 
-def _fixed_factor(asked: Asked, node: Node) -> np.ndarray | None:
+def _fixed_factor(context: LoweringContext, node: Node) -> np.ndarray | None:
     """Return the second factor less its zero point as int32, [..., rows, columns]; None where it is no constant."""
-    weight, zero = asked.constant(node.input(1)), asked.constant(node.input(3))
+    weight, zero = context.constant(node.input(1)), context.constant(node.input(3))
     if weight is None or weight.ndim < 2 or (node.input(3) is not None and zero is None):
         return None
     return weight.astype(np.int32) - (0 if zero is None else zero.astype(np.int32))
@@ -69,7 +69,7 @@ def _fixed_factor(asked: Asked, node: Node) -> np.ndarray | None:
 
 def _as_floats(to: EmissionState, node: Node) -> Term:
     """Return the second factor less its zero point as float32; the package holds it with 8 bits an element."""
-    weight, zero = to.asked.constant(node.input(1)), to.asked.constant(node.input(3))
+    weight, zero = to.context.constant(node.input(1)), to.context.constant(node.input(3))
     assert weight is not None, "_fixed_factor was asked"
     shift = np.zeros((), weight.dtype) if zero is None else zero.reshape(() if zero.size == 1 else -1)
     operand = to.emit(
@@ -79,12 +79,12 @@ def _as_floats(to: EmissionState, node: Node) -> Term:
     return Term(to, operand, np.dtype(np.float32))
 
 
-def _sums_are_exact(asked: Asked, weight: np.ndarray, axes: int | tuple[int, ...]) -> bool:
+def _sums_are_exact(context: LoweringContext, weight: np.ndarray, axes: int | tuple[int, ...]) -> bool:
     """Return whether float32 holds each sum of products of 8 bit factors with weights over axes, in any order."""
-    return asked.precision == "FLOAT32" and int(np.abs(weight).sum(axis=axes).max(initial=0)) * _BYTE <= _EXACT
+    return context.precision == "FLOAT32" and int(np.abs(weight).sum(axis=axes).max(initial=0)) * _BYTE <= _EXACT
 
 
-def _zero_points_are_flat(asked: Asked, node: Node) -> str | None:
+def _zero_points_are_flat(context: LoweringContext, node: Node) -> str | None:
     if any(rank_of(node.input(place)) > 1 for place in (2, 3)):
         return f"{node.op_type} with zero points of more than one dimension is not lowered"
     return None if min(rank_of(node.input(0)), rank_of(node.input(1))) >= 1 else "a factor is a scalar"
@@ -92,21 +92,21 @@ def _zero_points_are_flat(asked: Asked, node: Node) -> str | None:
 
 def _conv_integer(to: EmissionState, node: Node) -> Operand:
     x = _less_zero(to, node, 0, 2, False).cast(np.dtype(np.float32), "fp32")
-    found = convolved(to, node, x.operand, _filters(to.asked, node).astype(np.float32), None)
+    found = convolved(to, node, x.operand, _filters(to.context, node).astype(np.float32), None)
     return to.emit("cast", x=found, dtype="int32")
 
 
-def _filters(asked: Asked, node: Node) -> np.ndarray:
+def _filters(context: LoweringContext, node: Node) -> np.ndarray:
     """Return the filters of a convolution less their zero points, as int32."""
-    weight, zero = asked.constant(node.input(1)), asked.constant(node.input(3))
+    weight, zero = context.constant(node.input(1)), context.constant(node.input(3))
     assert weight is not None, "read beforehand"
     shift = 0 if zero is None else zero.astype(np.int32).reshape([-1] + [1] * (weight.ndim - 1))
     return weight.astype(np.int32) - shift
 
 
-def _is_exact(asked: Asked, node: Node) -> str | None:
-    weight = _filters(asked, node)
-    if _sums_are_exact(asked, weight, tuple(range(1, weight.ndim))):
+def _is_exact(context: LoweringContext, node: Node) -> str | None:
+    weight = _filters(context, node)
+    if _sums_are_exact(context, weight, tuple(range(1, weight.ndim))):
         return None
     terms = int(np.prod(weight.shape[1:]))
     return f"Core ML has convolutions of floats only, and sums of these {terms} products are not exact as such"
@@ -127,7 +127,7 @@ def _dequantized(to: EmissionState, node: Node, place: int, dtype: np.dtype, axi
 
 
 def _values(to: EmissionState, node: Node, place: int) -> np.ndarray:
-    found = to.asked.constant(node.input(place))
+    found = to.context.constant(node.input(place))
     if found is None:  # an absent zero point
         dtype = dtype_of(node.input(place - 2))
         assert dtype is not None, "types were asked"
@@ -137,7 +137,7 @@ def _values(to: EmissionState, node: Node, place: int) -> np.ndarray:
 
 def _requantized(to: EmissionState, node: Node, x: Term, place: int) -> Operand:
     """Return floats quantized by the scale and zero point at a position."""
-    scale, zero = _values(to, node, place).reshape(()), to.asked.constant(node.input(place + 1))
+    scale, zero = _values(to, node, place).reshape(()), to.context.constant(node.input(place + 1))
     shift = 0 if zero is None else int(zero.reshape(-1)[0])
     return quantized(x / float(scale), shift, mil_type(node.output)).operand
 
@@ -152,16 +152,16 @@ def _qlinear_matmul(to: EmissionState, node: Node) -> Operand:
 def _qlinear_conv(to: EmissionState, node: Node) -> Operand:
     dtype = np.dtype(np.float32)
     x, w = _dequantized(to, node, 0, dtype), _dequantized(to, node, 3, dtype, axis=0)
-    bias = to.asked.constant(node.input(8))
+    bias = to.context.constant(node.input(8))
     if bias is not None:
         bias = (bias * (_values(to, node, 1) * _values(to, node, 4)).reshape(-1)).astype(np.float32)
     return _requantized(to, node, Term(to, convolved(to, node, x.operand, w.operand, bias), dtype), 6)
 
 
-def _one_scale(*places: int) -> Callable[[Asked, Node], str | None]:
-    def check(asked: Asked, node: Node) -> str | None:
+def _one_scale(*places: int) -> Callable[[LoweringContext, Node], str | None]:
+    def check(context: LoweringContext, node: Node) -> str | None:
         for place in places:
-            scale = asked.constant(node.input(place))
+            scale = context.constant(node.input(place))
             if scale is not None and scale.size > 1:
                 return f"{node.op_type} with several scales at input {place} is not lowered"
         return None
@@ -169,10 +169,10 @@ def _one_scale(*places: int) -> Callable[[Asked, Node], str | None]:
     return check
 
 
-def _weights_are_fixed(place: int) -> Callable[[Asked, Node], str | None]:
-    def check(asked: Asked, node: Node) -> str | None:
-        scale = asked.constant(node.input(place + 1))
-        if scale is not None and scale.size > 1 and asked.constant(node.input(place)) is None:
+def _weights_are_fixed(place: int) -> Callable[[LoweringContext, Node], str | None]:
+    def check(context: LoweringContext, node: Node) -> str | None:
+        scale = context.constant(node.input(place + 1))
+        if scale is not None and scale.size > 1 and context.constant(node.input(place)) is None:
             return f"{node.op_type} with several scales of a factor that is no constant is not lowered"
         return None
 
@@ -200,7 +200,7 @@ def _leaky(x: Term, node: Node) -> Term:
 
 def _nbits(to: EmissionState, node: Node) -> Operand:
     """Lower MatMulNBits: weights [columns, blocks, bytes] of 4 or 8 bits, with a scale for each block."""
-    packed, scale = to.asked.constant(node.input(1)), to.asked.constant(node.input(2))
+    packed, scale = to.context.constant(node.input(1)), to.context.constant(node.input(2))
     assert packed is not None, "read beforehand"
     assert scale is not None, "read beforehand"
     rows, columns = node.int_attribute("K", 0), node.int_attribute("N", 0)
@@ -210,7 +210,7 @@ def _nbits(to: EmissionState, node: Node) -> Operand:
     data = _unpacked(packed.reshape(columns, -1), bits)[:, :rows]
     scale = scale.reshape(columns, count).astype(x.dtype)
     zero = _zero_points(to, node, columns, count, bits)
-    if to.asked.target == BLOCKWISE_TARGET and rows % block == 0:
+    if to.context.target == BLOCKWISE_TARGET and rows % block == 0:
         narrow = _WIDTHS[bits]
         weight = blockwise(to, data.astype(narrow), scale, zero.astype(narrow))
     else:
@@ -230,18 +230,18 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _zero_points(to: EmissionState, node: Node, columns: int, count: int, bits: int) -> np.ndarray:
-    given = to.asked.constant(node.input(3))
+    given = to.context.constant(node.input(3))
     if given is None:
         return np.full((columns, count), 2 ** (bits - 1), np.uint8)
     return _unpacked(given.reshape(columns, -1), bits)[:, :count]
 
 
-def _nbits_as_lowered(asked: Asked, node: Node) -> str | None:
+def _nbits_as_lowered(context: LoweringContext, node: Node) -> str | None:
     if node.int_attribute("bits", 4) not in _WIDTHS:
         return f"MatMulNBits of {node.int_attribute('bits', 4)} bits is not lowered: 4 and 8 are"
     if node.input(4) is not None:
         return "MatMulNBits with g_idx is not lowered"
-    zero, packed = asked.constant(node.input(3)), asked.constant(node.input(1))
+    zero, packed = context.constant(node.input(3)), context.constant(node.input(1))
     if zero is not None and zero.dtype != np.uint8:
         return "MatMulNBits with zero points of floats is not lowered"
     return None if packed is not None and is_static(node.input(1)) else "its weights are no constant"

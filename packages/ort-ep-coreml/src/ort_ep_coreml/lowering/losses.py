@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.conditions import lies_within, ranks
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.normalization import narrowed, widened
 from ort_ep_coreml.lowering.rule import INTS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, term
@@ -71,7 +71,7 @@ def _cross_entropy(to: EmissionState, node: Node) -> list[Operand]:
     return [_loss(to, node, logarithms), narrowed(logarithms, first(to, node)).operand]
 
 
-def _classes_are_known(asked: Asked, node: Node) -> str | None:
+def _classes_are_known(context: LoweringContext, node: Node) -> str | None:
     count, value = sizes_of(node.inputs[0])[1], node.input(1)  # type: ignore[arg-type]  # required
     assert value is not None, "required"
     if not isinstance(count, int):
@@ -79,7 +79,7 @@ def _classes_are_known(asked: Asked, node: Node) -> str | None:
     ignored = node.int_attribute("ignore_index", 0)
     if not -1 <= ignored <= count:  # between it and the classes lie numbers that are neither
         return f"{node.op_type} with ignore_index={ignored}, which lies apart from the classes 0 to {count - 1}"
-    if lies_within(asked, value, *_bounds(node)):
+    if lies_within(context, value, *_bounds(node)):
         return None
     return f"nothing proves that the classes {value.name!r} lie within 0 to {count - 1}; Core ML does not look"
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_ep_coreml.lowering.asked import Asked, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, sizes_of
 from ort_ep_coreml.lowering.table import get_rule
 from ort_ep_coreml.mil import (
     INT32_LIMITS,
@@ -27,7 +27,7 @@ from ort_ep_coreml.mil import (
 
 
 def lower(
-    asked: Asked,
+    context: LoweringContext,
     nodes: Sequence[Node],
     inputs: Sequence[Value],
     outputs: Sequence[Value],
@@ -36,20 +36,20 @@ def lower(
     """Return the program that computes some nodes.
 
     Args:
-        asked: the graph; values from outside of the claim are those of ``inputs``.
+        context: the graph; values from outside of the claim are those of ``inputs``.
         nodes: in topological order; rules hold for each.
         inputs: what the claim reads, constants left out; those that nothing reads get no port.
         outputs: what it gives.
         states: what the model keeps, by the input that it stands for.
     """
-    to = EmissionState(asked, ())
+    to = EmissionState(context, ())
     features = {value: to.fresh(value.name) for value in inputs}
     results = [to.fresh(value.name) for value in outputs]
     ports = {value: _port(index, name, value) for index, (value, name) in enumerate(features.items())}
     for value, port in ports.items():
         to.bind(value, _read(to, port, states[value]) if value in states else _entered(to, port))
     for node in nodes:
-        if all(value in asked.known for value in node.present_outputs()):
+        if all(value in context.known for value in node.present_outputs()):
             continue
         to.begin(node)
         found = get_rule(node).lower(to, node)

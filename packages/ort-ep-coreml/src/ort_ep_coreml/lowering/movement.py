@@ -8,10 +8,10 @@ import numpy as np
 
 from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Node, Value
-from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes, ranks
 from ort_ep_coreml.lowering.elementwise import unary
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, can_write_sizes
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, MOVED, NARROW, Rule
 from ort_ep_coreml.mil import Operand
 
@@ -29,7 +29,7 @@ def _reshaped(to: EmissionState, node: Node) -> Operand:
     return to.emit("reshape", x=to.operand(source), shape=sizes)
 
 
-def _result_can_be_written(asked: Asked, node: Node) -> str | None:
+def _result_can_be_written(context: LoweringContext, node: Node) -> str | None:
     shape = node.output.shape
     if shape == () and rank_of(node.input(0)) == 0:
         return None
@@ -38,13 +38,13 @@ def _result_can_be_written(asked: Asked, node: Node) -> str | None:
     return f"more than one size of the result of {node.op_type} is open, and the input does not have them"
 
 
-def _not_to_scalar(asked: Asked, node: Node) -> str | None:
+def _not_to_scalar(context: LoweringContext, node: Node) -> str | None:
     return "Core ML has no reshape to a scalar" if node.output.shape == () else None
 
 
 def _squeeze(to: EmissionState, node: Node) -> Operand:
     source = node.input(0)
-    given = to.asked.constant(node.input(1))
+    given = to.context.constant(node.input(1))
     axes = node.ints_attribute("axes") if given is None else tuple(int(each) for each in given.reshape(-1))
     if axes is None:
         axes = tuple(place for place, size in enumerate(source.shape or ()) if size == 1)  # type: ignore[union-attr]  # required
@@ -55,14 +55,14 @@ def _squeeze(to: EmissionState, node: Node) -> Operand:
 
 
 def _unsqueeze(to: EmissionState, node: Node) -> Operand:
-    given = to.asked.constant(node.input(1))
+    given = to.context.constant(node.input(1))
     axes = node.ints_attribute("axes") if given is None else tuple(int(each) for each in given.reshape(-1))
     rank = rank_of(node.output)
     places = sorted(axis + rank if axis < 0 else axis for axis in axes or ())
     return to.emit("expand_dims", x=to.operand(node.input(0)), axes=np.array(places, np.int32))
 
 
-def _axes_are_known(asked: Asked, node: Node) -> str | None:
+def _axes_are_known(context: LoweringContext, node: Node) -> str | None:
     is_listed = node.input(1) is not None or node.ints_attribute("axes") is not None
     return None if is_listed or is_static(node.input(0)) else "Squeeze of whatever is 1, over open sizes"
 
@@ -84,7 +84,7 @@ def _split(to: EmissionState, node: Node) -> list[Operand]:
     return list(to.emit_many("split", len(sizes), x=source, split_sizes=lengths, axis=axis))
 
 
-def _pieces_are_known(asked: Asked, node: Node) -> str | None:
+def _pieces_are_known(context: LoweringContext, node: Node) -> str | None:
     axis = axis_of(node, node.input(0), 0)
     if len(list(node.present_outputs())) != len(node.outputs):
         return "one of the pieces is left out"
@@ -95,13 +95,13 @@ def _pieces_are_known(asked: Asked, node: Node) -> str | None:
 
 
 def _tile(to: EmissionState, node: Node) -> Operand:
-    repeats = to.asked.constant(node.input(1))
+    repeats = to.context.constant(node.input(1))
     assert repeats is not None, "a constant is read beforehand"
     return to.emit("tile", x=to.operand(node.input(0)), reps=repeats.astype(np.int32))
 
 
-def _repeats_are_positive(asked: Asked, node: Node) -> str | None:
-    repeats = asked.constant(node.input(1))
+def _repeats_are_positive(context: LoweringContext, node: Node) -> str | None:
+    repeats = context.constant(node.input(1))
     if repeats is not None and repeats.size and int(repeats.min()) >= 1:
         return None
     return "the result of Tile is empty, or a scalar; Core ML has neither"
@@ -118,24 +118,24 @@ def _depth_to_space(to: EmissionState, node: Node) -> Operand:
     return to.emit("depth_to_space", x=to.operand(node.input(0)), block_size=block)
 
 
-def _shape_is_read(asked: Asked, node: Node) -> str | None:
+def _shape_is_read(context: LoweringContext, node: Node) -> str | None:
     """Refuse sizes that inference did not find, unless the program computes them and both sides read zeros alike."""
-    reason = _result_can_be_written(asked, node)
+    reason = _result_can_be_written(context, node)
     value = node.input(1)
-    if reason is None or value is None or asked.constant(value) is not None:
+    if reason is None or value is None or context.constant(value) is not None:
         return reason
-    if value in asked.outside:
+    if value in context.outside:
         return reason
     is_alike = not node.int_attribute("allowzero", 0) and rank_of(node.output) == rank_of(node.input(0))
-    return None if is_alike or _has_no_zero(asked, value) else reason
+    return None if is_alike or _has_no_zero(context, value) else reason
 
 
-def _has_no_zero(asked: Asked, value: Value) -> bool:
+def _has_no_zero(context: LoweringContext, value: Value) -> bool:
     """Return whether the numbers of a computed shape are proven to be other than 0, which both sides read otherwise."""
     producer = value.producer
     parts = list(producer.present_inputs()) if producer is not None and producer.op_type == "Concat" else [value]
     for part in parts:
-        constant, found = asked.constant(part), asked.interval(part)
+        constant, found = context.constant(part), context.interval(part)
         if constant is not None:
             if not constant.all():
                 return False

@@ -8,9 +8,9 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.conditions import only_attributes, only_outputs, ranks
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of, mil_type
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.terms import Term, first, term
 from ort_ep_coreml.mil import Operand
@@ -54,7 +54,7 @@ def _per_channel(to: EmissionState, node: Node, place: int) -> Term:
 def _batch_norm(to: EmissionState, node: Node) -> Operand:
     x, epsilon = first(to, node), _epsilon(node)
     values = node.inputs[1:5]
-    is_own = 3 <= rank_of(node.input(0)) <= 5 and all(to.asked.constant(value) is not None for value in values)
+    is_own = 3 <= rank_of(node.input(0)) <= 5 and all(to.context.constant(value) is not None for value in values)
     if is_own:
         gamma, beta, mean, variance = (to.operand(value) for value in values)
         found = x.do("batch_norm", mean=mean, variance=variance, gamma=gamma, beta=beta, epsilon=x.number(epsilon))
@@ -65,7 +65,7 @@ def _batch_norm(to: EmissionState, node: Node) -> Operand:
 
 def _instance_norm(to: EmissionState, node: Node) -> Operand:
     x, rank = first(to, node), rank_of(node.input(0))
-    if rank <= 4 and all(to.asked.constant(node.input(place)) is not None for place in (1, 2)):
+    if rank <= 4 and all(to.context.constant(node.input(place)) is not None for place in (1, 2)):
         gamma, beta = to.operand(node.input(1)), to.operand(node.input(2))
         return x.do("instance_norm", gamma=gamma, beta=beta, epsilon=x.number(_epsilon(node))).operand
     found = _standardized(x, range(2, rank), _epsilon(node))
@@ -127,14 +127,14 @@ def _group_norm(to: EmissionState, node: Node) -> Operand:
     sizes = [size for size in spatial if isinstance(size, int)]
     grouped = x.reshaped(-1, groups, channels // groups * int(np.prod(sizes)))
     found = _standardized(grouped, (2,), _epsilon(node))
-    if to.asked.opset(node) < 21:  # one scale for each group
+    if to.context.opset(node) < 21:  # one scale for each group
         scale, bias = (term(to, node.input(place)).reshaped(-1, 1) for place in (1, 2))
         return (found * scale + bias).reshaped(-1, channels, *sizes).operand
     found = found.reshaped(-1, channels, *sizes)
     return (found * _per_channel(to, node, 1) + _per_channel(to, node, 2)).operand
 
 
-def _groups_are_known(asked: Asked, node: Node) -> str | None:
+def _groups_are_known(context: LoweringContext, node: Node) -> str | None:
     sizes = sizes_of(node.input(0))  # type: ignore[arg-type]  # required
     return None if all(isinstance(size, int) for size in sizes[1:]) else "GroupNormalization of sizes that are open"
 
@@ -169,12 +169,12 @@ def _local_response(to: EmissionState, node: Node) -> Operand:
     return (x / divisor).operand
 
 
-def _channels_are_known(asked: Asked, node: Node) -> str | None:
+def _channels_are_known(context: LoweringContext, node: Node) -> str | None:
     channels = sizes_of(node.input(0))[1]  # type: ignore[arg-type]  # required
     return None if isinstance(channels, int) else "LRN over channels whose number is open"
 
 
-def _computes_in_float(asked: Asked, node: Node) -> str | None:
+def _computes_in_float(context: LoweringContext, node: Node) -> str | None:
     is_half = dtype_of(node.input(0)) is DataType.FLOAT16 or mil_type(node.input(0)) != "fp32"
     return "statistics of half precision are not given" if is_half and node.outputs[1:] else None
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.lowering.rule import BOOL, FLOATS, INTS, NUMBERS, Rule
 from ort_ep_coreml.lowering.terms import Term, first
 from ort_ep_coreml.mil import Operand
@@ -18,10 +18,10 @@ _NUMPY_MODES = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 _OWN_AXES = 2  # reflect and replicate are for the last axes
 
 
-def _paddings(asked: Asked, node: Node) -> list[tuple[int, int]]:
+def _paddings(context: LoweringContext, node: Node) -> list[tuple[int, int]]:
     """Return what is padded before and behind each axis; negative numbers cut."""
     rank = rank_of(node.input(0))
-    given, axes = asked.constant(node.input(1)), asked.constant(node.input(3))
+    given, axes = context.constant(node.input(1)), context.constant(node.input(3))
     pads = [int(each) for each in given.reshape(-1)] if given is not None else list(node.ints_attribute("pads") or ())
     places = list(range(rank)) if axes is None else [int(each) % rank for each in axes.reshape(-1)]
     found = [(0, 0)] * rank
@@ -31,7 +31,7 @@ def _paddings(asked: Asked, node: Node) -> list[tuple[int, int]]:
 
 
 def _pad(to: EmissionState, node: Node) -> Operand:
-    pads, rank = _paddings(to.asked, node), rank_of(node.input(0))
+    pads, rank = _paddings(to.context, node), rank_of(node.input(0))
     x, mode = first(to, node), node.string_attribute("mode", "constant")
     cut = [(min(before, 0), min(behind, 0)) for before, behind in pads]
     grown = [(max(before, 0), max(behind, 0)) for before, behind in pads]
@@ -62,7 +62,7 @@ def _is_within_axes(node: Node, grown: list[tuple[int, int]]) -> bool:
 
 
 def _filled(to: EmissionState, node: Node, x: Term, grown: list[tuple[int, int]]) -> Term:
-    given = to.asked.constant(node.input(2))
+    given = to.context.constant(node.input(2))
     fill = node.float_attribute("value", 0.0) if given is None else given.reshape(-1)[0]
     if dtype_of(node.input(0)) in FLOATS:
         return x.do("pad", pad=_flat(grown), mode="constant", constant_val=x.number(fill))
@@ -84,8 +84,8 @@ def _chosen_places(x: Term, node: Node, axis: int, pads: tuple[int, int], cut: t
     return x.do("gather", indices=places.astype(np.int32), axis=axis, validate_indices=False)
 
 
-def _pads_as_lowered(asked: Asked, node: Node) -> str | None:
-    mode, pads = node.string_attribute("mode", "constant"), _paddings(asked, node)
+def _pads_as_lowered(context: LoweringContext, node: Node) -> str | None:
+    mode, pads = node.string_attribute("mode", "constant"), _paddings(context, node)
     sizes = node.input(0).shape or ()  # type: ignore[union-attr]  # required
     if mode != "constant" and mode not in _NUMPY_MODES:
         return f"Pad with mode={mode!r} is not known"
@@ -93,18 +93,18 @@ def _pads_as_lowered(asked: Asked, node: Node) -> str | None:
         return f"Pad by {mode} of an axis whose size is not known beforehand"
     if mode != "constant" and dtype_of(node.input(0)) in BOOL:
         return f"Pad of booleans by {mode} is not lowered"
-    return _is_exact_in_floats(asked, node) if mode == "constant" else None
+    return _is_exact_in_floats(context, node) if mode == "constant" else None
 
 
 _EXACT = 2**24  # integers up to this are floats without a loss
 
 
-def _is_exact_in_floats(asked: Asked, node: Node) -> str | None:
+def _is_exact_in_floats(context: LoweringContext, node: Node) -> str | None:
     value = node.input(0)
     assert value is not None, "required"
     if dtype_of(value) not in INTS:
         return None
-    found, fill = asked.interval(value), asked.constant(node.input(2))
+    found, fill = context.interval(value), context.constant(node.input(2))
     bounds = (*(found or (_EXACT + 1,)), 0 if fill is None else int(fill.reshape(-1)[0]))
     if max(abs(each) for each in bounds) <= _EXACT:
         return None
@@ -127,7 +127,7 @@ def _center(to: EmissionState, node: Node) -> Operand:
     return to.emit("identity", x=x.operand)
 
 
-def _sizes_are_fixed(asked: Asked, node: Node) -> str | None:
+def _sizes_are_fixed(context: LoweringContext, node: Node) -> str | None:
     value = node.input(0)
     pairs = zip((value.shape if value is not None else None) or (), node.output.shape or (), strict=True)
     if all(isinstance(old, int) and isinstance(new, int) for old, new in pairs):

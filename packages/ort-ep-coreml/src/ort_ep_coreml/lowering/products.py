@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes
 from ort_ep_coreml.lowering.einsum import EINSUM
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.terms import Term, first, term
 from ort_ep_coreml.mil import Operand
@@ -34,7 +34,7 @@ def _matmul(to: EmissionState, node: Node) -> Operand:
     return matrix_product(first(to, node), term(to, node.input(1)), ranks).operand
 
 
-def _factors(asked: Asked, node: Node) -> str | None:
+def _factors(context: LoweringContext, node: Node) -> str | None:
     return None if rank_of(node.input(0)) and rank_of(node.input(1)) else "a factor is a scalar"
 
 
@@ -56,7 +56,7 @@ def _scaled(to: EmissionState, node: Node, operand: Operand, name: str) -> Opera
     return operand if factor == 1.0 else to.emit("mul", x=operand, y=to.scalar(node.input(0), factor))
 
 
-def _matrices(asked: Asked, node: Node) -> str | None:
+def _matrices(context: LoweringContext, node: Node) -> str | None:
     least = min(rank_of(node.input(0)), rank_of(node.input(1)))
     return None if least >= 2 else f"a vector as a factor of {node.op_type} is not lowered"
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, NARROW, Rule
 from ort_ep_coreml.lowering.terms import Term, first, term
 from ort_ep_coreml.mil import Operand, Size
@@ -52,7 +52,7 @@ def _shaped(found: Term, count: int, axis: int, rank: int) -> Term:
 
 def _quantize(to: EmissionState, node: Node) -> Operand:
     kind = mil_type(node.output)
-    scale, zero = to.asked.constant(node.input(1)), to.asked.constant(node.input(2))
+    scale, zero = to.context.constant(node.input(1)), to.context.constant(node.input(2))
     x = first(to, node)
     if scale is None or (node.input(2) is not None and zero is None):
         shift = per_axis(to, node, 2).cast(x.dtype, mil_type(node.input(0))) if node.input(2) is not None else 0
@@ -78,10 +78,10 @@ def _own_form(array: np.ndarray) -> np.ndarray:
 
 
 def _dequantize(to: EmissionState, node: Node) -> Operand:
-    constant = to.asked.constant(node.input(0))
+    constant = to.context.constant(node.input(0))
     if constant is not None:
         return _dequantized_constant(to, node, constant)
-    scale, zero = to.asked.constant(node.input(1)), to.asked.constant(node.input(2))
+    scale, zero = to.context.constant(node.input(1)), to.context.constant(node.input(2))
     is_own = scale is not None and (node.input(2) is None or zero is not None) and dtype_of(node.input(0)) in NARROW
     if not is_own:
         return _dequantized_formula(to, node).operand
@@ -103,9 +103,9 @@ def _dequantized_formula(to: EmissionState, node: Node) -> Term:
 
 def _dequantized_constant(to: EmissionState, node: Node, data: np.ndarray) -> Operand:
     """Return a constant that stays narrow where MIL has a form for it, else its floats."""
-    scale = to.asked.constant(node.input(1))
+    scale = to.context.constant(node.input(1))
     assert scale is not None, "_quantizes_as_lowered was asked"
-    zero = to.asked.constant(node.input(2))
+    zero = to.context.constant(node.input(2))
     axis, block = node.int_attribute("axis", 1), node.int_attribute("block_size", 0)
     if data.ndim and not block and data.dtype in (np.int8, np.uint8):
         shift = np.zeros(scale.shape, data.dtype) if zero is None else zero
@@ -116,7 +116,7 @@ def _dequantized_constant(to: EmissionState, node: Node, data: np.ndarray) -> Op
         )  # fmt: skip
     spread_scale = spread(scale, data.shape, axis, block)
     spread_zero = 0 if zero is None else spread(zero, data.shape, axis, block).astype(scale.dtype)
-    if dtype_of(node.input(0)) in NIBBLES and to.asked.target == BLOCKWISE_TARGET and data.ndim:
+    if dtype_of(node.input(0)) in NIBBLES and to.context.target == BLOCKWISE_TARGET and data.ndim:
         return blockwise(to, data, _blocks(scale, data, axis), None if zero is None else _blocks(zero, data, axis))
     return ((data.astype(scale.dtype) - spread_zero) * spread_scale).astype(scale.dtype)
 
@@ -147,12 +147,12 @@ def blockwise(to: EmissionState, data: np.ndarray, scale: np.ndarray, zero: np.n
     return to.emit("constexpr_blockwise_shift_scale", **inputs)
 
 
-def _quantizes_as_lowered(asked: Asked, node: Node) -> str | None:
-    scale, data = node.input(1), asked.constant(node.input(0))
-    if data is not None and (asked.constant(scale) is None or _is_open(asked, node.input(2))):
+def _quantizes_as_lowered(context: LoweringContext, node: Node) -> str | None:
+    scale, data = node.input(1), context.constant(node.input(0))
+    if data is not None and (context.constant(scale) is None or _is_open(context, node.input(2))):
         return f"{node.op_type} of a constant by a scale that is none"
     if data is not None:
-        return _blocks_divide(asked, node, data)
+        return _blocks_divide(context, node, data)
     if node.int_attribute("block_size", 0) or rank_of(scale) > 1:
         return f"{node.op_type} in blocks is lowered of constants only"
     if rank_of(scale) == 1 and not isinstance(sizes_of(scale)[0], int):  # type: ignore[arg-type]  # required
@@ -169,13 +169,13 @@ def _axis_size(node: Node) -> Size:
     return sizes[node.int_attribute("axis", 1) % max(1, len(sizes))] if sizes else "?"
 
 
-def _is_open(asked: Asked, value: Value | None) -> bool:
-    return value is not None and asked.constant(value) is None
+def _is_open(context: LoweringContext, value: Value | None) -> bool:
+    return value is not None and context.constant(value) is None
 
 
-def _blocks_divide(asked: Asked, node: Node, data: np.ndarray) -> str | None:
+def _blocks_divide(context: LoweringContext, node: Node, data: np.ndarray) -> str | None:
     block, axis = node.int_attribute("block_size", 0), node.int_attribute("axis", 1)
-    if block and data.shape[axis] % block and asked.target == BLOCKWISE_TARGET:
+    if block and data.shape[axis] % block and context.target == BLOCKWISE_TARGET:
         return "DequantizeLinear of a constant whose last block is not whole is not lowered"
     return None
 
@@ -193,7 +193,7 @@ def _dynamic(to: EmissionState, node: Node) -> list[Operand]:
     return [found.operand, scale.operand, zero.cast(np.dtype(np.uint8), "uint8").operand]
 
 
-def _has_an_axis(asked: Asked, node: Node) -> str | None:
+def _has_an_axis(context: LoweringContext, node: Node) -> str | None:
     return None if rank_of(node.input(0)) else "DynamicQuantizeLinear of a scalar is not lowered"
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ort_core.plugin.ir import Node, Value
-from ort_ep_coreml.lowering.asked import Asked, sizes_of
 from ort_ep_coreml.lowering.conditions import only_attributes
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, sizes_of
 from ort_ep_coreml.lowering.rule import FLOATS, Rule
 from ort_ep_coreml.lowering.terms import Term, first, joined, term
 from ort_ep_coreml.mil import Operand
@@ -40,7 +40,7 @@ def _directions(node: Node) -> int:
 
 
 def _constant(to: EmissionState, value: Value | None) -> np.ndarray:
-    found = to.asked.constant(value)
+    found = to.context.constant(value)
     assert found is not None, "read beforehand"
     return found
 
@@ -181,20 +181,20 @@ def _gru_steps(to: EmissionState, node: Node, x: Term, h: Term, way: int, revers
     return [found[at] for at in range(length)]
 
 
-def _recurs_as_lowered(asked: Asked, node: Node) -> str | None:
+def _recurs_as_lowered(context: LoweringContext, node: Node) -> str | None:
     if _activations(node) is None:
         return f"{node.op_type} with other activations than Sigmoid, Tanh and Relu, alike in both directions"
     if node.attribute("clip") is not None:
         return f"{node.op_type} with clip is not lowered"
     lengths = node.input(4)
     if lengths is not None:
-        given, steps = asked.constant(lengths), sizes_of(node.input(0))[0]  # type: ignore[arg-type]  # required
+        given, steps = context.constant(lengths), sizes_of(node.input(0))[0]  # type: ignore[arg-type]  # required
         if given is None or not isinstance(steps, int) or (given != steps).any():
             return f"{node.op_type} over sequences of different lengths is not lowered"
     return None
 
 
-def _gru_as_lowered(asked: Asked, node: Node) -> str | None:
+def _gru_as_lowered(context: LoweringContext, node: Node) -> str | None:
     length = sizes_of(node.input(0))[0]  # type: ignore[arg-type]  # required
     if isinstance(length, int) and length <= MAX_STEPS:
         return None

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState, axis_of
 from ort_ep_coreml.lowering.indexing import is_place
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import FLOATS, INTS, MOVED, NUMBERS, Lower, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, joined
 from ort_ep_coreml.mil import Operand
 
 
-def reduced_axes(asked: Asked, node: Node) -> tuple[int, ...]:
+def reduced_axes(context: LoweringContext, node: Node) -> tuple[int, ...]:
     """Return the axes of a reduction, counted from the front; none where nothing is reduced."""
     rank = rank_of(node.input(0))
-    given = asked.constant(node.input(1))
+    given = context.constant(node.input(1))
     axes = node.ints_attribute("axes") if given is None else tuple(int(each) for each in given.reshape(-1))
     if not axes:
         return () if node.int_attribute("noop_with_empty_axes", 0) else tuple(range(rank))
@@ -27,7 +27,7 @@ def reduced_axes(asked: Asked, node: Node) -> tuple[int, ...]:
 
 def _reduce(kind: str, of_one: Callable[[Term], Term]) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
-        x, axes = first(to, node), reduced_axes(to.asked, node)
+        x, axes = first(to, node), reduced_axes(to.context, node)
         if x.dtype == np.bool_:  # MIL reduces numbers only
             x = x.cast(np.dtype(np.int32), "int32")
             found = x.reduced(kind, *axes, keeps=bool(node.int_attribute("keepdims", 1))) if axes else x
@@ -56,9 +56,9 @@ def _logarithm(x: Term) -> Term:
 
 
 def _softmax(to: EmissionState, node: Node) -> Operand:
-    x, axis = first(to, node), _softmax_axis(to.asked, node)
+    x, axis = first(to, node), _softmax_axis(to.context, node)
     rank = rank_of(node.input(0))
-    if to.asked.opset(node) >= _SOFTMAX_OF_ONE_AXIS or axis == rank - 1:
+    if to.context.opset(node) >= _SOFTMAX_OF_ONE_AXIS or axis == rank - 1:
         if node.op_type == "Softmax":
             return x.do("softmax", axis=axis).operand
         return (x - x.reduced("reduce_log_sum_exp", axis)).operand
@@ -69,28 +69,28 @@ def _softmax(to: EmissionState, node: Node) -> Operand:
     return (powers / powers.reduced("reduce_sum", *axes)).operand
 
 
-def _softmax_axis(asked: Asked, node: Node) -> int:
-    return axis_of(node, node.input(0), -1 if asked.opset(node) >= _SOFTMAX_OF_ONE_AXIS else 1)
+def _softmax_axis(context: LoweringContext, node: Node) -> int:
+    return axis_of(node, node.input(0), -1 if context.opset(node) >= _SOFTMAX_OF_ONE_AXIS else 1)
 
 
-def _has_an_axis(asked: Asked, node: Node) -> str | None:
+def _has_an_axis(context: LoweringContext, node: Node) -> str | None:
     return "a scalar has no axis" if rank_of(node.input(0)) == 0 else None
 
 
 def _hardmax(to: EmissionState, node: Node) -> Operand:
     x, rank = first(to, node), rank_of(node.input(0))
-    axis = _softmax_axis(to.asked, node)
+    axis = _softmax_axis(to.context, node)
     depth = sizes_of(node.input(0))[axis]  # type: ignore[arg-type]  # required
     assert isinstance(depth, int), "_one_known_axis was asked"
     best = Term(to, to.emit("reduce_argmax", x=x.operand, axis=axis, keep_dims=True), np.dtype(np.int32))
     return chosen(is_place(best, axis, depth, rank), 1, 0, x).operand
 
 
-def _one_known_axis(asked: Asked, node: Node) -> str | None:
+def _one_known_axis(context: LoweringContext, node: Node) -> str | None:
     rank = rank_of(node.input(0))
-    if rank == 0 or not isinstance(sizes_of(node.input(0))[_softmax_axis(asked, node)], int):  # type: ignore[arg-type]  # required
+    if rank == 0 or not isinstance(sizes_of(node.input(0))[_softmax_axis(context, node)], int):  # type: ignore[arg-type]  # required
         return "Hardmax over an axis whose size is open"
-    if asked.opset(node) >= _SOFTMAX_OF_ONE_AXIS or _softmax_axis(asked, node) == rank - 1:
+    if context.opset(node) >= _SOFTMAX_OF_ONE_AXIS or _softmax_axis(context, node) == rank - 1:
         return None
     return f"Hardmax before opset {_SOFTMAX_OF_ONE_AXIS} runs over several axes"
 
@@ -112,7 +112,7 @@ def _arg(kind: str) -> Lower:
     return lower
 
 
-def _last_is_known(asked: Asked, node: Node) -> str | None:
+def _last_is_known(context: LoweringContext, node: Node) -> str | None:
     size = sizes_of(node.input(0))[axis_of(node, node.input(0), 0)]  # type: ignore[arg-type]  # required
     if isinstance(size, int) or not node.int_attribute("select_last_index", 0):
         return None
@@ -120,7 +120,7 @@ def _last_is_known(asked: Asked, node: Node) -> str | None:
 
 
 def _cumulative(to: EmissionState, node: Node) -> Operand:
-    axis = to.asked.constant(node.input(1))
+    axis = to.context.constant(node.input(1))
     assert axis is not None, "a constant is read beforehand"
     place = int(axis.reshape(-1)[0])
     return to.emit(
@@ -134,7 +134,7 @@ def _cumulative(to: EmissionState, node: Node) -> Operand:
 
 def _cumulative_product(to: EmissionState, node: Node) -> Operand:
     """Lower to one product for each place along the axis."""
-    given, rank = to.asked.constant(node.input(1)), rank_of(node.input(0))
+    given, rank = to.context.constant(node.input(1)), rank_of(node.input(0))
     assert given is not None, "a constant is read beforehand"
     x, axis = first(to, node), int(given.reshape(-1)[0]) % rank
     size = sizes_of(node.input(0))[axis]  # type: ignore[arg-type]  # required
@@ -148,8 +148,8 @@ def _cumulative_product(to: EmissionState, node: Node) -> Operand:
     return joined(found[::-1] if node.int_attribute("reverse", 0) else found, axis).operand
 
 
-def _few_places(asked: Asked, node: Node) -> str | None:
-    given = asked.constant(node.input(1))
+def _few_places(context: LoweringContext, node: Node) -> str | None:
+    given = context.constant(node.input(1))
     assert given is not None, "a constant is read beforehand"
     size = sizes_of(node.input(0))[int(given.reshape(-1)[0]) % rank_of(node.input(0))]  # type: ignore[arg-type]  # required
     is_few = isinstance(size, int) and size <= _MOST_PRODUCTS

@@ -15,8 +15,8 @@ import numpy as np
 from ort_core.plugin import Rejection
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.kernels import KernelContext, KernelSpec, Unguarded, reference_kernels
-from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.terms import Term, first
 from ort_ep_coreml.mil import Operand
@@ -59,24 +59,24 @@ def bilinear_matrix(size: int, out: int, mode: str) -> np.ndarray:
     return found
 
 
-def _axes(asked: Asked, node: Node) -> list[_Axis]:
+def _axes(context: LoweringContext, node: Node) -> list[_Axis]:
     value = node.input(0)
     shape, target = value.shape or (), node.output.shape or ()  # type: ignore[union-attr]  # required
     sizes = [(axis, old, new) for axis, (old, new) in enumerate(zip(shape, target, strict=True))]
-    given = _given(asked, node, len(shape))
+    given = _given(context, node, len(shape))
     return [
-        _axis(asked, node, axis, old, new, given)
+        _axis(context, node, axis, old, new, given)
         for axis, old, new in sizes
         if isinstance(old, int) and isinstance(new, int) and (old != new or _changes(given, axis))
     ]
 
 
-def _given(asked: Asked, node: Node, rank: int) -> list[float | None]:
+def _given(context: LoweringContext, node: Node, rank: int) -> list[float | None]:
     """Return the scale of each axis; ``None`` where sizes are given."""
-    if node.op_type == "Upsample" and asked.opset(node) < 9:
+    if node.op_type == "Upsample" and context.opset(node) < 9:
         stated = node.attribute("scales")
         return [float(each) for each in stated]  # type: ignore[attr-defined]  # a list of floats there
-    constant = asked.constant(node.input(2 if _is_wide(asked, node) else 1))
+    constant = context.constant(node.input(2 if _is_wide(context, node) else 1))
     if constant is None or not constant.size:
         return [None] * rank
     found: list[float | None] = [1.0] * rank
@@ -85,8 +85,8 @@ def _given(asked: Asked, node: Node, rank: int) -> list[float | None]:
     return found
 
 
-def _is_wide(asked: Asked, node: Node) -> bool:
-    return node.op_type == "Resize" and asked.opset(node) >= 11
+def _is_wide(context: LoweringContext, node: Node) -> bool:
+    return node.op_type == "Resize" and context.opset(node) >= 11
 
 
 def _named(node: Node, rank: int) -> list[int]:
@@ -99,28 +99,28 @@ def _changes(given: list[float | None], axis: int) -> bool:
     return scale is not None and scale != 1.0
 
 
-def _axis(asked: Asked, node: Node, axis: int, size: int, out: int, given: list[float | None]) -> _Axis:
+def _axis(context: LoweringContext, node: Node, axis: int, size: int, out: int, given: list[float | None]) -> _Axis:
     if node.string_attribute("mode", "nearest") == "nearest":
         numbers = np.arange(size, dtype=np.float32).reshape(size, 1)
-        return _Axis(axis, size, out, _resized(asked, node, numbers, out, given[axis])[:, 0].astype(np.int32), None)
-    return _Axis(axis, size, out, None, _resized(asked, node, np.eye(size), out, given[axis]))
+        return _Axis(axis, size, out, _resized(context, node, numbers, out, given[axis])[:, 0].astype(np.int32), None)
+    return _Axis(axis, size, out, None, _resized(context, node, np.eye(size), out, given[axis]))
 
 
-def _resized(asked: Asked, node: Node, array: np.ndarray, out: int, scale: float | None) -> np.ndarray:
+def _resized(context: LoweringContext, node: Node, array: np.ndarray, out: int, scale: float | None) -> np.ndarray:
     """Return what the numpy kernel makes of the first axis of an array."""
-    opset = asked.opset(node)
+    opset = context.opset(node)
     spec = reference_kernels().find("", node.op_type, opset)
     assert isinstance(spec, KernelSpec), spec
     attributes = {name: _plain(each.value) for name, each in node.attributes.items() if name not in ("axes", "scales")}
     scales = None if scale is None else np.array([scale, 1.0], np.float32)
     if node.op_type == "Upsample" and opset < 9:
         return np.asarray(spec.function(array, scales=tuple(scales.tolist()), **attributes))  # type: ignore[union-attr]  # stated
-    context = KernelContext(node.op_type, "", opset, node.name, (True,), (None,), {}, Unguarded(), None, 1)
-    if not _is_wide(asked, node):
-        return np.asarray(spec.function(array, scales, ctx=context, **attributes))
+    kernel_context = KernelContext(node.op_type, "", opset, node.name, (True,), (None,), {}, Unguarded(), None, 1)
+    if not _is_wide(context, node):
+        return np.asarray(spec.function(array, scales, ctx=kernel_context, **attributes))
     attributes.pop("keep_aspect_ratio_policy", None)
     sizes = np.array([out, array.shape[1]]) if scale is None else None
-    return np.asarray(spec.function(array, None, scales, sizes, ctx=context, **attributes))
+    return np.asarray(spec.function(array, None, scales, sizes, ctx=kernel_context, **attributes))
 
 
 def _plain(value: object) -> object:
@@ -128,7 +128,7 @@ def _plain(value: object) -> object:
 
 
 def _resize(to: EmissionState, node: Node) -> Operand:
-    x, axes, rank = first(to, node), _axes(to.asked, node), rank_of(node.input(0))
+    x, axes, rank = first(to, node), _axes(to.context, node), rank_of(node.input(0))
     own = _own_operation(x, axes, rank)
     if own is not None:
         return own.operand
@@ -183,12 +183,12 @@ def _mixed(x: Term, axis: _Axis, rank: int) -> Term:
     return (x.transposed(*order) @ weights).transposed(*back)
 
 
-def _resizes_as_lowered(asked: Asked, node: Node) -> str | None:
+def _resizes_as_lowered(context: LoweringContext, node: Node) -> str | None:
     value = node.input(0)
     shape, target = (value.shape if value is not None else None) or (), node.output.shape
     if target is None or len(target) != len(shape):
         return "the rank of the result is not known beforehand"
-    if not _sizes_are_known(asked, node, value, target):
+    if not _sizes_are_known(context, node, value, target):
         return f"sizes that {node.op_type} changes are not known beforehand"
     if node.string_attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
         return "Resize with coordinate_transformation_mode='tf_crop_and_resize' is not lowered"
@@ -200,17 +200,17 @@ def _resizes_as_lowered(asked: Asked, node: Node) -> str | None:
     return None
 
 
-def _sizes_are_known(asked: Asked, node: Node, value: Value | None, target: tuple[object, ...]) -> bool:
+def _sizes_are_known(context: LoweringContext, node: Node, value: Value | None, target: tuple[object, ...]) -> bool:
     shape = (value.shape if value is not None else None) or ()
-    given = _given(asked, node, len(shape))
+    given = _given(context, node, len(shape))
     return all(
         (isinstance(old, int) and isinstance(new, int)) or (old == new and given[axis] in (None, 1.0))
         for axis, (old, new) in enumerate(zip(shape, target, strict=True))
     )
 
 
-def _has_a_kernel(asked: Asked, node: Node) -> str | None:
-    found = reference_kernels().find("", node.op_type, asked.opset(node))
+def _has_a_kernel(context: LoweringContext, node: Node) -> str | None:
+    found = reference_kernels().find("", node.op_type, context.opset(node))
     return found.reason if isinstance(found, Rejection) else None
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ort_core.plugin.ir import DataType, Node, TensorType, Value
-from ort_ep_coreml.lowering.asked import Asked
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext
 from ort_ep_coreml.mil import INT32_LIMITS, MAX_RANK, Operand
 
 Lower = Callable[[EmissionState, Node], "Operand | list[Operand]"]
 """Appends the operations of a node, and returns what its outputs are."""
-Condition = Callable[[Asked, Node], "str | None"]
+Condition = Callable[[LoweringContext, Node], "str | None"]
 """Returns why a node cannot be lowered, or ``None``."""
 
 FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16})
@@ -55,43 +55,43 @@ class Rule:
     outputs: int = 1
     oldest: int = 1
 
-    def refusal(self, asked: Asked, node: Node) -> str | None:
+    def refusal(self, context: LoweringContext, node: Node) -> str | None:
         """Return why a node is not lowered, or ``None``."""
-        if asked.opset(node) < self.oldest:
+        if context.opset(node) < self.oldest:
             return f"{node.op_type} before opset {self.oldest} means something else"
         if any(node.input(index) is None for index in range(self.required)):
             return f"{node.op_type} lacks one of its first {self.required} inputs"
         if any(value is not None for value in node.outputs[self.outputs :]):
             return f"only the first {self.outputs} of the outputs of {node.op_type} are lowered"
-        reason = self._value_refusal(asked, node)
+        reason = self._value_refusal(context, node)
         if reason is not None:
             return reason
-        if self.of_constants is None and all(asked.constant(value) is not None for value in node.present_inputs()):
+        if self.of_constants is None and all(context.constant(value) is not None for value in node.present_inputs()):
             return "there is nothing to compute at run time: every input is constant"
-        return next((reason for condition in self.conditions if (reason := condition(asked, node)) is not None), None)
+        return next((reason for condition in self.conditions if (reason := condition(context, node)) is not None), None)
 
-    def _value_refusal(self, asked: Asked, node: Node) -> str | None:
+    def _value_refusal(self, context: LoweringContext, node: Node) -> str | None:
         for index, value in enumerate(node.inputs):
             if value is None:
                 continue
             if index in self.beforehand:
-                if asked.constant(value) is None:
+                if context.constant(value) is None:
                     return f"input {index} ({value.name!r}) is no constant; Core ML needs its values beforehand"
                 continue
             allowed = self.ports.get(index, self.types)
-            if self.of_constants and index == 0 and asked.constant(value) is not None:
+            if self.of_constants and index == 0 and context.constant(value) is not None:
                 allowed |= self.of_constants
-            reason = value_refusal(asked, value, allowed)
+            reason = value_refusal(context, value, allowed)
             if reason is not None:
                 return reason
         for index, value in enumerate(node.outputs):
-            reason = None if value is None else value_refusal(asked, value, self.results.get(index, self.types))
+            reason = None if value is None else value_refusal(context, value, self.results.get(index, self.types))
             if reason is not None:
                 return reason
         return None
 
 
-def value_refusal(asked: Asked, value: Value, allowed: frozenset[DataType]) -> str | None:
+def value_refusal(context: LoweringContext, value: Value, allowed: frozenset[DataType]) -> str | None:
     """Return why a value cannot be one of a Core ML program at that place, or ``None``."""
     kind = value.type
     if not isinstance(kind, TensorType):
@@ -104,13 +104,13 @@ def value_refusal(asked: Asked, value: Value, allowed: frozenset[DataType]) -> s
         return f"{value.name!r} has rank {len(kind.shape)}; Core ML has tensors of at most {MAX_RANK} dimensions"
     if 0 in kind.shape:
         return f"{value.name!r} holds no element; Core ML has no empty tensors"
-    return _width_refusal(asked, value) if kind.dtype is DataType.INT64 else None
+    return _width_refusal(context, value) if kind.dtype is DataType.INT64 else None
 
 
-def _width_refusal(asked: Asked, value: Value) -> str | None:
-    if value in asked.outside or asked.constant(value) is not None:
+def _width_refusal(context: LoweringContext, value: Value) -> str | None:
+    if value in context.outside or context.constant(value) is not None:
         return None  # looked at before each run; bounds in constants are saturated, other uses ask for more
-    found = asked.interval(value)
+    found = context.interval(value)
     if found is not None and INT32_LIMITS[0] <= found[0] and found[1] <= INT32_LIMITS[1]:
         return None
     return f"{value.name!r} is int64, which Core ML computes as int32, and nothing proves that its values fit"

@@ -8,8 +8,8 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of, is_static
 from ort_core.plugin.ir import DataType, Node, Value
-from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.emission import EmissionState, mil_type, narrow
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.lowering.rule import BOOL, INTS, MOVED, NUMBERS, Rule
 from ort_ep_coreml.lowering.terms import Term, chosen, first, term
 from ort_ep_coreml.mil import Operand
@@ -24,7 +24,7 @@ def _shape(to: EmissionState, node: Node) -> Operand:
     return to.emit("slice_by_index", x=found, begin=np.array([start], np.int32), end=np.array([end], np.int32))
 
 
-def _has_sizes(asked: Asked, node: Node) -> str | None:
+def _has_sizes(context: LoweringContext, node: Node) -> str | None:
     rank = rank_of(node.input(0))
     start, end, _ = slice(node.int_attribute("start", 0), node.int_attribute("end", rank)).indices(rank)
     return None if end > start else "the result is empty; Core ML has no empty tensors"
@@ -45,11 +45,11 @@ def _filling(node: Node) -> np.ndarray:
     return narrow(found.reshape(()))
 
 
-def _sizes_are_positive(asked: Asked, node: Node) -> str | None:
+def _sizes_are_positive(context: LoweringContext, node: Node) -> str | None:
     value = node.input(0)
     assert value is not None, "required"
-    found = asked.interval(value)
-    if found is not None and found[0] >= 0 and value not in asked.outside:
+    found = context.interval(value)
+    if found is not None and found[0] >= 0 and value not in context.outside:
         return None
     return f"nothing proves that the sizes {value.name!r} are such of tensors"
 
@@ -59,15 +59,15 @@ def _range(to: EmissionState, node: Node) -> Operand:
     return to.emit("range_1d", start=start, end=end, step=step)
 
 
-def _counts_up(asked: Asked, node: Node) -> str | None:
-    limit, step = node.input(1), asked.constant(node.input(2))
+def _counts_up(context: LoweringContext, node: Node) -> str | None:
+    limit, step = node.input(1), context.constant(node.input(2))
     if dtype_of(limit) not in INTS:
         return "Range of floats is not lowered: where it ends depends on roundings"
-    if step is None or int(step) < 1 or asked.constant(node.input(0)) is None:
+    if step is None or int(step) < 1 or context.constant(node.input(0)) is None:
         return "Range is lowered from a constant start and by a constant step upwards"
     assert limit is not None, "required"
-    found = asked.interval(limit)
-    if found is not None and found[0] >= 0 and limit not in asked.outside:
+    found = context.interval(limit)
+    if found is not None and found[0] >= 0 and limit not in context.outside:
         return None
     return f"nothing proves that the limit {limit.name!r} is the size of a tensor"
 
@@ -78,8 +78,8 @@ def _expand(to: EmissionState, node: Node) -> Operand:
     shape = node.output.shape or ()
     if is_static(node.output):
         target: Operand = np.array(shape, np.int32)
-    elif to.asked.constant(node.input(1)) is not None:
-        target = np.array(to.asked.constant(node.input(1)), np.int32)
+    elif to.context.constant(node.input(1)) is not None:
+        target = np.array(to.context.constant(node.input(1)), np.int32)
     else:
         target = to.operand(node.input(1))
     if source is not None and is_static(source) and is_static(node.output):
@@ -100,19 +100,19 @@ def _tiled(to: EmissionState, x: Term, source: Value, target: list[int]) -> Oper
     return x.do("tile", reps=np.array(repeats, np.int32)).operand
 
 
-def _expands_as_lowered(asked: Asked, node: Node) -> str | None:
-    if node.output.shape is None or is_static(node.output) or asked.constant(node.input(1)) is not None:
+def _expands_as_lowered(context: LoweringContext, node: Node) -> str | None:
+    if node.output.shape is None or is_static(node.output) or context.constant(node.input(1)) is not None:
         return None
     value = node.input(1)
     assert value is not None, "required"
-    found = asked.interval(value)
+    found = context.interval(value)
     return None if found is not None and found[0] >= 0 else f"nothing proves that {value.name!r} are sizes of tensors"
 
 
 def _trilu(to: EmissionState, node: Node) -> Operand:
     source = node.input(0)
     shape = source.shape or ()  # type: ignore[union-attr]  # required
-    given = to.asked.constant(node.input(1))
+    given = to.context.constant(node.input(1))
     k = 0 if given is None else int(given.reshape(-1)[0])
     upper = bool(node.int_attribute("upper", 1))
     rows, columns = shape[-2:]
@@ -125,7 +125,7 @@ def _trilu(to: EmissionState, node: Node) -> Operand:
     return chosen(kept, x, zero, x).operand
 
 
-def _is_fixed_matrix(asked: Asked, node: Node) -> str | None:
+def _is_fixed_matrix(context: LoweringContext, node: Node) -> str | None:
     shape = node.input(0).shape or ()  # type: ignore[union-attr]  # required
     if len(shape) >= 2 and all(isinstance(size, int) for size in shape[-2:]):
         return None

@@ -9,8 +9,8 @@ import numpy as np
 
 from ort_core.plugin.ir import Node, Value
 from ort_core.plugin.ops import slice_range
-from ort_ep_coreml.lowering.asked import Asked, rank_of, sizes_of
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of, sizes_of
 from ort_ep_coreml.lowering.rule import INTS, MOVED, NARROW, Rule
 from ort_ep_coreml.lowering.terms import first
 from ort_ep_coreml.mil import Operand, Ref, Size
@@ -31,10 +31,10 @@ class _Cut:
     step: int
 
 
-def _numbers(asked: Asked, node: Node, place: int, name: str) -> list[int] | None:
+def _numbers(context: LoweringContext, node: Node, place: int, name: str) -> list[int] | None:
     """Return an input's numbers, or those of the attribute that stood for it; ``None`` where it is computed."""
     value = node.input(place)
-    constant = asked.constant(value)
+    constant = context.constant(value)
     if constant is not None:
         return [int(each) for each in constant.reshape(-1)]
     return None if value is not None else list(node.ints_attribute(name) or ())
@@ -47,14 +47,14 @@ def _count(node: Node, place: int, numbers: list[int] | None) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _cuts(asked: Asked, node: Node) -> list[_Cut] | None:
+def _cuts(context: LoweringContext, node: Node) -> list[_Cut] | None:
     """Return what is cut; ``None`` where nobody knows how many bounds there are."""
-    starts, stops = _numbers(asked, node, 1, "starts"), _numbers(asked, node, 2, "ends")
+    starts, stops = _numbers(context, node, 1, "starts"), _numbers(context, node, 2, "ends")
     count, rank = _count(node, 1, starts), rank_of(node.input(0))
     if count is None or count != _count(node, 2, stops):
         return None
-    axes = _numbers(asked, node, 3, "axes") or list(range(count))
-    steps = _numbers(asked, node, 4, "steps") or [1] * count
+    axes = _numbers(context, node, 3, "axes") or list(range(count))
+    steps = _numbers(context, node, 4, "steps") or [1] * count
     return [
         _Cut(
             axes[at] % rank,
@@ -68,7 +68,7 @@ def _cuts(asked: Asked, node: Node) -> list[_Cut] | None:
 
 
 def _slice(to: EmissionState, node: Node) -> Operand:
-    cuts, rank, shape = _cuts(to.asked, node), rank_of(node.input(0)), sizes_of(node.inputs[0])  # type: ignore[arg-type]  # required
+    cuts, rank, shape = _cuts(to.context, node), rank_of(node.input(0)), sizes_of(node.inputs[0])  # type: ignore[arg-type]  # required
     assert cuts is not None, "_slices_as_lowered was asked"
     begin: list[Operand] = [np.array([0], np.int32)] * rank
     end: list[Operand] = [np.array([0], np.int32)] * rank
@@ -118,20 +118,20 @@ def _vector(to: EmissionState, parts: list[Operand]) -> Operand:
     return to.emit("concat", values=tuple(part for part in parts if isinstance(part, (Ref, np.ndarray))), axis=0)
 
 
-def _slices_as_lowered(asked: Asked, node: Node) -> str | None:
-    cuts, shape = _cuts(asked, node), sizes_of(node.inputs[0])  # type: ignore[arg-type]  # required
+def _slices_as_lowered(context: LoweringContext, node: Node) -> str | None:
+    cuts, shape = _cuts(context, node), sizes_of(node.inputs[0])  # type: ignore[arg-type]  # required
     if cuts is None:
         return "how many axes Slice cuts is not known beforehand"
     for cut in cuts:
-        reason = _cut_refusal(asked, node, cut, shape[cut.axis])
+        reason = _cut_refusal(context, node, cut, shape[cut.axis])
         if reason is not None:
             return reason
     return None
 
 
-def _cut_refusal(asked: Asked, node: Node, cut: _Cut, size: Size) -> str | None:
+def _cut_refusal(context: LoweringContext, node: Node, cut: _Cut, size: Size) -> str | None:
     for place, bound in ((1, cut.start), (2, cut.stop)):
-        reason = None if bound is not None else _bound_refusal(asked, node, node.inputs[place], cut)
+        reason = None if bound is not None else _bound_refusal(context, node, node.inputs[place], cut)
         if reason is not None:
             return reason
     if isinstance(size, int) and cut.start is not None and cut.stop is not None:
@@ -146,10 +146,10 @@ def _cut_refusal(asked: Asked, node: Node, cut: _Cut, size: Size) -> str | None:
     return f"Slice of axis {cut.axis}, whose size is {size}, with start {start}, end {stop} and step {cut.step}"
 
 
-def _bound_refusal(asked: Asked, node: Node, value: Value | None, cut: _Cut) -> str | None:
+def _bound_refusal(context: LoweringContext, node: Node, value: Value | None, cut: _Cut) -> str | None:
     assert value is not None, "it is computed"
-    found = asked.interval(value)
-    if value not in asked.outside and found is not None and found[0] >= 0 and cut.step == 1:
+    found = context.interval(value)
+    if value not in context.outside and found is not None and found[0] >= 0 and cut.step == 1:
         return None
     return f"the bounds {value.name!r} of Slice are no constants, and nothing proves that they are sizes of tensors"
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from ort_core.plugin.ir import Node
 from ort_ep_coreml.lowering.activations import ACTIVATIONS, CONTRIBUTED_ACTIVATIONS
-from ort_ep_coreml.lowering.asked import Asked
 from ort_ep_coreml.lowering.attention import ATTENTION, CONTRIBUTED_ATTENTION
 from ort_ep_coreml.lowering.elementwise import ELEMENTWISE
 from ort_ep_coreml.lowering.grouped_attention import CONTRIBUTED_GROUPED_ATTENTION
 from ort_ep_coreml.lowering.indexing import INDEXING
 from ort_ep_coreml.lowering.integers import CONTRIBUTED_INTEGERS, INTEGERS
 from ort_ep_coreml.lowering.losses import LOSSES
+from ort_ep_coreml.lowering.lowering_context import LoweringContext
 from ort_ep_coreml.lowering.movement import MOVEMENT
 from ort_ep_coreml.lowering.normalization import CONTRIBUTED_NORMALIZATION, NORMALIZATION
 from ort_ep_coreml.lowering.padding import PADDING
@@ -67,11 +67,11 @@ def get_rule(node: Node) -> Rule:
     return rule
 
 
-def refusal(asked: Asked, node: Node) -> str | None:
+def refusal(context: LoweringContext, node: Node) -> str | None:
     """Return why a node is not lowered, or ``None`` when its rule holds."""
     rule = find_rule(node)
     if rule is not None:
-        return rule.refusal(asked, node)
+        return rule.refusal(context, node)
     if node.domain not in ("", "ai.onnx", CONTRIBUTED):
         return f"{node.domain} is no domain that this provider lowers"
     return _WHY_NOT.get(node.op_type, f"{node.op_type} is not among the operators that are lowered to Core ML")

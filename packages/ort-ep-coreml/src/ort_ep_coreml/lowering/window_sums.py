@@ -8,9 +8,9 @@ import numpy as np
 
 from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Node
-from ort_ep_coreml.lowering.asked import Asked, sizes_of
 from ort_ep_coreml.lowering.conditions import ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, sizes_of
 from ort_ep_coreml.lowering.normalization import narrowed, widened
 from ort_ep_coreml.lowering.rule import Rule
 from ort_ep_coreml.lowering.terms import Term, first, joined, term
@@ -69,7 +69,7 @@ def _norm_pool(to: EmissionState, node: Node) -> Operand:
     return narrowed(total if p == 1 else total.do("sqrt") if p == 2 else total.with_("pow", 1 / p), x).operand
 
 
-def _channels_are_known(asked: Asked, node: Node) -> str | None:
+def _channels_are_known(context: LoweringContext, node: Node) -> str | None:
     if node.op_type == "AveragePool" and not _is_dilated(node):
         return None
     if not isinstance(sizes_of(node.inputs[0])[1], int):  # type: ignore[arg-type]  # required
@@ -97,7 +97,7 @@ def _causal_convolution(to: EmissionState, node: Node) -> list[Operand]:
     return [found.operand, x.cut(2, -reach, None, 3).operand]
 
 
-def _state_is_read(asked: Asked, node: Node) -> str | None:
+def _state_is_read(context: LoweringContext, node: Node) -> str | None:
     activation = node.string_attribute("activation", "none")
     if activation not in ("none", "silu", "swish"):
         return f"{node.op_type} with activation={activation!r} is not lowered"

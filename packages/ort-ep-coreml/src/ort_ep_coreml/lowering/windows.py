@@ -9,9 +9,9 @@ import numpy as np
 from ort_core.plugin.claims import is_static
 from ort_core.plugin.ir import Dim, Node, Value
 from ort_core.plugin.ops import WindowAxis, known_sizes, node_transposed, node_windows
-from ort_ep_coreml.lowering.asked import Asked, rank_of
 from ort_ep_coreml.lowering.conditions import only_attributes, ranks, static_inputs
 from ort_ep_coreml.lowering.emission import EmissionState
+from ort_ep_coreml.lowering.lowering_context import LoweringContext, rank_of
 from ort_ep_coreml.lowering.rule import Condition, Lower, Rule
 from ort_ep_coreml.mil import Operand
 
@@ -48,7 +48,7 @@ def window_padding(node: Node) -> tuple[int, ...]:
     return tuple(each for before, after, beyond in pairs for each in (before, after + beyond))
 
 
-def _rounds_as_lowered(asked: Asked, node: Node) -> str | None:
+def _rounds_as_lowered(context: LoweringContext, node: Node) -> str | None:
     if not node.int_attribute("ceil_mode", 0):
         return None
     if not is_static(node.input(0)) or not is_static(node.output):
@@ -132,7 +132,7 @@ def _global(kind: str) -> Lower:
     return lower
 
 
-def padding_is_known(asked: Asked, node: Node) -> str | None:
+def padding_is_known(context: LoweringContext, node: Node) -> str | None:
     """Refuse paddings that follow from sizes that are open."""
     mode = node.string_attribute("auto_pad", "NOTSET")
     value = node.input(0)
@@ -142,30 +142,30 @@ def padding_is_known(asked: Asked, node: Node) -> str | None:
     return f"auto_pad={mode} over sizes that are not known beforehand"
 
 
-def _transposed_as_lowered(asked: Asked, node: Node) -> str | None:
+def _transposed_as_lowered(context: LoweringContext, node: Node) -> str | None:
     is_stated = node.string_attribute("auto_pad", "NOTSET") in ("NOTSET", "", "VALID")
     is_stated = is_stated and node.ints_attribute("output_shape") is None
     return None if is_stated or is_static(node.input(0)) else "ConvTranspose to sizes that are not known beforehand"
 
 
-def _without_dilation(asked: Asked, node: Node) -> str | None:
+def _without_dilation(context: LoweringContext, node: Node) -> str | None:
     if any(each != 1 for each in node.ints_attribute("dilations") or ()):
         return f"{node.op_type} with dilations is not lowered: Core ML has none"
     return None
 
 
-def _weights_are_fixed_or_dense(asked: Asked, node: Node) -> str | None:
+def _weights_are_fixed_or_dense(context: LoweringContext, node: Node) -> str | None:
     is_dilated = any(each != 1 for each in node.ints_attribute("dilations") or ())
-    if not is_dilated or asked.constant(node.input(1)) is not None or _is_dequantized(asked, node.input(1)):
+    if not is_dilated or context.constant(node.input(1)) is not None or _is_dequantized(context, node.input(1)):
         return None
     return f"{node.op_type} with dilations and weights that are no constants: Core ML has none"
 
 
-def _is_dequantized(asked: Asked, value: Value | None) -> bool:
+def _is_dequantized(context: LoweringContext, value: Value | None) -> bool:
     """Return whether a value is a constant that stays narrow in a package."""
     source = None if value is None else value.producer
     is_dequantized = source is not None and source.op_type == "DequantizeLinear"
-    return is_dequantized and all(asked.constant(each) is not None for each in source.present_inputs())  # type: ignore[union-attr]  # is_dequantized
+    return is_dequantized and all(context.constant(each) is not None for each in source.present_inputs())  # type: ignore[union-attr]  # is_dequantized
 
 
 def window_conditions() -> tuple[Condition, ...]:

@@ -47,14 +47,14 @@ def times(to: EmissionState, a: Operand, b: Operand) -> Operand:
 
 def _hard_swish(to: EmissionState, node: Node) -> Operand:
     x = to.operand(node.input(0))
-    if to.asked.level >= _SWISH_LEVEL:
+    if to.context.level >= _SWISH_LEVEL:
         return unary(to, "ACTIVATION_HARD_SWISH", x, Alpha=1 / 6, Beta=0.5)
     return times(to, x, unary(to, "ACTIVATION_HARD_SIGMOID", x, Alpha=1 / 6, Beta=0.5))
 
 
 def _swish(to: EmissionState, node: Node) -> Operand:
     x, alpha = to.operand(node.input(0)), node.float_attribute("alpha", 1.0)
-    if to.asked.level >= _SWISH_LEVEL:
+    if to.context.level >= _SWISH_LEVEL:
         return unary(to, "ACTIVATION_SWISH", x, SigmoidInputScale=alpha)
     return times(to, x, unary(to, "ACTIVATION_SIGMOID", scaled(to, x, alpha)))
 

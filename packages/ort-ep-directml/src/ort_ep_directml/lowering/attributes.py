@@ -18,7 +18,7 @@ def constant_ints(to: EmissionState, node: Node, place: int, name: str) -> tuple
     value = node.input(place)
     if value is None:
         return node.ints_attribute(name)
-    array = to.asked.constant(value)
+    array = to.context.constant(value)
     if array is None:
         raise Refused(f"input {place} ({value.name!r}) is no constant, and DirectML compiles for fixed {name}")
     return tuple(int(each) for each in array.ravel())

@@ -9,8 +9,8 @@ import numpy as np
 
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
-from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.lowering_context import element_type
 from ort_ep_directml.lowering.operand import Operand, broadcast, expanded
 from ort_ep_directml.lowering.plan import Scalar
 from ort_ep_directml.lowering.refused import Refused
@@ -146,7 +146,7 @@ def _clip(to: EmissionState, node: Node) -> Operand:
     low, high = limits(found.dtype)
     low = node.float_attribute("min", low)  # before opset 11
     high = node.float_attribute("max", high)
-    arrays = [to.asked.constant(node.input(place)) for place in (1, 2)]
+    arrays = [to.context.constant(node.input(place)) for place in (1, 2)]
     if all(a is not None or node.input(i) is None for i, a in enumerate(arrays, 1)):
         low, high = (b if a is None else a.reshape(()).item() for a, b in zip(arrays, (low, high), strict=True))
         if not low <= high:

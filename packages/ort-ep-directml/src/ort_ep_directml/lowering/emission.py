@@ -8,7 +8,7 @@ import numpy as np
 
 from ort_core.plugin.claims import SMALL_NBYTES
 from ort_core.plugin.ir import Node, Value
-from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.lowering_context import LoweringContext, element_type
 from ort_ep_directml.lowering.operand import Operand, packed, reshaped, transposed
 from ort_ep_directml.lowering.plan import PlanConstant, PlanNode, Sizes, Source, Tensor
 from ort_ep_directml.lowering.refused import Refused
@@ -29,16 +29,21 @@ class EmissionState:
     """What has been lowered so far.
 
     Args:
-        asked: the graph that is lowered.
+        context: the graph that is lowered.
         shapes: sizes of values that are known as numbers.
         is_sample: whether some of them stand for sizes that are open; tensors may then be of any extent.
         is_trial: whether nobody wants the plan: weights are then described, not read.
     """
 
     def __init__(
-        self, asked: Asked, shapes: Mapping[Value, Sizes], *, is_sample: bool = False, is_trial: bool = False
+        self,
+        context: LoweringContext,
+        shapes: Mapping[Value, Sizes],
+        *,
+        is_sample: bool = False,
+        is_trial: bool = False,
     ) -> None:
-        self.asked = asked
+        self.context = context
         self.nodes: list[PlanNode] = []
         self.constants: list[PlanConstant] = []
         self._shapes = shapes
@@ -83,13 +88,13 @@ class EmissionState:
 
     def _described(self, value: Value) -> Operand | None:
         """Return a weight without its elements, for a trial; ``None`` for what is to be read."""
-        dtype, nbytes = element_type(value), self.asked.nbytes(value)
+        dtype, nbytes = element_type(value), self.context.nbytes(value)
         if not self.is_trial or dtype is None or nbytes <= SMALL_NBYTES:
             return None
         return packed(Source("constant", 0), dtype, self.sizes(value))
 
     def _read(self, value: Value) -> Operand:
-        array = self.asked.constant(value)
+        array = self.context.constant(value)
         if array is None:
             raise Refused(f"{value.name!r} is neither computed nor constant")
         return self.constant(array, element_type(value))
@@ -146,8 +151,8 @@ class EmissionState:
             Refused: the device's feature level, or a type or rank, does not allow it.
         """
         schema = OPERATORS[kind]
-        if schema.level > self.asked.level:
-            here, needed = level_text(self.asked.level), level_text(schema.level)
+        if schema.level > self.context.level:
+            here, needed = level_text(self.context.level), level_text(schema.level)
             raise Refused(f"DirectML's {kind} needs feature level {needed}; this device has {here}")
         sources: list[Source | None] = []
         values: dict[str, object] = {}
@@ -165,7 +170,7 @@ class EmissionState:
         results = {name: packed(Source("node", place, _slot(kind, name)), *each) for name, each in made.items()}
         values |= {name: result.tensor(rank) for name, result in results.items()}
         node = PlanNode(kind, values, tuple(sources), self._origin)
-        check_node(node, self.asked.level, self._limit)
+        check_node(node, self.context.level, self._limit)
         self.nodes.append(node)
         return list(results.values())
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ort_core.plugin.ir import Constant, Node
 from ort_core.plugin.ops import constant_of_node
-from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.lowering_context import element_type
 from ort_ep_directml.lowering.operand import Operand, expanded
 from ort_ep_directml.lowering.plan import Scalar
 from ort_ep_directml.lowering.refused import Refused
@@ -48,7 +48,7 @@ def _eye_like(to: EmissionState, node: Node) -> Operand:
 
 
 def _range(to: EmissionState, node: Node) -> Operand:
-    start, delta = (to.asked.constant(node.input(place)) for place in (0, 2))
+    start, delta = (to.context.constant(node.input(place)) for place in (0, 2))
     dtype = element_type(node.output)
     if start is None or delta is None or dtype is None:
         raise Refused("the start or the step of the Range is no constant, and DirectML has them in the operator")

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ort_core.plugin import CompileRequest
 from ort_core.plugin.ir import Node, TensorType, Value
-from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.lowering_context import LoweringContext, element_type
 from ort_ep_directml.lowering.operand import Operand, packed
 from ort_ep_directml.lowering.plan import GraphPlan, PlanInput, PlanOutput, Sizes, Source
 from ort_ep_directml.lowering.refused import Refused
@@ -28,11 +28,11 @@ def lower(request: CompileRequest, shapes: Sequence[tuple[int, ...]], level: int
         Refused: with these shapes a node cannot be lowered; the reason names the node.
     """
     graph = request.graph
-    return lower_nodes(Asked(request.view(), level), tuple(graph), graph.inputs, shapes, graph.outputs)
+    return lower_nodes(LoweringContext(request.view(), level), tuple(graph), graph.inputs, shapes, graph.outputs)
 
 
 def lower_nodes(
-    asked: Asked,
+    context: LoweringContext,
     nodes: Sequence[Node],
     inputs: Sequence[Value],
     shapes: Sequence[tuple[int, ...]],
@@ -41,7 +41,7 @@ def lower_nodes(
     """Return the plan of some nodes.
 
     Args:
-        asked: the graph that they are of.
+        context: the graph that they are of.
         nodes: in topological order.
         inputs: what they read from outside, constants left out.
         shapes: of the inputs.
@@ -51,7 +51,7 @@ def lower_nodes(
         Refused: a node cannot be lowered.
     """
     sizes = known_sizes(nodes, inputs, shapes)
-    to = EmissionState(asked, sizes)
+    to = EmissionState(context, sizes)
     for place, value in enumerate(inputs):
         dtype = element_type(value)
         if dtype is not None:  # others are read by no node that is lowered
@@ -123,4 +123,4 @@ def _pruned(to: EmissionState, inputs: Sequence[Value], outputs: Sequence[PlanOu
     ports = [PlanInput(place, inputs[place].name, to.operand(inputs[place]).tensor()) for place in numbers["input"]]
     constants = [to.constants[place] for place in numbers["constant"]]
     ends = [replace(port, source=moved(port.source)) for port in outputs]
-    return GraphPlan(tuple(ports), tuple(constants), tuple(nodes), tuple(ends), to.asked.level)
+    return GraphPlan(tuple(ports), tuple(constants), tuple(nodes), tuple(ends), to.context.level)

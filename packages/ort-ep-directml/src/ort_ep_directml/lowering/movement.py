@@ -9,9 +9,9 @@ import numpy as np
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.ops import slice_range
-from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.attributes import axis_of, constant_ints, from_front
 from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.lowering_context import element_type
 from ort_ep_directml.lowering.operand import Operand, expanded, reinterpreted, transposed
 from ort_ep_directml.lowering.plan import Scalar
 from ort_ep_directml.lowering.refused import Refused
@@ -47,7 +47,7 @@ def _bit_cast(to: EmissionState, node: Node) -> Operand:
 
 
 def _dropout(to: EmissionState, node: Node) -> list[Operand]:
-    training = to.asked.constant(node.input(2))
+    training = to.context.constant(node.input(2))
     if node.input(2) is not None and (training is None or training.any()):
         raise Refused("Dropout that is or may be training has random numbers")
     x = to.operand(node.input(0))
@@ -111,7 +111,7 @@ def _slice(to: EmissionState, node: Node) -> Operand:
 def _ends(to: EmissionState, node: Node, count: int) -> tuple[int | None, ...]:
     """Return the ends of a slice; ``None`` where they are no constants, and the sizes of the result tell them."""
     value = node.input(2)
-    if value is not None and to.asked.constant(value) is None:
+    if value is not None and to.context.constant(value) is None:
         return (None,) * count
     ends = constant_ints(to, node, 2, "ends")
     if ends is None:
@@ -166,7 +166,7 @@ def _pad(to: EmissionState, node: Node) -> Operand:
 def _check_padding(
     to: EmissionState, x: Operand, before: Sequence[int], after: Sequence[int], mode: PaddingMode
 ) -> None:
-    if mode is PaddingMode.WRAP and to.asked.level < _WRAP_LEVEL:
+    if mode is PaddingMode.WRAP and to.context.level < _WRAP_LEVEL:
         raise Refused("padding that wraps around needs feature level 6.4")
     if mode is PaddingMode.REFLECTION and any(
         max(pair) >= size for *pair, size in zip(before, after, x.sizes, strict=True)
@@ -178,7 +178,7 @@ def _pad_value(to: EmissionState, node: Node) -> float:
     value = node.input(2)
     if value is None:
         return node.float_attribute("value", 0.0)
-    array = to.asked.constant(value)
+    array = to.context.constant(value)
     if array is None:
         raise Refused(f"the padding {value.name!r} is no constant, and DirectML has it in the operator")
     number: float = array.reshape(()).item()
@@ -212,7 +212,7 @@ def _space_to_depth(to: EmissionState, node: Node) -> Operand:
 def _trilu(to: EmissionState, node: Node) -> Operand:
     x, is_upper = to.operand(node.input(0)), bool(node.int_attribute("upper", 1))
     diagonals = np.arange(x.sizes[-1], dtype=np.int64) - np.arange(x.sizes[-2], dtype=np.int64)[:, None]
-    array = np.zeros((), np.int64) if node.input(1) is None else to.asked.constant(node.input(1))
+    array = np.zeros((), np.int64) if node.input(1) is None else to.context.constant(node.input(1))
     if array is not None:
         place = int(array.reshape(()))
         mask = to.constant((diagonals >= place if is_upper else diagonals <= place).astype(np.uint8))

@@ -69,7 +69,7 @@ def _group(to: EmissionState, node: Node) -> Operand:
     grouped = to.reshape(to.cast(x, dtype), (batch, groups, math.prod(x.sizes[1:]) // groups))
     made = to.reshape(normalized(to, grouped, (2,), node.float_attribute("epsilon", _EPSILON)), x.sizes)
     parts = [to.operand(node.input(place)) for place in (1, 2)]
-    if to.asked.opset(node) < 21:  # one number for each group
+    if to.context.opset(node) < 21:  # one number for each group
         spread = (batch, groups, channels // groups, *x.sizes[2:])
         scale, bias = (to.cast(to.reshape(part, (1, groups, *(1,) * (x.rank - 1))), dtype) for part in parts)
         found = binary(to, "ELEMENT_WISE_ADD", times(to, to.reshape(made, spread), scale), bias)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ort_core.plugin.ir import Node
-from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.attributes import axis_of
 from ort_ep_directml.lowering.elementwise import binary, clamp, unary
 from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.lowering_context import element_type
 from ort_ep_directml.lowering.operand import Operand, broadcast, expanded
 from ort_ep_directml.lowering.plan import Sizes
 from ort_ep_directml.lowering.products import matrices
@@ -42,7 +42,7 @@ def _spread(to: EmissionState, part: Operand, node: Node, x: Operand) -> tuple[O
 def _zero(to: EmissionState, node: Node, x: Operand, dtype: ElementType) -> Operand | None:
     if node.input(2) is not None:
         return _spread(to, to.operand(node.input(2)), node, x)[0]
-    if to.asked.level >= _OPTIONAL_ZERO_LEVEL:
+    if to.context.level >= _OPTIONAL_ZERO_LEVEL:
         return None
     _, sizes = _spread(to, to.operand(node.input(1)), node, x)
     return expanded(to.scalar(dtype, 0), sizes)

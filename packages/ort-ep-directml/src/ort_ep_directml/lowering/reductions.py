@@ -28,7 +28,7 @@ def reduced(to: EmissionState, x: Operand, function: ReduceFunction, axes: Sizes
 def _told_axes(to: EmissionState, node: Node, x: Operand) -> Sizes | None:
     """Return the axes that the sizes of a result tell, where they are no constant: those that have become 1."""
     value, made = node.input(1), to.sizes(node.output)
-    if value is None or to.asked.constant(value) is not None or not node.int_attribute("keepdims", 1):
+    if value is None or to.context.constant(value) is not None or not node.int_attribute("keepdims", 1):
         return None
     return tuple(axis for axis, (size, left) in enumerate(zip(x.sizes, made, strict=True)) if left != size)
 
@@ -94,7 +94,7 @@ def _of_kind(kind: str) -> Normalize:
 def _softmax(normalized: Normalize) -> Lower:
     def lower(to: EmissionState, node: Node) -> Operand:
         x = to.operand(node.input(0))
-        is_old = to.asked.opset(node) < 13  # over all dimensions from one on
+        is_old = to.context.opset(node) < 13  # over all dimensions from one on
         first = axis_of(node, x.rank, 1 if is_old else -1)
         axes = tuple(range(first, x.rank if is_old else first + 1))
         if not x.sizes:

@@ -34,7 +34,7 @@ def _roi_align(to: EmissionState, node: Node) -> Operand:
     if node.string_attribute("mode", "avg") != "avg":
         raise Refused("RoiAlign that takes the largest of weighted samples is left to others")
     x, regions, batches = (to.operand(node.input(place)) for place in range(3))
-    is_old = to.asked.opset(node) < 16
+    is_old = to.context.opset(node) < 16
     way = "output_half_pixel" if is_old else node.string_attribute("coordinate_transformation_mode", "half_pixel")
     before, after = _OFFSETS[way]
     ratio, scale = node.int_attribute("sampling_ratio", 0), node.float_attribute("spatial_scale", 1.0)

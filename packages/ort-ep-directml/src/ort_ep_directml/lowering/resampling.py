@@ -73,8 +73,8 @@ def _scales(to: EmissionState, node: Node, sizes: Sequence[int], made: Sequence[
     axes = [from_front(axis, rank) for axis in node.ints_attribute("axes") or range(rank)]
     found = [1.0] * rank
     attribute = node.attribute("scales")  # Upsample before opset 9
-    place = 1 if node.op_type == "Upsample" or to.asked.opset(node) < 11 else 2
-    given = to.asked.constant(node.input(place))
+    place = 1 if node.op_type == "Upsample" or to.context.opset(node) < 11 else 2
+    given = to.context.constant(node.input(place))
     numbers = attribute if isinstance(attribute, tuple) else None if given is None or not given.size else given.tolist()
     if numbers is None and (len(node.inputs) < 4 or node.input(3) is None):
         raise Refused("the scales are no constants, and DirectML has them in the operator")
@@ -91,7 +91,7 @@ def _scales_of_sizes(
     policy = node.string_attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return [made[axis] / sizes[axis] for axis in axes]
-    wanted = to.asked.constant(node.input(3))
+    wanted = to.context.constant(node.input(3))
     if wanted is None:
         raise Refused("sizes that keep an aspect ratio are no constants")
     ratios = [int(size) / sizes[axis] for size, axis in zip(wanted.ravel(), axes, strict=True)]
@@ -119,7 +119,7 @@ def _merged(axes: Sequence[Axis]) -> list[Axis]:
 def _resize(to: EmissionState, node: Node) -> Operand:
     x, sizes = to.operand(node.input(0)), to.sizes(node.output)
     mode = _mode(node)
-    is_old = node.op_type == "Upsample" or to.asked.opset(node) < 11
+    is_old = node.op_type == "Upsample" or to.context.opset(node) < 11
     way = "asymmetric" if is_old else node.string_attribute("coordinate_transformation_mode", "half_pixel")
     rounding = "floor" if is_old else node.string_attribute("nearest_mode", "round_prefer_floor")
     scales = _scales(to, node, x.sizes, sizes)

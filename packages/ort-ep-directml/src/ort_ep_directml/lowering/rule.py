@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ort_core.plugin.ir import Node, SparseTensorType, TensorType, Value
-from ort_ep_directml.lowering.asked import element_type
 from ort_ep_directml.lowering.emission import EmissionState
+from ort_ep_directml.lowering.lowering_context import element_type
 from ort_ep_directml.lowering.operand import Operand
 from ort_ep_directml.lowering.refused import Refused
 
@@ -43,7 +43,7 @@ class Rule:
         return found if isinstance(found, list) else [found]
 
     def _check(self, to: EmissionState, node: Node) -> None:
-        if to.asked.opset(node) < self.oldest:
+        if to.context.opset(node) < self.oldest:
             raise Refused(f"{node.op_type} before opset {self.oldest} means something else")
         if any(node.input(index) is None for index in range(self.required)):
             raise Refused(f"{node.op_type} lacks one of its first {self.required} inputs")

@@ -14,7 +14,7 @@ import numpy as np
 from ort_core.plugin import Rejection
 from ort_core.plugin.claims import SHAPE_READERS, SIZE_ARITHMETIC, SMALL_NBYTES, results_beforehand
 from ort_core.plugin.ir import Node, Value
-from ort_ep_directml.lowering.asked import Asked, element_type
+from ort_ep_directml.lowering.lowering_context import LoweringContext, element_type
 from ort_ep_directml.lowering.plan import Sizes
 
 
@@ -23,11 +23,11 @@ def is_number_of_shapes(node: Node) -> bool:
     return not node.domain and (node.op_type in SHAPE_READERS | SIZE_ARITHMETIC)
 
 
-def learn_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | None]) -> bool:
+def learn_numbers(context: LoweringContext, node: Node, sizes: Callable[[Value], Sizes | None]) -> bool:
     """Compute the results of a node that follow from shapes, and keep them; return whether there are such.
 
     Args:
-        asked: takes the numbers.
+        context: takes the numbers.
         node: any node; what it reads was asked for before it.
         sizes: those of a value, ``None`` where they are open.
     """
@@ -35,17 +35,17 @@ def learn_numbers(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | Non
         return False
 
     def content(value: Value) -> np.ndarray | None:
-        found = asked.numbers.get(value)
-        return asked.constant(value) if found is None and asked.nbytes(value) <= SMALL_NBYTES else found
+        found = context.numbers.get(value)
+        return context.constant(value) if found is None and context.nbytes(value) <= SMALL_NBYTES else found
 
-    results = results_beforehand(node, asked.view.context, content, sizes)
+    results = results_beforehand(node, context.view.context, content, sizes)
     if isinstance(results, Rejection):
         return False
-    asked.numbers.update(results)
+    context.numbers.update(results)
     return True
 
 
-def learn_behind(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | None]) -> None:
+def learn_behind(context: LoweringContext, node: Node, sizes: Callable[[Value], Sizes | None]) -> None:
     """Compute the numbers that a node reads, from the shapes that they follow from."""
     behind: dict[Node, None] = {}
     left = [value.producer for value in node.present_inputs()]
@@ -55,9 +55,9 @@ def learn_behind(asked: Asked, node: Node, sizes: Callable[[Value], Sizes | None
             behind[producer] = None
             if producer.op_type not in SHAPE_READERS:
                 left += [value.producer for value in producer.present_inputs()]
-    for producer in asked.view.graph:
+    for producer in context.view.graph:
         if producer in behind:
-            learn_numbers(asked, producer, sizes)
+            learn_numbers(context, producer, sizes)
 
 
 def _is_small(value: Value, sizes: Sizes | None) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from ort_core.plugin.ir import Node, Value
 from ort_ep_directml.index_limits import check_numbers
 from ort_ep_directml.lowering.activations import ACTIVATIONS
-from ort_ep_directml.lowering.asked import Asked, element_type
 from ort_ep_directml.lowering.attention import ATTENTION
 from ort_ep_directml.lowering.elementwise import ELEMENTWISE
 from ort_ep_directml.lowering.emission import EmissionState, is_beyond_reach
 from ort_ep_directml.lowering.generation import GENERATION
 from ort_ep_directml.lowering.indexing import INDEXING
 from ort_ep_directml.lowering.losses import LOSSES
+from ort_ep_directml.lowering.lowering_context import LoweringContext, element_type
 from ort_ep_directml.lowering.movement import MOVEMENT
 from ort_ep_directml.lowering.normalization import NORMALIZATION
 from ort_ep_directml.lowering.operand import packed
@@ -66,14 +66,14 @@ _OF_CONSTANTS = frozenset({"Constant", "DequantizeLinear", "Range"})
 """What goes along with the nodes that read it: ort-core leaves these as they are, so that weights stay small."""
 
 
-def refusal(asked: Asked, node: Node) -> str | None:
+def refusal(context: LoweringContext, node: Node) -> str | None:
     """Return why a node is not lowered, or ``None``.
 
     It is lowered on its own for the answer, with a sample for sizes that are open.
     """
-    view = asked.view
-    if asked.level < TABLE_LEVEL and asked.device_refusal is None:
-        here, known = level_text(asked.level), level_text(TABLE_LEVEL)
+    view = context.view
+    if context.level < TABLE_LEVEL and context.device_refusal is None:
+        here, known = level_text(context.level), level_text(TABLE_LEVEL)
         return f"what DirectML takes at feature level {here}, before {known}, only a device tells, and there is none"
     if node.domain not in ("", "ai.onnx"):
         return f"{node.domain} is no domain that this provider lowers"
@@ -82,40 +82,40 @@ def refusal(asked: Asked, node: Node) -> str | None:
     if node.op_type not in _OF_CONSTANTS and all(view.constant(value) is not None for value in node.present_inputs()):
         return "there is nothing to compute at run time: every input is constant"
     try:
-        _try(asked, node)
+        _try(context, node)
     except Refused as refused:
         return refused.reason
     return None
 
 
-def _try(asked: Asked, node: Node) -> None:
+def _try(context: LoweringContext, node: Node) -> None:
     """Lower a node alone, its inputs packed.
 
     Raises:
         Refused: it cannot be lowered.
     """
     shapes = {value: sampled(value) for value in (*node.present_inputs(), *node.present_outputs())}
-    learn_behind(asked, node, sampled_sizes)
+    learn_behind(context, node, sampled_sizes)
     is_sample = any(value.shape != sizes for value, sizes in shapes.items())
-    to = EmissionState(asked, shapes, is_sample=is_sample, is_trial=True)
+    to = EmissionState(context, shapes, is_sample=is_sample, is_trial=True)
     for place, value in enumerate(node.present_inputs()):
         dtype = element_type(value)
-        if asked.constant(value) is None and dtype is not None:
+        if context.constant(value) is None and dtype is not None:
             to.bind(value, packed(Source("input", place), dtype, shapes[value]))
     lower_node(to, node)
-    ask_device(asked, to.nodes)
+    ask_device(context, to.nodes)
 
 
-def ask_device(asked: Asked, nodes: Sequence[PlanNode]) -> None:
+def ask_device(context: LoweringContext, nodes: Sequence[PlanNode]) -> None:
     """Ask the device about operators, where it must be asked; those of sample sizes that none could hold are taken.
 
     Raises:
         Refused: it does not take one.
     """
-    if asked.level >= TABLE_LEVEL or asked.device_refusal is None:
+    if context.level >= TABLE_LEVEL or context.device_refusal is None:
         return
     for node in nodes:
-        reason = None if is_beyond_reach(node) else asked.device_refusal(node)
+        reason = None if is_beyond_reach(node) else context.device_refusal(node)
         if reason is not None:
             raise Refused(reason)
 
@@ -141,13 +141,13 @@ def lower_node(to: EmissionState, node: Node) -> None:
     for value in node.present_outputs():
         if 0 in to.sizes(value):
             raise Refused(f"{value.name!r} holds no element; DirectML has no empty tensors")
-    if learn_numbers(to.asked, node, to.sizes):
+    if learn_numbers(to.context, node, to.sizes):
         _check_sizes(to, node)
         return
     if node.op_type not in RULES:
         raise Refused(f"{node.op_type} is not among the operators that are lowered to DirectML")
     if not to.is_trial:
-        check_numbers(to.asked, node, to.sizes)
+        check_numbers(to.context, node, to.sizes)
     operands = RULES[node.op_type].apply(to, node)
     given = [(value, operand) for value, operand in zip(node.outputs, operands, strict=False) if value is not None]
     for value, operand in given:
@@ -165,7 +165,7 @@ def _check_sizes(to: EmissionState, node: Node) -> None:
         Refused: they are of other sizes.
     """
     for value in node.present_outputs():
-        found = to.asked.numbers[value].shape
+        found = to.context.numbers[value].shape
         if found != to.sizes(value):
             raise Refused(
                 f"{value.name!r} would become {list(found)}, and shape inference says {list(to.sizes(value))}"

@@ -139,8 +139,8 @@ def _dml_device(libraries: Libraries, device: ComObject) -> ComObject:
 
 
 def _level(device: ComObject) -> int:
-    asked = (ctypes.c_uint32 * len(dml.FEATURE_LEVELS))(*dml.FEATURE_LEVELS)
-    query = dml.FeatureLevelsQuery(len(asked), ctypes.addressof(asked))
+    context = (ctypes.c_uint32 * len(dml.FEATURE_LEVELS))(*dml.FEATURE_LEVELS)
+    query = dml.FeatureLevelsQuery(len(context), ctypes.addressof(context))
     found = ctypes.c_uint32()
     _ask(device, dml.FEATURE_FEATURE_LEVELS, query, found)
     return found.value

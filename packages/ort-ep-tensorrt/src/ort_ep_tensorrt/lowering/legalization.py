@@ -1,6 +1,6 @@
 """Legalization: all changes of a claim's copy before the parser reads it, in their order.
 
-Settled inputs become constants, nodes that TensorRT does not take become their parts, integers of 8 bits float32, and
+Fixed inputs become constants, nodes that TensorRT does not take become their parts, integers of 8 bits float32, and
 float32 a narrow type where that was asked for. The model of the session keeps its nodes.
 """
 
@@ -15,9 +15,9 @@ from ort_core.plugin.ir import Graph
 from ort_core.plugin.kernels import EvaluationContext
 from ort_ep_tensorrt.lowering.decomposition import decompose_nodes
 from ort_ep_tensorrt.lowering.editing import mark_places, take_places
+from ort_ep_tensorrt.lowering.fixed_inputs import fix_inputs, fix_known_inputs
+from ort_ep_tensorrt.lowering.integer_emulation import hold_as_float32
 from ort_ep_tensorrt.lowering.precision import narrow, remove_unread_casts
-from ort_ep_tensorrt.lowering.settled import settle, settle_known
-from ort_ep_tensorrt.lowering.stand_ins import hold_as_float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Changes:
     Attributes:
         in_parts: places of nodes that are handed over in their parts.
         is_unknown: whether the parser has no importer for an operator; such nodes are decomposed wherever they stand.
-        settled: values of inputs that must be constants, by name.
+        fixed: values of inputs that must be constants, by name.
         precision: ``"float32"``, ``"float16"`` or ``"bfloat16"``.
         keeps_normalizations: layer normalization and its kin stay in float32.
     """
 
     in_parts: frozenset[int] = frozenset()
     is_unknown: Callable[[str], bool] = field(default=lambda op_type: False)
-    settled: Mapping[str, np.ndarray] = field(default_factory=dict)
+    fixed: Mapping[str, np.ndarray] = field(default_factory=dict)
     precision: str = "float32"
     keeps_normalizations: bool = False
 
@@ -59,9 +59,9 @@ def legalize(graph: Graph, context: EvaluationContext, changes: Changes) -> Lega
         LoweringRefusal: a node cannot be said in TensorRT's words.
     """
     mark_places(graph)
-    settle(graph, changes.settled)
+    fix_inputs(graph, changes.fixed)
     decompose_nodes(graph, changes.in_parts, context, changes.is_unknown)
-    settle_known(graph, context)
+    fix_known_inputs(graph, context)
     hold_as_float32(graph)
     kept: dict[int, str] = {}
     if changes.precision != "float32":

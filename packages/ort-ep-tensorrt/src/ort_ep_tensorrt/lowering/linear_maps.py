@@ -14,7 +14,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, TensorType, Value
 from ort_ep_tensorrt.lowering.editing import Editor, Results, fixed_shape
-from ort_ep_tensorrt.lowering.taps import MAX_ELEMENTS, summed, taps_of
+from ort_ep_tensorrt.lowering.weighted_gathers import MAX_ELEMENTS, summed, weighted_gathers_of
 
 _FLOATS = frozenset({DataType.FLOAT, DataType.FLOAT16, DataType.BFLOAT16})
 _STATES_COORDINATES = 11  # the opset from which on Resize says how places correspond; before, as by "asymmetric"
@@ -106,8 +106,10 @@ def _resized(editor: Editor, x: Value, axis: int, wanted: np.generic, *, by_size
     left_out = ("axes", "keep_aspect_ratio_policy")
     attributes: dict[str, object] = {n: a.value for n, a in editor.node.attributes.items() if n not in left_out}
     matrix = editor.computed("Resize", inputs, attributes, editor.opset)
-    taps = matrix if isinstance(matrix, Rejection) else taps_of(matrix)
-    return Rejection(taps.reason, editor.node) if isinstance(taps, Rejection) else summed(editor, x, axis, taps)
+    gathers = matrix if isinstance(matrix, Rejection) else weighted_gathers_of(matrix)
+    return (
+        Rejection(gathers.reason, editor.node) if isinstance(gathers, Rejection) else summed(editor, x, axis, gathers)
+    )
 
 
 def col2im(editor: Editor) -> Results | Rejection:
@@ -122,13 +124,13 @@ def col2im(editor: Editor) -> Results | Rejection:
     attributes: dict[str, object] = {name: each.value for name, each in node.attributes.items()}
     lines = np.eye(count).reshape(count, taken, columns[2])
     matrix = editor.computed("Col2Im", [lines, image, block], attributes, 18)
-    taps = matrix if isinstance(matrix, Rejection) else taps_of(matrix.reshape(count, -1))
-    if isinstance(taps, Rejection):
-        return Rejection(taps.reason, node)
+    gathers = matrix if isinstance(matrix, Rejection) else weighted_gathers_of(matrix.reshape(count, -1))
+    if isinstance(gathers, Rejection):
+        return Rejection(gathers.reason, node)
     channels = columns[1] // taken
     flat = editor.add("Reshape", [x, _sizes(editor, columns[0], channels, count)])
     flat.type = TensorType(dtype_of(x) or DataType.FLOAT, (columns[0], channels, count))
-    made = summed(editor, flat, 2, taps)
+    made = summed(editor, flat, 2, gathers)
     return {0: editor.add("Reshape", [made, _sizes(editor, columns[0], channels, *image.tolist())], like=node.output)}
 
 

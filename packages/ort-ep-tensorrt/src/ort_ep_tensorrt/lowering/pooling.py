@@ -18,7 +18,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, Node, Value
 from ort_ep_tensorrt.lowering.editing import Editor, Results, fixed_shape
-from ort_ep_tensorrt.lowering.taps import MAX_ELEMENTS, largest, summed, taps_of
+from ort_ep_tensorrt.lowering.weighted_gathers import MAX_ELEMENTS, largest, summed, weighted_gathers_of
 
 Fold = Callable[[Value, int, np.ndarray], Value | Rejection]
 """Folds along an axis what each column of a matrix ``[places, results]`` is not zero at."""
@@ -118,10 +118,10 @@ def _along(node: Node, axis: int) -> dict[str, object]:
 
 
 def _sum(editor: Editor, x: Value, axis: int, matrix: np.ndarray) -> Value | Rejection:
-    taps = taps_of(matrix)
-    return taps if isinstance(taps, Rejection) else summed(editor, x, axis, taps)
+    gathers = weighted_gathers_of(matrix)
+    return gathers if isinstance(gathers, Rejection) else summed(editor, x, axis, gathers)
 
 
 def _largest(editor: Editor, x: Value, axis: int, matrix: np.ndarray) -> Value | Rejection:
-    taps = taps_of(matrix)
-    return taps if isinstance(taps, Rejection) else largest(editor, x, axis, taps)
+    gathers = weighted_gathers_of(matrix)
+    return gathers if isinstance(gathers, Rejection) else largest(editor, x, axis, gathers)

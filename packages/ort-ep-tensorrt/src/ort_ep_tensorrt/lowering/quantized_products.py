@@ -17,7 +17,7 @@ from ort_core.plugin import Rejection
 from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import DataType, TensorType, Value
 from ort_ep_tensorrt.lowering.editing import Editor, Results
-from ort_ep_tensorrt.lowering.stand_ins import BOUNDS
+from ort_ep_tensorrt.lowering.integer_emulation import BOUNDS
 
 _LARGEST = 255  # of a difference of two integers of 8 bits, in size
 _WHOLE_IN_FLOAT32 = 1 << 24  # up to here float32 holds every integer

@@ -170,7 +170,7 @@ def finalists(regions: Sequence[Region], estimate: Estimate | None) -> tuple[Cho
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MeasuredChoice:
     """The assignment that was chosen, and the whole model's time under each that was tried, in nanoseconds."""
 
     choice: Choice
@@ -181,11 +181,11 @@ Compare = Callable[[Choice, Choice], tuple[float, float]]
 """``compare(champion, challenger)``: nanoseconds of both, run in turns; infinity where one cannot run."""
 
 
-def decide(choices: Sequence[Choice], compare: Compare) -> Verdict:
+def decide(choices: Sequence[Choice], compare: Compare) -> MeasuredChoice:
     """Let each assignment challenge the fastest before it; the first is taken where none is faster."""
     champion, totals = choices[0], dict.fromkeys(choices[:1], math.nan)
     for challenger in choices[1:]:
         totals[champion], totals[challenger] = compare(champion, challenger)
         if totals[challenger] < totals[champion]:
             champion = challenger
-    return Verdict(champion, totals)
+    return MeasuredChoice(champion, totals)

@@ -1,4 +1,4 @@
-"""Asked: what is known around a node while it is lowered: operator set, constants, bounds of integers."""
+"""LoweringContext: what is known around a node while it is lowered: operator set, constants, bounds of integers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ort_ep_directml.schema.element_types import FROM_ONNX, ElementType
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoweringContext:
     """What a rule may ask.
 
     Attributes:

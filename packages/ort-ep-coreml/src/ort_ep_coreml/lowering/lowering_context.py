@@ -1,4 +1,4 @@
-"""Asked: what is known around a node while it is decided who gets it: constants, bounds, what comes from outside."""
+"""LoweringContext: what is known around a node while it is decided who gets it: constants, bounds, inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANY = OpenSizes(INT32_LIMITS[1])
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoweringContext:
     """What a rule may ask.
 
     Attributes:
@@ -45,7 +45,7 @@ class Asked:
         return self.view.opset(node)
 
     def constant(self, value: Value | None) -> np.ndarray | None:
-        """Return the array of an initializer that nobody overrides, or of a value that is foreknown."""
+        """Return the array of an initializer that nobody overrides, or of a value that is known before a run."""
         if value is not None and value in self.known:
             return self.known[value]
         found = self.view.constant(value)

@@ -1,4 +1,4 @@
-"""Foreknown: values that constants and fixed sizes alone give, computed while it is decided who gets what.
+"""StaticValues: values that constants and fixed sizes alone give, computed while it is decided who gets what.
 
 Passes fold most of them before. What is left (Constant nodes and arithmetic on sizes where passes are off, or inside
 bodies) goes along with the nodes that read it, and becomes constants of their program.
@@ -20,7 +20,7 @@ _FOLDED = SIZE_ARITHMETIC | {"ConstantOfShape", "Expand", "Tile", "Transpose"}
 
 
 @dataclass(frozen=True, slots=True)
-class Foreknown:
+class StaticValues:
     """What is known before any run.
 
     Attributes:
@@ -37,7 +37,7 @@ class Foreknown:
         return node in self.free or node in self.bound
 
 
-def find_foreknown(view: GraphView, refused: Set[Node] = frozenset()) -> Foreknown:
+def find_static_values(view: GraphView, refused: Set[Node] = frozenset()) -> StaticValues:
     """Return what is known of the nodes on offer.
 
     Args:
@@ -54,7 +54,7 @@ def find_foreknown(view: GraphView, refused: Set[Node] = frozenset()) -> Forekno
         values.update(found)
         is_bound = any(_orders(value, node, bound) for value in node.present_inputs())
         (bound if is_bound else free).add(node)
-    return Foreknown(values, free, bound)
+    return StaticValues(values, free, bound)
 
 
 def _orders(value: Value, node: Node, bound: Set[Node]) -> bool:
@@ -87,14 +87,14 @@ def _elements(value: Value) -> int:
 
 
 def attached(
-    nodes: Iterable[Node], groups: list[tuple[Node, ...]], known: Foreknown
+    nodes: Iterable[Node], groups: list[tuple[Node, ...]], known: StaticValues
 ) -> tuple[list[tuple[Node, ...]], set[Node]]:
-    """Return groups with the foreknown nodes that only they read, and those that cannot go along.
+    """Return groups with the nodes whose results are known that only they read, and those that cannot go along.
 
     Args:
         nodes: all of the graph, in topological order.
         groups: without the nodes that are free.
-        known: what is foreknown.
+        known: what is known before a run.
     """
     order = {node: place for place, node in enumerate(nodes)}
     group_of = {node: index for index, group in enumerate(groups) for node in group}

@@ -1,4 +1,4 @@
-"""Stand-ins: integers of 8 bits as float32 within a claim, because TensorRT computes in none of them.
+"""Emulated integers: integers of 8 bits as float32 within a claim, because TensorRT computes in none of them.
 
     y = DequantizeLinear(QuantizeLinear(x, s, z), s, z)    with uint8 z
     ->  q = Min(Max(Round(x / s) + z, 0), 255)   y = (q - z) * s                     all in float32
@@ -39,7 +39,7 @@ def hold_as_float32(graph: Graph) -> None:
     Raises:
         LoweringRefusal: a node computes with 8 bits what float32 would not compute alike.
     """
-    _StandIns(graph).run()
+    _IntegerEmulation(graph).run()
 
 
 def native_nodes(graph: Graph) -> frozenset[Node]:
@@ -52,7 +52,7 @@ def native_nodes(graph: Graph) -> frozenset[Node]:
     return frozenset(found)
 
 
-class _StandIns:
+class _IntegerEmulation:
     """The rewriting of one graph."""
 
     def __init__(self, graph: Graph) -> None:
@@ -116,7 +116,7 @@ class _StandIns:
 Held = dict[int, tuple[Value, DataType | None]]
 
 
-def _same_operator(state: _StandIns, editor: Editor) -> Held:
+def _same_operator(state: _IntegerEmulation, editor: Editor) -> Held:
     """Let the same operator read stand-ins; what it makes of 8 bits is one again."""
     node = editor.node
     inputs = [None if value is None else state.held(editor, value) for value in node.inputs]
@@ -134,7 +134,7 @@ def _same_operator(state: _StandIns, editor: Editor) -> Held:
     return held
 
 
-def _cast(state: _StandIns, editor: Editor) -> Held:
+def _cast(state: _IntegerEmulation, editor: Editor) -> Held:
     """Cast to 8 bits goes through int32, which cuts off what is behind the point."""
     node, target = editor.node, DataType(int(editor.node.int_attribute("to", 0)))
     source = node.input(0)
@@ -151,7 +151,7 @@ def _cast(state: _StandIns, editor: Editor) -> Held:
     return {0: (editor.cast(editor.cast(held, DataType.INT32), DataType.FLOAT), target)}
 
 
-def _quantize(state: _StandIns, editor: Editor) -> Held:
+def _quantize(state: _IntegerEmulation, editor: Editor) -> Held:
     """QuantizeLinear -> Min(Max(Round(x / s) + z, lowest), highest): Clip has its bounds elsewhere before opset 11."""
     node = editor.node
     target = _target_of(state, node)
@@ -171,7 +171,7 @@ def _quantize(state: _StandIns, editor: Editor) -> Held:
     return {0: (editor.add("Min", [editor.add("Max", [steps, low]), high]), target)}
 
 
-def _dequantize(state: _StandIns, editor: Editor) -> Held:
+def _dequantize(state: _IntegerEmulation, editor: Editor) -> Held:
     """DequantizeLinear -> (q - z) * s; that of a constant is computed here."""
     node = editor.node
     source, scale, zero = node.input(0), node.input(1), node.input(2)
@@ -230,7 +230,7 @@ def _along_axis(editor: Editor, values: Value, source: Value) -> Value:
     return editor.add("Reshape", [values, editor.constant(np.array(shape, np.int64))])
 
 
-def _target_of(state: _StandIns, node: Node) -> DataType | None:
+def _target_of(state: _IntegerEmulation, node: Node) -> DataType | None:
     zero, stated = node.input(2), node.int_attribute("output_dtype", 0)
     if zero is not None:
         return state.dtype(zero)
@@ -253,7 +253,7 @@ def _has_native_neighbours(node: Node, native: set[Node]) -> bool:
     return all(reader in native for reader in node.output.consumers())
 
 
-_WRITERS: Mapping[str, Callable[[_StandIns, Editor], Held]] = {
+_WRITERS: Mapping[str, Callable[[_IntegerEmulation, Editor], Held]] = {
     "Cast": _cast,
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,

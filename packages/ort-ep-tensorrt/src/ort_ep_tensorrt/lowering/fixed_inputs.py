@@ -1,4 +1,4 @@
-"""Settled inputs: values that come from outside of a claim and that TensorRT must know when it builds.
+"""Fixed inputs: values that come from outside of a claim and that TensorRT must know when it builds.
 
 Axes of a reduction are one: its parser takes constants only. They are made constants of the program, with the values
 of the run that the engine is built for; another run with other values has an engine of its own. To ask about a claim,
@@ -32,7 +32,7 @@ _PLACES: Mapping[str, tuple[int, ...]] = {
 _SIZES = 3  # the place of sizes among the inputs of Resize, which TensorRT else reads on the host
 
 
-def settled_inputs(inputs: Iterable[Value], nodes: Iterable[Node]) -> dict[Value, Node]:
+def fixed_inputs(inputs: Iterable[Value], nodes: Iterable[Node]) -> dict[Value, Node]:
     """Return the inputs of a claim that TensorRT must know when it builds, and a node that reads each."""
     outside = set(inputs)
     found: dict[Value, Node] = {}
@@ -93,14 +93,14 @@ def likely_values(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (1,) * count
 
 
-def settle(graph: Graph, values: Mapping[str, np.ndarray]) -> None:
+def fix_inputs(graph: Graph, values: Mapping[str, np.ndarray]) -> None:
     """Make inputs constants of a graph; they stay its inputs, and nothing reads them any more."""
     for value in graph.inputs:
         if value.name in values:
             value.replace_uses(graph.new_constant(np.ascontiguousarray(values[value.name])))
 
 
-def settle_known(graph: Graph, context: EvaluationContext) -> None:
+def fix_known_inputs(graph: Graph, context: EvaluationContext) -> None:
     """Make constants of what is computed in a graph and must be one, where sizes alone decide it."""
     places = [(n, i) for n in graph for i in _places(n) if _is_computed(n.input(i))]
     if not places:

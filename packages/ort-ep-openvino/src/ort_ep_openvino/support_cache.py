@@ -1,4 +1,4 @@
-"""Verdicts: what OpenVINO said of a program, so that none is asked about twice: in a session, nor by a later process.
+"""The cache of support: what OpenVINO said of programs, so that none is asked about twice, in later processes neither.
 
 To ask costs some 20 milliseconds for a few nodes and as much as compiling for many. Bodies of control flow are offered
 again each time their node is; and a model that is loaded again has the same groups.
@@ -27,11 +27,11 @@ class Refused:
     names: frozenset[str]
 
 
-Verdict = Ports | Refused
+SupportAnswer = Ports | Refused
 """How the ports of a program's model stand to it, or why it is not taken."""
 
 
-class VerdictsState:
+class SupportCacheState:
     """Verdicts of one device and version of OpenVINO, by program. Safe from threads.
 
     Args:
@@ -40,9 +40,9 @@ class VerdictsState:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._known: dict[bytes, Verdict] = {}  # single reads and writes of a dict are atomic
+        self._known: dict[bytes, SupportAnswer] = {}  # single reads and writes of a dict are atomic
 
-    def find(self, program: Program, num_nodes: int) -> Verdict | None:
+    def find(self, program: Program, num_nodes: int) -> SupportAnswer | None:
         """Return what was said of a program of so many nodes, ``None`` when it was not asked about."""
         structure = _structure(program)
         known = self._known.get(structure)
@@ -53,15 +53,15 @@ class VerdictsState:
             return None
         return self._known.setdefault(structure, _opened(stored))
 
-    def keep(self, program: Program, num_nodes: int, verdict: Verdict) -> None:
+    def keep(self, program: Program, num_nodes: int, answer: SupportAnswer) -> None:
         """Keep what was said of a program of so many nodes."""
         structure = _structure(program)
-        self._known[structure] = verdict
+        self._known[structure] = answer
         if num_nodes >= MIN_STORED_NODES:
-            ArtefactCache().put(self._key(structure), _sealed(verdict))
+            ArtefactCache().put(self._key(structure), _sealed(answer))
 
     def _key(self, structure: bytes) -> CacheKey:
-        return CacheKey("openvino-verdict", structure, (), (("device", self._device), ("package", __version__)))
+        return CacheKey("openvino-support", structure, (), (("device", self._device), ("package", __version__)))
 
 
 def _structure(program: Program) -> bytes:
@@ -73,13 +73,13 @@ def _encoded(names: Iterable[str]) -> list[bytes]:
     return [name.encode() for name in names]
 
 
-def _sealed(verdict: Verdict) -> bytes:
-    if isinstance(verdict, Ports):
-        return b"taken\n" + verdict.sealed_with(b"")
-    return b"refused\n" + json.dumps([verdict.reason, sorted(verdict.names)]).encode()
+def _sealed(answer: SupportAnswer) -> bytes:
+    if isinstance(answer, Ports):
+        return b"taken\n" + answer.sealed_with(b"")
+    return b"refused\n" + json.dumps([answer.reason, sorted(answer.names)]).encode()
 
 
-def _opened(stored: bytes) -> Verdict:
+def _opened(stored: bytes) -> SupportAnswer:
     kind, _, content = stored.partition(b"\n")
     if kind == b"taken":
         return Ports.opened(content)[0]

@@ -1,4 +1,4 @@
-"""Taps: a sum along one axis whose every result reads a few places, as Gather, Mul and Add.
+"""Weighted gathers: a sum along one axis whose every result reads a few places, as Gather, Mul and Add.
 
 y[j] = w[j, 0] * x[i[j, 0]] + w[j, 1] * x[i[j, 1]] + ...
 
@@ -17,17 +17,17 @@ from ort_core.plugin.claims import dtype_of
 from ort_core.plugin.ir import Constant, DataType, TensorType, Value
 from ort_ep_tensorrt.lowering.editing import Editor
 
-MAX_TAPS = 64  # of one result; each is a Gather of its own, and engines of more are slow to build
+MAX_GATHERS = 64  # of one result; each is a Gather of its own, and engines of more are slow to build
 MAX_ELEMENTS = 1 << 24  # of a matrix that is looked at: 128 MiB in float64
 
 
 @dataclass(frozen=True, slots=True)
-class Taps:
+class WeightedGathers:
     """What each result along an axis reads.
 
     Attributes:
-        places: ``[taps, results]``; where a result has fewer, its first place again.
-        weights: ``[taps, results]``, 0 where a result has fewer.
+        places: ``[gathers, results]``; where a result has fewer, its first place again.
+        weights: ``[gathers, results]``, 0 where a result has fewer.
     """
 
     places: np.ndarray
@@ -39,21 +39,21 @@ class Taps:
         return len(self.places)
 
 
-def taps_of(matrix: np.ndarray) -> Taps | Rejection:
-    """Return the taps of a matrix ``[places, results]``."""
+def weighted_gathers_of(matrix: np.ndarray) -> WeightedGathers | Rejection:
+    """Return the weighted gathers of a matrix ``[places, results]``."""
     counts = np.count_nonzero(matrix, axis=0)
     most = max(1, int(counts.max(initial=0)))
-    if most > MAX_TAPS:
-        return Rejection(f"{most} places make one result; up to {MAX_TAPS} are written out")
+    if most > MAX_GATHERS:
+        return Rejection(f"{most} places make one result; up to {MAX_GATHERS} are written out")
     order = np.argsort(matrix == 0, axis=0, kind="stable")[:most]
     weights = np.take_along_axis(matrix, order, axis=0)
-    return Taps(np.where(weights == 0, order[:1], order), weights)
+    return WeightedGathers(np.where(weights == 0, order[:1], order), weights)
 
 
-def summed(editor: Editor, x: Value, axis: int, taps: Taps) -> Value:
+def summed(editor: Editor, x: Value, axis: int, gathers: WeightedGathers) -> Value:
     """Return the sum of the places of ``x`` along an axis times their weights."""
     total: Value | None = None
-    for places, weights in zip(taps.places, taps.weights, strict=True):
+    for places, weights in zip(gathers.places, gathers.weights, strict=True):
         each = _taken(editor, x, axis, places)
         if (weights != 1).any():
             shape = [1] * (_rank(x) - 1 - axis)
@@ -65,9 +65,9 @@ def summed(editor: Editor, x: Value, axis: int, taps: Taps) -> Value:
     return total
 
 
-def largest(editor: Editor, x: Value, axis: int, taps: Taps) -> Value:
+def largest(editor: Editor, x: Value, axis: int, gathers: WeightedGathers) -> Value:
     """Return the largest of the places of ``x`` along an axis."""
-    found = [_taken(editor, x, axis, places) for places in taps.places]
+    found = [_taken(editor, x, axis, places) for places in gathers.places]
     return found[0] if len(found) == 1 else editor.add("Max", found, like=found[0])
 
 
