@@ -86,11 +86,20 @@ class InferenceSession(SessionRuns):
             self._load_whole(find_request)
 
     def _load_whole(self, find_request: Callable[[Mapping[str, str]], Request | None]) -> None:
+        """Look the session up in the cache; where it is not there, prepare its model and put it there."""
         start = time.perf_counter_ns()
-        request = find_request({}) if self._may_be_recalled() else None
-        place = self._cache_entry(request) if self._may_be_recalled() else None
-        if place is not None and self._recall(place, request):
+        is_cacheable = self._may_be_recalled()
+        request = find_request({}) if is_cacheable else None
+        entry = self._cache_entry(request) if is_cacheable else None
+        if entry is not None and self._recall(entry, request):
             return
+        self._prepare(start, request, find_request, entry)
+
+    def _prepare(
+        self, start: int, request: Request | None, find_request: Callable[[Mapping[str, str]], Request | None],
+        entry: SessionCacheEntry | None,
+    ) -> None:  # fmt: skip
+        """Load and prepare the model, and store the session in its entry of the cache, if it has one."""
         from ort_core.session_api.shown_values import DeclaredValues  # a session out of the cache holds what it shows
 
         model = self._source.load(self._options)
@@ -103,12 +112,12 @@ class InferenceSession(SessionRuns):
         request = find_request(model.metadata) if request is None else request
         metadata = ModelMetadata.of(model)
         declared = DeclaredValues.of(model, self._source.has_fixed_sizes)
-        files = [] if place is None or self._source.path is None else files_of(self._source.path, model)
+        files = [] if entry is None or self._source.path is None else files_of(self._source.path, model)
         prepare = self._preparation(request)
         prepared = prepare(model)
         shown = declared.shown(prepared.shown or ShownValues.of(prepared.model))
-        if place is not None:
-            place.keep(prepared, shown, metadata, files)
+        if entry is not None:
+            entry.store(prepared, shown, metadata, files)
         self._loaded = LoadedModel.of(prepared, shown, metadata, request, prepare, self, self._direct_refusal())
         self._record("session_initialization", start)
         if self._profiler is not None:
@@ -145,17 +154,17 @@ class InferenceSession(SessionRuns):
         assert self._source.path is not None
         if request is None:  # as when providers are selected
             request = [(name, {}) for name in self._environment.default_providers()]
-        place = find_cache_entry(self._source.path, self._options, self._environment, request, self._disabled_passes())
-        if isinstance(place, Rejection):
-            log.debug("the session is not looked for in the cache: %s", place)
+        entry = find_cache_entry(self._source.path, self._options, self._environment, request, self._disabled_passes())
+        if isinstance(entry, Rejection):
+            log.debug("the session is not looked for in the cache: %s", entry)
             return None
-        return place
+        return entry
 
-    def _recall(self, place: SessionCacheEntry, request: Request | None) -> bool:
+    def _recall(self, entry: SessionCacheEntry, request: Request | None) -> bool:
         """Take the session out of the cache; False where it is not there as it has to be."""
         prepare = self._preparation(request)
         source, options = self._source, self._options
-        found = place.find(lambda: prepare(source.load(options)))
+        found = entry.recall(lambda: prepare(source.load(options)))
         if found is not None:
             self._loaded = LoadedModel.recalled(found, request, prepare, self)
             log.info("the session comes from the cache")

@@ -1,6 +1,6 @@
-"""SessionCacheEntry: a whole session in the artefact cache, from what the API shows to what runs.
+"""The session cache: a whole session in the artefact cache, from what the API shows to what runs.
 
-A load that is remembered reads neither the model nor its weights: the entry is found by the identity of the model's
+A load that finds its entry reads neither the model nor its weights: the entry is found by the identity of the model's
 file and by everything else that decided the load, it lists the other files that the model refers to with their
 identities, and holds what the provider remembers of the one partition. Anything that the entry cannot answer makes the
 session prepare its model the ordinary way.
@@ -73,18 +73,18 @@ class SessionCacheEntry:
         self._provider, self._settings = provider, settings
         self._cache = ArtefactCache()
 
-    def find(self, prepare: Callable[[], PreparedModel]) -> RecalledSession | None:
+    def recall(self, prepare: Callable[[], PreparedModel]) -> RecalledSession | None:
         """Return the session, or ``None`` where nothing fits; ``prepare`` loads and prepares the model."""
         content = self._cache.map(self._key)
         if content is None:
             return None
         try:
-            return self._recalled(content, prepare)
+            return self._decoded(content, prepare)
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
             log.warning("a session in the cache does not load and is made anew: %s", error)
             return None
 
-    def keep(
+    def store(
         self, prepared: PreparedModel, shown: ShownValues, metadata: ModelMetadata, files: list[Identity] | Rejection
     ) -> bool:
         """Put a prepared session into the cache if all of it can be told; returns whether it was.
@@ -96,13 +96,13 @@ class SessionCacheEntry:
             files: the model's file and all files that it refers to, as they were before its weights were read, or
                 why they are not known.
         """
-        kept = files if isinstance(files, Rejection) else self._parts(prepared, shown, metadata, files)
+        kept = files if isinstance(files, Rejection) else self._encoded(prepared, shown, metadata, files)
         if isinstance(kept, Rejection):
-            log.debug("the session is not remembered: %s", kept)
+            log.debug("the session is not stored in the cache: %s", kept)
             return False
         return self._cache.put(self._key, *kept)
 
-    def _parts(
+    def _encoded(
         self, prepared: PreparedModel, shown: ShownValues, metadata: ModelMetadata, files: list[Identity]
     ) -> list[bytes | memoryview] | Rejection:
         if files[0] != self._model or any(identity_of(each[0]) != each for each in files) or not are_old_enough(files):
@@ -139,7 +139,7 @@ class SessionCacheEntry:
         start = _LENGTH.pack(len(head)) + head
         return [start + bytes(-len(start) % _ALIGNMENT), *content]
 
-    def _recalled(self, content: memoryview, prepare: Callable[[], PreparedModel]) -> RecalledSession | None:
+    def _decoded(self, content: memoryview, prepare: Callable[[], PreparedModel]) -> RecalledSession | None:
         (length,) = _LENGTH.unpack_from(content)
         head = json.loads(bytes(content[_LENGTH.size : _LENGTH.size + length]))
         if any(identity_of(each[0]) != tuple(each) for each in head["files"]):
