@@ -283,6 +283,18 @@ def build(session: nox.Session) -> None:
 
 
 @nox.session
+def quantized_files(session: nox.Session) -> None:
+    """Compare quantised files between tools: onnxruntime's, NNCF's and ours, in onnxruntime, OpenVINO and here."""
+    prepare(session, "test")
+    if not isinstance(session.virtualenv, PassthroughEnv):
+        session.install("nncf>=3.4,<4", "openvino>=2026.4,<2026.5")
+    files = [f"{QUANTIZATION}/tests/test_{name}.py" for name in ("other_tools", "real_models", "static", "dynamic")]
+    # NNCF and what it imports warn of each other
+    arguments = ("-W", "default", "--every-case", *session.posargs)
+    session.run("pytest", *files, *arguments, env={"ORT_TEST_QUANTIZED_FILES": "1"})
+
+
+@nox.session
 def downstream(session: nox.Session) -> None:
     """Run unchanged programs on onnxruntime and by the drop-in: 700 MB of wheels; arguments: names of programs."""
     prepare(session, "test")
