@@ -158,4 +158,5 @@ def test_nncfs_compressed_weights_run_here(tmp_path, mode):
     onnx.save(nncf.compress_weights(model, mode=nncf.CompressWeightsMode[mode], **blocks), target)
     feeds = feeds_of(model, 0)
     assert any(tensor.data_type not in (1, 7) for tensor in onnx.load(target).graph.initializer)
-    assert relative_error(run_ours(target, feeds), run_onnxruntime(target, feeds)) < 1e-5
+    expected = run_plainly(target, feeds)  # fused, 4-bit weights meet activations of 8 bits there
+    assert relative_error(run_ours(target, feeds), expected) < 1e-5

@@ -19,9 +19,11 @@ from ort_quantization.quantization_configs import (
 from ort_quantization.quantize_dynamically import quantize_dynamic
 from ort_quantization.quantize_statically import check_static_quant_arguments, quantize_static
 from ort_quantization.quantized_types import QuantFormat, QuantizationMode, QuantType
+from ort_quantization.registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
 
 __all__ = [
-    "DynamicQuantConfig", "QuantConfig", "QuantFormat", "QuantType", "QuantizationMode", "StaticQuantConfig",
+    "DynamicQuantConfig", "IntegerOpsRegistry", "QDQRegistry", "QLinearOpsRegistry", "QuantConfig", "QuantFormat",
+    "QuantType", "QuantizationMode", "StaticQuantConfig",
     "check_static_quant_arguments", "get_qdq_config", "quantize", "quantize_dynamic", "quantize_static",
 ]  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""Which operators are quantized, and by what."""
+"""Which operators are quantised, and by what.
+
+An entry is a function, or a class of one's own: see ``operators.base_operator`` and ``operators.qdq_base_operator``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import TYPE_CHECKING
 from onnx import NodeProto
 
 from ort_quantization.operators import boundaries, contributed, integer_products, linear, movement
+from ort_quantization.operators.base_operator import QuantOperatorBase
+from ort_quantization.operators.qdq_base_operator import QDQOperatorBase
 from ort_quantization.quantized_types import QuantizationMode
 
 if TYPE_CHECKING:
@@ -28,22 +33,24 @@ def _is_chosen_float32(quantizer: ONNXQuantizer, node: NodeProto) -> bool:
     return _is_chosen_float(quantizer, node) and integer_products.has_run_time_parameters(quantizer, node)
 
 
-_COMMON: dict[str, tuple[Choice, Writer]] = {
+Entry = tuple[Choice, Writer] | type[QuantOperatorBase]
+
+_COMMON: dict[str, Entry] = {
     "Gather": (movement.is_chosen_gather, movement.write_gather),
     "Transpose": (_is_chosen_float, movement.write_direct),
     "EmbedLayerNormalization": (contributed.is_chosen, contributed.write_embedding),
 }
 
-IntegerOpsRegistry: dict[str, tuple[Choice, Writer]] = {
+IntegerOpsRegistry: dict[str, Entry] = {
     "Conv": (_is_chosen_float32, integer_products.write_conv),
     "MatMul": (integer_products.is_chosen_run_time_product, integer_products.write_matmul),
     "Attention": (contributed.is_chosen, contributed.write_attention),
     "LSTM": (_is_chosen_float, contributed.write_lstm),
     **_COMMON,
 }
-"""Operators quantized by parameters that are found while the model runs."""
+"""Operators quantised by parameters that are found while the model runs."""
 
-QLinearOpsRegistry: dict[str, tuple[Choice, Writer]] = {
+QLinearOpsRegistry: dict[str, Entry] = {
     "ArgMax": (_is_chosen_float, movement.write_arg_max),
     "Conv": (_is_chosen_float, linear.write_conv),
     "Gemm": (integer_products.is_chosen_product, linear.write_gemm),
@@ -69,9 +76,9 @@ QLinearOpsRegistry: dict[str, tuple[Choice, Writer]] = {
     "Where": (contributed.is_chosen, linear.write_where),
     **_COMMON,
 }
-"""Operators quantized by parameters that calibration found."""
+"""Operators quantised by parameters that calibration found."""
 
-QDQRegistry: dict[str, Marker] = {
+QDQRegistry: dict[str, Marker | type[QDQOperatorBase]] = {
     "Conv": boundaries.mark_conv,
     "ConvTranspose": boundaries.mark_conv,
     "Gemm": boundaries.mark_gemm,
@@ -98,16 +105,62 @@ QDQRegistry: dict[str, Marker] = {
     "TopK": boundaries.mark_direct,
     "CumSum": boundaries.mark_all,
 }
-"""What is quantized around operators in the QDQ format; around others that are chosen, all they read and give."""
+"""What is quantised around operators in the QDQ format; around others that are chosen, all they read and give."""
+
+
+CommonOpsRegistry = _COMMON
+"""Operators quantised alike with and without calibration."""
 
 
 def find_writer(quantizer: ONNXQuantizer, node: NodeProto) -> Writer | None:
-    """Return what quantizes a node, ``None`` where it stays as it is."""
+    """Return what quantises a node, ``None`` where it stays as it is."""
     is_dynamic = quantizer.mode is QuantizationMode.IntegerOps
     chosen = (IntegerOpsRegistry if is_dynamic else QLinearOpsRegistry).get(node.op_type)
+    if isinstance(chosen, type):
+        return _write_by_class(chosen) if chosen(quantizer, node).should_quantize() else None
     return chosen[1] if chosen is not None and chosen[0](quantizer, node) else None
 
 
+def _write_by_class(entry: type[QuantOperatorBase]) -> Writer:
+    return lambda quantizer, node: entry(quantizer, node).quantize()
+
+
 def find_marker(node: NodeProto) -> Marker:
-    """Return what says which values around a node are quantized."""
-    return QDQRegistry.get(node.op_type, boundaries.mark_all)
+    """Return what says which values around a node are quantised."""
+    chosen = QDQRegistry.get(node.op_type, boundaries.mark_all)
+    return _mark_by_class(chosen) if isinstance(chosen, type) else chosen
+
+
+def _mark_by_class(entry: type[QDQOperatorBase]) -> Marker:
+    return lambda quantizer, node: entry(quantizer, node).quantize()
+
+
+class _Written(QuantOperatorBase):
+    """A node and its entry in a registry."""
+
+    def quantize(self) -> None:
+        """Add what stands for the node."""
+        (find_writer(self.quantizer, self.node) or type(self.quantizer).keep)(self.quantizer, self.node)
+
+
+class _Marked(QDQOperatorBase):
+    """A node and its entry in the registry of the QDQ format."""
+
+    def quantize(self) -> None:
+        """Mark the values around the node."""
+        find_marker(self.node)(self.quantizer, self.node)
+
+
+def CreateDefaultOpQuantizer(onnx_quantizer: ONNXQuantizer, node: NodeProto) -> QuantOperatorBase:  # noqa: N802 - onnxruntime's name
+    """Return what leaves a node as it is."""
+    return QuantOperatorBase(onnx_quantizer, node)
+
+
+def CreateOpQuantizer(onnx_quantizer: ONNXQuantizer, node: NodeProto) -> QuantOperatorBase:  # noqa: N802 - onnxruntime's name
+    """Return what writes a node as the registries say."""
+    return _Written(onnx_quantizer, node)
+
+
+def CreateQDQQuantizer(onnx_quantizer: QDQQuantizer, node: NodeProto) -> QDQOperatorBase:  # noqa: N802 - onnxruntime's name
+    """Return what marks the values around a node as the registry says."""
+    return _Marked(onnx_quantizer, node)

@@ -1,0 +1,1 @@
+"""Preparation of models for single execution providers."""
