@@ -284,7 +284,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session
 def quantized_files(session: nox.Session) -> None:
-    """Compare quantised files between tools: onnxruntime's, NNCF's and ours, in onnxruntime, OpenVINO and here."""
+    """Compare quantized files between tools: onnxruntime's, NNCF's and ours, in onnxruntime, OpenVINO and here."""
     prepare(session, "test")
     if not isinstance(session.virtualenv, PassthroughEnv):
         session.install("nncf>=3.4,<4", "openvino>=2026.4,<2026.5")

@@ -1,4 +1,4 @@
-"""Quantised files between tools: ours run in OpenVINO, NNCF's run here; ``nox -s quantized_files`` has both."""
+"""Quantized files between tools: ours run in OpenVINO, NNCF's run here; ``nox -s quantized_files`` has both."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ class Reader:
 
 
 def static(activations: str, weights: str, quant_format: QuantFormat, per_channel: bool):
-    """A way of quantising a file statically."""
+    """A way of quantizing a file statically."""
 
-    def quantise(source: Path, target: Path) -> None:
+    def quantize(source: Path, target: Path) -> None:
         quantize_static(
             source, target, Reader(onnx.load(source)), quant_format, per_channel=per_channel,
             activation_type=QuantType[activations], weight_type=QuantType[weights],
         )  # fmt: skip
 
-    return quantise
+    return quantize
 
 
 def weights_of(bits: int, quant_format: QuantFormat):
-    """A way of quantising the weights of products only."""
+    """A way of quantizing the weights of products only."""
 
-    def quantise(source: Path, target: Path) -> None:
+    def quantize(source: Path, target: Path) -> None:
         model = onnx.load(source)
         quantizer = MatMulNBitsQuantizer(model, bits=bits, block_size=16, quant_format=quant_format)
         quantizer.process()
         quantizer.model.save_model_to_file(str(target))
 
-    return quantise
+    return quantize
 
 
 SCHEMES: dict[str, Callable[[Path, Path], None]] = {
@@ -109,7 +109,7 @@ def run_reference(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
 @pytest.mark.parametrize("name", MODELS)
 def test_our_files_give_in_openvino_what_they_give_here(tmp_path, name, scheme):
     pytest.importorskip("openvino", reason="needs openvino: nox -s quantized_files")
-    model, source, target = MODELS[name](), tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+    model, source, target = MODELS[name](), tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(model, source)
     SCHEMES[scheme](source, target)
     feeds = feeds_of(model, 0)
@@ -135,14 +135,14 @@ def run_plainly(path: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("preset", ["performance", "mixed"])
 @pytest.mark.parametrize("name", MODELS)
-def test_nncfs_quantised_files_run_here(tmp_path, name, preset):
+def test_nncfs_quantized_files_run_here(tmp_path, name, preset):
     nncf = pytest.importorskip("nncf", reason="needs nncf: nox -s quantized_files")
-    model, target = MODELS[name](), tmp_path / "quantised.onnx"
+    model, target = MODELS[name](), tmp_path / "quantized.onnx"
     samples = nncf.Dataset([feeds_of(model, seed) for seed in range(3)])
-    quantised = nncf.quantize(model, samples, preset=nncf.QuantizationPreset(preset), subset_size=3)
-    onnx.save(quantised, target)
+    quantized = nncf.quantize(model, samples, preset=nncf.QuantizationPreset(preset), subset_size=3)
+    onnx.save(quantized, target)
     feeds = feeds_of(model, 0)
-    assert any(node.op_type == "QuantizeLinear" for node in quantised.graph.node)
+    assert any(node.op_type == "QuantizeLinear" for node in quantized.graph.node)
     expected = run_plainly(target, feeds)  # onnxruntime's QLinearConv refuses a zero point for each channel
     assert relative_error(run_ours(target, feeds), expected) < ONE_STEP
 

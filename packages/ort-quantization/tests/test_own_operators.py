@@ -27,7 +27,7 @@ def tanh_between_products():
 
 
 class InputOnly(QDQOperatorBase):
-    """Quantises what an operator reads, and leaves its result to its readers."""
+    """Quantizes what an operator reads, and leaves its result to its readers."""
 
     def quantize(self) -> None:
         assert not self.disable_qdq_for_node_output
@@ -46,7 +46,7 @@ class Marked(QuantOperatorBase):
 def test_a_class_in_a_registry_is_asked_for_its_operator(tmp_path, monkeypatch, quant_format):
     monkeypatch.setitem(QDQRegistry, "Tanh", InputOnly)
     monkeypatch.setitem(QLinearOpsRegistry, "Tanh", Marked)
-    model, source, target = tanh_between_products(), tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+    model, source, target = tanh_between_products(), tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(model, source)
     samples = iter([feeds_of(model, seed) for seed in range(3)])
     reader = type("Reader", (), {"get_next": lambda self: next(samples, None)})()

@@ -54,7 +54,7 @@ def graph_of_branches():
 def plain(value):
     """Choices without the classes of either tool."""
     if isinstance(value, dict):
-        has_scale = "scale" in value  # the tool leaves a "symmetric" beside it, which quantising refuses
+        has_scale = "scale" in value  # the tool leaves a "symmetric" beside it, which quantizing refuses
         return {key: plain(each) for key, each in value.items() if not (has_scale and key == "symmetric")}
     if isinstance(value, list):
         return [plain(each) for each in value]

@@ -1,4 +1,4 @@
-"""Trained models, quantised by both tools with the same ranges: the same files. They are external test data."""
+"""Trained models, quantized by both tools with the same ranges: the same files. They are external test data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def folder(request, external_test_data):
 
 @pytest.mark.parametrize("folder", MODELS, indirect=True)
 @pytest.mark.parametrize(("weights", "per_channel"), [("QInt8", False), ("QUInt8", True)])
-def test_trained_models_are_quantised_dynamically_as_onnxruntime_does(tmp_path, folder, weights, per_channel):
+def test_trained_models_are_quantized_dynamically_as_onnxruntime_does(tmp_path, folder, weights, per_channel):
     for package, name in ((ours, "here.onnx"), (theirs, "there.onnx")):
         kind = package.QuantType[weights]
         package.quantize_dynamic(folder / "model.onnx", tmp_path / name, weight_type=kind, per_channel=per_channel)
@@ -62,7 +62,7 @@ def test_trained_models_are_quantised_dynamically_as_onnxruntime_does(tmp_path, 
 @pytest.mark.parametrize("folder", MODELS, indirect=True)
 @pytest.mark.parametrize("quant_format", ["QDQ", "QOperator"])
 @pytest.mark.parametrize(("activations", "weights", "per_channel"), STATIC)
-def test_trained_models_are_quantised_statically_as_onnxruntime_does(
+def test_trained_models_are_quantized_statically_as_onnxruntime_does(
     tmp_path, folder, quant_format, activations, weights, per_channel
 ):
     source, ranges = folder / "model.onnx", tmp_path / "ranges.json"
@@ -77,7 +77,7 @@ def test_trained_models_are_quantised_statically_as_onnxruntime_does(
 
 @pytest.mark.skipif(not ALL, reason="minutes: nox -s quantized_files")
 @pytest.mark.parametrize("folder", ["mobilenet_qdq_imagenet"], indirect=True)
-def test_a_trained_qdq_model_is_quantised_around_what_it_has(tmp_path, folder):
+def test_a_trained_qdq_model_is_quantized_around_what_it_has(tmp_path, folder):
     reader = Reader(folder)
     ours.quantize_static(folder / "model.onnx", tmp_path / "again.onnx", reader)
     paths = tmp_path / "again.onnx", folder / "model.onnx"

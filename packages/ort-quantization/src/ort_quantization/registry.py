@@ -1,4 +1,4 @@
-"""Which operators are quantised, and by what.
+"""Which operators are quantized, and by what.
 
 An entry is a function, or a class of one's own: see ``operators.base_operator`` and ``operators.qdq_base_operator``.
 """
@@ -48,7 +48,7 @@ IntegerOpsRegistry: dict[str, Entry] = {
     "LSTM": (_is_chosen_float, contributed.write_lstm),
     **_COMMON,
 }
-"""Operators quantised by parameters that are found while the model runs."""
+"""Operators quantized by parameters that are found while the model runs."""
 
 QLinearOpsRegistry: dict[str, Entry] = {
     "ArgMax": (_is_chosen_float, movement.write_arg_max),
@@ -76,7 +76,7 @@ QLinearOpsRegistry: dict[str, Entry] = {
     "Where": (contributed.is_chosen, linear.write_where),
     **_COMMON,
 }
-"""Operators quantised by parameters that calibration found."""
+"""Operators quantized by parameters that calibration found."""
 
 QDQRegistry: dict[str, Marker | type[QDQOperatorBase]] = {
     "Conv": boundaries.mark_conv,
@@ -105,15 +105,15 @@ QDQRegistry: dict[str, Marker | type[QDQOperatorBase]] = {
     "TopK": boundaries.mark_direct,
     "CumSum": boundaries.mark_all,
 }
-"""What is quantised around operators in the QDQ format; around others that are chosen, all they read and give."""
+"""What is quantized around operators in the QDQ format; around others that are chosen, all they read and give."""
 
 
 CommonOpsRegistry = _COMMON
-"""Operators quantised alike with and without calibration."""
+"""Operators quantized alike with and without calibration."""
 
 
 def find_writer(quantizer: ONNXQuantizer, node: NodeProto) -> Writer | None:
-    """Return what quantises a node, ``None`` where it stays as it is."""
+    """Return what quantizes a node, ``None`` where it stays as it is."""
     is_dynamic = quantizer.mode is QuantizationMode.IntegerOps
     chosen = (IntegerOpsRegistry if is_dynamic else QLinearOpsRegistry).get(node.op_type)
     if isinstance(chosen, type):
@@ -126,7 +126,7 @@ def _write_by_class(entry: type[QuantOperatorBase]) -> Writer:
 
 
 def find_marker(node: NodeProto) -> Marker:
-    """Return what says which values around a node are quantised."""
+    """Return what says which values around a node are quantized."""
     chosen = QDQRegistry.get(node.op_type, boundaries.mark_all)
     return _mark_by_class(chosen) if isinstance(chosen, type) else chosen
 

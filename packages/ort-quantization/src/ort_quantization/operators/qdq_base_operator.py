@@ -1,4 +1,4 @@
-"""What a class derives from that says which values around an operator are quantised, and goes into a registry."""
+"""What a class derives from that says which values around an operator are quantized, and goes into a registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class QDQOperatorBase:
-    """Quantises everything that a node reads and gives; a class of one's own says what else.
+    """Quantizes everything that a node reads and gives; a class of one's own says what else.
 
     Args:
         onnx_quantizer: whose model it is.

@@ -1,4 +1,4 @@
-"""Preparation of models for Qualcomm's QNN: the choices by which it runs quantised models."""
+"""Preparation of models for Qualcomm's QNN: the choices by which it runs quantized models."""
 
 from ort_quantization.execution_providers.qnn.quant_config import get_qnn_qdq_config
 

@@ -1,4 +1,4 @@
-"""Types of values around a value that is quantised to another type than the rest.
+"""Types of values around a value that is quantized to another type than the rest.
 
 An operator of QNN reads and gives one type. Where a caller asks for 16 bits of one value, its producer and its readers
 become 16 bits: what else they read is converted for them, what they give is converted back for those behind.

@@ -113,7 +113,8 @@ def get_qnn_qdq_config(
     return StaticQuantConfig(
         calibration_data_reader, calibrate_method, QuantFormat.QDQ, activation_type, weight_type, list(chosen),
         nodes_to_exclude=list(nodes_to_exclude or ()), per_channel=per_channel,
-        calibration_providers=calibration_providers, use_external_data_format=has_files or model.ByteSize() >= MODEL_SIZE_THRESHOLD,
+        calibration_providers=calibration_providers,
+        use_external_data_format=has_files or model.ByteSize() >= MODEL_SIZE_THRESHOLD,
         extra_options=options,
     )  # fmt: skip
 
