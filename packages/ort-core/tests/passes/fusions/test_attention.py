@@ -246,3 +246,65 @@ def test_choice_by_a_causal_buffer_becomes_a_mask() -> None:
 )
 def test_choice_that_is_no_addition_stays(choice: str) -> None:
     stays("AttentionFusion", _model(f"{BERT} {choice}", more=f"{CAUSAL}, int64[1] far_end = {{4}}"))
+
+
+STACK = (
+    ", int64[4] heads = {2, 3, 2, 4}, int64[3] stacked = {4, 3, 4}, int64[4] apart = {2, 2, 3, 3}, "
+    "int64[3] scores = {4, 3, 3}, int64[4] wrong = {1, 4, 3, 3}, int64[4] back4 = {2, 2, 3, 4}, "
+    "int64[3] mask3 = {4, 3, 3}"
+)
+FIXED = INPUTS.replace("B", "2")
+STACKED = " ".join(f"{_heads(name)} {name}3 = Reshape({name}h, stacked)" for name in ("q", "k1", "v"))
+STACKED += " kt = Transpose <perm = [0,2,1]> (k13) m = MatMul(q3, kt) c = Mul(m, k)"
+STACKED_BACK = "o3 = MatMul(p, v3) o = Reshape(o3, back4) t = Transpose <perm = [0,2,1,3]> (o) y = Reshape(t, merge)"
+STACKED_FORMS = {
+    "plain": (f"{STACKED} p = Softmax(c) {STACKED_BACK}", ""),
+    "masked by matrix": (f"{STACKED} a = Add(c, mask) p = Softmax(a) {STACKED_BACK}", ", float[3,3] mask"),
+    "masked in four axes": (
+        f"{STACKED} c4 = Reshape(c, apart) a4 = Add(c4, mask) a = Reshape(a4, scores) p = Softmax(a) {STACKED_BACK}",
+        ", float[2,1,1,3] mask",
+    ),
+    "masked by a stacked mask": (
+        f"{STACKED} m3 = Reshape(mask, mask3) a = Add(c, m3) p = Softmax(a) {STACKED_BACK}",
+        ", float[2,2,3,3] mask",
+    ),
+    "read stacked": (f"{STACKED} p = Softmax(c) y = MatMul(p, v3)", ""),
+}
+
+
+@pytest.mark.parametrize("form", STACKED_FORMS)
+def test_batch_and_heads_stacked_to_one_axis_are_pulled_apart(form: str) -> None:
+    body, mask = STACKED_FORMS[form]
+    outputs = "float[4,3,4] y" if form == "read stacked" else "float[2,3,8] y"
+    model = fires("AttentionFusion", _model(body, FIXED + mask, outputs, STACK))
+    assert "MultiHeadAttention" in ops_of(model)
+    assert "Softmax" not in ops_of(model)
+
+
+LENGTH_FIRST = "float[3,B,8] q, float[5,B,8] k1, float[5,B,8] v"
+FIRST = (
+    "qs = Reshape(q, first) q3 = Transpose <perm = [1,0,2]> (qs) ks = Reshape(k1, keys) "
+    "kt = Transpose <perm = [1,2,0]> (ks) vs = Reshape(v, keys) v3 = Transpose <perm = [1,0,2]> (vs) c = Mul(q3, k) "
+    "m = MatMul(c, kt) p = Softmax(m) o = MatMul(p, v3) t = Transpose <perm = [1,0,2]> (o) y = Reshape(t, whole)"
+)
+SIZES = ", int64[3] first = {3, -1, 4}, int64[3] keys = {5, -1, 4}, int64[3] whole = {3, -1, 8}"
+
+
+def test_length_before_batch_is_turned_round_as_nn_multihead_attention_has_it() -> None:
+    model = fires("AttentionFusion", _model(FIRST, LENGTH_FIRST, "float[3,B,8] y", SIZES), sizes={"B": 2})
+    assert "MultiHeadAttention" in ops_of(model)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("c4 = Reshape(c, apart) a4", "c4 = Reshape(c, wrong) a4"),
+        ("q3 = Reshape(qh, stacked)", "q3 = Reshape(qs, stacked)"),
+    ],
+    ids=["mask over other heads", "queries not split"],
+)
+def test_near_misses_of_stacked_attention_stay(old: str, new: str) -> None:
+    body, _ = STACKED_FORMS["masked in four axes"]
+    assert old in body
+    inputs = FIXED + (", float[1,4,1,3] mask" if "wrong" in new else ", float[2,1,1,3] mask")
+    stays("AttentionFusion", _model(body.replace(old, new), inputs, more=STACK))

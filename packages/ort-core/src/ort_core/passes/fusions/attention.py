@@ -4,10 +4,10 @@
         ->  y = MultiHeadAttention(query, key, value, , , mask, past_key, past_value) {num_heads, scale}
 
 Covers the exports of BERT, ViT, GPT-2, Whisper, LLaMA and diffusion models: scale on the scores or on either operand;
-keys turned by one Transpose or by Reshape, Transpose, Reshape; masks of any shape that broadcasts, or a choice by a
-causal buffer; a cache in front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, which
-matters only in rows that a mask of -inf hides whole. The projections stay matrix products. Sizes are proven by
-inferred types.
+keys turned by one Transpose or by Reshape, Transpose, Reshape; batch and heads stacked to one axis, as older exports
+and nn.MultiheadAttention have them; masks of any shape that broadcasts, or a choice by a causal buffer; a cache in
+front of keys and values; PyTorch's replacement of NaN by zero behind the softmax, which matters only in rows that a
+mask of -inf hides whole. The projections stay matrix products. Sizes are proven by inferred types.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from ort_core.passes.fusions.attention_heads import (
     find_heads,
     find_keys,
     peel_scale,
-    producer_of,
     size_of_heads,
 )
 from ort_core.passes.fusions.attention_mask import (
     Mask,
     broadcast_mask,
     broadcast_type,
-    find_causal_choice,
 )
 from ort_core.passes.fusions.attention_rows import refuse_hidden_rows, replace_hidden_rows
+from ort_core.passes.fusions.attention_scores import Scores, find_scores
 from ort_core.passes.fusions.falling_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     FUSED_FLOATS,
@@ -48,6 +47,7 @@ from ort_core.passes.fusions.operands import (
     dim,
     dtype_of,
     first_refusal,
+    fixed_dim,
     integers_of,
     number_of,
     only_reader,
@@ -114,17 +114,17 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         is_last = _is_last_axis(match.node("softmax"))
         if not is_last or (match.opset() < LAST_AXIS_OPSET and match.node("softmax").attribute("axis") is None):
             return Rejection("the softmax is not over the last axis", match.root)
-        found = _find_scores(match["masked_scores"])
+        found = find_scores(match["masked_scores"])
         if found is None:
             return Rejection("the softmax is not of a product with keys", match.root)
-        product, masks, factor = found
+        masks = found.masks
         if not match.has_node("guard") or (number_of(match["zero"]) == 0 and all(mask.is_finite for mask in masks)):
-            return _find_parts(match, product, masks, factor)
+            return _find_parts(match, found)
         if number_of(match["zero"]) != 0 or not all(mask.is_bounded for mask in masks):
             return Rejection(
                 "NaN is replaced behind the softmax and the mask is not known to be finite or -inf", match.root
             )
-        found_parts = _find_parts(match, product, masks, factor)
+        found_parts = _find_parts(match, found)
         refusals = (refuse_hidden_rows(each, match.root) for mask in masks for each in mask.read()[-1:])
         refusal = first_refusal(*refusals)
         if refusal is not None or isinstance(found_parts, Rejection):
@@ -140,7 +140,8 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         joined = (bindings.key.joined, bindings.value.joined) if bindings.uses_past else ()
         presents = [node.output for node in joined if node is not None]
         body = build_attention_body(inputs, facts, 1 + len(presents))
-        q_shape = (dim(bindings.scores, 0), dim(bindings.scores, 2), facts.num_heads * facts.value_size)
+        batch = batch_of(bindings.query)
+        q_shape = (batch, dim(bindings.scores, -2), facts.num_heads * facts.value_size)
         types = [TensorType(facts.dtype, q_shape), *(value.type for value in presents)]
         attributes = {"num_heads": facts.num_heads, "scale": facts.scale}
         node = patch.node("MultiHeadAttention", inputs, attributes, outputs=types, domain=ONNXRUNTIME, body=body)
@@ -150,39 +151,14 @@ class AttentionFusion(RewriteRule[AttentionParts]):
         result = node.output
         if bindings.hides_rows and bias is not None:
             result = replace_hidden_rows(patch, result, bias, match.opset())
-        replaced = replace_merged(patch, match.output, result, facts)
+        replaced = replace_product(patch, match.output, result, facts)
         made = [value.producer for value in (replaced, *presents) if value.producer is not None]
         patch.remove(*nodes_only_for(made))
         return patch
 
 
-def _find_scores(masked: Value) -> tuple[Node, tuple[Mask, ...], float] | None:
-    """Return the product of queries and keys behind masks and scale, the masks, and the scale."""
-    value, factor = peel_scale(masked)
-    product = producer_of(value, "MatMul")
-    if product is not None:
-        return product, (), factor
-    chosen = producer_of(masked, "Where")
-    if chosen is not None:
-        choice = find_causal_choice(chosen)
-        found = None if choice is None or chosen.inputs[1] is None else _find_scores(chosen.inputs[1])
-        return None if found is None or choice is None else (found[0], (*found[1], choice), found[2])
-    added = producer_of(masked, "Add")
-    if added is None:
-        return None
-    left, right = added.inputs
-    assert left is not None
-    assert right is not None
-    for inner, mask in ((left, right), (right, left)):
-        if only_reader(inner) is not added or inner.rank != 4:
-            continue
-        found = _find_scores(inner)
-        if found is not None:
-            return found[0], (*found[1], Mask(mask)), found[2]
-    return None
-
-
-def _find_parts(match: Match, product: Node, masks: tuple[Mask, ...], factor: float) -> AttentionParts | Rejection:
+def _find_parts(match: Match, scores: Scores) -> AttentionParts | Rejection:
+    product, masks = scores.product, scores.masks
     left, right = product.inputs
     assert left is not None
     assert right is not None
@@ -193,32 +169,52 @@ def _find_parts(match: Match, product: Node, masks: tuple[Mask, ...], factor: fl
             "the second factor of the scores is not known to be keys with their last axes swapped", product
         )
     query, value = find_heads(q), find_heads(match["v"])
+    if query is None or value is None:
+        return Rejection("batch and heads of queries or values are stacked, it is not known of what", product)
     if query.joined is not None:
         query = Heads(q, None, None)
     key, value = _same_cache(match, keys[0], value, (q, *(value for mask in masks for value in mask.read())))
-    sizes = [size_of_heads(heads) for heads in (query, key, value)]
+    facts = _facts_of(match, product, (query, key, value), scores.factor * q_factor * keys[1])
+    refusal = facts if isinstance(facts, Rejection) else _refuse_masks(match, scores, facts)
+    if refusal is not None:
+        return refusal
+    assert not isinstance(facts, Rejection)
+    return AttentionParts(query, key, value, masks, product.output, facts)
+
+
+def _facts_of(match: Match, product: Node, parts: tuple[Heads, ...], scale: float) -> AttentionFacts | Rejection:
+    """Return the sizes of an attention and its scale, where they are proven and fit each other."""
+    query, *others = parts
+    sizes = [size_of_heads(heads) for heads in parts]
     numbers = {count for count, _ in sizes}
     if len(numbers) != 1 or any(None in size for size in sizes) or sizes[0][1] != sizes[1][1]:
         return Rejection(f"the (number, size) of the heads of query, key and value are {sizes}", match.root)
-    if not all(same_dim(batch_of(query), batch_of(heads)) for heads in (key, value)):  # type: ignore[arg-type]  # sizes
+    if not all(same_dim(batch_of(query), batch_of(heads)) for heads in others):
         return Rejection("query, key and value are not known to have the same batch", match.root)
-    count, head_size = sizes[0]
-    value_size = sizes[2][1]
+    (count, head_size), value_size = sizes[0], sizes[2][1]
     assert count is not None
     assert head_size is not None
     assert value_size is not None
     if not count * head_size * value_size:
         return Rejection("the heads have no elements", match.root)
-    scale = factor * q_factor * keys[1]
     if not math.isfinite(scale) or scale == 0:
         return Rejection(f"the scale is {scale}", match.root)
-    for mask in masks:
-        if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != dtype_of(q):
+    return AttentionFacts(count, head_size, value_size, scale, dtype_of(product.output))
+
+
+def _refuse_masks(match: Match, scores: Scores, facts: AttentionFacts) -> Rejection | None:
+    """Return why a mask cannot be added by the fused operator, whose scores have four axes."""
+    for mask in scores.masks:
+        if mask.rank is None or mask.rank > 4 or dtype_of(mask.value) != facts.dtype:
             return Rejection(
                 f"the mask {mask.value.name!r} is no tensor of up to 4 axes of the element type", match.root
             )
-    facts = AttentionFacts(count, head_size, value_size, scale, dtype_of(q))
-    return AttentionParts(query, key, value, masks, product.output, facts)
+    for four in scores.fours:
+        if fixed_dim(four, 1) != facts.num_heads:
+            return Rejection(
+                f"{four.name!r} does not have the batch and the heads that the projections have", match.root
+            )
+    return None
 
 
 def _same_cache(match: Match, key: Heads, value: Heads, read: tuple[Value, ...]) -> tuple[Heads, Heads]:
@@ -254,7 +250,7 @@ def attention_inputs(patch: GraphPatch, parts: AttentionParts, bias: Value | Non
     facts = parts.facts
     width, value_width = facts.num_heads * facts.head_size, facts.num_heads * facts.value_size
     query = parts.query.as_flat(patch, width)
-    if parts.uses_past or parts.key.split is not None:
+    if parts.uses_past or parts.key.four is None or parts.key.split is not None or parts.value.four is None:
         key, value = parts.key.as_flat(patch, width), parts.value.as_flat(patch, value_width)
     else:
         assert parts.key.four is not None
@@ -282,6 +278,25 @@ def _size(patch: GraphPatch, value: Value, axis: int) -> Value:
     if isinstance(size, int):
         return patch.constant(np.array([size], np.int64), "size")
     return patch.op("Gather", [patch.op("Shape", [value]), patch.constant(np.array([axis], np.int64), "axis")])
+
+
+def replace_product(patch: GraphPatch, product: Value, result: Value, facts: AttentionFacts) -> Value:
+    """Replace a product with values by the result, in whatever form it is read; return what was replaced."""
+    if product.rank != 3:
+        return replace_merged(patch, product, result, facts)
+    reader = only_reader(product)
+    four = None if reader is None or reader.op_type != "Reshape" or reader.domain else reader.output
+    if four is not None and four.rank == 4:
+        axes = (dim(four, 1), dim(four, 2), dim(four, 3))
+        wanted = (facts.num_heads, dim(product, 1), facts.value_size)
+        if all(same_dim(axis, size) for axis, size in zip(axes, wanted, strict=True)):
+            return replace_merged(patch, four, result, facts)
+    sizes = patch.constant(np.array([0, 0, facts.num_heads, facts.value_size], np.int64), "split_heads")
+    heads = patch.op("Transpose", [patch.op("Reshape", [result, sizes])], {"perm": SPLIT})
+    stack = [patch.constant(np.array([number], np.int64), "stack") for number in (-1, facts.value_size)]
+    shape = patch.op("Concat", [stack[0], _size(patch, result, 1), stack[1]], {"axis": 0})
+    patch.replace(product, patch.op("Reshape", [heads, shape], type=product.type))
+    return product
 
 
 def replace_merged(patch: GraphPatch, product: Value, result: Value, facts: AttentionFacts) -> Value:

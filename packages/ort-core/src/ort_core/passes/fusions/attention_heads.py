@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ort_core.ir.dims import SymbolicDim
 from ort_core.ir.nodes import Node
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.operands import dim, fixed_dim, number_of, same_dim
@@ -25,7 +26,8 @@ class Heads:
 
     ``four`` is (batch, heads, length, size); ``split`` the same before its transposition, ``flat`` before it was
     split into heads: each ``None`` where it does not exist. ``past`` and ``joined``: ``four`` of a cache, and the
-    Concat that appends these heads to it.
+    Concat that appends these heads to it. ``first`` is (length, batch, heads * size), in place of all the others, with
+    ``size`` of each head: nn.MultiheadAttention has the length first.
     """
 
     four: Value | None
@@ -33,11 +35,15 @@ class Heads:
     flat: Value | None
     past: Value | None = None
     joined: Node | None = None
+    first: Value | None = None
+    size: int = 0
 
     def as_flat(self, patch: GraphPatch, width: int) -> Value:
         """Return (batch, length, heads * size), with new nodes where the model has no such value."""
         if self.flat is not None:
             return self.flat
+        if self.first is not None:
+            return patch.op("Transpose", [self.first], {"perm": (1, 0, 2)})
         split = self.split
         if split is None:
             assert self.four is not None
@@ -68,14 +74,20 @@ def peel_scale(value: Value) -> tuple[Value, float]:
     return value, 1.0
 
 
-def find_heads(four: Value) -> Heads:
-    """Return the origin of heads of four axes."""
+def find_heads(four: Value) -> Heads | None:
+    """Return the origin of heads of four axes, or of three where batch and heads are stacked.
+
+    ``None``: they are stacked, and it is not known of what.
+    """
+    if four.rank == 3:
+        unstacked = unstack(four)
+        return find_length_first(four) if unstacked is None else find_heads(unstacked)
     joined = producer_of(four, "Concat")
     if joined is not None and len(joined.inputs) == 2 and joined.int_attribute("axis", 0) in (2, -2):
         past, new = joined.inputs
         if past is not None and new is not None:
             origin = find_heads(new)
-            if origin.joined is None:
+            if origin is not None and origin.joined is None:
                 return Heads(new, origin.split, origin.flat, past, joined)
     turned = producer_of(four, "Transpose")
     if turned is not None and turned.ints_attribute("perm") == SPLIT:
@@ -99,9 +111,39 @@ def find_flat(split: Value | None) -> Value | None:
     return flat
 
 
+def unstack(three: Value) -> Value | None:
+    """Return (batch, heads, m, n) of which (batch * heads, m, n) was made by a Reshape."""
+    node = producer_of(three, "Reshape")
+    four = None if node is None else node.inputs[0]
+    if four is None or four.rank != 4 or three.rank != 3:
+        return None
+    return four if all(same_dim(dim(four, axis), dim(three, axis)) for axis in (-1, -2)) else None
+
+
+def find_length_first(stacked: Value, *, is_swapped: bool = False) -> Heads | None:
+    """Return the (length, batch, width) of which (batch * heads, length, size) was made, as nn.MultiheadAttention does.
+
+    With ``is_swapped`` it has its last two axes swapped, as keys have for the product.
+    """
+    node = producer_of(stacked, "Transpose")
+    if node is None or node.ints_attribute("perm") != ((1, 2, 0) if is_swapped else (1, 0, 2)):
+        return None
+    split = producer_of(node.inputs[0], "Reshape")
+    first = None if split is None else split.inputs[0]
+    if first is None or first.rank != 3 or split is None or split.output.rank != 3:
+        return None
+    width, size = fixed_dim(first, 2), fixed_dim(split.output, 2)
+    if not width or not size or width % size or not same_dim(dim(first, 0), dim(split.output, 0)):
+        return None
+    return Heads(None, None, None, first=first, size=size)
+
+
 def find_keys(turned: Value) -> tuple[Heads, float] | None:
     """Return the keys whose last two axes were swapped for the product, and the factor on the way."""
     value, factor = peel_scale(turned)
+    if value.rank == 3:
+        found, more = _find_stacked_keys(value)
+        return None if found is None else (found, factor * more)
     node = producer_of(value, "Transpose")
     if node is not None and node.ints_attribute("perm") == (0, 2, 3, 1):
         return Heads(None, node.inputs[0], find_flat(node.inputs[0])), factor
@@ -109,7 +151,19 @@ def find_keys(turned: Value) -> tuple[Heads, float] | None:
     if four is None:
         return None
     inner, more = peel_scale(four)
-    return find_heads(inner), factor * more
+    heads = find_heads(inner)
+    return None if heads is None else (heads, factor * more)
+
+
+def _find_stacked_keys(value: Value) -> tuple[Heads | None, float]:
+    four = unstack(value)
+    if four is not None:
+        return find_keys(four) or (None, 1.0)
+    node = producer_of(value, "Transpose")
+    if node is not None and node.ints_attribute("perm") == (0, 2, 1) and node.inputs[0] is not None:
+        inner, factor = peel_scale(node.inputs[0])
+        return find_heads(inner), factor
+    return find_length_first(value, is_swapped=True), 1.0
 
 
 def _before_swap(value: Value) -> Value | None:
@@ -134,6 +188,9 @@ def _before_swap(value: Value) -> Value | None:
 
 def size_of_heads(heads: Heads) -> tuple[int | None, int | None]:
     """Return the number of heads and the size of each, where they are numbers."""
+    if heads.first is not None:
+        width = fixed_dim(heads.first, 2)
+        return (None if width is None else width // heads.size), heads.size
     if heads.split is not None and heads.split.rank == 4:
         return fixed_dim(heads.split, 2), fixed_dim(heads.split, 3)
     if heads.four is None or heads.four.rank != 4:
@@ -141,7 +198,9 @@ def size_of_heads(heads: Heads) -> tuple[int | None, int | None]:
     return fixed_dim(heads.four, 1), fixed_dim(heads.four, 3)
 
 
-def batch_of(heads: Heads) -> object:
+def batch_of(heads: Heads) -> int | SymbolicDim | None:
     """Return the size of the batch."""
+    if heads.first is not None:
+        return dim(heads.first, 1)
     value = heads.four if heads.four is not None else heads.split
     return None if value is None else dim(value, 0)

@@ -147,10 +147,10 @@ def broadcast_mask(patch: GraphPatch, mask: Value, scores: Value, lengths: Calla
     ``lengths`` makes one-element vectors with the number of queries and of keys. A mask that is known to have
     those sizes is returned as it is; an equal expansion that the graph has already is used again.
     """
-    has_sizes = mask.rank == 4 and all(same_dim(dim(mask, axis), dim(scores, axis)) for axis in (2, 3))
+    has_sizes = mask.rank == 4 and all(same_dim(dim(mask, axis), dim(scores, axis)) for axis in (-2, -1))
     if has_sizes:
         return mask
-    wanted = (dim(scores, 2), dim(scores, 3))
+    wanted = (dim(scores, -2), dim(scores, -1))
     for reader in mask.consumers():
         if reader.op_type == "Expand" and _gives(reader, mask, wanted):
             return reader.output

@@ -74,7 +74,8 @@ class RotaryEmbeddingFusion(RewriteRule[Rotation]):
         """Put the operator there, before the split into heads where there is one."""
         patch = GraphPatch(match.model, match.root)
         x = match["x"]
-        flat = find_heads(x).flat
+        origin = find_heads(x)
+        flat = None if origin is None else origin.flat
         source = x if flat is None else flat
         tables = _existing_tables(bindings.angles) or _make_tables(patch, bindings)
         body = _build_body(source, tables, bindings)

@@ -1,0 +1,94 @@
+"""The scores of an attention: the product of queries and keys, behind its scale, its masks and its changes of axes.
+
+    Softmax(Reshape(Add(Reshape(Mul(MatMul(q, k'), scale), (b, h, n, m)), mask), (b * h, n, m)))
+
+Batch and heads may be two axes or one; a Reshape that keeps the last two axes goes from one to the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ort_core.ir.nodes import Node
+from ort_core.ir.values import Value
+from ort_core.passes.fusions.attention_heads import peel_scale, producer_of, unstack
+from ort_core.passes.fusions.attention_mask import Mask, find_causal_choice
+from ort_core.passes.fusions.operands import dim, only_reader, same_dim
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The product of queries and keys, what is done to it, and what says how batch and heads are stacked.
+
+    ``fours`` have (batch, heads, …) of which a Reshape makes (batch * heads, …), or the other way round.
+    """
+
+    product: Node
+    factor: float
+    masks: tuple[Mask, ...] = ()
+    fours: tuple[Value, ...] = ()
+
+    def masked_by(self, mask: Mask, *fours: Value) -> Scores:
+        """Return them with another mask."""
+        return replace(self, masks=(*self.masks, mask), fours=(*self.fours, *fours))
+
+
+def find_scores(masked: Value) -> Scores | None:
+    """Return the product of queries and keys behind masks and scale, the masks, and the scale."""
+    value, factor = peel_scale(masked)
+    node = producer_of(value, "MatMul", "Reshape", "Where", "Add")
+    if node is None:
+        return None
+    if node.op_type == "MatMul":
+        return Scores(node, factor)
+    if node.op_type == "Reshape":
+        inner = _restacked(value)
+        found = None if inner is None else find_scores(inner)
+        if found is None or inner is None:
+            return None
+        four = inner if inner.rank == 4 else value
+        return replace(found, factor=found.factor * factor, fours=(*found.fours, four))
+    if value is not masked:
+        return None
+    return _find_chosen(node) if node.op_type == "Where" else _find_added(node)
+
+
+def _find_chosen(chosen: Node) -> Scores | None:
+    choice, inner = find_causal_choice(chosen), chosen.inputs[1]
+    if choice is None or choice.allowed is None or inner is None or not _fits(choice.allowed, inner):
+        return None
+    found = find_scores(inner)
+    return None if found is None else found.masked_by(choice)
+
+
+def _find_added(added: Node) -> Scores | None:
+    left, right = added.inputs
+    assert left is not None
+    assert right is not None
+    for inner, mask in ((left, right), (right, left)):
+        if only_reader(inner) is not added or inner.rank not in (3, 4):
+            continue
+        found = find_scores(inner)
+        if found is None:
+            continue
+        if _fits(mask, inner):
+            return found.masked_by(Mask(mask))
+        unstacked = unstack(mask) if inner.rank == 3 else None
+        return None if unstacked is None else found.masked_by(Mask(unstacked), unstacked)
+    return None
+
+
+def _fits(mask: Value, scores: Value) -> bool:
+    """Return whether a mask means the same beside scores of four axes as beside these."""
+    if scores.rank == 4:
+        return True
+    return mask.rank is not None and (mask.rank < 3 or (mask.rank == 3 and dim(mask, 0) == 1))
+
+
+def _restacked(value: Value) -> Value | None:
+    """Return scores of which batch and heads were stacked, or pulled apart, by a Reshape that alone reads them."""
+    node = producer_of(value, "Reshape")
+    inner = None if node is None else node.inputs[0]
+    if inner is None or only_reader(inner) is not node or {inner.rank, value.rank} != {3, 4}:
+        return None
+    return inner if all(same_dim(dim(inner, axis), dim(value, axis)) for axis in (-1, -2)) else None
