@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.metadata
 import inspect
 import subprocess
 import sys
-import types
-from collections.abc import Iterator
 
 import pytest
+from beside_onnxruntime import theirs
 
 
 def run(program: str) -> str:
@@ -48,19 +48,8 @@ def test_the_distribution_has_the_version_of_ort_core() -> None:
 
 def test_float16_is_that_of_the_quantization_package() -> None:
     ours = importlib.import_module("ort_transformers.float16")
-    theirs = importlib.import_module("ort_core.quantization.float16")
-    assert ours.convert_float_to_float16 is theirs.convert_float_to_float16
-
-
-@pytest.fixture
-def with_a_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let onnxruntime's modules be imported, which ask for torch at their top."""
-    fake = types.ModuleType("torch")
-    fake.Tensor = type("Tensor", (), {})
-    monkeypatch.setitem(sys.modules, "torch", fake)
-    (folder,) = importlib.import_module("onnxruntime.transformers").__path__
-    monkeypatch.setattr(sys, "path", [*sys.path, folder])  # where its modules look for each other
-    return
+    same = importlib.import_module("ort_core.quantization.float16")
+    assert ours.convert_float_to_float16 is same.convert_float_to_float16
 
 
 CLASSES = {
@@ -75,13 +64,12 @@ INSIDE = {  # what patterns of onnxruntime need among themselves, and conversion
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("with_a_torch")
 @pytest.mark.parametrize("module", CLASSES)
 def test_classes_have_onnxruntimes_methods_and_parameters(module):
-    theirs = importlib.import_module(f"onnxruntime.transformers.{module}")
+    other = theirs(module)
     ours = importlib.import_module(f"ort_transformers.{module}")
     for name in CLASSES[module]:
-        their_class, our_class = getattr(theirs, name), getattr(ours, name)
+        their_class, our_class = getattr(other, name), getattr(ours, name)
         wanted = {key for key in vars(their_class) if not key.startswith("__")} - INSIDE
         assert {key for key in wanted if not hasattr(our_class, key)} == set(), name
         for key in wanted:
@@ -90,39 +78,34 @@ def test_classes_have_onnxruntimes_methods_and_parameters(module):
                 assert list(inspect.signature(getattr(our_class, key)).parameters) == known, f"{name}.{key}"
 
 
-@pytest.mark.usefixtures("with_a_torch")
 def test_the_optimizer_has_onnxruntimes_functions_defaults_and_model_types():
-    theirs = importlib.import_module("onnxruntime.transformers.optimizer")
+    other = theirs("optimizer")
     ours = importlib.import_module("ort_transformers.optimizer")
     for name in ("optimize_model", "optimize_by_fusion", "optimize_by_onnxruntime", "get_fusion_statistics"):
-        wanted = inspect.signature(getattr(theirs, name)).parameters
+        wanted = inspect.signature(getattr(other, name)).parameters
         found = inspect.signature(getattr(ours, name)).parameters
         assert list(found) == list(wanted), name
         for key, parameter in wanted.items():
             if not isinstance(parameter.default, list):  # an empty list here, an empty tuple there
                 assert found[key].default == parameter.default, f"{name}: {key}"
             assert found[key].kind == parameter.kind, f"{name}: {key}"
-    facts = {key: (made.__name__, *rest) for key, (made, *rest) in theirs.MODEL_TYPES.items()}
+    facts = {key: (made.__name__, *rest) for key, (made, *rest) in other.MODEL_TYPES.items()}
     assert {key: (made.__name__, *rest) for key, (made, *rest) in ours.MODEL_TYPES.items()} == facts
 
 
-@pytest.mark.usefixtures("with_a_torch")
 def test_options_of_each_model_type_are_onnxruntimes():
-    theirs = importlib.import_module("onnxruntime.transformers.fusion_options")
+    other = theirs("fusion_options")
     ours = importlib.import_module("ort_transformers.fusion_options")
     for model_type in importlib.import_module("ort_transformers.optimizer").MODEL_TYPES:
-        assert vars(ours.FusionOptions(model_type)) == vars(theirs.FusionOptions(model_type)), model_type
+        assert vars(ours.FusionOptions(model_type)) == vars(other.FusionOptions(model_type)), model_type
 
 
-@pytest.mark.usefixtures("with_a_torch")
 @pytest.mark.parametrize("model_type", ["bert", "unet"])
 def test_flags_of_the_command_line_switch_what_onnxruntimes_switch(model_type):
-    import argparse
-
-    theirs = importlib.import_module("onnxruntime.transformers.fusion_options")
+    other = theirs("fusion_options")
     ours = importlib.import_module("ort_transformers.fusion_options")
     parsers = [argparse.ArgumentParser(), argparse.ArgumentParser()]
-    for parser, module in zip(parsers, (ours, theirs), strict=True):
+    for parser, module in zip(parsers, (ours, other), strict=True):
         module.FusionOptions.add_arguments(parser)
     flags = [action.option_strings[0] for action in parsers[1]._actions if action.dest != "help"]
     assert flags == [action.option_strings[0] for action in parsers[0]._actions if action.dest != "help"]
@@ -130,5 +113,5 @@ def test_flags_of_the_command_line_switch_what_onnxruntimes_switch(model_type):
         parsed = [parser.parse_args([flag]) for parser in parsers]
         for each in parsed:
             each.model_type = model_type
-        found, wanted = ours.FusionOptions.parse(parsed[0]), theirs.FusionOptions.parse(parsed[1])
+        found, wanted = ours.FusionOptions.parse(parsed[0]), other.FusionOptions.parse(parsed[1])
         assert vars(found) == vars(wanted), flag

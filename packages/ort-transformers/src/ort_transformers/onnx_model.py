@@ -74,11 +74,10 @@ class OnnxModel(ModelValues):
             self.remove_node(node)
 
     def remove_unused_constant(self) -> None:
-        """Remove Constants and initializers that nothing reads."""
+        """Remove Constant nodes that nothing reads; ``update_graph`` removes tensors, too."""
         read = {name for node in self.nodes() for name in node.input} | set(self.get_graphs_output_names())
         for graph in self.graphs():
             _keep(graph.node, lambda node: node.op_type != "Constant" or bool(read & set(node.output)))
-            _keep(graph.initializer, lambda tensor: tensor.name in read)
 
     def prune_graph(self, outputs: Sequence[str] | None = None, allow_remove_graph_inputs: bool = True) -> None:
         """Remove nodes, tensors and, where that is allowed, inputs that no output of the graph needs.
