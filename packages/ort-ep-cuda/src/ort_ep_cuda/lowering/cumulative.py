@@ -6,7 +6,7 @@ import math
 
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
+from ort_ep_cuda.lowering.writer import filled, launch_elements, numbers, pointers
 
 _CUMULATE = """
 const long long first = i / inner_size * size * inner_size + i % inner_size;

@@ -9,8 +9,8 @@ from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
 from ort_ep_cuda.lowering.preamble import STORAGE
 from ort_ep_cuda.lowering.program import Argument
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
 from ort_ep_cuda.lowering.views import TensorView, dense_strides
+from ort_ep_cuda.lowering.writer import filled, launch_elements, numbers, pointers
 
 _GATHER = """
 const long long inner = i % inner_size, rest = i / inner_size;

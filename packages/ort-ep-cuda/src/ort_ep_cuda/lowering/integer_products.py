@@ -17,21 +17,29 @@ from ort_core.plugin.ops import known_sizes, node_windows
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.convolutions import window_counts
 from ort_ep_cuda.lowering.elementwise import along_axis
-from ort_ep_cuda.lowering.map_kernel import MAXIMUM_BLOCKS, named
 from ort_ep_cuda.lowering.node_facts import LoweredNode, broadcast
 from ort_ep_cuda.lowering.preamble import STORAGE
 from ort_ep_cuda.lowering.products import as_matrices
-from ort_ep_cuda.lowering.program import Launch
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine
 from ort_ep_cuda.lowering.views import Shape, TensorView
+from ort_ep_cuda.lowering.writer import (
+    Worker,
+    blocks_for,
+    filled,
+    launch_elements,
+    launched,
+    numbers,
+    pointers,
+    template,
+    walk,
+)
 
 BYTES = {DataType.INT8: (-128, 127), DataType.UINT8: (0, 255)}
 _TILE = 16
 _PRODUCT = """
 __shared__ int tile_a[16][16];
 __shared__ int tile_b[16][17];
-for (long long tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+@TILES@
   const long long across = tile % ((columns + 15) / 16), rest = tile / ((columns + 15) / 16);
   const long long row = rest % ((rows + 15) / 16) * 16 + threadIdx.y, column = across * 16 + threadIdx.x;
   const long long batch = rest / ((rows + 15) / 16);
@@ -133,15 +141,15 @@ def _multiply(
     texts = [STORAGE[view.dtype] for view in (a, b, *points)]
     names = [f"const {text}* {name}" for text, name in zip(texts, ("a", "b", "za", "zb"), strict=True)]
     parameters = [*names, "int* out", *(f"long long {name}" for name in _NUMBERS)]
-    kernel = named("integer_product", parameters, _PRODUCT.strip("\n").splitlines())
+    kernel = template(
+        "integer_product", ", ".join(parameters), _PRODUCT, {"TILES": walk(Worker.BLOCK, "tile", "tiles")}
+    )
     sizes = numbers(
         tiles, rows, columns, inner, steps[0], *a.strides[-2:], steps[1], *b.strides[-2:],
         int(points[0].size > 1), int(points[1].size > 1),
     )  # fmt: skip
-    reads = tuple(view.buffer for view in (a, b, *points))
-    grid = (min(tiles, MAXIMUM_BLOCKS), 1, 1)
     arguments = (*pointers(a, b, *points, out), *sizes)
-    facts.builder.add(Launch(kernel, grid, (_TILE, _TILE, 1), arguments, reads, (out.buffer,)))
+    facts.builder.add(launched(kernel, blocks_for(tiles), (_TILE, _TILE, 1), arguments, [a, b, *points], [out]))
 
 
 _CONVOLVE = """
@@ -199,17 +207,15 @@ def _convolve(
     x_place, w_place = "(image * groups + group) * channels + c", "filter * channels + c"
     for a in axes:
         x_place, w_place = f"({x_place}) * size{a} + at{a}", f"({w_place}) * window{a} + k{a}"
-    body = _CONVOLVE
     texts = {
         "PLACES": "\n".join(places), "LOOPS": "\n".join(loops), "ENDS": "}" * len(per_axis), "X": x_place, "W": w_place,
     }  # fmt: skip
-    for name, text in texts.items():
-        body = body.replace(f"@{name}@", text)
     reads = [x, weights, *points]
     names_of_reads = ("x", "weights", "zx", "zw")
     pointed = [f"const {STORAGE[view.dtype]}* {name}" for view, name in zip(reads, names_of_reads, strict=True)]
     declared = ", ".join(f"long long {name}" for name in ("channels", "filters", "groups", "zw_step", *names))
-    kernel = filled("integer_convolution", f"{', '.join(pointed)}, int* out, {declared}, long long count", body, {})
+    parameters = f"{', '.join(pointed)}, int* out, {declared}, long long count"
+    kernel = filled("integer_convolution", parameters, _CONVOLVE, texts)
     groups = facts.node.int_attribute("group", 1)
     sizes = numbers(
         weights.shape[1], weights.shape[0], groups, int(points[1].size > 1), *(n for axis in per_axis for n in axis)

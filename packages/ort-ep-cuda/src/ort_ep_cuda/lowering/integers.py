@@ -15,8 +15,8 @@ from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.elementwise import lower_elementwise, refuse_elementwise
 from ort_ep_cuda.lowering.node_facts import LoweredNode, broadcast
 from ort_ep_cuda.lowering.preamble import STORAGE
-from ort_ep_cuda.lowering.templates import filled, launch_elements, pointers
 from ort_ep_cuda.lowering.tensors import LazyTensor, combine
+from ort_ep_cuda.lowering.writer import filled, launch_elements, pointers
 
 _INTEGERS = frozenset({DataType.INT8, DataType.UINT8, DataType.INT32, DataType.INT64})
 _UNSIGNED = frozenset({DataType.UINT8})

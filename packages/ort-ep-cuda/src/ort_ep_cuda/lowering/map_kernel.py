@@ -8,19 +8,23 @@ as one are joined before, so that most kernels have rank 1.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import MutableMapping, Sequence
-
-import numpy as np
 
 from ort_core.plugin.loops import Scalar, print_expression
 from ort_ep_cuda.lowering.preamble import STORAGE
-from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
+from ort_ep_cuda.lowering.program import Kernel, Launch
 from ort_ep_cuda.lowering.views import Shape, TensorView, collapse
-
-THREADS = 256  # 128 to 512 differ by a few per cent on current devices
-MAXIMUM_BLOCKS = 1 << 16  # beyond it a thread takes several elements: starting a block is no longer free
-
+from ort_ep_cuda.lowering.writer import (
+    THREADS,
+    blocks_for,
+    coordinates,
+    elements_loop,
+    index_type,
+    launched,
+    named,
+    numbers,
+    pointers,
+)
 
 PrintedKernels = MutableMapping[tuple[object, ...], tuple[Scalar, Kernel]]
 """Kernels by the identity of their expressions and by layout; an expression is kept as long as its identity counts."""
@@ -44,13 +48,11 @@ def launch_map(root: Scalar, operands: Sequence[TensorView], out: TensorView, pr
     if key not in printed:
         printed[key] = (root, _kernel(root, views, kinds, len(sizes), is_wide))
     kernel = printed[key][1]
-    numbers = [out.size, *sizes[1:]] if "strided" in kinds else [out.size]
+    sizes_and_strides = [out.size, *sizes[1:]] if "strided" in kinds else [out.size]
     for kind, view in zip(kinds, strides, strict=True):
-        numbers += view if kind == "strided" else ()
-    arguments: tuple[Argument, ...] = (*map(Pointer.of, views), *map(np.int64, numbers))
-    blocks = min(max(1, -(-out.size // THREADS)), MAXIMUM_BLOCKS)
-    reads = tuple(view.buffer for view in operands)
-    return Launch(kernel, (blocks, 1, 1), (THREADS, 1, 1), arguments, reads, (out.buffer,))
+        sizes_and_strides += view if kind == "strided" else ()
+    arguments = (*pointers(*views), *numbers(*sizes_and_strides))
+    return launched(kernel, blocks_for(out.size, THREADS), (THREADS, 1, 1), arguments, operands, [out])
 
 
 def _permuted(shape: Shape, views: Sequence[TensorView], order: Sequence[int]) -> tuple[Shape, list[Shape]]:
@@ -61,38 +63,6 @@ def reach(view: TensorView) -> int:
     """Return how far from its first element a view goes, in elements, at least its size."""
     span = sum(abs(stride) * (size - 1) for size, stride in zip(view.shape, view.strides, strict=True) if size)
     return max(span + 1, view.size)
-
-
-def index_type(is_wide: bool) -> str:
-    """Return the type of positions: 32 bits where they do, since divisions of 64 bits cost several times more."""
-    return "long long" if is_wide else "int"
-
-
-def named(prefix: str, parameters: Sequence[str], body: Sequence[str], before: Sequence[str] = ()) -> Kernel:
-    """Return a kernel named by its content."""
-    text = "\n".join([*(f"  {line}" for line in before), *(f"  {line}" for line in body)])
-    digest = hashlib.sha256(f"{parameters}{text}".encode()).hexdigest()[:16]
-    name = f"{prefix}_{digest}"
-    return Kernel(name, f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n{text}\n}}\n')
-
-
-def coordinates(position: str, sizes: Sequence[str], strides: Sequence[Sequence[str]], targets: Sequence[str]) -> str:
-    """Return one line that adds, for each target, the offset of a flat position over axes of the given sizes.
-
-    Args:
-        position: an expression, consumed by a name of its own.
-        sizes: of the axes; the first is not used.
-        strides: for each target one text per axis.
-        targets: names of variables that are added to.
-    """
-    prefix = f"rest_{targets[0]}"
-    lines = [f"Index {prefix} = {position};"]
-    for axis in range(len(sizes) - 1, -1, -1):
-        if axis:
-            lines.append(f"const Index {prefix}_{axis} = {prefix} % {sizes[axis]}; {prefix} /= {sizes[axis]};")
-        coordinate = f"{prefix}_{axis}" if axis else prefix
-        lines += [f"{target} += {coordinate} * {s[axis]};" for target, s in zip(targets, strides, strict=True)]
-    return " ".join(lines)
 
 
 def _layout(strides: tuple[int, ...], sizes: tuple[int, ...]) -> str:
@@ -112,21 +82,23 @@ def _kernel(root: Scalar, views: Sequence[TensorView], kinds: Sequence[str], ran
     strided = [name for name, kind in zip(names, kinds, strict=True) if kind == "strided"]
     locate = ""
     if strided:
-        numbers = [f"size{axis}" for axis in range(1, rank)]
-        numbers += [f"{name}_stride{axis}" for name in strided for axis in range(rank)]
-        parameters += [f"long long {number}" for number in numbers]
+        named_sizes = [f"size{axis}" for axis in range(1, rank)]
+        named_sizes += [f"{name}_stride{axis}" for name in strided for axis in range(rank)]
+        parameters += [f"long long {size}" for size in named_sizes]
         texts = [[f"(Index){name}_stride{axis}" for axis in range(rank)] for name in strided]
         sizes = [f"(Index)size{axis}" for axis in range(rank)]
         starts = " ".join(f"Index at_{name} = 0;" for name in strided)
         locate = f"{starts} {coordinates('i', sizes, texts, [f'at_{name}' for name in strided])}"
     body = [
         f"typedef {index_type(is_wide)} Index;",
-        "for (long long place = (long long)blockIdx.x * blockDim.x + threadIdx.x; place < count;",
-        "     place += (long long)gridDim.x * blockDim.x) {",
-        "  const Index i = (Index)place;",
-        *([f"  {locate}"] if locate else []),
-        *(f"  {statement}" for statement in expression.statements),
-        f"  out[{places[-1]}] = ort_store<{storage[-1]}>::of({expression.result});",
-        "}",
+        *elements_loop(
+            [
+                "const Index i = (Index)place;",
+                *([locate] if locate else []),
+                *expression.statements,
+                f"out[{places[-1]}] = ort_store<{storage[-1]}>::of({expression.result});",
+            ],
+            "place",
+        ),
     ]
     return named("map", parameters, body)

@@ -10,19 +10,29 @@ import math
 
 from ort_core.plugin.ir import DataType, Node
 from ort_ep_cuda.lowering.builder import element_type
-from ort_ep_cuda.lowering.map_kernel import MAXIMUM_BLOCKS, named
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
-from ort_ep_cuda.lowering.program import Kernel, Launch
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
+from ort_ep_cuda.lowering.program import Kernel
 from ort_ep_cuda.lowering.views import Shape, TensorView
+from ort_ep_cuda.lowering.writer import (
+    Worker,
+    blocks_for,
+    filled,
+    launch_elements,
+    launched,
+    numbers,
+    pointers,
+    replaced,
+    template,
+    walk,
+)
 
 SELECTION_THREADS = 128
 
 _SELECT = """
 __shared__ @C@ best_values[@N@];
 __shared__ long long best_places[@N@];
-for (long long row = blockIdx.x; row < rows; row += gridDim.x) {
+@ROWS@
   const long long first = row / inner_size * size * inner_size + row % inner_size;
   const long long target = row / inner_size * k * inner_size + row % inner_size;
   @C@ last_value = 0;
@@ -103,23 +113,18 @@ def _select(
     kernel = _selection_kernel(x.dtype, order, parameters, has_values=values is not None)
     written = [values, places] if values else [places]
     arguments = (*pointers(x, *written), *numbers(rows, x.shape[axis], inner, k))
-    blocks = (min(rows, MAXIMUM_BLOCKS), 1, 1)
-    targets = tuple(view.buffer for view in written)
-    facts.builder.add(Launch(kernel, blocks, (SELECTION_THREADS, 1, 1), arguments, (x.buffer,), targets))
+    facts.builder.add(launched(kernel, blocks_for(rows), (SELECTION_THREADS, 1, 1), arguments, [x], written))
 
 
 def _selection_kernel(dtype: DataType, order: str, parameters: str, *, has_values: bool) -> Kernel:
     store = "out[target + turn * inner_size] = ort_store<@T@>::of(last_value);" if has_values else ""
     texts = {
-        "STORE": store, "T": STORAGE[dtype], "C": STORAGE[compute_type(dtype)], "N": str(SELECTION_THREADS),
+        "STORE": store, "ROWS": walk(Worker.BLOCK, "row", "rows"),
+        "T": STORAGE[dtype], "C": STORAGE[compute_type(dtype)], "N": str(SELECTION_THREADS),
         "ORDER": order, "SIGN": ">" if order.startswith("descending") else "<",
         "TIE": ">" if order.endswith("_last") else "<",
     }  # fmt: skip
-    body, before = _SELECT, _BEFORE
-    for name, text in texts.items():
-        body, before = body.replace(f"@{name}@", text), before.replace(f"@{name}@", text)
-        parameters = parameters.replace(f"@{name}@", text)
-    kernel = named("select", [part.strip() for part in parameters.split(",")], body.strip("\n").splitlines())
+    kernel, before = template("select", parameters, _SELECT, texts), replaced(_BEFORE, texts)
     guard = f"ORT_BEFORE_{order.upper()}"
     return Kernel(kernel.name, f"#ifndef {guard}\n#define {guard}\n{before}#endif\n{kernel.source}")
 

@@ -16,8 +16,8 @@ from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
 from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
 from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.writer import filled, launch_elements, numbers, pointers
 
 _PHILOX = """\
 #ifndef ORT_PHILOX

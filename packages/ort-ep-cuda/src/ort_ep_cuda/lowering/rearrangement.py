@@ -12,9 +12,9 @@ from ort_core.plugin.loops import lift
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
 from ort_ep_cuda.lowering.tensors import LazyTensor
 from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.writer import filled, launch_elements, numbers, pointers
 
 
 def refuse_blocks(node: Node) -> str | None:

@@ -13,12 +13,11 @@ import numpy as np
 
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, element, print_expression
-from ort_ep_cuda.lowering.map_kernel import named
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
 from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
 from ort_ep_cuda.lowering.recurrent_cells import Cell, CellInputs
-from ort_ep_cuda.lowering.templates import numbers
 from ort_ep_cuda.lowering.views import TensorView
+from ort_ep_cuda.lowering.writer import launched, numbers, template
 
 WEIGHTS_NBYTES = 512 << 10  # of one direction: read in each step by each block, from L2 at some hundreds of GB/s
 UNITS = 512  # a thread for each; weights of that size bound them before
@@ -115,9 +114,8 @@ def launch_walk(cell: Cell, walk: Walk, directions: range, *, is_reverse: bool) 
         *numbers(steps, batch, y[0], y[2], y[1], state[1], state[0], directions.start, int(is_reverse)),
     )
     kernel = print_walk(cell, walk.shares.dtype, units, walk.biases is not None, walk.peepholes is not None)
-    reads, writes = tuple(v.buffer for v in walk.reads), tuple(v.buffer for v in walk.writes)
     block = (-(-units // 32) * 32, 1, 1)
-    return Launch(kernel, (batch, len(directions), 1), block, arguments, reads, writes)
+    return launched(kernel, (batch, len(directions), 1), block, arguments, walk.reads, walk.writes)
 
 
 def print_walk(cell: Cell, dtype: DataType, units: int, has_bias: bool, has_peepholes: bool) -> Kernel:
@@ -132,11 +130,8 @@ def print_walk(cell: Cell, dtype: DataType, units: int, has_bias: bool, has_peep
     texts = {
         "T": STORAGE[dtype], "C": STORAGE[compute_type(dtype)], "UNITS": str(units), "COLUMNS": str(cell.gates * units),
     }  # fmt: skip
-    parameters = [*_TENSORS.split(", "), *(f"long long {name}" for name in _NUMBERS)]
-    for name, text in texts.items():
-        lines = [line.replace(f"@{name}@", text) for line in lines]
-        parameters = [parameter.replace(f"@{name}@", text).strip() for parameter in parameters]
-    return named("recurrent", parameters, lines)
+    parameters = ", ".join((_TENSORS, *(f"long long {name}" for name in _NUMBERS)))
+    return template("recurrent", parameters, "\n".join(lines), texts)
 
 
 def _sums(gates: Sequence[int], cell: Cell, source: str) -> list[str]:

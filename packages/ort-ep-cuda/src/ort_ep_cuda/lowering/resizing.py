@@ -11,9 +11,9 @@ from ort_core.plugin.ir import DataType, Node
 from ort_core.plugin.loops import lift
 from ort_ep_cuda.lowering.node_facts import LoweredNode, axis_of
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
 from ort_ep_cuda.lowering.tensors import LazyTensor
 from ort_ep_cuda.lowering.views import Shape, TensorView
+from ort_ep_cuda.lowering.writer import filled, launch_elements, numbers, pointers
 
 _INTERPOLATE = """
 const long long inner = i % inner_size, rest = i / inner_size;

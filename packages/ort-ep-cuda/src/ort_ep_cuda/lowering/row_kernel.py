@@ -13,19 +13,27 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, lift, print_expression
-from ort_ep_cuda.lowering.map_kernel import coordinates, index_type, named, reach
+from ort_ep_cuda.lowering.map_kernel import reach
 from ort_ep_cuda.lowering.preamble import STORAGE
-from ort_ep_cuda.lowering.program import Argument, Kernel, Launch, Pointer
+from ort_ep_cuda.lowering.program import Kernel, Launch
 from ort_ep_cuda.lowering.views import Shape, TensorView, collapse
+from ort_ep_cuda.lowering.writer import (
+    Worker,
+    blocks_for,
+    coordinates,
+    index_type,
+    launched,
+    named,
+    numbers,
+    pointers,
+    walk,
+)
 
 ROW_LENGTH = 1000
 """The index of ``row_value`` that stands for the number of columns, in the type that is asked for."""
 
-MAXIMUM_BLOCKS = 1 << 16
 THREADS_PER_ROW = 512  # at most; longer rows are walked through
 ROWS_PER_BLOCK = 4  # where a warp takes a row
 _COMBINE = {"add": "{0} + {1}", "mul": "{0} * {1}", "max": "ort_max({0}, {1})", "min": "ort_min({0}, {1})"}
@@ -64,11 +72,10 @@ def launch_rows(
     rows, columns = math.prod(row_sizes), math.prod(column_sizes)
     is_by_thread = _rows_lie_side_by_side(row_strides[0], column_strides[0]) and rows >= 32
     kernel = _RowPrinter(stages, result, views, len(row_sizes), len(column_sizes), is_reduction, is_by_thread).kernel()
-    numbers = [rows, columns, *row_sizes[1:], *column_sizes[1:]]
-    numbers += [s for strides in (*row_strides, *column_strides) for s in strides]
+    sizes = [rows, columns, *row_sizes[1:], *column_sizes[1:]]
+    sizes += [s for strides in (*row_strides, *column_strides) for s in strides]
     grid, block = _shape_of_launch(rows, columns, is_by_thread)
-    arguments: tuple[Argument, ...] = (*map(Pointer.of, views), *map(np.int64, numbers))
-    return Launch(kernel, grid, block, arguments, tuple(v.buffer for v in operands), (out.buffer,))
+    return launched(kernel, grid, block, (*pointers(*views), *numbers(*sizes)), operands, [out])
 
 
 def _rows_lie_side_by_side(row_strides: Shape, column_strides: Shape) -> bool:
@@ -77,11 +84,11 @@ def _rows_lie_side_by_side(row_strides: Shape, column_strides: Shape) -> bool:
 
 def _shape_of_launch(rows: int, columns: int, is_by_thread: bool) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     if is_by_thread:
-        return (min(max(1, -(-rows // 128)), MAXIMUM_BLOCKS), 1, 1), (128, 1, 1)
+        return blocks_for(rows, 128), (128, 1, 1)
     if columns <= 128:
-        return (min(max(1, -(-rows // ROWS_PER_BLOCK)), MAXIMUM_BLOCKS), 1, 1), (32, ROWS_PER_BLOCK, 1)
+        return blocks_for(rows, ROWS_PER_BLOCK), (32, ROWS_PER_BLOCK, 1)
     threads = min(THREADS_PER_ROW, max(64, 1 << (-(-columns // 4) - 1).bit_length()))
-    return (min(max(1, rows), MAXIMUM_BLOCKS), 1, 1), (threads, 1, 1)
+    return blocks_for(rows), (threads, 1, 1)
 
 
 def identity_of(combine: str, dtype: DataType) -> Scalar:
@@ -111,7 +118,7 @@ class _RowPrinter:
                 for k, stage in enumerate(self.stages)
                 if not self.is_by_thread
             ),
-            self._row_loop(),
+            walk(Worker.THREAD if self.is_by_thread else Worker.WARP, "row", "rows"),
             *(f"  Index row_{name} = 0;" for name in self._names()),
             f"  {self._locate('(Index)row', 'row', self.row_rank, self._names())}",
             *(line for k, stage in enumerate(self.stages) for line in self._stage(k, stage)),
@@ -120,15 +127,6 @@ class _RowPrinter:
         ]
         prefix = "reduce" if self.is_reduction else "rows"
         return named(prefix, self._parameters(), body)
-
-    def _row_loop(self) -> str:
-        first, step = "blockIdx.x", "gridDim.x"
-        if self.is_by_thread:
-            first, step = "(long long)blockIdx.x * blockDim.x + threadIdx.x", "(long long)gridDim.x * blockDim.x"
-        else:
-            first = "(long long)blockIdx.x * blockDim.y + threadIdx.y"
-            step = "(long long)gridDim.x * blockDim.y"
-        return f"for (long long row = {first}; row < rows; row += {step}) {{"
 
     def _names(self) -> list[str]:
         return [*(f"in{k}" for k in range(len(self.views) - 1)), "out"]

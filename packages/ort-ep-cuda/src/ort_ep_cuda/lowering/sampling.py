@@ -15,7 +15,7 @@ from ort_core.plugin.ir import Node
 from ort_ep_cuda.lowering.builder import element_type
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
+from ort_ep_cuda.lowering.writer import filled, launch_elements, numbers, pointers
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
 _PADDINGS = ("zeros", "border", "reflection")

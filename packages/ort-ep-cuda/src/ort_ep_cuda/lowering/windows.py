@@ -9,7 +9,7 @@ from ort_core.plugin.ops import known_sizes, node_windows
 from ort_ep_cuda.lowering.convolutions import window_counts
 from ort_ep_cuda.lowering.node_facts import LoweredNode
 from ort_ep_cuda.lowering.preamble import STORAGE, compute_type
-from ort_ep_cuda.lowering.templates import filled, launch_elements, numbers, pointers
+from ort_ep_cuda.lowering.writer import filled, launch_elements, numbers, pointers
 
 _LEAST = {DataType.INT8: "-128", DataType.UINT8: "0"}
 _NUMBERS_OF_AXIS = ("size", "result", "window", "stride", "dilation", "pad", "pad_after")
