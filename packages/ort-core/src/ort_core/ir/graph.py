@@ -45,7 +45,7 @@ class Graph(Body):
         self._last: Node | None = None
         self._count = 0
         self._frozen = False
-        self._edits = 0
+        self.edits = 0  # how often a node was placed, removed or moved: as long as it stays, so do nodes and order
         self._names: set[str] | None = None
         self._fresh = 0
         for value in inputs:
@@ -94,11 +94,6 @@ class Graph(Body):
 
     def __len__(self) -> int:
         return self._count
-
-    @property
-    def edits(self) -> int:
-        """How often a node was placed, removed or moved: as long as it stays, so do the nodes and their order."""
-        return self._edits
 
     def add_input(self, value: Value) -> None:
         """Add a formal input."""
@@ -220,7 +215,7 @@ class Graph(Body):
         self._check_editable()
         if len(order) != self._count or any(node.graph is not self for node in order):
             raise ValueError("the new order must hold each node of the graph once")
-        self._edits += 1
+        self.edits += 1
         self._first = self._last = None
         for node in order:
             node._previous, node._next = self._last, None
@@ -299,7 +294,7 @@ class Graph(Body):
         else:
             following._previous = node
         self._count += 1
-        self._edits += 1
+        self.edits += 1
         for value in node.present_outputs():
             if not value.name:
                 value.name = self.fresh_name(node.name or node.op_type)
@@ -320,7 +315,7 @@ class Graph(Body):
         else:
             following._previous = previous
         self._count -= 1
-        self._edits += 1
+        self.edits += 1
 
     def _note(self, value: Value) -> None:
         if self.owner is None and self._names is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
+import operator
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -62,18 +64,30 @@ def _everything(domain: str, op_type: str) -> bool:
     return True
 
 
+_EDITS = operator.attrgetter("edits")
+
+
 class _Snapshot:
     """The graphs of a model, and their nodes by type, as they are until one of the graphs is edited."""
 
     def __init__(self, graphs: tuple[Graph, ...]) -> None:
         self.graphs = graphs
-        self._edits = [graph.edits for graph in graphs]
+        self._edits = [*map(_EDITS, graphs)]
         self._by_type: dict[int, tuple[int, dict[str, list[tuple[int, Node]]]]] = {}
 
     @property
     def holds(self) -> bool:
         """Whether no graph was edited since."""
-        return all(graph.edits == edits for graph, edits in zip(self.graphs, self._edits, strict=True))
+        return [*map(_EDITS, self.graphs)] == self._edits
+
+    @functools.cached_property
+    def graphs_by_type(self) -> dict[str, list[int]]:
+        """The numbers of the graphs that have nodes of each type."""
+        found: dict[str, list[int]] = {}
+        for number, graph in enumerate(self.graphs):
+            for op_type in self.by_type(graph):
+                found.setdefault(op_type, []).append(number)
+        return found
 
     def by_type(self, graph: Graph) -> dict[str, list[tuple[int, Node]]]:
         """Return the nodes of a graph with their places, by type."""
@@ -133,8 +147,14 @@ class PassContext:
 
     def op_types(self) -> Set[str]:
         """Return the types that nodes of the graphs have."""
+        return self._current().graphs_by_type.keys()
+
+    def graphs_with(self, op_types: Collection[str]) -> list[Graph]:
+        """Return those of the graphs that have nodes of one of these types, outer before inner."""
         current = self._current()
-        return set(itertools.chain.from_iterable(map(current.by_type, current.graphs)))
+        found = current.graphs_by_type
+        numbers = itertools.chain.from_iterable(found[op_type] for op_type in op_types if op_type in found)
+        return [current.graphs[number] for number in sorted(set(numbers))]
 
     def forget_graphs(self) -> None:
         """Look for nested graphs anew: one may have been put into an attribute, which no graph notices."""
@@ -284,7 +304,7 @@ class RulePass(Pass):
         rules = [rule for rule in self.rules if all(itertools.starmap(context.supports, rule.emits))]
         for _ in range(MAX_SWEEPS):
             refused, index = PassRecordState(), _by_op_type(rules, context.op_types())
-            if not sum(self._sweep(context, graph, index, record, refused) for graph in context.graphs()):
+            if not sum(self._sweep(context, graph, index, record, refused) for graph in context.graphs_with(index)):
                 record.rejections, record.num_rejections = refused.rejections, refused.num_rejections
                 return
 
