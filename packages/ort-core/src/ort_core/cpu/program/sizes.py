@@ -6,6 +6,7 @@ is the atom (or minus it) plus what is given already, as the ``N`` of an input o
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -110,6 +111,14 @@ def evaluate(size: KnownDim, sizes: Mapping[str, int]) -> int:
     return total
 
 
+@functools.lru_cache(512)
+def _function_of(source: str) -> Callable[..., list[int]]:
+    """Return the function of a text, one for equal texts: bodies of control flow and parts of a model are alike."""
+    scope: dict[str, Callable[..., list[int]]] = {}
+    exec(compile(source, "<sizes>", "exec"), {"max": max, "min": min, "broadcast": _broadcast}, scope)
+    return scope["evaluate"]
+
+
 class SizeProgram:
     """Evaluates a list of sizes; distinct expressions are computed once.
 
@@ -151,9 +160,7 @@ class SizeProgram:
         return list(self._names), self._fixed, self._source, self._symbolic
 
     def _prepare(self) -> None:
-        scope: dict[str, Callable[..., list[int]]] = {}
-        exec(compile(self._source, "<sizes>", "exec"), {"max": max, "min": min, "broadcast": _broadcast}, scope)
-        self._function = scope["evaluate"]
+        self._function = _function_of(self._source)
         self._fixed_words = np.array(self._fixed, np.int64)
         columns = np.array(self._symbolic, np.int64).reshape(-1, 2)
         self._places, self._numbers = columns[:, 0].copy(), columns[:, 1].copy()
