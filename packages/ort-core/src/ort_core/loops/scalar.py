@@ -7,6 +7,7 @@ either side is NaN, as numpy and ONNX do.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ ARITHMETIC = frozenset({"add", "sub", "mul", "div", "min", "max", "rem"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 BITWISE = frozenset({"and", "or", "xor", "shl", "lshr", "ashr"})
 ROW_REDUCTIONS = frozenset({"row_sum", "row_max", "row_min"})
+KEPT_TEXTS = 256  # of expressions: layers share theirs, and ask for the text again and again; some 10 KB each
 UNARY = frozenset({"neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not", "is_nan"})
 
 
@@ -178,6 +180,7 @@ def operations(root: Scalar, below: Scalar | None = None) -> int:
     return len(seen)
 
 
+@functools.lru_cache(KEPT_TEXTS)
 def structure(*roots: Scalar) -> str:
     """Return a text that is equal for expressions of the same operations, constants and sharing, also among them."""
     numbers: dict[int, int] = {}

@@ -1,15 +1,21 @@
 """Expressions that grow node by node without being walked again from their roots for each.
 
 A chain of elementwise nodes becomes one expression of up to some hundred operations. What a node adds stands on the
-expression of its operand, the core, whose inputs are fixed; only what is new is walked.
+expression of its operand, the core, whose inputs are fixed; only what is new is walked. Equal expressions of one
+compilation are one object: what was written of one, as its text, is known for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from ort_core.plugin.loops import Scalar
+
+T = TypeVar("T")
+Fact = tuple[str, object, tuple[int, ...], int, str]  # an operation, its type, arguments by number, index and value
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +29,156 @@ class ExpressionCore:
 
 def core_of(expression: Scalar, core: ExpressionCore | None) -> ExpressionCore:
     """Return an expression with one object for each input; what lies below the core's root is taken as it is."""
-    leaves = {} if core is None else dict(core.leaves)
-    done: dict[int, Scalar] = {} if core is None else {id(core.root): core.root}
-    count = 0 if core is None else core.count
+    return _CoreWalk(core).core(expression)[0]
 
-    def walk(node: Scalar) -> Scalar:
-        nonlocal count
-        found = done.get(id(node))
+
+class _CoreWalk:
+    """One walk over what an expression adds to a core, which notes what it finds."""
+
+    def __init__(self, core: ExpressionCore | None) -> None:
+        self._core = core
+        self._leaves = {} if core is None else dict(core.leaves)
+        self._count = 0 if core is None else core.count
+        self._numbers: dict[int, int] = {}
+        self._done: list[Scalar] = []
+        self._facts: list[Fact] = []
+        self._has_core = core is None
+        only = () if core is None else core.root.arguments
+        self._beneath = only[0] if len(only) == 1 and only[0].arguments else None  # what a cast is left out of
+        self._has_beneath = False
+
+    def core(self, expression: Scalar) -> tuple[ExpressionCore, tuple[Fact, ...] | None]:
+        """Return the expression, and what it adds to the core; ``None`` where the core is no part of it.
+
+        Of a core whose root has one argument, that may be what the expression stands on.
+        """
+        root = self._done[self._walk(expression)]
+        if not self._has_core and not self._has_beneath:
+            return core_of(expression, None), None
+        count = self._count if self._has_core else self._count - 1
+        return ExpressionCore(root, self._leaves, count), tuple(self._facts)
+
+    def _walk(self, node: Scalar) -> int:
+        found = self._numbers.get(id(node))
         if found is not None:
             return found
-        if node.operation == "input":
-            count += node.index not in leaves
-            result = leaves.setdefault(node.index, node)
+        result = node
+        if self._core is not None and node is self._core.root:
+            self._has_core = True
+            fact: Fact = ("core", None, (), 0, "")
+        elif self._beneath is not None and node is self._beneath:
+            self._has_beneath = True
+            fact = ("beneath", None, (), 0, "")
+        elif node.operation == "input":
+            self._count += node.index not in self._leaves
+            result = self._leaves.setdefault(node.index, node)
+            fact = ("input", result.dtype, (), node.index, "")
         else:
-            arguments = tuple([walk(argument) for argument in node.arguments])
-            same = all(a is b for a, b in zip(arguments, node.arguments, strict=True))
-            result = node if same else Scalar(node.operation, node.dtype, arguments, node.index, node.value)
-            count += 1
-        done[id(node)] = result
-        return result
+            numbers = tuple([self._walk(argument) for argument in node.arguments])
+            arguments = tuple([self._done[number] for number in numbers])
+            if any(map(operator.is_not, arguments, node.arguments)):
+                result = Scalar(node.operation, node.dtype, arguments, node.index, node.value)
+            self._count += 1
+            # The text of a value tells 0.0 from -0.0 and True from 1, which are equal.
+            fact = (node.operation, node.dtype, numbers, node.index, repr(node.value))
+        number = self._numbers[id(node)] = len(self._done)
+        self._done.append(result)
+        self._facts.append(fact)
+        return number
 
-    return ExpressionCore(walk(expression), leaves, count)
+
+class SharedExpressions:
+    """The expressions of one compilation, those that are equal (in what they share within, too) one object."""
+
+    def __init__(self) -> None:
+        self._cores: dict[tuple[Scalar | None, tuple[Fact, ...]], ExpressionCore] = {}
+        self._grown: dict[Hashable, tuple[Scalar, ExpressionCore | None]] = {}
+        self._once: dict[Hashable, object] = {}
+        self._roots: set[Scalar] = set()
+        self._own: set[Scalar] = set()  # single constants of one value alone
+
+    def has(self, expression: Scalar) -> bool:
+        """Return whether an expression may be that of several values."""
+        return expression in self._roots
+
+    def alone(self, expression: Scalar) -> Scalar:
+        """Return an expression as that of one value, not to be met by its equals; what shares it shares one object."""
+        found = _copied(expression) if self.has(expression) else expression
+        if not found.arguments:
+            self._own.add(found)
+        return found
+
+    def core_of(self, expression: Scalar, core: ExpressionCore | None) -> ExpressionCore:
+        """Return an expression as ``core_of`` does, the same object for equal ones."""
+        found, added = _CoreWalk(core).core(expression)
+        if added is None:
+            return found
+        found = self._cores.setdefault((None if core is None else core.root, added), found)
+        self._roots.add(found.root)
+        return found
+
+    def once(self, what: Hashable, scalar: Scalar, make: Callable[[], T]) -> T:
+        """Return what is made of an operand, made once for equal ones; ``what`` is all else that it depends on."""
+        key = self._key(what, [scalar], None, has_core=False)
+        if key is None:
+            return make()
+        if key not in self._once:
+            self._once[key] = make()
+        return cast("T", self._once[key])
+
+    def grown(
+        self, what: Hashable, scalars: Sequence[Scalar], core: ExpressionCore | None, has_core: bool,
+        make: Callable[[], Scalar],
+    ) -> tuple[Scalar, ExpressionCore | None]:  # fmt: skip
+        """Return what an operator makes of its operands, made once for equal ones.
+
+        Args:
+            what: all that decides what is made of operands; ``None`` where that cannot be said.
+            scalars: the operands.
+            core: the expression among them that was taken in as it is.
+            has_core: whether to return an ``ExpressionCore``, too.
+            make: makes the expression.
+        """
+        key = None if what is None else self._key(what, scalars, core, has_core)
+        found = None if key is None else self._grown.get(key)
+        if found is None:
+            expression = make()
+            if has_core:
+                whole = core_of(expression, core) if key is None else self.core_of(expression, core)
+                found = whole.root, whole
+            else:
+                found = expression, None
+            if key is not None:
+                self._grown[key] = found
+                self._roots.add(found[0])
+        return found
+
+    def _key(
+        self, what: Hashable, scalars: Sequence[Scalar], core: ExpressionCore | None, has_core: bool
+    ) -> Hashable | None:
+        tokens: list[Hashable] = []
+        for scalar in scalars:
+            if scalar in self._own:
+                return None
+            if scalar.operation == "input":
+                tokens.append((scalar.dtype, scalar.index))
+            elif scalar.operation == "constant":
+                tokens.append((scalar.dtype, repr(scalar.value)))
+            elif scalar in self._roots:
+                tokens.append(scalar)
+            else:
+                return None
+        return what, has_core, None if core is None else core.root, tuple(tokens)
+
+
+def _copied(expression: Scalar) -> Scalar:
+    """Return an expression that shares no operation with another one."""
+    done: dict[int, Scalar] = {}
+
+    def walk(node: Scalar) -> Scalar:
+        if id(node) not in done:
+            arguments = tuple([walk(argument) for argument in node.arguments])
+            done[id(node)] = Scalar(node.operation, node.dtype, arguments, node.index, node.value)
+        return done[id(node)]
+
+    return walk(expression)

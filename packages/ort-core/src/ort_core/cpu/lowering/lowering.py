@@ -16,6 +16,7 @@ from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.codegen.nests.iota import iota_kernel
 from ort_core.cpu.lowering.bands import join_stages
 from ort_core.cpu.lowering.concatenations import Concatenations
+from ort_core.cpu.lowering.expression_core import SharedExpressions
 from ort_core.cpu.lowering.layout_steps import emit_channels_first, is_channels_last, lies_among_channels
 from ort_core.cpu.lowering.operands import Operands
 from ort_core.cpu.lowering.pending import (
@@ -76,11 +77,13 @@ class Lowering:
         contents: Mapping[Value, np.ndarray] = MappingProxyType({}),
         meanings: VersionTable[OpMeaning] | None = None,
         weights: WeightPacking | None = None,
+        expressions: SharedExpressions | None = None,
         *,
         uses_bfloat16: bool = False,
     ) -> None:
         self.target = target
         self.weights = WeightPacking() if weights is None else weights
+        self.expressions = SharedExpressions() if expressions is None else expressions
         self.uses_bfloat16 = uses_bfloat16  # for the products of float32 models, where the user asked for it
         self.opsets = opsets
         self.contents = contents  # elements of integer tensors, as far as they are known without a run

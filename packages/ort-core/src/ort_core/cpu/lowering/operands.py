@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ort_core.cpu.lowering.pending import (
@@ -57,12 +58,23 @@ class Operands:
             taken_in = size <= MAX_OPERATIONS and (single or size <= CHEAP_OPERATIONS)
             if taken_in and len(state.inputs) + len(known.inputs) <= 10 and state.taken + size <= MAX_TAKEN:
                 state.taken += size
+                begins = not state.inputs and state.anchor is None and state.core is None
+                known = self._alone(value, known, single and begins)
                 take = state.continued if single else state.inlined
                 return take(known, lambda view: self.spread(view, shape))
         scalar = self.number(value)
         if scalar is not None:
             return scalar
         return state.add(self.spread(self._lowering.view(value), shape))
+
+    def _alone(self, value: Value, known: PendingElementwise, is_core: bool) -> PendingElementwise:
+        """Return a value's expression as its own where it is to stand in another one, where it may meet its equal."""
+        expression = known.expression if is_core else self._lowering.expressions.alone(known.expression)
+        if expression is known.expression:
+            return known
+        own = replace(known, expression=expression, core=None)
+        self._lowering.set(value, own)
+        return own
 
     def number(self, value: Value) -> Scalar | None:
         """Return a one-element constant to be compiled in; ``None`` where it is to be read.

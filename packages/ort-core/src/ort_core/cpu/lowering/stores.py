@@ -136,7 +136,7 @@ class Stores:
             for view, s in zip(pending.inputs, strides_of[1:])
         )
         nest = ElementwiseNest(len(sizes), inputs, ((pending.expression, target.dtype),))
-        kernel = elementwise_kernel(nest, self._lowering.target)
+        kernel = self._nest_kernel(nest)
         arguments: list[Argument] = [
             pointer(target),
             *(pointer(v) for v in pending.inputs),
@@ -149,11 +149,19 @@ class Stores:
         num_operations = pending.num_operations
         cost = 1 + num_operations // 16
         self._lowering.emit(
-            KernelText(kernel.name, kernel), arguments, [v.buffer for v in pending.inputs], [target.buffer],
+            kernel, arguments, [v.buffer for v in pending.inputs], [target.buffer],
             count * cost, pending.operators, count * max(1, num_operations - len(pending.inputs)),
             moved_nbytes([target, *pending.inputs]),
         )  # fmt: skip
         return target
+
+    def _nest_kernel(self, nest: ElementwiseNest) -> KernelText:
+        def write() -> KernelText:
+            kernel = elementwise_kernel(nest, self._lowering.target)
+            return KernelText(kernel.name, kernel)
+
+        is_shared = self._lowering.expressions.has(nest.outputs[0][0])
+        return self._lowering.kernel(nest, write) if is_shared else write()
 
     def _spread_view(self, value: Value, shape: Sequence[KnownDim]) -> View | None:
         """Return where to store rows that only products read, if rows side by side would share cache sets."""

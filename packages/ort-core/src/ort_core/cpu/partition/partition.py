@@ -19,6 +19,7 @@ from ort_core.cpu.codegen.machine_code.object_loading import linked_by_llvm
 from ort_core.cpu.codegen.machine_code.target import Target
 from ort_core.cpu.direct.direct_calls import prepare_direct_calls
 from ort_core.cpu.direct.direct_offer import DirectOffer
+from ort_core.cpu.lowering.expression_core import SharedExpressions
 from ort_core.cpu.lowering.lowering import Lowering
 from ort_core.cpu.lowering.preconditions import require_preconditions
 from ort_core.cpu.lowering.rule_table import find_rule, has_own_meaning
@@ -143,8 +144,9 @@ class CpuPartition(EagerPartition):
     results_are_checked = False  # programs are planned from what was inferred, kernels are those that it was told of
 
     def __init__(
-        self, request: CompileRequest, target: Target, pool: ThreadPool, *, uses_bfloat16: bool = False
-    ) -> None:
+        self, request: CompileRequest, target: Target, pool: ThreadPool, expressions: SharedExpressions | None = None,
+        *, uses_bfloat16: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(len(request.graph.outputs))
         context = request.context
         self._uses_bfloat16 = uses_bfloat16
@@ -155,6 +157,7 @@ class CpuPartition(EagerPartition):
         self._step_nodes: dict[tuple[NativeProgram, int], Node] = {}
         self._contents = known_contents(request.graph, context.schemas, context.opset_imports)
         self._target, self._pool = target, pool
+        self._expressions = expressions or SharedExpressions()  # of bodies, too
         linking = nullcontext() if request.short_cuts else linked_by_llvm()
         with linking, recorded() as self._modules:  # of bodies, too
             self._calls = native_calls(request.graph, target, pool)
@@ -162,6 +165,7 @@ class CpuPartition(EagerPartition):
                 groups = self._native_groups(target, pool)
                 self._deciding = self._deciding_program(groups)
             self._build(groups)
+        self._expressions = SharedExpressions()  # those of the load are done with
 
     @property
     def native_programs(self) -> tuple[NativeProgram, ...]:
@@ -293,7 +297,9 @@ class CpuPartition(EagerPartition):
         def compile_body(own: Graph) -> CpuPartition:
             name = f"{self._request.name}/{graph.name}"
             own_request = replace(self._request, name=name, graph=own, context=context)
-            return CpuPartition(own_request, self._target, self._pool, uses_bfloat16=self._uses_bfloat16)
+            return CpuPartition(
+                own_request, self._target, self._pool, self._expressions, uses_bfloat16=self._uses_bfloat16
+            )
 
         body = CompiledBody(graph, compile_body)
         if not body.partition.is_native:
@@ -337,7 +343,7 @@ class CpuPartition(EagerPartition):
         border, context = border_of(group), self._request.context
         lowering = Lowering(
             group, border.outputs, target, context.opset_imports, self._contents, context.meanings, self._weights,
-            uses_bfloat16=self._uses_bfloat16,
+            self._expressions, uses_bfloat16=self._uses_bfloat16,
         )  # fmt: skip
         try:
             refusals = lower_group(lowering, group, lambda node: self._lower_node(lowering, node))

@@ -140,13 +140,17 @@ def _store_if_crowded(lowering: Lowering, value: Value) -> None:
 
 
 def _set(lowering: Lowering, node: Node, state: FusionState, result: Scalar, shape: Sequence[KnownDim]) -> None:
-    result, inputs = _pruned(result, state.inputs, 0 if state.anchor is None else 1)
+    core = None if state.anchor is not None else lowering.expressions.core_of(result, state.core)
+    if core is not None and len(core.leaves) == len(state.inputs):
+        result, inputs = core.root, tuple(state.inputs)
+    else:
+        core, (result, inputs) = None, _pruned(result, state.inputs, 0 if state.anchor is None else 1)
     for view in inputs:
         if broadcast_strides(view, shape) is None:
             raise NotLowered(f"whether {view.shape} broadcasts to {shape} is only known at run time")
     pending: Pending
     if state.anchor is None:
-        pending = PendingElementwise(result, inputs, tuple(shape), (node,))
+        pending = PendingElementwise(result, inputs, tuple(shape), (node,), core)
     else:
         anchor = state.anchor
         if not anchor.anchor.can_fuse(shape, inputs):

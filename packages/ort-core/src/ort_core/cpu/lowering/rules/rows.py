@@ -29,19 +29,22 @@ def softmax(lowering: Lowering, node: Node) -> None:
         raise NotLowered("softmax over an inner axis")
     rows, length = shape[:axis], count_of(shape[axis:])
     state, x = _fused_operand(lowering, value, (*rows, length), len(shape) - axis == 1)
+    is_log, count = node.op_type != "Softmax", len(state.inputs)
+    passes = lowering.expressions.once(("softmax", is_log, count), x, lambda: _softmax_passes(x, count, is_log))
+    _emit_rows(lowering, node, state, (*rows, length), passes, (node.output,), work=12)
+
+
+def _softmax_passes(x: Scalar, result: int, is_log: bool) -> tuple[RowNestPass, ...]:
+    """Return the passes over the elements ``x``; what they store is read back as input ``result``."""
     peak = RowNestPass(reductions=(Reduction("max", x, 1),))
     shifted = x - row_value(1)
-    out = element(len(state.inputs), F32)
-    if node.op_type == "Softmax":
-        # The exponential is stored and reduced in one pass: the same object, printed once.
-        e = exp(shifted)
-        total = RowNestPass(((0, e),), (Reduction("sum", e, 2),), ((3, 1.0 / row_value(2)),))
-        last = RowNestPass(((0, out * row_value(3)),))
-    else:
+    if is_log:
         total = RowNestPass((), (Reduction("sum", exp(shifted), 2),), ((3, log(row_value(2))),))
-        last = RowNestPass(((0, shifted - row_value(3)),))
-    passes = (peak, total, last)
-    _emit_rows(lowering, node, state, (*rows, length), passes, (node.output,), work=12)
+        return peak, total, RowNestPass(((0, shifted - row_value(3)),))
+    # The exponential is stored and reduced in one pass: the same object, printed once.
+    e = exp(shifted)
+    total = RowNestPass(((0, e),), (Reduction("sum", e, 2),), ((3, 1.0 / row_value(2)),))
+    return peak, total, RowNestPass(((0, element(result, F32) * row_value(3)),))
 
 
 def layer_normalization(lowering: Lowering, node: Node) -> None:
@@ -233,7 +236,7 @@ def _fused_operand(
     if same_shape:
         known = lowering.pending(value)
         if isinstance(known, PendingElementwise) and lowering.is_single_use(value) and _row_wise(known, shape):
-            return state, state.inlined(known)
+            return state, state.continued(known, lambda view: view)
         view = lowering.view(value)
         if view.strides and view.strides[-1] == 1:
             return state, state.add(view)
@@ -295,18 +298,26 @@ def _emit_rows(
     count = len(targets)
     inputs = _nest_inputs(state, strides[count:])
     nest = RowNest(len(sizes), inputs, tuple(F32 for _ in targets), passes)
-    kernel = row_kernel(nest, lowering.target)
+    kernel = _kernel(lowering, nest)
     arguments: list[Argument] = [*(pointer(t) for t in targets), *(pointer(v) for v in state.inputs), *sizes]
     for each in strides:
         arguments.extend(each[:-1])
     elements = count_of(shape)
     lowering.emit(
-        KernelText(kernel.name, kernel), arguments, [v.buffer for v in state.inputs], [t.buffer for t in targets],
+        kernel, arguments, [v.buffer for v in state.inputs], [t.buffer for t in targets],
         elements * work, (node,), elements * work, moved_nbytes([*targets, *state.inputs]),
     )  # fmt: skip
     for value, target in zip(outputs, targets):
         _, declared = tensor_type(value)
         lowering.set(value, target.reshaped(declared))
+
+
+def _kernel(lowering: Lowering, nest: RowNest) -> KernelText:
+    def write() -> KernelText:
+        kernel = row_kernel(nest, lowering.target)
+        return KernelText(kernel.name, kernel)
+
+    return lowering.kernel(nest, write)
 
 
 def _emit_scalars(
@@ -320,12 +331,12 @@ def _emit_scalars(
     target = lowering.result_view(node.output)
     sizes, strides = _rows_only(shape, _input_strides(state, shape))
     nest = RowNest(len(sizes), _nest_inputs(state, strides), (), passes, (row,))
-    kernel = row_kernel(nest, lowering.target)
+    kernel = _kernel(lowering, nest)
     arguments: list[Argument] = [pointer(target), *(pointer(v) for v in state.inputs), *sizes]
     for each in strides:
         arguments.extend(each[:-1])
     lowering.emit(
-        KernelText(kernel.name, kernel), arguments, [v.buffer for v in state.inputs], [target.buffer], count_of(shape),
+        kernel, arguments, [v.buffer for v in state.inputs], [target.buffer], count_of(shape),
         (node,), count_of(shape), moved_nbytes([target, *state.inputs]),
     )  # fmt: skip
     lowering.set(node.output, target)

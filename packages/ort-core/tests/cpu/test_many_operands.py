@@ -1,0 +1,46 @@
+"""Sum, Mean, Max and Min of more operands than one kernel reads: native, in parts, each lowered once."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import ort_core as ort
+from ort_core.tolerances import compare
+
+FOLDS = {"Sum": np.add, "Mean": np.add, "Max": np.maximum, "Min": np.minimum}
+TYPES = {np.float32: TensorProto.FLOAT, np.float64: TensorProto.DOUBLE, np.int32: TensorProto.INT32}
+
+CASES = [(fold, dtype) for fold in FOLDS for dtype in TYPES if dtype is not np.int32 or fold in ("Max", "Min")]
+
+
+def model_of(op_type: str, count: int, dtype: type) -> bytes:
+    info, negated = helper.make_tensor_value_info, [f"n{i}" for i in range(count)]
+    inputs = [info(f"x{i}", TYPES[dtype], ["N", 4] if i % 3 else [4]) for i in range(count)]
+    nodes = [helper.make_node("Neg", [f"x{i}"], [name]) for i, name in enumerate(negated)]
+    nodes += [
+        helper.make_node(op_type, negated, ["y"]),
+        helper.make_node("Cast", ["y"], ["real"], to=TensorProto.FLOAT),
+    ]
+    nodes += [helper.make_node("Tanh", ["real"], ["z"])]  # which a native program pays for
+    graph = helper.make_graph(
+        nodes, "fold", inputs, [info("y", TYPES[dtype], None), info("z", TensorProto.FLOAT, None)]
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize("count", [12, 13, 65, 130])
+@pytest.mark.parametrize(("op_type", "dtype"), CASES)
+def test_fold_of_many_operands_is_native_and_right(op_type, count, dtype):
+    random = np.random.default_rng(count)
+    feeds = {f"x{i}": (random.random((3, 4) if i % 3 else 4) * 10 - 5).astype(dtype) for i in range(count)}
+    session = ort.InferenceSession(model_of(op_type, count, dtype), providers=["CPUExecutionProvider"])
+    total = functools.reduce(FOLDS[op_type], [-each.astype(np.float64) for each in feeds.values()])
+    expected = (total / count if op_type == "Mean" else total).astype(dtype)
+    found, _ = session.run(None, feeds)
+    assert compare(found, expected, "approximate" if found.dtype.kind == "f" else "exact").passes
+    executions = [node.execution for node in session.explain().nodes]
+    assert {each and each.how for each in executions} == {"native"}, [str(each) for each in executions]
