@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -262,3 +263,18 @@ def test_what_is_out_of_reach_is_refused(tmp_path: Path) -> None:
         ours.convert_float_to_float16(str(tmp_path / "none.onnx"))
     with pytest.raises(InvalidQuantization):
         ours.float_to_float16_max_diff(numpy_helper.from_array(np.array(1), "t"))
+
+
+def test_the_module_has_onnxruntimes_names_and_parameters():
+    """But for the tool's record of which nodes read a weight."""
+    own = {name: value for name, value in vars(theirs).items() if getattr(value, "__module__", "") == theirs.__name__}
+    functions = {name: value for name, value in own.items() if inspect.isfunction(value) and not name.startswith("_")}
+    assert own.keys() - functions.keys() == {"InitializerTracker", "_npfloat16_to_int"}
+    for name, function in functions.items():
+        expected = inspect.signature(function).parameters.values()
+        found = inspect.signature(getattr(ours, name)).parameters.values()
+        assert [(each.name, each.default) for each in found] == [(each.name, each.default) for each in expected]
+    assert ours.ALWAYS_FLOAT_INPUTS == theirs.ALWAYS_FLOAT_INPUTS
+    assert set(theirs.DEFAULT_OP_BLOCK_LIST) == set(ours.DEFAULT_OP_BLOCK_LIST)
+    tensor = numpy_helper.from_array(np.zeros((2, 0), np.float16), "w")
+    assert ours.make_value_info_from_tensor(tensor) == theirs.make_value_info_from_tensor(tensor)

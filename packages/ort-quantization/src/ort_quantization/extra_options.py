@@ -17,7 +17,7 @@ EXTRA_OPTIONS = {
     "EnableSubgraph": "the graphs inside If, Loop and Scan are quantized, too",
     "ForceQuantizeNoInputCheck": "operators that only move numbers are quantized whatever they read",
     "MatMulConstBOnly": "only products with constant weights are quantized (the default of dynamic)",
-    "DefaultTensorType": "the element type of values whose type nothing tells",
+    "DefaultTensorType": "the element type of products where weights do not tell it, either",
     "TensorQuantOverrides": "choices for single tensors",
     "AddQDQPairToWeight": "weights stay floats, with a QuantizeLinear and a DequantizeLinear behind them",
     "OpTypesToExcludeOutputQuantization": "operators whose results are not quantized",

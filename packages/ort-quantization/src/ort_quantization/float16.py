@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import ModelProto, TensorProto, inliner, numpy_helper
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, inliner, numpy_helper
 
 from ort_quantization.errors import InvalidQuantization
 from ort_quantization.float16_conversion import HalfConversion, HalfRules
@@ -16,8 +16,8 @@ from ort_quantization.matmul_nbits_opset import converted_to
 from ort_quantization.model_files import graphs_of, is_external, read_model, read_tensor, with_shapes
 
 __all__ = [
-    "DEFAULT_OP_BLOCK_LIST", "convert_float_to_float16", "convert_np_to_float16", "convert_tensor_float_to_float16",
-    "float_to_float16_max_diff",
+    "ALWAYS_FLOAT_INPUTS", "DEFAULT_OP_BLOCK_LIST", "convert_float_to_float16", "convert_np_to_float16",
+    "convert_tensor_float_to_float16", "float_to_float16_max_diff", "make_value_info_from_tensor",
 ]  # fmt: skip
 
 DEFAULT_OP_BLOCK_LIST = [
@@ -27,6 +27,14 @@ DEFAULT_OP_BLOCK_LIST = [
     "TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor", "Upsample", "ZipMap",
 ]  # fmt: skip
 """Operators that stay float32 by default, as onnxruntime's tool leaves them."""
+
+ALWAYS_FLOAT_INPUTS = {"Resize": [2], "GroupNorm": [1, 2], "SkipGroupNorm": [1, 2]}
+"""Places of inputs that are float32 in a model of float16, too, by operator; the scales of Resize were before opset 13."""
+
+
+def make_value_info_from_tensor(tensor: TensorProto) -> ValueInfoProto:
+    """Return the name, type and shape of a tensor, as an input of a graph states them."""
+    return helper.make_tensor_value_info(tensor.name, tensor.data_type, numpy_helper.to_array(tensor).shape)
 
 
 def convert_float_to_float16(

@@ -6,11 +6,13 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ort_core.quantization.float16": (
+            "ALWAYS_FLOAT_INPUTS",
             "DEFAULT_OP_BLOCK_LIST",
             "convert_float_to_float16",
             "convert_np_to_float16",
             "convert_tensor_float_to_float16",
             "float_to_float16_max_diff",
+            "make_value_info_from_tensor",
         ),
     },
 )
