@@ -29,7 +29,7 @@ DEFAULT_OP_BLOCK_LIST = [
 """Operators that stay float32 by default, as onnxruntime's tool leaves them."""
 
 ALWAYS_FLOAT_INPUTS = {"Resize": [2], "GroupNorm": [1, 2], "SkipGroupNorm": [1, 2]}
-"""Places of inputs that are float32 in a model of float16, too, by operator; the scales of Resize were before opset 13."""
+"""Places of inputs that are float32 in a model of float16, too, by operator, as onnxruntime lists them."""
 
 
 def make_value_info_from_tensor(tensor: TensorProto) -> ValueInfoProto:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from ort_quantization.calibration_data import CalibrationDataReader
 from ort_quantization.errors import InvalidQuantization
@@ -86,7 +86,23 @@ class DefaultWeightOnlyQuantConfig(WeightOnlyQuantConfig):
         self.channel_wised_quantize = channel_wised_quantize
 
 
-class RTNWeightOnlyQuantConfig(WeightOnlyQuantConfig):
+class _RatiosConfig(WeightOnlyQuantConfig):
+    """A method that takes ratios of ranges by the names of weights."""
+
+    method: ClassVar[str]
+
+    def __init__(
+        self,
+        ratios: Mapping[str, float] | None = None,
+        quant_format: QuantFormat = QuantFormat.QOperator,
+        op_types_to_quantize: Iterable[str] | None = None,
+        customized_weight_config: NodeConfigs | None = None,
+    ) -> None:
+        super().__init__(self.method, quant_format, op_types_to_quantize, None, customized_weight_config)
+        self.ratios = dict(ratios or {})
+
+
+class RTNWeightOnlyQuantConfig(_RatiosConfig):
     """Round to nearest, after ranges were cut by a ratio.
 
     Args:
@@ -96,18 +112,10 @@ class RTNWeightOnlyQuantConfig(WeightOnlyQuantConfig):
         customized_weight_config: likewise.
     """
 
-    def __init__(
-        self,
-        ratios: Mapping[str, float] | None = None,
-        quant_format: QuantFormat = QuantFormat.QOperator,
-        op_types_to_quantize: Iterable[str] | None = None,
-        customized_weight_config: NodeConfigs | None = None,
-    ) -> None:
-        super().__init__("RTN", quant_format, op_types_to_quantize, None, customized_weight_config)
-        self.ratios = dict(ratios or {})
+    method = "RTN"
 
 
-class KQuantWeightOnlyQuantConfig(WeightOnlyQuantConfig):
+class KQuantWeightOnlyQuantConfig(_RatiosConfig):
     """Scales and least values found by weighted least squares over twenty widths of the range.
 
     Args:
@@ -117,15 +125,7 @@ class KQuantWeightOnlyQuantConfig(WeightOnlyQuantConfig):
         customized_weight_config: likewise.
     """
 
-    def __init__(
-        self,
-        ratios: Mapping[str, float] | None = None,
-        quant_format: QuantFormat = QuantFormat.QOperator,
-        op_types_to_quantize: Iterable[str] | None = None,
-        customized_weight_config: NodeConfigs | None = None,
-    ) -> None:
-        super().__init__("k_quant", quant_format, op_types_to_quantize, None, customized_weight_config)
-        self.ratios = dict(ratios or {})
+    method = "k_quant"
 
 
 class HQQWeightOnlyQuantConfig(WeightOnlyQuantConfig):
