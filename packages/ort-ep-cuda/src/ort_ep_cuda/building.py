@@ -9,8 +9,8 @@ from ort_core.plugin import CompileRequest, Rejection, Unavailable
 from ort_core.plugin.ir import Value
 from ort_ep_cuda import _sdk
 from ort_ep_cuda.kernel_cache import KernelCache
+from ort_ep_cuda.lowering.decomposition import in_parts
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
-from ort_ep_cuda.lowering.parts import in_parts
 from ort_ep_cuda.lowering.views import Shape
 
 ARCHITECTURE = "sm_90"  # for which kernels are compiled where no device says another

@@ -16,8 +16,8 @@ from ort_core.plugin.devices import Device, DeviceArray
 from ort_core.plugin.ir import Node
 from ort_core.plugin.kernels import RuntimeValue
 from ort_ep_cuda.gpu import Function, Gpu, Memory
+from ort_ep_cuda.lowering.decomposition import in_parts
 from ort_ep_cuda.lowering.lower_partition import host_inputs, lower_partition
-from ort_ep_cuda.lowering.parts import in_parts
 from ort_ep_cuda.lowering.program import Buffer, BufferKind, OutputFacts, Program
 from ort_ep_cuda.lowering.random_numbers import draw_words
 from ort_ep_cuda.lowering.views import Shape

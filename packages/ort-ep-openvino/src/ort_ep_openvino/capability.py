@@ -10,7 +10,7 @@ from ort_core.plugin.claims import claims_of, form_groups, is_static
 from ort_core.plugin.ir import Node
 from ort_core.plugin.ops import ValueRanges
 from ort_ep_openvino import _sdk
-from ort_ep_openvino.lowering.outside import bounds_from_outside, sizes_from_outside
+from ort_ep_openvino.lowering.input_bounds import bounds_from_outside, sizes_from_outside
 from ort_ep_openvino.lowering.ports import Ports
 from ort_ep_openvino.lowering.program import Program, program_of
 from ort_ep_openvino.lowering.table import refusal

@@ -14,8 +14,8 @@ import numpy as np
 
 from ort_core.plugin.ir import DataType, Graph, TensorType, Value
 from ort_ep_openvino.lowering.indexing import INDEXING, indexed_sizes
+from ort_ep_openvino.lowering.input_bounds import HIGHEST_SMALL, WIDE
 from ort_ep_openvino.lowering.movement import MOVEMENT
-from ort_ep_openvino.lowering.outside import HIGHEST_SMALL, WIDE
 
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 _BOUNDS = (1, 2)  # of Slice: starts and ends

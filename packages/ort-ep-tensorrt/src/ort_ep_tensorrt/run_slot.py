@@ -10,7 +10,7 @@ import numpy as np
 
 from ort_core.plugin import AllocationLimitExceeded, RunState
 from ort_core.plugin.devices import DeviceApi, DeviceArray, DeviceBuffer, Stream
-from ort_ep_tensorrt.captured import CapturesState
+from ort_ep_tensorrt.cuda_graphs import CudaGraphsState
 from ort_ep_tensorrt.engine import Engine
 from ort_ep_tensorrt.ranges import Shape
 from ort_ep_tensorrt.recording import SdkError
@@ -38,7 +38,7 @@ class RunSlotState:
         self._on_host: dict[str, np.ndarray] = {}
         self._shapes: dict[str, Shape] = {}
         self._failed: Exception | None = None
-        self._captures = CapturesState(self._stream) if captures and not engine.on_host else None
+        self._captures = CudaGraphsState(self._stream) if captures and not engine.on_host else None
 
     def run(
         self,

@@ -12,7 +12,6 @@ from ort_core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from ort_core.stages.evaluating import evaluate_by_reference
     from ort_core.stages.executions import compiled_partitions, explain_executions
-    from ort_core.stages.foreseeing import ForeseenPlacement, foresee
     from ort_core.stages.near_misses import find_fusion_misses
     from ort_core.stages.optimizing import (
         OptimizedModel,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         optimize_cached,
         pass_context,
     )
+    from ort_core.stages.placement_preview import ForeseenPlacement, foresee
     from ort_core.stages.planning import PreparedModel, fuse_whole, plan_model
     from ort_core.stages.preparing import expand_contexts, prepare
     from ort_core.stages.selection import PlacementWarning, ProviderRequest, ProviderSelection, select_providers
@@ -61,7 +61,7 @@ __getattr__, __dir__ = lazy_names(  # a session out of the cache needs few of th
             "compiled_partitions",
             "explain_executions",
         ),
-        "ort_core.stages.foreseeing": (
+        "ort_core.stages.placement_preview": (
             "ForeseenPlacement",
             "foresee",
         ),

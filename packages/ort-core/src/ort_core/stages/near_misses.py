@@ -15,8 +15,8 @@ from ort_core.passes.base import Level
 from ort_core.passes.near_misses import NearMiss, find_near_misses
 from ort_core.passes.pipelines import pipeline_for
 from ort_core.passes.take_defaults import take_defaults
-from ort_core.stages.foreseeing import partitions_of
 from ort_core.stages.optimizing import evaluation_context, fuse_partition, optimize, pass_context, passes_of
+from ort_core.stages.placement_preview import partitions_of
 from ort_core.stages.preparing import expand_contexts
 from ort_core.stages.selection import ProviderRequest, select_providers
 from ort_core.stages.settings import PrepareSettings

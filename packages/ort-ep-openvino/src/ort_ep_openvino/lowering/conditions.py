@@ -6,7 +6,7 @@ from ort_core.plugin import GraphView
 from ort_core.plugin.claims import dtype_of, small_bounds
 from ort_core.plugin.ir import Constant, DataType, Node, Value
 from ort_core.plugin.ops import constant_of_node
-from ort_ep_openvino.lowering.outside import HIGHEST_SMALL, WIDE, Interval
+from ort_ep_openvino.lowering.input_bounds import HIGHEST_SMALL, WIDE, Interval
 from ort_ep_openvino.lowering.rule import Condition
 
 SMALL_LIMITS = (-HIGHEST_SMALL, HIGHEST_SMALL)

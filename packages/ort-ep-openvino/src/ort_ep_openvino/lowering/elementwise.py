@@ -14,7 +14,7 @@ from ort_ep_openvino.lowering.conditions import (
     fits_int32,
     without_attributes,
 )
-from ort_ep_openvino.lowering.outside import WIDE
+from ort_ep_openvino.lowering.input_bounds import WIDE
 from ort_ep_openvino.lowering.rule import BOOL, BYTES, FLOATS, INDICES, MOVED, SHORTS, Rule
 
 INT32 = frozenset({DataType.INT32})

@@ -14,7 +14,7 @@ from ort_core.plugin.kernels import EvaluationContext
 from ort_core.plugin.rewrite import decompose
 from ort_ep_tensorrt.lowering.branches import unequal_branches
 from ort_ep_tensorrt.lowering.editing import Editor, LoweringRefusal, Writer, mark_parts, place_of
-from ort_ep_tensorrt.lowering.wordings import DOMAIN, writer_of
+from ort_ep_tensorrt.lowering.operator_rewrites import DOMAIN, writer_of
 
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}

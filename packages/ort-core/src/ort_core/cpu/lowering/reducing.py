@@ -1,6 +1,6 @@
 """Reductions of expressions over any axes into new tensors: what normalizations and softmax are made of.
 
-Trailing axes of float32 go to row nests, others to folds. Leading and trailing axes at once are two steps.
+Trailing axes of float32 go to row nests, others to reduction nests. Leading and trailing axes at once are two steps.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from ort_core.passes.fusions.attention_mask import (
 )
 from ort_core.passes.fusions.attention_rows import refuse_hidden_rows, replace_hidden_rows
 from ort_core.passes.fusions.attention_scores import Scores, find_scores
-from ort_core.passes.fusions.falling_nodes import nodes_only_for
+from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.operands import (
     FUSED_FLOATS,
     ONNXRUNTIME,

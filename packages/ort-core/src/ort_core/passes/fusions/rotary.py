@@ -21,7 +21,7 @@ from ort_core.ir.rejection import Rejection
 from ort_core.ir.types import DataType, TensorType
 from ort_core.ir.values import Value
 from ort_core.passes.fusions.attention_heads import SPLIT, find_heads, producer_of
-from ort_core.passes.fusions.falling_nodes import nodes_only_for
+from ort_core.passes.fusions.dead_nodes import nodes_only_for
 from ort_core.passes.fusions.gather_slice_to_split import find_piece
 from ort_core.passes.fusions.operands import ONNXRUNTIME, dim, fixed_dim, integers_of, refuse_dtype, same_dim
 from ort_core.rewrite.matcher import Match

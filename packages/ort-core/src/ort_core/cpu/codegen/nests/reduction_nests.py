@@ -1,4 +1,4 @@
-"""Folds: reductions over any dimensions, with vectors across the innermost dimension that is kept.
+"""Reduction nests: reductions over any dimensions, with vectors across the innermost dimension that is kept.
 
 Each result has states that every element of the reduced dimensions updates, in order: a sum, a maximum, the best
 element and its index. Where the reduced dimension is the dense one, row nests are faster.
@@ -28,23 +28,23 @@ from ort_core.cpu.codegen.nests.elementwise_nests import (
 from ort_core.plugin.ir import DataType
 from ort_core.plugin.loops import Scalar, structure
 
-COUNT, INDEX, STATES = 0, 1, 2  # row values: elements folded, index in the innermost reduced dimension, first state
-_VECTORS = 4  # folded side by side: hides the latency of an addition
+COUNT, INDEX, STATES = 0, 1, 2  # row values: elements reduced, index in the innermost reduced dimension, first state
+_VECTORS = 4  # reduced side by side: hides the latency of an addition
 
 
 @dataclass(frozen=True, slots=True)
 class ReductionNest:
-    """What to fold.
+    """What to reduce.
 
-    ``kept`` and ``folded`` are the numbers of dimensions of each sort, both at least 1. ``inputs`` say how they step
+    ``kept`` and ``reduced`` are the numbers of dimensions of each sort, both at least 1. ``inputs`` say how they step
     through the innermost kept dimension. ``initial`` are the states' first values, ``updates`` their next ones, in
     terms of the inputs, of ``row_value(STATES + i)`` and ``row_value(INDEX)`` (int64); ``results`` (expression, type)
-    are stored. The argument table: output pointers, input pointers, kept sizes, folded sizes, then for each output
-    ``kept - 1`` strides, then for each input ``kept + folded`` strides. Outputs are dense in the innermost dimension.
+    are stored. The argument table: output pointers, input pointers, kept sizes, reduced sizes, then for each output
+    ``kept - 1`` strides, then for each input ``kept + reduced`` strides. Outputs are dense in the innermost dimension.
     """
 
     kept: int
-    folded: int
+    reduced: int
     inputs: tuple[NestInput, ...]
     initial: tuple[tuple[DataType, float | int], ...]
     updates: tuple[Scalar, ...]
@@ -56,13 +56,13 @@ class ReductionNest:
         initial = [(dtype.name, repr(value)) for dtype, value in self.initial]
         types = [dtype.name for _, dtype in self.results]
         roots = [*self.updates, *(expression for expression, _ in self.results)]
-        return f"{self.kept} {self.folded} {self.inputs} {initial} {types} {structure(*roots)}"
+        return f"{self.kept} {self.reduced} {self.inputs} {initial} {types} {structure(*roots)}"
 
 
 def reduction_kernel(nest: ReductionNest, target: Target) -> DeferredKernel:
     """Return the kernel, one function."""
     return deferred_kernel(
-        "fold", nest.structure, lambda name: [_ReductionPrinter(nest, target, name).function()], is_joined=True
+        "reduction", nest.structure, lambda name: [_ReductionPrinter(nest, target, name).function()], is_joined=True
     )
 
 
@@ -78,13 +78,13 @@ class _ReductionPrinter:
         outputs = [emitter.argument(args, next(places), "ptr") for _ in nest.results]
         inputs = [emitter.argument(args, next(places), "ptr") for _ in nest.inputs]
         kept = [emitter.argument(args, next(places)) for _ in range(nest.kept)]
-        self._folded = [emitter.argument(args, next(places)) for _ in range(nest.folded)]
+        self._reduced = [emitter.argument(args, next(places)) for _ in range(nest.reduced)]
         out_strides = [[emitter.argument(args, next(places)) for _ in range(nest.kept - 1)] for _ in nest.results]
-        in_strides = [[emitter.argument(args, next(places)) for _ in range(nest.kept + nest.folded)] for _ in inputs]
+        in_strides = [[emitter.argument(args, next(places)) for _ in range(nest.kept + nest.reduced)] for _ in inputs]
         self._inner = [strides[nest.kept - 1] for strides in in_strides]
         self._steps = [strides[nest.kept :] for strides in in_strides]
         self._count = integer(1)
-        for size in self._folded:
+        for size in self._reduced:
             self._count = emitter.mul(self._count, size)
         block = self._lanes * _VECTORS
         blocks = emitter.udiv(emitter.add(kept[-1], block - 1), block)
@@ -127,7 +127,9 @@ class _ReductionPrinter:
             first = [constant(value, dtype, width) for dtype, value in nest.initial]
             states.append([emitter.variable(value.type, value, "state") for value in first])
         with ExitStack() as loops:
-            indices = [loops.enter_context(emitter.loop(0, size, unroll=False, hint="fold")) for size in self._folded]
+            indices = [
+                loops.enter_context(emitter.loop(0, size, unroll=False, hint="reduction")) for size in self._reduced
+            ]
             places = [
                 emitter.element(base, self._offset(indices, steps), STORED[entry.dtype])
                 for base, steps, entry in zip(self._bases, self._steps, nest.inputs)

@@ -102,7 +102,7 @@ def _finite(x: Scalar) -> Scalar:
 
 
 def arg_extreme(lowering: Lowering, node: Node) -> None:
-    """ArgMax and ArgMin: a fold that keeps the best element and its index."""
+    """ArgMax and ArgMin: a reduction that keeps the best element and its index."""
     value = _present(node, 0)
     _, shape = tensor_type(value)
     if not shape:
@@ -118,7 +118,7 @@ def arg_extreme(lowering: Lowering, node: Node) -> None:
 
 
 def softmax(lowering: Lowering, node: Node) -> None:
-    """Softmax and LogSoftmax: rows where the axis is the last one, else folds and fused elementwise steps."""
+    """Softmax and LogSoftmax: rows where the axis is the last one, else reduction nests and fused elementwise steps."""
     _, shape = tensor_type(node.output)
     opset = lowering.opset_of(node)
     axis = node.int_attribute("axis", -1 if opset >= 13 else 1) % max(len(shape), 1)

@@ -1,4 +1,4 @@
-"""Wordings of ONNX's operators: what the parser is handed computes what ONNX's own backend cases expect."""
+"""Rewrites of ONNX's operators: what the parser is handed computes what ONNX's own backend cases expect."""
 
 import functools
 import warnings
@@ -16,7 +16,7 @@ from ort_core.tolerances import compare
 from ort_ep_tensorrt.capability import find_capability
 from ort_ep_tensorrt.lowering.editing import LoweringRefusal
 from ort_ep_tensorrt.lowering.legalization import Changes
-from ort_ep_tensorrt.lowering.wordings import _OF_ONNX, writer_of
+from ort_ep_tensorrt.lowering.operator_rewrites import _OF_ONNX, writer_of
 from ort_ep_tensorrt.program import program_of
 from ort_ep_tensorrt.settings import BuildSettings
 

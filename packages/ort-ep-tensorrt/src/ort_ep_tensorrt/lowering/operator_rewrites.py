@@ -1,4 +1,4 @@
-"""Wordings: operators in other words, where their specification gives no parts: the table, and onnxruntime's own.
+"""Operator rewrites: operators in other words, where their specification gives no parts: the table, and onnxruntime's.
 
 y = com.microsoft.BiasGelu(x, b)   ->   s = Add(x, b)   y = 0.5 * s * (1 + Erf(s / sqrt(2)))
 """

@@ -1,4 +1,4 @@
-"""Parts: a node that no lowering takes is lowered as its operator's own parts, by the specification's function body.
+"""Decomposition: a node that no lowering takes is lowered as its operator's parts, by its function body.
 
     y = RotaryEmbedding(x, cos, sin)   ->   two halves of x, four products, a Concat
 

@@ -1,4 +1,4 @@
-"""Captures: the work of a run as a CUDA graph, recorded in the second run of a signature and replayed from then on.
+"""CUDA graphs: the work of a run as a CUDA graph, recorded in the second run of a signature and replayed from then on.
 
 The first run of a signature lets TensorRT do what it does once; nothing of that may be within a capture.
 """
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 MAX_GRAPHS = 8  # of one slot; each holds the launches of an engine, some kilobytes to megabytes
 
 
-class CapturesState:
+class CudaGraphsState:
     """The graphs of one stream.
 
     Args:
